@@ -30,7 +30,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "a torn record of the journal is believed",
-        file: "crates/agq/src/store/redb/engine/wal.rs",
+        file: "crates/agq/src/store/redb/engine/wal/mod.rs",
         from: "if sum != checksum(covered, content).to_le_bytes() {",
         to: "if false && sum != checksum(covered, content).to_le_bytes() {",
     },

@@ -25,20 +25,20 @@ macro_rules! define_all {
 }
 tables::for_each_table!(define_all);
 
-/// A table, whatever its keys and values are.
+/// A table with the types of its keys and values erased.
 pub(crate) trait AnyTable: Sync {
     fn name(&'static self) -> &'static str;
-    /// Its place among all.
+    /// Returns the index of the table in [`ALL`].
     fn number(&self) -> usize;
-    /// Opens it, to be read as what it is: a [`ReadOnlyTable`].
+    /// Opens the table as a [`redb::ReadOnlyTable`].
     fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
-    /// The order of its keys.
+    /// Returns the order of the keys.
     fn order(&self) -> KeyCompare;
-    /// Makes sure that it is there.
+    /// Creates the table if it does not exist.
     fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
-    /// Writes rows into it.
     fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
-    /// Copies it into another database. Entries are written in their order, which is what a tree takes fastest.
+    /// Copies the table into another database. Rows are written in the order of their keys, because
+    /// sequential inserts are the fastest for a B-tree.
     fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
 }
 

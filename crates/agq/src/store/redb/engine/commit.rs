@@ -1,6 +1,6 @@
-//! How a batch becomes durable and visible; nobody else knows. What it wrote goes into the journal, with one sync for all of it, and
-//! into memory. When a half of the journal is full the database is brought up to date, while the other half is filled (ADR 7, ADR 9,
-//! ADR 15).
+//! Commits batches: makes each one durable, then visible. The changes go into the WAL, with one
+//! sync for the whole batch, and into the memtable. When half of the WAL is full, the memtable is
+//! flushed while records go into the other half (ADR 7, ADR 9, ADR 15).
 
 use std::{
     sync::{
@@ -23,12 +23,13 @@ use crate::store::{
     },
 };
 
-/// A batch that wrote more is not for the journal: it goes into the database itself, so that nothing large is written twice.
+/// Maximum number of bytes of a batch that goes through the WAL. A larger batch is written into the
+/// database directly, so that nothing large is written twice.
 const MOST_JOURNALED: usize = 256 * 1024;
-/// What nobody waits for is written when it is so much.
+/// Maximum number of unsynced bytes that stay in memory.
 const MOST_PENDING: usize = 256 * 1024;
 
-/// A disk whose syncs take longer is slow.
+/// Average duration of a sync above which a disk counts as slow, in microseconds.
 const SLOW_SYNC_US: u64 = 600;
 
 pub(crate) struct Committer {
@@ -36,11 +37,11 @@ pub(crate) struct Committer {
     journal: Wal,
     flusher: Flusher,
     durability: Durability,
-    /// Whether something visible is not on disk yet.
+    /// True while something visible is not on disk.
     owes_sync: Arc<AtomicBool>,
-    /// How long a sync takes, in microseconds, on average and lately.
+    /// Moving average of the duration of a sync, in microseconds.
     sync_us: u64,
-    /// After that the journal and the database may differ: only starting again brings them together.
+    /// Set after an error, when WAL and database may differ. Only a restart makes them agree.
     has_failed: bool,
 }
 
@@ -55,7 +56,7 @@ impl Committer {
         Self { contents, journal, flusher, durability, owes_sync, sync_us: 0, has_failed: false }
     }
 
-    /// What a batch begins with.
+    /// Returns the snapshot on which a batch is based, or an error after a failed commit.
     pub(crate) fn view(&self) -> Result<Snapshot<'_>, Error> {
         if self.has_failed {
             return Err(Error::PreviousIo);
@@ -63,23 +64,23 @@ impl Committer {
         Ok(self.contents.snapshot())
     }
 
-    /// Nothing is written any more.
+    /// Refuses all further writes.
     pub(crate) fn poison(&mut self) {
         self.has_failed = true;
     }
 
-    /// Whether a sync is soon over, so that a thread that has other work may wait for it.
+    /// Returns true if a sync is usually so fast that a thread with other work can wait for it.
     pub(crate) fn sync_is_fast(&self) -> bool {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
     }
 
-    /// Whether the journal has room for any batch that goes there: else what is in its other half has to be in the database first,
-    /// and that takes its time.
+    /// Returns true if the WAL has room for any batch. Otherwise the flush of the other half has to
+    /// end first, which takes long.
     pub(crate) fn has_room(&self) -> bool {
         self.journal.room() >= MOST_JOURNALED || !self.flusher.is_busy()
     }
 
-    /// How long a sync takes, where anybody waits for one.
+    /// Returns the average duration of a sync, or zero if no write waits for one.
     pub(crate) fn sync_time(&self) -> Duration {
         if self.durability == Durability::Interval {
             Duration::ZERO
@@ -88,7 +89,8 @@ impl Committer {
         }
     }
 
-    /// Makes a batch visible, and durable where that was promised to anybody in it. An error is final.
+    /// Commits a batch with the highest acknowledgement level of its writes. Every error is final:
+    /// later commits fail, too.
     pub(crate) fn commit(&mut self, changes: Memtable, promise: AckLevel) -> Result<(), Error> {
         let len = changes.record_len();
         let done = if len > self.journal.room_of_half().min(MOST_JOURNALED) {
@@ -126,7 +128,7 @@ impl Committer {
         }
     }
 
-    /// A half of the journal is full: what is recent is brought into the database, while records go into the other half.
+    /// Continues in the other half of the WAL, and starts a flush of everything in the memtable.
     fn switch_half(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
         self.journal.switch_half()?;
@@ -144,14 +146,15 @@ impl Committer {
         Ok(())
     }
 
-    /// The database is complete without its journal.
+    /// Flushes everything, and removes the WAL position, because the database is complete without
+    /// the WAL.
     fn finish_flush(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
         self.contents.flush(&self.contents.pin(), remove_wal_position)
     }
 }
 
-/// A moving average, in microseconds: the newest counts for an eighth.
+/// Returns the moving average in microseconds, in which `newest` has a weight of one eighth.
 pub(crate) fn smoothed(average_us: u64, newest: Duration) -> u64 {
     let newest = u64::try_from(newest.as_micros()).unwrap_or(u64::MAX);
     average_us - average_us / 8 + newest / 8

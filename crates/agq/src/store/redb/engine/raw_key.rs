@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 
 use crate::store::redb::schema::key_order::{KeyCompare, Ordered};
 
-/// Most keys have no more bytes: a job's id beside two numbers. Those lie in the rows themselves, where they are compared without a look
-/// elsewhere.
+/// Maximum number of bytes of a key that is stored inline, without an allocation. A job id with two
+/// numbers fits.
 const MOST_INLINE: usize = 54;
 
-/// A key as the database has it, in the order of its table.
+/// A key as redb encodes it, with the order of its table.
 #[derive(Clone)]
 pub(crate) struct RawKey {
     bytes: SmallVec<[u8; MOST_INLINE]>,
@@ -22,7 +22,7 @@ impl RawKey {
         Self { bytes: SmallVec::from_slice(K::as_bytes(key).as_ref()), order: K::ORDER }
     }
 
-    /// Returns the key with these bytes, in the order of `compare`.
+    /// Returns the key with these bytes, ordered by `order`.
     pub(crate) fn from_bytes(bytes: &[u8], order: KeyCompare) -> Self {
         Self { bytes: SmallVec::from_slice(bytes), order }
     }

@@ -6,26 +6,28 @@ use smallvec::SmallVec;
 
 use crate::store::redb::engine::raw_key::RawKey;
 
-/// As many rows lie side by side; where there are more, they are in several runs.
+/// Maximum number of rows of a run.
 const MOST_IN_A_RUN: usize = 64;
 
-/// What a key has in memory; `None` where it was removed.
+/// Value of a key in memory. `None` is a tombstone: the key was removed.
 pub(crate) type Versioned = Option<Box<[u8]>>;
 type Run = Vec<(RawKey, Versioned)>;
-/// The number of a run, and a place in it.
+/// Index of a run, and index of a row in it.
 type RunPosition = (usize, usize);
 
-/// Values by their keys. Nearly every row that comes is the last of all, or comes right behind the one that came before: it is put
-/// there without a search through a tree, and without moving others.
+/// A sorted map of rows, as a list of short sorted vectors.
+///
+/// Nearly every new row is the last of all, or follows the row that was inserted before it. Such a
+/// row is appended without a search in a tree, and without moving other rows.
 #[derive(Default)]
 pub(crate) struct SortedRuns {
-    /// None of them is empty. A batch has few rows in each of its tables, and those lie in one.
+    /// None of them is empty. The rows of one batch usually fit into one run.
     runs: SmallVec<[Run; 1]>,
     len: usize,
 }
 
 impl SortedRuns {
-    /// How many there are.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -38,7 +40,7 @@ impl SortedRuns {
         self.place(key).ok().map(|(run, at)| &self.runs[run][at].1)
     }
 
-    /// Gives a key a value, in the place of what it had.
+    /// Sets the value of a key, and returns the previous value.
     pub(crate) fn insert(&mut self, key: RawKey, value: Versioned) -> Option<Versioned> {
         match self.place(&key) {
             Ok((run, at)) => Some(std::mem::replace(&mut self.runs[run][at].1, value)),
@@ -50,12 +52,11 @@ impl SortedRuns {
         }
     }
 
-    /// All rows.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&RawKey, &Versioned)> {
         self.runs.iter().flatten().map(|(key, value)| (key, value))
     }
 
-    /// The rows between two bounds, of which the first is not behind the second.
+    /// Returns the rows between two bounds. The start must not be greater than the end.
     pub(crate) fn range<'r>(
         &'r self,
         (start, end): (Bound<&RawKey>, Bound<&RawKey>),
@@ -80,14 +81,15 @@ impl SortedRuns {
         head.iter().chain(between.iter().flatten()).chain(tail).map(|(key, value)| (key, value))
     }
 
-    /// Adds newer rows.
+    /// Adds newer rows, which replace rows with the same keys.
     pub(crate) fn absorb(&mut self, newer: Self) {
         for (key, slot) in newer.runs.into_iter().flatten() {
             self.insert(key, slot);
         }
     }
 
-    /// Where a key is, or where it would come: at the end of a run that has room rather than at the beginning of the next.
+    /// Returns the position of a key, or the position at which the key has to be inserted. The end
+    /// of a run with room is preferred to the beginning of the next run.
     fn place(&self, key: &RawKey) -> Result<RunPosition, RunPosition> {
         let Some(last) = self.runs.len().checked_sub(1) else { return Err((0, 0)) };
         let is_behind = |run: &Run| run.last().is_some_and(|(greatest, _)| greatest < key);
@@ -105,8 +107,8 @@ impl SortedRuns {
         }
     }
 
-    /// Puts a row where it belongs. A full run is split in the middle; but whoever comes before or behind all of its rows begins a run,
-    /// for more will come there.
+    /// Inserts a row. A full run is split in the middle. A row before or behind all rows of a full
+    /// run starts a run of its own, because more rows are likely to follow there.
     fn insert_at(&mut self, (mut run, mut at): RunPosition, row: (RawKey, Versioned)) {
         if self.runs.is_empty() {
             self.runs.push(Run::new());
@@ -155,7 +157,7 @@ mod tests {
 
     use super::{MOST_IN_A_RUN, RawKey, SortedRuns, Versioned};
 
-    /// From a key on, so many keys, up or down, that are given a value or removed.
+    /// First key, number of keys, direction, and true if the keys are inserted.
     type Stretch = (u32, u32, bool, bool);
 
     fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
@@ -170,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Whether every row is in its order in runs that are neither empty nor too long.
+    /// Returns true if all rows are sorted, and no run is empty or too long.
     fn is_sound(rows: &SortedRuns) -> bool {
         let keys: Vec<_> = rows.iter().map(|(key, _)| key).collect();
         rows.runs.iter().all(|run| (1..=MOST_IN_A_RUN).contains(&run.len()))

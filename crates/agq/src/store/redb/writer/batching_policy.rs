@@ -1,40 +1,45 @@
-//! How many are about to hand something in, by how many came lately: the rule by which a batch waits for more. Pure.
+//! Group-commit policy: predicts how many submitters the next batch will have, and how long it is
+//! worth to wait for them. No I/O, no clock.
 //!
-//! Those who share a sync are answered together, and come again together. But who comes a moment too late waits for the end of a
-//! whole sync, and goes on in a group of its own: eight who could share one sync take two by turns. A batch that waits for a moment
-//! brings them together.
+//! Submitters that share a sync get their answers together, and submit again together. A submitter
+//! that arrives too late waits for the end of a whole sync, and from then on forms a group of its
+//! own. Two groups that could share one sync then take two in turn. A batch that waits for a moment
+//! merges such groups.
 
 use std::time::Duration;
 
-/// Where one more was waited for in vain, that is left alone for 2, 4, 8 batches, and never for more than two to this power.
+/// Exponent of the longest backoff. After failed probes for one more submitter, the next 2, 4, 8, …
+/// batches do not probe, and at most two to this power.
 const MOST_DOUBLINGS: u32 = 6;
-/// For each that is missing so many wait for half a sync; the more they are beyond that, the shorter they wait.
+/// For every missing submitter, this many waiting ones wait for half a sync. If more are waiting,
+/// they wait for less.
 const WAIT_FOR_ONE: u32 = 8;
 
-/// Who is known to come.
+/// Predicts the number of submitters of the next batch.
 #[derive(Debug, Default)]
 pub(crate) struct BatchSizePredictor {
-    /// How many came to the last batch.
+    /// Number of submitters of the last batch.
     usual: u32,
-    /// How much more often one more than those was waited for in vain than not.
+    /// Consecutive failed probes for one more submitter (failures minus successes).
     in_vain: u32,
-    /// How many batches it is before that is tried again.
+    /// Number of batches before the next probe.
     rest: u32,
 }
 
 impl BatchSizePredictor {
-    /// How many are expected: as many as to the last batch, and now and then one more.
+    /// Returns the expected number of submitters: that of the last batch, and one more in a probe.
     pub(crate) fn expected(&self) -> u32 {
         self.usual + u32::from(self.rest == 0)
     }
 
-    /// How long those who have come wait for the others: half a sync, and less where they are many and few are missing.
+    /// Returns how long `come` submitters should wait for the others: at most half of `sync`, and
+    /// less if many wait for few.
     pub(crate) fn max_wait(&self, come: u32, sync: Duration) -> Duration {
         let missing = self.expected().saturating_sub(come);
         (sync * WAIT_FOR_ONE * missing / come.max(1)).min(sync) / 2
     }
 
-    /// So many have come.
+    /// Learns from the number of submitters of a batch.
     pub(crate) fn observe(&mut self, came: u32) {
         if self.rest > 0 {
             self.rest -= 1;
@@ -48,25 +53,25 @@ impl BatchSizePredictor {
     }
 }
 
-/// Whoever comes so often, and nobody else, is alone.
+/// Number of consecutive submissions after which a submitter counts as the only one.
 const OFTEN: u32 = 8;
 
-/// Who came lately.
+/// The last submitter, to recognise that there is only one.
 #[derive(Debug, Default)]
 pub(crate) struct SubmitterHistory {
     last: Option<u64>,
-    /// How often that one has come since anybody else did.
+    /// Number of its consecutive submissions.
     times: u32,
 }
 
 impl SubmitterHistory {
-    /// This one has come; `None` is many.
+    /// Records a submission. `None` stands for several submitters.
     pub(crate) fn came(&mut self, who: Option<u64>) {
         self.times = if who.is_some() && who == self.last { self.times.saturating_add(1) } else { 1 };
         self.last = who;
     }
 
-    /// Whether nobody but one has come for a while.
+    /// Returns true if one submitter has been the only one for a while.
     pub(crate) fn is_one(&self) -> bool {
         self.times >= OFTEN
     }
@@ -109,7 +114,7 @@ mod tests {
 
     #[test]
     fn two_groups_become_one() {
-        // Those of the other group come while this one waits, one more each time.
+        // In every round, one more submitter of the other group joins.
         let mut company = after(&[5, 3]);
         for _ in 0..20 {
             let come = company.expected().min(8);

@@ -1,4 +1,4 @@
-//! The writer with memory that counts its syncs, and can be full.
+//! Tests of the writer, with a backend in memory that counts its syncs, and can be full.
 
 use std::{
     io,
@@ -19,13 +19,13 @@ use crate::store::{
     redb::{RedbStore, WalFile, writer::queue::WriteSize},
 };
 
-/// Memory that counts how often it is synced, and can be full.
+/// Backend in memory that counts its syncs, and can be full.
 #[derive(Debug, Default)]
 struct Counting {
     memory: InMemoryBackend,
     syncs: Arc<AtomicU64>,
     is_full: Arc<AtomicBool>,
-    /// How long each sync takes.
+    /// Duration of each sync.
     sync_time: Duration,
 }
 
@@ -53,7 +53,6 @@ impl StorageBackend for Counting {
     }
 }
 
-/// Sets a string.
 fn set(store: &RedbStore, key: String, value: &'static str) -> StoreFuture<()> {
     let entry = KeyEntry { content: StoredValue::Text(Bytes::from(value)), expires_at: None };
     store.update(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
@@ -65,7 +64,7 @@ async fn a_hundred_writes_that_wait_share_one_sync() {
     let syncs = Arc::clone(&backend.syncs);
     let store = RedbStore::with_journal(backend).unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
-    // The writer is kept at work while a hundred writes come in.
+    // The writer is kept busy while a hundred writes are submitted.
     let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
     begun.recv().unwrap();
     let waiting: Vec<_> = (0..100).map(|n| set(&store, format!("k{n}"), "")).collect();
@@ -85,7 +84,7 @@ async fn a_hundred_writes_that_wait_share_one_sync() {
 #[tokio::test]
 async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_all_the_same() {
     let backend = Counting::default();
-    // Room enough that it is done on the spot.
+    // There is enough room for a leader.
     backend.set_len(1 << 20).unwrap();
     let syncs = Arc::clone(&backend.syncs);
     let store = Arc::new(RedbStore::with_journal(backend).unwrap());
@@ -124,7 +123,7 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
     };
     let mut answer = None;
     let mut is_waited_for = false;
-    // While the machine is so busy that a sync takes long, nobody is waited for.
+    // While the machine is so busy that a sync takes long, no batch waits for others.
     for number in 0..500 {
         both(number).await;
         let round = store.submit(Some(1), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
@@ -193,7 +192,7 @@ async fn a_database_that_cannot_be_written_ends_it_and_what_was_acknowledged_is_
     let store = RedbStore::start(database, with, Durability::default()).unwrap();
     is_full.store(true, Ordering::Relaxed);
     let mut acknowledged = 0;
-    // Before the second half of the journal is full it is known that the first cannot be brought in.
+    // The failure of flushing the first half is known before the second half is full.
     while set(&store, format!("k{acknowledged}"), "v").await.is_ok() {
         acknowledged += 1;
         assert!(acknowledged < 1000);

@@ -1,52 +1,55 @@
-//! The journal: a file of fixed size in front of the database. A batch is durable when it stands there, with one sync and no
-//! page of the database written. It has two halves: while what is in one of them is brought into the database, records go into
-//! the other.
+//! The write-ahead log (WAL): a file of fixed size that receives every change before the database
+//! does. A batch is durable when its record is synced, which writes no page of the database. The
+//! file has two halves: while the records of one half are flushed into the database, new records go
+//! into the other half.
 //!
-//! It knows bytes and their order, not what they mean. A record is `length, id, number, flag, checksum, bytes`, and begins at a
-//! multiple of [`SECTOR`]. Numbers count on for ever, so that what an earlier round left behind is told from what is new; `id` tells
-//! the journals of two databases apart.
+//! The WAL stores bytes in order, and does not interpret them. A record is `length, id, number,
+//! flag, checksum, bytes`, and begins at a multiple of [`SECTOR`]. Record numbers only increase,
+//! which distinguishes new records from those of an earlier round. The `id` distinguishes the WALs
+//! of two databases.
 
 use std::{collections::BTreeMap, io};
 
 use redb::StorageBackend;
 
-/// What a disk writes whole. A record never shares one with another.
+/// Number of bytes that a disk writes atomically. Records never share a sector.
 const SECTOR: usize = 512;
-/// The first sector says which journal this is.
+/// Offset of the first record. The first sector has the magic bytes and the id.
 const FIRST: u64 = SECTOR as u64;
 const MAGIC: &[u8; 16] = b"agq journal 1\n\0\0";
-/// Length, id, number, flag, checksum.
+/// Number of bytes of a record head: length, id, number, flag, checksum.
 const HEAD: usize = 4 + 8 + 8 + 1 + 4;
-/// Zeros are written in pieces of this size.
+/// Number of zero bytes that are written at once, and maximum capacity that the record buffer
+/// keeps.
 const PIECE: usize = 1 << 20;
 
-/// The journal while agq runs.
+/// The WAL, opened for appending.
 pub(crate) struct Wal {
     file: Box<dyn StorageBackend>,
     id: u64,
-    /// Where the halves begin, and where the second one ends.
+    /// Offsets of the first half, of the second half, and of the end.
     bounds: [u64; 3],
-    /// Which half records go into.
+    /// Index of the half that receives records.
     half: usize,
-    /// The number of the next record, and where it goes.
+    /// Number and offset of the next record.
     next: u64,
     at: u64,
-    /// The next record: room for its head, and behind it what it will hold. Its memory is used again and again.
+    /// Buffer of the next record: room for its head, then its content. The buffer is reused.
     pending: Vec<u8>,
-    /// Whether everything that was written is on disk.
+    /// True if every written record is on disk.
     is_synced: bool,
 }
 
-/// What was found in a journal.
+/// Records that were read from a WAL.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Replay {
-    /// The contents of its records, in order.
+    /// Contents of the records, in order.
     pub(crate) records: Vec<Vec<u8>>,
-    /// The number that comes next.
+    /// Number of the record after the last one.
     pub(crate) next: u64,
 }
 
-/// Why a journal cannot be read.
+/// Reason why a WAL cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WalError {
     #[error("it is not the journal of this database, or its beginning is damaged")]
@@ -58,13 +61,15 @@ pub(crate) enum WalError {
 }
 
 impl Wal {
-    /// Makes a journal of so many bytes out of a file, whatever was in it. It is on disk when this returns.
+    /// Formats `file` as an empty WAL of at least `len` bytes. The WAL is on disk when this
+    /// returns.
     pub(crate) fn create(file: Box<dyn StorageBackend>, id: u64, len: u64) -> io::Result<Self> {
         let had = file.len()?;
         let len = len.max(had);
         if had < len {
             file.set_len(len)?;
-            // Written, not only reserved: a sync that had to change the file system's tables would take twice as long.
+            // Zeros are written instead of only reserving space, because later syncs would have to
+            // update the metadata of the file system.
             let zeros = vec![0; PIECE];
             let mut at = had;
             while at < len {
@@ -83,7 +88,8 @@ impl Wal {
         Ok(Self::begun(file, id, len, 1))
     }
 
-    /// A journal whose records are all in the database: its first half begins anew, with this number.
+    /// Opens a WAL whose records are all in the database. The next record has the number `next`,
+    /// and goes into the first half.
     pub(crate) fn reuse(file: Box<dyn StorageBackend>, id: u64, next: u64) -> io::Result<Self> {
         let len = file.len()?;
         Ok(Self::begun(file, id, len, next))
@@ -99,41 +105,43 @@ impl Wal {
         self.id
     }
 
-    /// The number that the first record has that the database will not hold, when everything until now is in it.
+    /// Returns the number of the first record that the database will not contain once everything
+    /// until now is flushed.
     pub(crate) fn next(&self) -> u64 {
-        // What is pending has no number yet, and is in the database then.
+        // Pending bytes have no number yet, and such a flush contains them.
         self.next
     }
 
-    /// How many bytes the next record has room for in this half, together with what is pending.
+    /// Returns the number of bytes that can be added to the next record in this half.
     pub(crate) fn room(&self) -> usize {
         let left = self.bounds[self.half + 1].saturating_sub(self.at);
         usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(self.pending.len())
     }
 
-    /// How many bytes a record has room for in a half that is empty.
+    /// Returns the number of bytes that a record can have in an empty half.
     pub(crate) fn room_of_half(&self) -> usize {
         let [first, middle, end] = self.bounds;
         let smaller = (middle - first).min(end.saturating_sub(middle));
         usize::try_from(smaller).unwrap_or(usize::MAX).saturating_sub(HEAD)
     }
 
-    /// Adds to what the next record will hold.
+    /// Adds content to the next record. Nothing is written yet.
     pub(crate) fn append(&mut self, add: impl FnOnce(&mut Vec<u8>)) {
         add(&mut self.pending);
     }
 
-    /// How many bytes wait for the next record.
+    /// Returns the number of bytes of content that the next record has so far.
     pub(crate) fn pending(&self) -> usize {
         self.pending.len() - HEAD
     }
 
-    /// Whether something is not on disk yet that was noted.
+    /// Returns true if appended content is not on disk.
     pub(crate) fn owes_sync(&self) -> bool {
         !self.is_synced || self.pending() > 0
     }
 
-    /// Writes what is pending as one record. A power failure may lose it yet.
+    /// Writes the pending content as one record, without a sync: a power failure can lose the
+    /// record.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         if self.pending() == 0 {
             return Ok(());
@@ -157,11 +165,11 @@ impl Wal {
 
     fn forget_pending(&mut self) {
         self.pending.truncate(HEAD);
-        // The room that one large record took is not kept.
+        // Memory that one large record took is released.
         self.pending.shrink_to(PIECE);
     }
 
-    /// Makes everything durable that was noted.
+    /// Makes all appended content durable.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.write()?;
         if !self.is_synced {
@@ -171,7 +179,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Writes what is pending; what comes after that goes into the other half, of which everything is in the database, durably.
+    /// Writes the pending content, then continues in the other half. The caller ensures that the
+    /// database durably contains every record of that half.
     pub(crate) fn switch_half(&mut self) -> io::Result<()> {
         self.write()?;
         self.half = 1 - self.half;
@@ -179,14 +188,15 @@ impl Wal {
         Ok(())
     }
 
-    /// Everything is in the database, durably: the next record goes to the beginning of its half.
+    /// Discards pending content, and continues at the beginning of this half. The caller ensures
+    /// that the database durably contains everything.
     pub(crate) fn reset(&mut self) {
         self.forget_pending();
         (self.at, self.is_synced) = (self.bounds[self.half], true);
     }
 }
 
-/// Reads the records of a journal from a number on.
+/// Reads the records of a WAL whose numbers are `from` and above.
 pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Replay, WalError> {
     let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
     file.read(0, &mut bytes)?;
@@ -205,7 +215,7 @@ pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Repl
             continue;
         };
         at += (HEAD + record.bytes.len()).next_multiple_of(SECTOR);
-        // What is in the database already is of no interest.
+        // The database contains earlier records already.
         if record.number >= from {
             there.insert(record.number, record);
         }
@@ -215,7 +225,8 @@ pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Repl
         found.records.push(record.bytes.to_vec());
         found.next += 1;
     }
-    // A record that was written when those before it were on disk proves that they were.
+    // A later record that was written after a sync proves that a missing record was on disk, and is
+    // now damaged.
     if there.values().any(|record| record.is_after_sync) {
         return Err(WalError::Damaged(found.next));
     }
@@ -224,7 +235,7 @@ pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Repl
 
 struct WalRecord<'b> {
     number: u64,
-    /// Whether everything before it was on disk when it was written.
+    /// True if every earlier record was on disk when this one was written.
     is_after_sync: bool,
     bytes: &'b [u8],
 }
@@ -252,149 +263,4 @@ fn checksum(head: &[u8], bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use redb::{StorageBackend, backends::InMemoryBackend};
-
-    use super::{Replay, SECTOR, Wal, WalError, read};
-
-    /// Memory that two can hold.
-    #[derive(Debug, Clone, Default)]
-    struct Shared(Arc<InMemoryBackend>);
-
-    impl StorageBackend for Shared {
-        fn len(&self) -> std::io::Result<u64> {
-            self.0.len()
-        }
-        fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
-            self.0.read(offset, out)
-        }
-        fn set_len(&self, len: u64) -> std::io::Result<()> {
-            self.0.set_len(len)
-        }
-        fn sync_data(&self) -> std::io::Result<()> {
-            self.0.sync_data()
-        }
-        fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-            self.0.write(offset, data)
-        }
-    }
-
-    const ID: u64 = 7;
-
-    fn journal() -> (Shared, Wal) {
-        let file = Shared::default();
-        (file.clone(), Wal::create(Box::new(file), ID, 16 * SECTOR as u64).unwrap())
-    }
-
-    fn note(journal: &mut Wal, bytes: &[u8]) {
-        journal.append(|record| record.extend_from_slice(bytes));
-    }
-
-    fn add(journal: &mut Wal, bytes: &[u8]) {
-        note(journal, bytes);
-        journal.sync().unwrap();
-    }
-
-    fn found(records: &[&[u8]], next: u64) -> Replay {
-        Replay { records: records.iter().map(|record| record.to_vec()).collect(), next }
-    }
-
-    #[test]
-    fn what_was_written_comes_back_and_an_earlier_round_does_not() {
-        let (file, mut journal) = journal();
-        add(&mut journal, b"one");
-        note(&mut journal, b"t");
-        add(&mut journal, &[b'w'; SECTOR]);
-        add(&mut journal, b"three");
-        assert_eq!(
-            read(&file, ID, 1).unwrap(),
-            found(&[b"one", &[b"t", &[b'w'; SECTOR][..]].concat(), b"three"], 4)
-        );
-        assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three"], 4));
-        journal.reset();
-        assert_eq!(read(&file, ID, 4).unwrap(), found(&[], 4));
-        add(&mut journal, b"four");
-        assert_eq!(read(&file, ID, 4).unwrap(), found(&[b"four"], 5));
-        assert!(matches!(read(&file, ID + 1, 4), Err(WalError::Foreign)));
-    }
-
-    #[test]
-    fn records_go_into_one_half_then_into_the_other_and_come_back_in_their_order() {
-        let (file, mut journal) = journal();
-        add(&mut journal, b"one");
-        note(&mut journal, b"two");
-        journal.switch_half().unwrap();
-        add(&mut journal, b"three");
-        assert_eq!(read(&file, ID, 1).unwrap(), found(&[b"one", b"two", b"three"], 4));
-        // The first half is in the database.
-        journal.switch_half().unwrap();
-        add(&mut journal, b"four");
-        assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three", b"four"], 5));
-        // What of the second half is damaged is proved by the first.
-        file.write(8 * SECTOR as u64 + 26, b"x").unwrap();
-        assert!(matches!(read(&file, ID, 3), Err(WalError::Damaged(3))));
-        assert_eq!(read(&file, ID, 4).unwrap(), found(&[b"four"], 5));
-    }
-
-    #[test]
-    fn what_an_older_agq_wrote_in_one_piece_is_read_across_the_middle() {
-        let (file, mut journal) = journal();
-        // It knew of no halves.
-        journal.bounds = [SECTOR as u64, 16 * SECTOR as u64, 16 * SECTOR as u64];
-        let long = [b'l'; 5 * SECTOR];
-        for record in [&long[..], b"two", &long, b"four"] {
-            add(&mut journal, record);
-        }
-        assert!(journal.at > 8 * SECTOR as u64);
-        assert_eq!(read(&file, ID, 1).unwrap(), found(&[&long, b"two", &long, b"four"], 5));
-    }
-
-    #[test]
-    fn a_torn_last_record_is_none_and_a_damaged_one_before_others_is_refused() {
-        let (file, mut journal) = journal();
-        add(&mut journal, b"one");
-        add(&mut journal, b"two");
-        file.write(2 * SECTOR as u64 + 26, b"x").unwrap();
-        assert_eq!(read(&file, ID, 1).unwrap(), found(&[b"one"], 2));
-        add(&mut journal, b"three");
-        for from in 1..=2 {
-            assert!(matches!(read(&file, ID, from), Err(WalError::Damaged(2))));
-        }
-        // What is damaged is in the database already.
-        assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three"], 4));
-    }
-
-    #[test]
-    fn a_record_that_others_did_not_wait_for_may_be_missing() {
-        let (file, mut journal) = journal();
-        for record in [b"one", b"two"] {
-            note(&mut journal, record);
-            journal.write().unwrap();
-        }
-        file.write(SECTOR as u64, &[0; SECTOR]).unwrap();
-        assert_eq!(read(&file, ID, 1).unwrap(), found(&[], 1));
-    }
-
-    #[test]
-    fn it_says_how_much_it_has_room_for() {
-        let (file, mut journal) = journal();
-        let room = journal.room();
-        assert_eq!((room, journal.room_of_half()), (7 * SECTOR - super::HEAD, room));
-        note(&mut journal, &vec![1; room]);
-        assert_eq!(journal.room(), 0);
-        journal.sync().unwrap();
-        assert_eq!(journal.room(), 0);
-        assert_eq!(read(&file, ID, 1).unwrap().records, [vec![1; room]]);
-        journal.switch_half().unwrap();
-        let other = journal.room();
-        assert_eq!(other, 8 * SECTOR - super::HEAD);
-        note(&mut journal, &vec![2; other]);
-        journal.sync().unwrap();
-        assert_eq!(journal.room(), 0);
-        assert_eq!(read(&file, ID, 1).unwrap().records, [vec![1; room], vec![2; other]]);
-        journal.reset();
-        assert_eq!(journal.room(), other);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! A table of three layers is as one map would be.
+//! Compares a table of three layers with one ordered map.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ type TableModel = BTreeMap<(u64, Vec<u8>), ()>;
 
 const TABLE: &Definition<TestKey, ()> = &EXPIRIES;
 
-/// What is done to a key: it comes, or it goes.
+/// Key and member of a row, and true if it is inserted, or false if it is removed.
 #[derive(Debug, Clone)]
 struct TableStep(u64, Vec<u8>, bool);
 
