@@ -1,4 +1,4 @@
-//! Users' keys: what a batch can do with them, and what a read can.
+//! Users' keys in write transactions and in snapshots.
 
 use std::{
     cell::RefCell,
@@ -53,7 +53,7 @@ impl Keyspace for RedbStore {
     }
 }
 
-/// A batch. The writer has to know an error of redb as it was: `fault` keeps it.
+/// Keys in a write transaction. `fault` keeps the original error of redb, which the writer needs.
 struct TxnKeys<'b, 't> {
     batch: &'b mut WriteTxn<'t>,
     fault: RefCell<Option<Error>>,
@@ -159,7 +159,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Puts a key that is not there yet, with the number that it had elsewhere.
+    /// Inserts a new key with the number that it had in another store.
     pub(super) fn put_numbered(&mut self, key: &[u8], number: u64, entry: KeyEntry) {
         self.known.last_key = self.known.last_key.max(number);
         self.tables.key_numbers.insert(number, key);
@@ -169,7 +169,7 @@ impl WriteTxn<'_> {
         self.tables.keys.insert(key, KeyRecord { number, entry });
     }
 
-    /// Gives a new key a number above all others.
+    /// Returns a number above those of all other keys.
     fn number_key(&mut self, key: &[u8]) -> u64 {
         self.known.last_key += 1;
         self.tables.key_numbers.insert(self.known.last_key, key);
@@ -187,7 +187,7 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    /// Removes what a key holds outside of its entry.
+    /// Removes the elements or members of a key.
     fn clear_key(&mut self, key: &[u8], content: &StoredValue) -> Result<(), Error> {
         match content {
             StoredValue::Text(_) => {}
@@ -196,7 +196,7 @@ impl WriteTxn<'_> {
             }
             StoredValue::Sorted { .. } => {
                 self.tables.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
-                // No key sorts between a key and itself with a NUL.
+                // No key sorts between a key and the same key with a NUL appended.
                 let next = [key, &b"\0"[..]].concat();
                 self.tables.scores.remove_in((key, FIRST)..(next.as_slice(), FIRST))?;
             }
@@ -221,7 +221,7 @@ impl WriteTxn<'_> {
     }
 }
 
-/// What is in view, only to be read.
+/// Keys in a snapshot.
 struct SnapshotKeys<'r>(&'r Snapshot<'r>);
 
 impl KeyReader for SnapshotKeys<'_> {

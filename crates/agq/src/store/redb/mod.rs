@@ -1,16 +1,16 @@
-//! The store on redb: a database and its journal, one writer, many readers.
+//! The store on redb: a database file with a write-ahead log (WAL), one writer, and many readers.
 //!
-//! Everything there is has three layers: the database, over it the `memtable` with what was written since the database was
-//! brought up to date, and over that what a `batch` changes; the last two are `rows` for each table. A `view` is a look at the
-//! first two, a `table` shows all three as one.
-//!
-//! Writes come in by the `inbox`; the `writer` alone applies them, `duty` says on which thread; `actions`, `claims`,
-//! `workers`, `pruning` and `keyspace` are what can be done in a batch, `lanes` is what the writer has `known` by heart,
-//! `key_table` and `list_table` are tables with what a batch has at hand of them. `commit` makes a batch durable by the
-//! `journal` and visible in the memtable, `merge` brings it from there into the tables of the database, and `recovery` puts
-//! together again what the files hold. `records` hands all of it out, `reads` and `key_reads` look. `file` opens the
-//! database, `format` brings it to the format of today, `check` says what in it contradicts itself, `backup` copies it,
-//! `portable` makes of it what any store can read.
+//! | Module | Responsibility |
+//! |---|---|
+//! | [`schema`] | tables, order of keys, encoding of records |
+//! | [`engine`] | WAL, memtable, snapshots, flush, recovery |
+//! | `txn` | write transactions: changes of records, indexes and counts |
+//! | `writer` | group commit of write transactions |
+//! | [`queries`] | reads of a snapshot |
+//! | `records`, `keyspace` | the traits of the store, on `txn` and `queries` |
+//! | `file` | opening, migrating, backup, export and import of the file |
+//! | `check` | finds contradictions in a database |
+//! | `manual` | the store for simulations |
 
 mod check;
 pub(crate) mod engine;
@@ -55,29 +55,30 @@ use crate::store::redb::{
     },
 };
 
-/// A redb database with its writer.
+/// A store in a redb database with a WAL. One writer changes it, and any number of readers use
+/// snapshots.
 pub(crate) struct RedbStore {
-    /// `None` once the store is closing.
+    /// `None` while the store closes.
     inbox: Option<WriteHandle>,
-    /// `None` where the writer is worked by hand.
+    /// `None` if the simulation runs the writer.
     duty: Option<Arc<GroupCommit>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     contents: Arc<Versions>,
     notifier: Arc<ChangeNotifier>,
-    /// Whether something visible is not on disk yet.
+    /// True while something visible is not on disk.
     owes_sync: Arc<AtomicBool>,
-    /// Why the writer cannot go on.
+    /// Reason why the writer has stopped, once there is one.
     failed: watch::Receiver<Option<String>>,
     long_work: LongReads,
 }
 
-/// The size of a journal: when half of it is full, the database is brought up to date.
+/// Size of a WAL, in bytes. A flush starts whenever half of it is full.
 const JOURNAL_BYTES: u64 = 8 << 20;
 
-/// Where the journal is kept, and what a new one is like.
+/// File of the WAL, with the properties of a new one.
 struct WalFile {
     file: Box<dyn StorageBackend>,
-    /// Not that of any other journal.
+    /// Unique among all WALs.
     id: u64,
     bytes: u64,
 }
@@ -86,18 +87,18 @@ fn new_journal_id() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }
 
-/// Where is done what may be long.
+/// Execution of long reads and flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LongReads {
-    /// Where they keep nobody waiting.
+    /// On threads of their own.
     Aside,
-    /// On the spot: whoever runs the writer by hand wants everything in one order.
+    /// On the calling thread, because the simulation needs a deterministic order.
     #[cfg(feature = "simulation")]
     InPlace,
 }
 
 impl RedbStore {
-    /// Opens the database file and its journal, or creates them.
+    /// Opens the database file and its WAL, or creates them.
     pub(crate) fn open(path: &Path, opening: OpenOptions) -> anyhow::Result<Self> {
         let opened = || {
             let (database, journal) =
@@ -108,13 +109,13 @@ impl RedbStore {
         opened().with_context(|| format!("cannot use the database {}", path.display()))
     }
 
-    /// A store that forgets everything when it is dropped.
+    /// Returns a store in memory, for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests need no file"))]
     pub(crate) fn in_memory() -> anyhow::Result<Self> {
         Self::with_journal(InMemoryBackend::new())
     }
 
-    /// The same, with its journal in a place of its own.
+    /// Returns a store in memory with its WAL in `journal`.
     fn with_journal(journal: impl StorageBackend) -> anyhow::Result<Self> {
         let database = Database::builder().create_with_backend(InMemoryBackend::new())?;
         let with = WalFile { file: Box::new(journal), id: 1, bytes: 1 << 16 };
@@ -172,7 +173,7 @@ impl RedbStore {
         }
     }
 
-    /// A short read, done on the spot: a few microseconds.
+    /// Runs a short read on the calling thread.
     fn query<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
@@ -181,7 +182,7 @@ impl RedbStore {
         Box::pin(ready(shown(work(&self.contents.snapshot()))))
     }
 
-    /// A read that may be long, done where it keeps nobody waiting.
+    /// Runs a read that may be long, on a thread where nobody waits for it.
     fn scan<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
@@ -221,7 +222,7 @@ impl LongReads {
 }
 
 impl Drop for RedbStore {
-    /// Lets the writer finish what it was given.
+    /// Waits until the writer has done everything that was submitted.
     fn drop(&mut self) {
         self.inbox = None;
         self.duty = None;

@@ -1,4 +1,4 @@
-//! The records of the contract, each call a write for the writer or a read.
+//! [`Records`] on redb: every call is a write transaction or a read of a snapshot.
 
 use std::{
     collections::HashSet,

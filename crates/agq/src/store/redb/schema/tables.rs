@@ -1,4 +1,5 @@
-//! The tables of the database file. A change of any of them is a new [`FORMAT`] and a step in `format`.
+//! The tables of the database file. A change of a table needs a new [`FORMAT`] and a step in
+//! `file/migrations`.
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
@@ -6,15 +7,15 @@ use redb::{Key, TableDefinition, TypeName, Value};
 
 use crate::store::{KeyEntry, StoredValue, redb::schema::key_order::AreAdjacent};
 
-/// The format of the file, kept under `format` in [`META`].
+/// Format of the file, stored under `format` in [`META`].
 pub(crate) const FORMAT: u64 = 6;
 
 /// Calls a macro with the rows of all tables. This is the only list of them.
 ///
 /// A row has the constant, the name in the database, the field of
-/// [`Tables`](crate::store::redb::txn::tables::Tables), the type of keys and the type of values. Two optional
-/// parts follow: the function that recognises adjacent keys, and the type that wraps the table in a write
-/// transaction.
+/// [`Tables`](crate::store::redb::txn::tables::Tables), the type of keys and the type of values.
+/// Two optional parts follow: the function that recognises adjacent keys, and the type that wraps
+/// the table in a write transaction.
 macro_rules! for_each_table {
     ($callback:ident) => {
         $callback! {
@@ -30,8 +31,8 @@ macro_rules! for_each_table {
             ACTION_JOBS "action_jobs" action_jobs: (&'static str, u64) => &'static str;
             /// Plan → number of its jobs that have not ended.
             PLAN_LOADS "plan_loads" plan_loads: &'static str => u64;
-            /// Job → its record. Input and results are in tables of their own, because a change of state does not
-            /// write them again.
+            /// Job → its record. Input and results are in tables of their own, because a change of
+            /// state does not write them again.
             JOBS "jobs" jobs: &'static str => &'static [u8];
             /// Job → its input, JSON.
             INPUTS "inputs" inputs: &'static str => &'static str;
@@ -47,7 +48,8 @@ macro_rules! for_each_table {
             READY "ready" ready: (u32, u8, u64) => &'static str, adjacent if are_adjacent_ready_keys;
             /// Index of scheduled and retryable jobs: due time, job.
             WAITING "waiting" waiting: (u64, &'static str) => ();
-            /// Index of deadlines: end of the attempt of an active job, or expiry of an available one; job.
+            /// Index of deadlines: end of the attempt of an active job, or expiry of an available
+            /// one; job.
             LEASES "leases" leases: (u64, &'static str) => ();
             /// Index of claims: holder, active job.
             HELD "held" held: (&'static str, &'static str) => ();
@@ -125,10 +127,10 @@ macro_rules! define_constants {
 }
 for_each_table!(define_constants);
 
-/// What is kept of a user's key in one place. As bytes: the type, the number, the expiry (0 for none), what it holds.
+/// Record of a user's key. Its encoding is: type, number, expiry (0 for none), content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRecord {
-    /// Its place in [`KEY_NUMBERS`].
+    /// Key in [`KEY_NUMBERS`].
     pub(crate) number: u64,
     pub(crate) entry: KeyEntry,
 }
@@ -185,26 +187,26 @@ impl Value for KeyRecord {
     }
 }
 
-/// Whether the places of two elements follow each other.
+/// Returns true if two elements of one list have consecutive places.
 fn are_adjacent_list_places(one: &[u8], other: &[u8]) -> bool {
     let [(key, place), (other_key, other_place)] = [one, other].map(<(&[u8], i64)>::from_bytes);
     key == other_key && place.checked_add(1) == Some(other_place)
 }
 
-/// Whether two jobs of one lane and rank have come one right after the other.
+/// Returns true if two ready jobs of the same lane and rank have consecutive sequence numbers.
 fn are_adjacent_ready_keys(one: &[u8], other: &[u8]) -> bool {
     let [(lane, rank, seq), (other_lane, other_rank, other_seq)] =
         [one, other].map(<(u32, u8, u64)>::from_bytes);
     (lane, rank) == (other_lane, other_rank) && seq.checked_add(1) == Some(other_seq)
 }
 
-/// A score as a number that sorts as the score does.
+/// Returns an integer that sorts as the score does.
 pub(crate) fn ordered(score: f64) -> u64 {
     let bits = (score + 0.0).to_bits();
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
-/// The score that [`ordered`] made a number of.
+/// Returns the score of which [`ordered`] made `ordered`.
 pub(crate) fn score_of(ordered: u64) -> f64 {
     f64::from_bits(if ordered >> 63 == 1 { ordered & !(1_u64 << 63) } else { !ordered })
 }

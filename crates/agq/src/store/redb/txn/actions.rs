@@ -1,4 +1,4 @@
-//! Writes on plans and actions, inside a batch.
+//! Changes of plans and actions in a write transaction.
 
 use std::borrow::Cow;
 
@@ -50,7 +50,7 @@ impl WriteTxn<'_> {
         }
         for plan_id in new.plans() {
             if self.tables.plans.get(plan_id.as_str())?.is_none() {
-                // It was deleted since the command looked.
+                // The plan was deleted after the command had checked it.
                 return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
             }
         }
@@ -72,7 +72,7 @@ impl WriteTxn<'_> {
             new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect()
         };
         if is_whole || !jobs.is_empty() {
-            // It has none yet, which need not be looked for.
+            // A new action has no jobs yet, so there is no need to read its counts.
             self.put_tally(&new.action.action_id, JobCounts::default());
             self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
@@ -103,7 +103,7 @@ impl WriteTxn<'_> {
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
     }
 
-    /// How many of the jobs are there already, of jobs that begin at a place of the action.
+    /// Returns how many of `jobs` the action has already, if their first one has the index `at`.
     fn known_from(
         &self,
         action: &Action,
@@ -124,7 +124,7 @@ impl WriteTxn<'_> {
         Ok(Ok(known))
     }
 
-    /// Puts jobs at the end of an action; how many it has then.
+    /// Appends jobs to an action, and returns its new number of jobs.
     fn append(
         &mut self,
         action: &Action,
@@ -170,7 +170,7 @@ impl WriteTxn<'_> {
                 let id = action_id.as_str();
                 let is_empty = self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
                 if is_empty && !action.is_open && action.total_jobs > 0 {
-                    // Its jobs were forgotten while it was open.
+                    // Retention has removed all its jobs while it was open.
                     self.remove_action(action_id);
                     return Ok(Ok(()));
                 }
@@ -182,10 +182,10 @@ impl WriteTxn<'_> {
         Ok(Ok(()))
     }
 
-    /// Whether the action that is there came from the same submission.
+    /// Returns true if the stored action came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
         let count = new.jobs.len() as u64;
-        // An open action may have grown since.
+        // Jobs may have been added to an open action since.
         let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
         if !action::is_same(known, &new.action) || !fits {
             return Ok(false);
@@ -200,7 +200,7 @@ impl WriteTxn<'_> {
 
     fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
         let Some(job_id) = self.tables.action_jobs.get((action.action_id.as_str(), index))? else {
-            // Its job was forgotten since: it was there, and nobody can say more.
+            // Retention has removed the job, so its input cannot be compared.
             return Ok(index < action.total_jobs);
         };
         Ok(self.tables.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))

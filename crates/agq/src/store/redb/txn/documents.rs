@@ -1,4 +1,4 @@
-//! Notes inside a batch, and what is kept in them: limits, and the first jobs of their kinds.
+//! Documents in a write transaction: limits, and the first jobs of unique keys.
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
@@ -42,14 +42,14 @@ impl WriteTxn<'_> {
         self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
-    /// What a limit allows from now on.
+    /// Sets the terms of a limit.
     pub(crate) fn set_limit(&mut self, key: &str, terms: LimitTerms) -> Result<(), Error> {
         let limit = Limit { terms, ..self.limit(key)? };
         self.put_limit(key, &limit);
         Ok(())
     }
 
-    /// Whether the limit of a lane lets another job begin.
+    /// Returns true if the limit of a lane lets another job start.
     pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool, Error> {
         match self.known.lanes.limit_of(lane) {
             None => Ok(true),
@@ -57,7 +57,7 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// A job under a limit begins.
+    /// Counts a started job under its limit.
     pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<(), Error> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) else { return Ok(()) };
         let limit = self.limit(key)?.begun(now);
@@ -65,19 +65,19 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// A job under a limit runs no more, if that is what becomes of it.
+    /// Removes a job from its limit when it stops running.
     pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
         let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
         let Some(key) = key.filter(|_| was_active && job.state != JobState::Active) else { return Ok(()) };
         let limit = self.limit(key)?.ended();
         self.put_limit(key, &limit);
-        // Another one may begin.
+        // Another job may start now.
         self.arrived.jobs = true;
         Ok(())
     }
 
-    /// Forgets limits under which no job stands any more and which hold nobody back.
+    /// Removes limits that apply to no job, and that hold no job back. Returns their number.
     pub(crate) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
         let kind = DocumentKind::Limit.as_str();
         let mut gone = Vec::new();
@@ -96,7 +96,7 @@ impl WriteTxn<'_> {
         Ok(gone.len())
     }
 
-    /// The first job of a kind.
+    /// Returns the first job with a unique key.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
         let note = self.tables.notes.get((DocumentKind::Unique.as_str(), key))?;
         let id =
@@ -104,7 +104,8 @@ impl WriteTxn<'_> {
         id.transpose()
     }
 
-    /// A job is the first of its kind from now on, and its limit is as it says.
+    /// Stores that a job is the first with its unique key, and sets the limit that the job
+    /// specifies.
     pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<(), Error> {
         let Some(own) = &new.own else { return Ok(()) };
         if let Some(unique) = &own.unique {
@@ -114,7 +115,7 @@ impl WriteTxn<'_> {
         key.zip(own.limit).map_or(Ok(()), |(key, terms)| self.set_limit(key, terms))
     }
 
-    /// A job is forgotten: it is the first of its kind no more.
+    /// Removes the mark that a job is the first with its unique key.
     pub(crate) fn forget_first(&mut self, job: &Job) -> Result<(), Error> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
         if self.first_of(key)?.as_ref() == Some(&job.job_id) {

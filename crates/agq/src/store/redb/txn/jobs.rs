@@ -1,4 +1,4 @@
-//! Jobs inside a batch: what a rule makes of one, and who gets which.
+//! Changes of jobs in a write transaction: decisions of rules, and claims.
 
 use std::collections::VecDeque;
 
@@ -64,7 +64,8 @@ impl WriteTxn<'_> {
         while !self.has_withdrawn_enough()
             && let Some((queue, job_id)) = self.next_for(claimant, now)?
         {
-            // What the claimant is was looked at when it came; it may have waited since.
+            // The worker was checked when the claimant arrived, and the claimant may have waited
+            // since.
             let worker =
                 self.tables.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
             if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
@@ -80,7 +81,7 @@ impl WriteTxn<'_> {
                 .get(before.plan_id.as_str())?
                 .map(|plan| decode::<StoredPlan>(plan.value()));
             let Some(plan) = plan.transpose()? else {
-                // Its plan was deleted between its retry's check and this.
+                // The plan was deleted between the check of a retry and this claim.
                 self.put_job(Some(&before), &job::orphaned(&before, now))?;
                 continue;
             };
@@ -92,7 +93,7 @@ impl WriteTxn<'_> {
             let job = job::claimed(&before, &claimant.holder, now, hold);
             self.enter_limit(&job, now)?;
             if before.attempt > 0 {
-                // What an earlier attempt left is not the result of this one.
+                // The results of an earlier attempt do not belong to this one.
                 self.tables.results.remove(job_id.as_str());
             }
             self.put_job(Some(&before), &job)?;
@@ -104,7 +105,8 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
+    /// Returns the next job for a claimant: of the first queue that has one, the job with the
+    /// highest priority, then the oldest.
     fn next_for<'c>(
         &mut self,
         claimant: &'c Claimant,
@@ -119,7 +121,7 @@ impl WriteTxn<'_> {
             if let Some((_, lane)) = next
                 && !self.admits(lane, now)?
             {
-                // Its limit lets none begin: whose is next?
+                // The limit of this lane lets no job start, so the next lane is tried.
                 heads.sort_unstable();
                 next = None;
                 for head in heads {
@@ -137,7 +139,7 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// The turn of the ready job of a lane that comes first.
+    /// Returns the position of the first ready job of a lane.
     fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>, Error> {
         if self.known.lanes.first(lane).is_none() {
             let (rank, seq) = self.known.lanes.cursor(lane);
@@ -155,7 +157,7 @@ impl WriteTxn<'_> {
         Ok(self.known.lanes.first(lane).map(|(turn, _)| *turn))
     }
 
-    /// Removes a job that ended, and what is kept beside it.
+    /// Removes an ended job with its input, results and index entries.
     pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
         self.known.lanes.adjust_total(job.lane, -1);

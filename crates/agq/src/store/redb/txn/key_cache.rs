@@ -1,4 +1,4 @@
-//! The records of users' keys in a batch.
+//! The table of users' keys in a write transaction, with a cache of one record.
 
 use std::cell::RefCell;
 
@@ -9,8 +9,8 @@ use crate::store::redb::{
     schema::tables::KeyRecord,
 };
 
-/// The table, and the record that was looked at last: a command looks at its key more than once, and commands that come together are
-/// often about the same.
+/// The table, and the record that was used last. A command reads its key more than once, and
+/// concurrent commands often use the same key.
 pub(crate) struct KeyTable<'v> {
     table: Table<'v, &'static [u8], KeyRecord>,
     last: RefCell<Option<CachedKey>>,
@@ -61,7 +61,6 @@ impl<'v> KeyTable<'v> {
         }
     }
 
-    /// All of them.
     pub(crate) fn table(&self) -> &Table<'v, &'static [u8], KeyRecord> {
         &self.table
     }

@@ -1,4 +1,4 @@
-//! The elements of users' lists in a batch.
+//! The table of list elements in a write transaction, with read-ahead.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -10,32 +10,32 @@ use crate::store::redb::{
     queries::keys,
 };
 
-/// Most elements that are read ahead.
+/// Maximum number of elements that are read ahead.
 const MOST_AHEAD: i64 = 64;
-/// Where they have more bytes than this together, no more are read ahead.
+/// Number of bytes at which read-ahead stops.
 const MOST_BYTES_AHEAD: usize = 64 * 1024;
 
 type ListItemKey = (&'static [u8], i64);
 
-/// The table, and the elements that will be taken next: whoever takes two that lie side by side goes on. To walk to the next is less work
-/// than to look for it.
+/// The table, and the elements that are likely to be taken next. Read-ahead starts when two
+/// adjacent elements are taken, because advancing an iterator is cheaper than a lookup.
 pub(crate) struct ListTable<'v> {
     table: Table<'v, ListItemKey, &'static [u8]>,
     ahead: ListReadAhead,
 }
 
-/// What is known of one list.
+/// State of the read-ahead, for one list at a time.
 #[derive(Default)]
 struct ListReadAhead {
     key: Vec<u8>,
-    /// Where the last element was taken.
+    /// Place of the last element that was taken.
     last: Option<i64>,
-    /// Elements with their places, as they are there; the next to be taken is the first.
+    /// Elements with their places, the next one first.
     items: VecDeque<(i64, Bytes)>,
 }
 
 impl ListReadAhead {
-    /// Of this list alone is anything known from now on.
+    /// Discards the state of another list.
     fn turn_to(&mut self, key: &[u8]) {
         if *self.key != *key {
             self.forget();
@@ -67,7 +67,7 @@ impl<'v> ListTable<'v> {
         self.table.insert((key, place), item);
     }
 
-    /// Takes the element at a place away.
+    /// Removes the element at a place, and returns it.
     pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
         self.ahead.turn_to(key);
         let item = match self.ahead.items.pop_front() {
@@ -81,7 +81,7 @@ impl<'v> ListTable<'v> {
         Ok(item)
     }
 
-    /// The element at a place, with those behind it where the one before it was the last.
+    /// Returns the element at a place. Reads ahead if the last element was an adjacent one.
     fn read(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
         self.ahead.items.clear();
         let (back, on) = (place.checked_add(1), place.checked_sub(1));
@@ -109,13 +109,11 @@ impl<'v> ListTable<'v> {
         Ok(self.ahead.items.pop_front_if(|(first, _)| *first == place).map(|(_, item)| item))
     }
 
-    /// Removes the elements at these places.
     pub(crate) fn remove_in(&mut self, key: &[u8], places: Range<i64>) -> Result<(), Error> {
         self.ahead.forget();
         self.table.remove_in((key, places.start)..(key, places.end))
     }
 
-    /// The elements at these places.
     pub(crate) fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, Error> {
         keys::items(&self.table, key, places)
     }
@@ -131,7 +129,8 @@ mod tests {
     use super::{ListTable, Memtable};
     use crate::store::redb::{engine::Versions, file::migrations, schema::tables::LIST_ITEMS};
 
-    /// Something is put at a place, or taken from one; or, so many of them are taken one after the other, up or down.
+    /// Put an element at a place, take a number of elements upwards or downwards, clear a range, or
+    /// commit.
     #[derive(Debug, Clone)]
     enum ReadDirection {
         Put(i64),

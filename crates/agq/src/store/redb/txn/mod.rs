@@ -1,5 +1,5 @@
-//! Writes that become visible together: the tables as they leave them, and what is written once at the end however often it
-//! changed.
+//! Write transactions: the changes of one batch, which become visible together. Counts that change
+//! often are written once, when the transaction is closed.
 
 pub(crate) mod actions;
 pub(crate) mod documents;
@@ -53,7 +53,7 @@ pub(super) struct WriteTxn<'t> {
     pub(super) withdrawn: usize,
 }
 
-/// What a batch comes to.
+/// Outcome of a write transaction: changes for the engine, and events for the change notifier.
 pub(super) struct CommittedTxn {
     pub(super) changes: Memtable,
     pub(super) arrived: BatchEvents,
@@ -74,7 +74,7 @@ impl<'t> WriteTxn<'t> {
         }
     }
 
-    /// Collects what it changes.
+    /// Writes the counts, and returns all changes.
     pub(super) fn close(mut self) -> Result<CommittedTxn, Error> {
         for (action_id, tally) in &self.changed_tallies {
             self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
@@ -116,7 +116,7 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Counts a job of a queue into a state, or out of one.
+    /// Adds `by` to the count of the job's state in its queue.
     pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
         let WriterCache { lanes, queue_counts, .. } = &mut *self.known;
         let Some(queue) = lanes.queue_of(job.lane) else { return };
@@ -135,7 +135,7 @@ impl<'t> WriteTxn<'t> {
         self.tables.jobs.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
     }
 
-    /// Writes a job and moves every index along.
+    /// Writes a job, and updates indexes, counts and limits.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
         if let Some(before) = before {
             self.unindex(before, job);
@@ -176,7 +176,7 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Counts a job that comes into a status, and out of another.
+    /// Counts a job that changes its status.
     fn count(&mut self, from: Option<Status>, to: Status) {
         if from == Some(to) {
             return;
@@ -186,7 +186,7 @@ impl<'t> WriteTxn<'t> {
             totals.now[from as usize] = totals.now[from as usize].saturating_sub(1);
         }
         totals.now[to as usize] += 1;
-        // A job that waits again was submitted once.
+        // A job that becomes pending again was counted when it was submitted.
         if from.is_none() || to != Status::Pending {
             totals.ever[to as usize] += 1;
         }
@@ -197,7 +197,7 @@ impl<'t> WriteTxn<'t> {
         &mut self.known.totals
     }
 
-    /// Jobs of a plan that have not ended.
+    /// Returns the number of jobs of a plan that have not ended.
     pub(super) fn open_job_count(&self, plan_id: &PlanId) -> Result<u64, Error> {
         let load = self.tables.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
         Ok(load.saturating_add_signed(self.changed_loads.get(plan_id).copied().unwrap_or_default()))
@@ -212,7 +212,7 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Forgets an action of which no job is left.
+    /// Removes an action that has no jobs left.
     pub(super) fn remove_action(&mut self, action_id: &ActionId) {
         self.changed_tallies.remove(action_id);
         self.tables.tallies.remove(action_id.as_str());

@@ -1,4 +1,4 @@
-//! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
+//! Retention: removes ended jobs in small steps, so that other writes do not wait for long.
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
@@ -6,7 +6,7 @@ use redb::Error;
 
 use crate::store::{Retention, redb::txn::WriteTxn};
 
-/// The statuses of ended jobs, the dead apart.
+/// Statuses of ended jobs other than dead jobs.
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 
 impl WriteTxn<'_> {
@@ -33,7 +33,7 @@ impl WriteTxn<'_> {
         Ok(job.is_some())
     }
 
-    /// Forgets a job, and its action where that was its last.
+    /// Removes a job, and its action if this was the last job.
     fn forget(&mut self, job: &Job) -> Result<(), Error> {
         self.remove_job(job)?;
         let action_id = job.action_id.as_str();
@@ -51,7 +51,7 @@ impl WriteTxn<'_> {
         range.take(limit).map(|entry| read_id(entry?.0.value().2)).collect()
     }
 
-    /// The jobs that ended first, whatever their status.
+    /// Returns the jobs that ended first, whatever their status.
     fn oldest_ended(&self, limit: usize) -> Result<Vec<JobId>, Error> {
         let mut oldest = Vec::new();
         for status in ENDED.map(|status| status as u8) {

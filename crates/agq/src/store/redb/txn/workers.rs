@@ -1,4 +1,4 @@
-//! Writes on workers and queues, inside a batch.
+//! Changes of workers and queues in a write transaction.
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Liveness, Worker};
@@ -43,7 +43,7 @@ impl WriteTxn<'_> {
         let known =
             self.tables.workers.get(worker_id.as_str())?.map(|record| decode::<Worker>(record.value()));
         let is_old = |worker: &Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
-        // It may have come back since somebody looked.
+        // The worker may have reconnected since the caller selected it.
         if known.transpose()?.is_some_and(|worker| is_old(&worker)) {
             self.remove_worker(worker_id)
         } else {

@@ -1,4 +1,4 @@
-//! What the writer knows by heart: it would be asked for at every write.
+//! State that the writer caches in memory, because nearly every write needs it.
 
 use std::collections::HashSet;
 
@@ -17,13 +17,13 @@ use crate::store::{
 #[derive(Debug, Default)]
 pub(crate) struct WriterCache {
     pub(crate) lanes: Lanes,
-    /// The number of the newest of the users' keys.
+    /// Highest number of a user's key.
     pub(crate) last_key: u64,
     pub(crate) totals: Totals,
     pub(crate) queue_counts: QueueCounts,
-    /// Ids of the actions whose halt policies are not met yet.
+    /// Ids of actions whose halt policies are not met.
     pub(crate) armed: HashSet<String>,
-    /// Ids of the halted actions whose jobs nobody may claim.
+    /// Ids of halted actions, whose jobs no worker may claim.
     pub(crate) halted: HashSet<String>,
 }
 
