@@ -1,4 +1,5 @@
-//! What is counted along with the jobs: tallies, loads of plans, lengths of lanes, totals.
+//! Compares stored counts with the jobs: counts of actions, plans, lanes and queues, and the
+//! totals.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +22,11 @@ use crate::store::{
     },
 };
 
-/// Every status, in its order.
+/// All statuses, in order.
 const STATUSES: [Status; 6] =
     [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
 
-/// The jobs that are there, counted.
+/// Counts of the stored jobs.
 #[derive(Default)]
 pub(super) struct CountedJobs {
     /// By status.
@@ -33,7 +34,7 @@ pub(super) struct CountedJobs {
     actions: BTreeMap<String, JobCounts>,
     /// Jobs that have not ended, by plan.
     loads: BTreeMap<String, u64>,
-    /// Available jobs, and all, by lane.
+    /// Available jobs and all jobs, by lane.
     lanes: BTreeMap<u32, (u64, u64)>,
     /// By lane and state.
     states: BTreeMap<u32, [u64; 8]>,
@@ -57,7 +58,7 @@ impl CountedJobs {
     }
 }
 
-/// Compares everything that is counted with the jobs that are there.
+/// Compares all stored counts with the jobs.
 pub(super) fn check(
     read: &Snapshot<'_>,
     tables: &RecordTables<'_>,
@@ -111,7 +112,7 @@ fn actions(
     Ok(())
 }
 
-/// A tally goes on counting the ended jobs that were forgotten.
+/// The counts of an action still include ended jobs that retention has removed.
 fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
@@ -159,7 +160,7 @@ fn loads(
     Ok(())
 }
 
-/// A lane is there as long as it has jobs.
+/// A lane is stored as long as it has jobs.
 fn lengths(
     read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
@@ -191,7 +192,7 @@ fn lengths(
     Ok(())
 }
 
-/// How many jobs of a queue are in which state.
+/// Returns the numbers of jobs by queue and state.
 fn by_queue(
     read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
@@ -237,7 +238,7 @@ fn totals(read: &Snapshot<'_>, counted: &[u64; 6], found: &mut Inconsistencies) 
         if now != are {
             found.say(format_args!("totals: now counts {now} {word} jobs, but should count {are}"));
         }
-        // Every job was submitted, whatever became of it.
+        // Every job was pending once.
         let least = if status == Status::Pending { counted.iter().sum() } else { are };
         if ever < least {
             found.say(format_args!(

@@ -1,4 +1,4 @@
-//! The indexes: whether every entry names a job that says the same of itself.
+//! Compares every entry of an index with the record of the job that it names.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::store::redb::{
     schema::{codec::decode, index_keys::ready_key, tables::RESULTS},
 };
 
-/// Goes through all indexes, and through what is kept beside the jobs.
+/// Checks all indexes, and the tables of inputs and results.
 pub(super) fn check(
     read: &Snapshot<'_>,
     tables: &RecordTables<'_>,
@@ -28,7 +28,8 @@ pub(super) fn check(
     ended(tables, found)
 }
 
-/// Compares an entry, which `stands` somewhere, with the record of its job: `differs` is what that says instead.
+/// Compares an entry with the record of its job. `stands` describes the entry, and `differs`
+/// returns what the record says instead.
 fn compare(
     tables: &RecordTables<'_>,
     id: &str,
@@ -39,7 +40,7 @@ fn compare(
     let why = match tables.jobs.get(id)?.map(|record| decode::<Job>(record.value())) {
         None => Some("there is no such job".to_owned()),
         Some(Ok(job)) => differs(&job),
-        // The walk of the jobs has said so.
+        // The check of the jobs reports unreadable records.
         Some(Err(_)) => None,
     };
     if let Some(why) = why {
@@ -65,7 +66,7 @@ fn action_jobs(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result
     Ok(())
 }
 
-/// What is kept beside the jobs has no word on its own, but a job.
+/// Checks that every row of a table that extends jobs belongs to a job.
 fn beside(
     name: &str,
     table: &Table<'_, Text, Text>,
@@ -100,7 +101,8 @@ fn ready(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), E
     Ok(())
 }
 
-/// The leases are of active jobs, and of available ones that come to be too late; all others wait.
+/// Checks the two tables of times. Active jobs and available jobs with an expiry are in the leases,
+/// all others in the waiting jobs.
 fn due(
     name: &str,
     table: &Table<'_, (u64, Text), ()>,

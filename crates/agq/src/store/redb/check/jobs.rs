@@ -1,4 +1,5 @@
-//! The records of jobs: whether each is possible, and whether all that belongs to it is there.
+//! Checks that the record of every job is possible, and that everything that belongs to the job
+//! exists.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use redb::Error;
 use super::{Inconsistencies, RecordTables, counts::CountedJobs, end_of};
 use crate::store::redb::schema::{codec::decode, index_keys::ready_key};
 
-/// Goes through all jobs, and counts them on the way.
+/// Checks all jobs, and counts them.
 pub(super) fn check(
     tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
@@ -41,7 +42,7 @@ pub(super) fn check(
     Ok(counted)
 }
 
-/// What no rule makes of a job.
+/// Reports states of a job that no rule produces.
 fn impossible(job: &Job, found: &mut Inconsistencies) {
     let (is_active, is_ended) = (job.state == JobState::Active, job.is_ended());
     let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
@@ -68,7 +69,7 @@ fn impossible(job: &Job, found: &mut Inconsistencies) {
     }
 }
 
-/// Its action, its place in it, its input, its lane and its plan.
+/// Checks action, index, input, lane and plan of a job.
 fn belongings(
     tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
@@ -81,7 +82,7 @@ fn belongings(
             found.say(format_args!("actions: {id} belongs to {action_id}, but there is no such action"));
         }
         Some(Ok(action)) => against_action(&action, queues, job, found),
-        // The walk of the actions says so.
+        // The check of the actions reports unreadable records.
         Some(Err(_)) => {}
     }
     let named = tables.action_jobs.get((action_id, index))?;
@@ -96,7 +97,8 @@ fn belongings(
     if !queues.contains_key(&lane) {
         found.say(format_args!("lanes: {id} belongs to lane {lane}, but there is no such lane"));
     }
-    // One that was retried while its plan was deleted is available without: whoever claims it finds out.
+    // A job that was retried while its plan was deleted is available without a plan. The next claim
+    // ends it.
     let needs_plan = matches!(job.state, JobState::Active | JobState::Scheduled | JobState::Retryable);
     if needs_plan && tables.plans.get(job.plan_id.as_str())?.is_none() {
         let (state, plan_id) = (job.state.as_str(), &job.plan_id);
@@ -105,7 +107,7 @@ fn belongings(
     Ok(())
 }
 
-/// What an action says of all its jobs.
+/// Compares a job with its action.
 fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {
@@ -113,7 +115,7 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
         found.say(format_args!("actions: {id} is input {index} of {action_id}, which has {total} inputs"));
     }
     if let Some(ojs) = &job.ojs {
-        // It has a queue and a plan of its own.
+        // The job has a queue and a plan of its own.
         if let Some(queue) = queues.get(&job.lane).filter(|queue| **queue != ojs.queue) {
             let (lane, other) = (job.lane, &ojs.queue);
             found.say(format_args!(
@@ -134,7 +136,7 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
     }
 }
 
-/// Its places in the indexes: those that it must have.
+/// Checks that the job is in every index to which it belongs.
 fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<(), Error> {
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;

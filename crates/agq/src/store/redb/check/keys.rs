@@ -1,4 +1,4 @@
-//! The keys of users: their numbers, expiries, elements and members.
+//! Checks users' keys: numbers, expiries, elements and members.
 
 use agenix_protocol::time::Timestamp;
 use redb::Error;
@@ -22,7 +22,7 @@ struct KeyTables<'v> {
     by_score: Table<'v, (Bytes, u64, Bytes), ()>,
 }
 
-/// Goes through all keys, then through what they hold.
+/// Checks all keys, then their contents.
 pub(super) fn check(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     let tables = KeyTables {
         keys: read.table(&KEYS),

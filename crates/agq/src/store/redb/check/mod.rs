@@ -1,8 +1,9 @@
-//! Every inconsistency of a database, by name: every table is compared with every other. Nothing is mended here.
+//! Consistency check of a database: compares the tables with each other, and names every
+//! contradiction. Nothing is repaired.
 //!
-//! `jobs` goes through the records of jobs and looks into the indexes, `indexes` goes the other way, `counts` compares
-//! what is counted, `keys` is about users' keys. Tables are walked, not loaded: what is kept in memory is a count for
-//! each action, plan and lane.
+//! `jobs` reads the records of jobs and looks them up in the indexes, `indexes` does the reverse,
+//! `counts` compares stored counts, and `keys` checks users' keys. Tables are read row by row:
+//! memory holds one count for each action, plan and lane.
 
 mod counts;
 mod indexes;
@@ -33,11 +34,11 @@ use crate::store::{
     },
 };
 
-/// Most inconsistencies that are told.
+/// Maximum number of reported inconsistencies.
 const MOST: usize = 1000;
 
-/// What every table says that another contradicts, one a line; empty where the database is sound. An error is what
-/// cannot be read at all.
+/// Returns the inconsistencies, one a line, or nothing if the database is sound. An error means
+/// that it cannot be read at all.
 pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     let (tables, mut found) = (RecordTables::open(read)?, Inconsistencies::default());
     let last_seq = last_seq(read, &mut found)?;
@@ -51,7 +52,7 @@ pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>, Error>
     Ok(found.told())
 }
 
-/// What was found so far.
+/// Inconsistencies so far.
 #[derive(Default)]
 struct Inconsistencies {
     lines: Vec<String>,
@@ -78,7 +79,7 @@ impl Inconsistencies {
 type Bytes = &'static [u8];
 type Text = &'static str;
 
-/// The tables that more than one walk looks into.
+/// Tables that several checks use.
 struct RecordTables<'v> {
     plans: Table<'v, Text, Bytes>,
     actions: Table<'v, Text, Bytes>,
@@ -109,7 +110,7 @@ impl<'v> RecordTables<'v> {
     }
 }
 
-/// The last place in the order of all jobs that was given.
+/// Returns the last sequence number that was assigned.
 fn last_seq(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<u64, Error> {
     let meta = read.table(&META);
     match meta.get("format")?.map(|format| format.value()) {
@@ -120,7 +121,7 @@ fn last_seq(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<u64, Err
     Ok(meta.get("next_seq")?.map_or(0, |seq| seq.value()))
 }
 
-/// The queue of every lane.
+/// Returns the queue of every lane.
 fn queues(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u32, String>, Error> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
     for entry in read.table(&LANES).iter()? {
@@ -138,7 +139,7 @@ fn queues(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u
     Ok(queues)
 }
 
-/// Whether every record can be read and stands under its own id.
+/// Checks that every record can be read, and is stored under its own id.
 fn own_ids<T: DeserializeOwned>(
     name: &str,
     table: &Table<'_, Text, Bytes>,
@@ -159,7 +160,7 @@ fn own_ids<T: DeserializeOwned>(
     Ok(())
 }
 
-/// A worker is there with what it registered, or not at all.
+/// Checks that every worker has a registration, and every registration a worker.
 fn workers(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     let (workers, registrations) = (read.table(&WORKERS), read.table(&REGISTRATIONS));
     own_ids::<Worker>("workers", &workers, |worker| worker.worker_id.as_str(), found)?;
@@ -180,7 +181,7 @@ fn workers(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error
     Ok(())
 }
 
-/// Where a job stands among the ended ones: its status, and when it ended.
+/// Returns status and time in the index of ended jobs.
 fn end_of(job: &Job) -> Option<(u8, u64)> {
     job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
 }

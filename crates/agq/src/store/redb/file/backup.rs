@@ -1,4 +1,4 @@
-//! A copy of everything, as it is at one moment, in a file of its own.
+//! Backup: copies a snapshot into a database file of its own.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::store::redb::{
     schema::tables::META,
 };
 
-/// Memory that a copy may take, beside what the store itself has.
+/// Size of redb's page cache for a copy, in bytes.
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
-/// Writes a new database that holds what is there now; how many bytes it has.
+/// Writes a snapshot into a new database, and returns its number of bytes.
 pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64, Error> {
     let mut to = Database::builder().set_cache_size(CACHE_BYTES).create(file)?;
     let write = to.begin_write()?;
@@ -26,7 +26,7 @@ pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64, Error> {
 fn copy_all(from: &Snapshot<'_>, to: &WriteTransaction) -> Result<(), Error> {
     ALL.iter().try_for_each(|table| table.copy(from.stored(), to))?;
     from.write_recent(to)?;
-    // What is copied is complete: it needs no journal.
+    // The copy is complete without a WAL.
     for mark in [JOURNAL_ID, JOURNAL_NEXT] {
         to.open_table(META.table)?.remove(mark)?;
     }

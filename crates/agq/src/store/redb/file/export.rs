@@ -1,4 +1,4 @@
-//! A database file as records that any store can read, and back.
+//! Export of a database file as records that every store can import, and import of such records.
 
 use std::{collections::BTreeMap, io::BufRead, path::Path};
 
@@ -24,10 +24,10 @@ use crate::store::{
     },
 };
 
-/// How many records are put into a database at a time.
+/// Number of records that are imported in one transaction.
 const TOGETHER: usize = 2_000;
 
-/// Hands out everything that is in a database file, which stays as it is.
+/// Exports everything in a database file, without changing the file.
 pub(crate) fn export(file: &Path, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     hand_out(&open_readonly(file)?.kept.view(), sink)
 }
@@ -112,7 +112,7 @@ fn keys(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a database of records in a file that is empty; what is in it then, which is all of them.
+/// Creates a database in an empty file, and imports all records. Returns checksums of the result.
 pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     let database = Database::builder().set_cache_size(backup::CACHE_BYTES).create(file)?;
     migrations::prepare(&database)?;
@@ -133,7 +133,7 @@ pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::
     }
 }
 
-/// Puts records into a database; they are on disk with the last of them.
+/// Inserts records. All of them are durable when the last one is.
 fn put_all(
     contents: &Versions,
     known: &mut WriterCache,

@@ -1,4 +1,4 @@
-//! What is counted along with the jobs.
+//! Wrong counts.
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{

@@ -1,4 +1,4 @@
-//! The records of jobs, and the indexes.
+//! Wrong records of jobs, and wrong indexes.
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
@@ -15,7 +15,7 @@ use crate::store::{
     },
 };
 
-/// A job, what is done to its record, what is said of it.
+/// A job, a change of its record, and the reported lines.
 type Case = (&'static str, fn(&mut Job), &'static [&'static str]);
 
 async fn compare(cases: &[Case]) {

@@ -1,4 +1,4 @@
-//! The keys of users.
+//! Wrong records of users' keys.
 
 use redb::WriteTransaction;
 

@@ -1,4 +1,5 @@
-//! A sound database is told so, and each thing that can be wrong with one by its line.
+//! Tests that the check reports nothing for a sound database, and every inconsistency with a line
+//! of its own.
 
 mod counts;
 mod jobs;
@@ -35,8 +36,9 @@ use crate::store::{
     },
 };
 
-/// A job of every kind, all of plan p: a-0 is active, a-1 completed, a-2 retryable, a-3 available, later-0 scheduled in a lane
-/// of its own, old-0 forgotten, old-1 cancelled. A worker w1. The keys text (which expires), list and set.
+/// Returns a store with jobs in every state, all of plan p: a-0 is active, a-1 completed, a-2
+/// retryable, a-3 available, later-0 scheduled in a lane of its own, old-0 removed, old-1
+/// cancelled. It has a worker w1, and the keys text (which expires), list and set.
 async fn sound() -> RedbStore {
     let store = RedbStore::in_memory().unwrap();
     let plan = StoredPlan { plan_id: "p".parse().unwrap(), json: "{}".into(), created_at: Timestamp(1) };
@@ -109,7 +111,7 @@ async fn add_keys(store: &RedbStore) {
     added.await.unwrap();
 }
 
-/// What is said of the sound database after something was done to it.
+/// Changes the sound database, and returns the inconsistencies.
 async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
     let store = sound().await;
     let kept = store.contents.pin();
