@@ -83,7 +83,7 @@ mod tests {
     use super::ALL;
 
     #[test]
-    fn every_table_is_at_the_place_of_its_number() {
+    fn all_has_every_table_at_its_number() {
         assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
     }
 }

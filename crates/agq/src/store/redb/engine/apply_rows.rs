@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn runs_leave_what_rows_by_themselves_would(
+        fn apply_rows_in_runs_equals_row_by_row(
             rounds in proptest::collection::vec(proptest::collection::vec(run(), 1..12), 1..6),
         ) {
             let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();

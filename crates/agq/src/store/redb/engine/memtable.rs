@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_brings_back_what_was_written_down_and_a_cut_one_does_not() {
+    fn memtable_record_round_trips_and_a_truncated_one_is_refused() {
         let mut written = Memtable::default();
         written.put(JOBS.number, rows(&[("a", Some(b"1")), ("b", None), ("", Some(b""))]));
         written
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_newer_stays() {
+    fn absorb_keeps_the_newer_value() {
         let mut table = Memtable::default();
         table.put(JOBS.number, rows(&[("a", Some(b"1")), ("b", Some(b"1"))]));
         let mut newer = Memtable::default();

@@ -63,7 +63,7 @@ mod tests {
     use super::RawKey;
 
     #[test]
-    fn keys_have_the_order_of_their_table_not_that_of_their_bytes() {
+    fn raw_keys_have_the_order_of_their_table() {
         assert!(RawKey::of::<u32>(&255) < RawKey::of::<u32>(&256));
         assert!(RawKey::of::<(&str, u64)>(&("b", 1)) < RawKey::of::<(&str, u64)>(&("b", 256)));
         assert!(RawKey::of::<(&str, u64)>(&("a", 9)) < RawKey::of::<(&str, u64)>(&("aa", 1)));

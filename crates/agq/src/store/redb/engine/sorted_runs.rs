@@ -184,7 +184,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn they_are_an_ordered_map(
+        fn sorted_runs_behave_like_a_btreemap(
             stretches in stretches(),
             start in (0_u8..3, 0_u32..2000),
             end in (0_u8..3, 0_u32..2000),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_order_fills_its_runs_up_or_down_and_between_others() {
+    fn sorted_runs_are_filled_by_rows_in_order() {
         let many = u32::try_from(8 * MOST_IN_A_RUN).unwrap();
         let up = (0..many).chain(3 * many..4 * many);
         let between = (many..2 * many).chain((2 * many..3 * many).rev());

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_has_every_table_and_what_was_there_when_it_was_made() {
+    async fn backup_copies_every_table_as_of_its_start() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("copy.redb");
         let store = RedbStore::in_memory().unwrap();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn it_behaves_like_a_file_and_the_file_stays_as_it_is() {
+    fn cow_backend_behaves_like_a_file_and_leaves_the_file_unchanged() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut model = vec![1; 3 * BLOCK + 100];
         file.write_all(&model).unwrap();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_of_format_2_is_brought_to_this_one_and_nothing_is_missing() {
+    async fn migration_keeps_everything_of_format_2() {
         let (_dir, path) = fixture();
         let before = file::examine(&path).unwrap();
         assert_eq!((before.format, before.plans, before.jobs), (2, 3, 10));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_that_fails_in_the_middle_leaves_the_old_format() {
+    fn migration_that_fails_leaves_the_old_format() {
         let (_dir, path) = fixture();
         let old = Database::create(&path).unwrap();
         let write = old.begin_write().unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_unknown_format_is_left_alone_and_the_message_says_what_to_do() {
+    fn migration_refuses_an_unknown_format_with_advice() {
         // The table as it was in format 1, with the same name and other keys.
         let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
         for (format, advice) in [

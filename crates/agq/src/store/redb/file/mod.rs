@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_at_the_bound_is_compared_with_its_checksums_and_one_beyond_it_is_not() {
+    async fn open_compares_checksums_up_to_the_size_bound() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.redb");
         drop(with_plans(&file, 300).await);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_changes_nothing_and_a_damaged_file_is_refused_with_advice() {
+    async fn examine_changes_nothing_and_refuses_a_damaged_file_with_advice() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.redb");
         let store = with_plans(&file, 300).await;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_name_of_a_database_is_never_replaced() {
+    fn open_never_replaces_an_existing_file() {
         let dir = tempfile::tempdir().unwrap();
         let (file, elsewhere) = (dir.path().join("agq.redb"), dir.path().join("unmounted/agq.redb"));
         let refusal = || format!("{:#}", RedbStore::open(&file, OpenOptions::default()).err().unwrap());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_of_agq_is_said_to_be_none() {
+    fn open_refuses_a_file_that_is_not_a_database_of_agq() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         let refusal = |content: &[u8]| {

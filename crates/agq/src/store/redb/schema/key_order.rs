@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_come_in_the_order_of_the_database(
+        fn key_order_of_texts_equals_that_of_the_database(
             (a, b, c, d) in (".{0,12}", ".{0,12}", ".{0,4}", ".{0,4}"),
             (m, n, k) in (0_u64..4, 0_u64..4, 0_u8..3),
         ) {

@@ -220,7 +220,7 @@ mod tests {
     use super::{KeyEntry, KeyRecord, LIST_ITEMS, READY, StoredValue, ordered, score_of};
 
     #[test]
-    fn what_has_nothing_between_follows_right_after() {
+    fn adjacent_keys_are_recognised() {
         let ready = |one, other| {
             let [one, other] = [one, other].map(|key| <(u32, u8, u64)>::as_bytes(&key).to_vec());
             (READY.adjoins)(&one, &other)
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_keep_their_order_and_come_back() {
+    fn scores_keep_their_order_and_round_trip() {
         let scores = [f64::NEG_INFINITY, -2.5, -0.5, 0.0, 1e-9, 3.0, f64::INFINITY];
         assert!(scores.windows(2).all(|pair| ordered(pair[0]) < ordered(pair[1])));
         assert!(scores.iter().all(|score| score_of(ordered(*score)).to_bits() == score.to_bits()));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_keys_come_back() {
+    fn records_of_keys_round_trip() {
         let texts = [StoredValue::Text(Bytes::new()), StoredValue::Text(Bytes::from_static(b"text"))];
         let others = [StoredValue::List { head: -3, tail: 9 }, StoredValue::Sorted { members: 7 }];
         for content in texts.into_iter().chain(others) {

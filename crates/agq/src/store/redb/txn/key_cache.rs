@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_what_is_there() {
+    fn key_cache_agrees_with_the_table() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
         let contents = Versions::of(database).unwrap();

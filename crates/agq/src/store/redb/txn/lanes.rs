@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_goes_with_its_last_job_and_its_number_is_given_again() {
+    fn lane_is_removed_with_its_last_job_and_its_number_is_reused() {
         let database = database();
         let mut known = load(&database);
         batch(&database, &mut known, |lanes| {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_loses_its_last_job_and_gets_another_in_one_batch_stays() {
+    fn lane_stays_if_a_batch_replaces_its_last_job() {
         let database = database();
         let mut known = load(&database);
         batch(&database, &mut known, |lanes| assert_eq!(fill(lanes, "a"), 0));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_are_known_until_all_of_them_have_gone() {
+    fn lane_caches_first_jobs_until_all_are_claimed() {
         let mut lanes = Lanes::default();
         let number = lanes.number(key("a"));
         let first = |lanes: &Lanes| lanes.first(number).map(|(turn, _)| *turn);
@@ -359,7 +359,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_known_of_a_lane_is_its_beginning(
+        fn lane_cache_is_a_prefix_of_the_ready_jobs(
             steps in prop::collection::vec((0_u8..3, 0_u8..3, 0_u64..40), 1..200),
         ) {
             let mut lanes = Lanes::default();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_never_got_a_job_is_not_stored() {
+    fn lane_without_jobs_is_not_stored() {
         let database = database();
         let mut known = load(&database);
         batch(&database, &mut known, |lanes| assert_eq!(lanes.number(key("a")), 0));

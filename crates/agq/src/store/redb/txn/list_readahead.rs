@@ -151,7 +151,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn what_is_read_ahead_is_what_is_there(steps in proptest::collection::vec(step(), 1..60)) {
+        fn list_readahead_agrees_with_the_table(steps in proptest::collection::vec(step(), 1..60)) {
             let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
             migrations::prepare(&database).unwrap();
             let contents = Versions::of(database).unwrap();

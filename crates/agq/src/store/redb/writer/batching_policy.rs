@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_alone_waits_seldom_and_ever_more_seldom() {
+    fn a_single_submitter_probes_with_exponential_backoff() {
         let mut company = BatchSizePredictor::default();
         let waits = (0..300).filter(|_| {
             let waits = patience_us(&company, 1) > 0;
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn few_wait_for_many_longer_than_many_for_few() {
+    fn few_submitters_wait_longer_for_many_than_many_for_few() {
         assert_eq!([1, 4, 7, 8, 9].map(|come| patience_us(&after(&[8, 8]), come)), [60, 60, 60, 0, 0]);
         assert_eq!([1, 56, 60, 63, 64].map(|come| patience_us(&after(&[64, 64]), come)), [60, 60, 32, 7, 0]);
     }
 
     #[test]
-    fn two_groups_become_one() {
+    fn two_groups_of_submitters_merge() {
         // In every round, one more submitter of the other group joins.
         let mut company = after(&[5, 3]);
         for _ in 0..20 {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_alone_is_so_until_somebody_else_comes() {
+    fn submitter_counts_as_the_only_one_until_another_submits() {
         let mut callers = SubmitterHistory::default();
         let mut is_one_after = |who| {
             callers.came(who);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_stay_away_are_soon_not_waited_for() {
+    fn absent_submitters_are_no_longer_waited_for() {
         let mut company = after(&[64, 64]);
         assert_eq!(patience_us(&company, 2), 60);
         company.observe(2);

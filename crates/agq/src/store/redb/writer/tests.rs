@@ -59,7 +59,7 @@ fn set(store: &RedbStore, key: String, value: &'static str) -> StoreFuture<()> {
 }
 
 #[tokio::test]
-async fn a_hundred_writes_that_wait_share_one_sync() {
+async fn writer_syncs_once_for_a_hundred_waiting_writes() {
     let backend = Counting::default();
     let syncs = Arc::clone(&backend.syncs);
     let store = RedbStore::with_journal(backend).unwrap();
@@ -82,7 +82,7 @@ async fn a_hundred_writes_that_wait_share_one_sync() {
 }
 
 #[tokio::test]
-async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_all_the_same() {
+async fn writer_lets_other_tasks_submit_first_and_writes_for_dropped_tasks() {
     let backend = Counting::default();
     // There is enough room for a leader.
     backend.set_len(1 << 20).unwrap();
@@ -110,7 +110,7 @@ async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_al
 }
 
 #[tokio::test]
-async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
+async fn writer_waits_briefly_for_submitters_of_the_last_batch() {
     let backend = Counting { sync_time: Duration::from_micros(100), ..Counting::default() };
     backend.set_len(1 << 20).unwrap();
     let store = RedbStore::with_journal(backend).unwrap();
@@ -152,7 +152,7 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
 }
 
 #[tokio::test]
-async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
+async fn writer_lets_small_writes_overtake_bulk_submissions() {
     let store = RedbStore::in_memory().unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
     let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
@@ -172,7 +172,7 @@ async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
+async fn writer_fails_on_a_full_disk_and_reports_it() {
     let backend = Counting::default();
     let is_full = Arc::clone(&backend.is_full);
     let store = RedbStore::with_journal(backend).unwrap();
@@ -184,7 +184,7 @@ async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_written_ends_it_and_what_was_acknowledged_is_seen() {
+async fn writer_stops_when_a_flush_fails_and_acknowledged_writes_stay_visible() {
     let backend = Counting::default();
     let is_full = Arc::clone(&backend.is_full);
     let database = Database::builder().create_with_backend(backend).unwrap();

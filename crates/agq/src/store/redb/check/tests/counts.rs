@@ -17,7 +17,7 @@ use crate::store::{
 };
 
 #[tokio::test]
-async fn lanes_and_loads() {
+async fn check_reports_wrong_lanes_and_plan_loads() {
     let lane = |queue: &str| {
         let key = LaneKey { queue: queue.into(), needs: Needs::default() };
         encode(&key).unwrap()
@@ -53,7 +53,7 @@ async fn lanes_and_loads() {
 }
 
 #[tokio::test]
-async fn tallies_and_totals() {
+async fn check_reports_wrong_tallies_and_totals() {
     let tally = |id: &'static str, alter: fn(&mut JobCounts)| {
         tampered(move |t| edit::<JobCounts>(t, TALLIES, id, alter))
     };
@@ -81,7 +81,7 @@ async fn tallies_and_totals() {
 }
 
 #[tokio::test]
-async fn an_action_without_jobs_is_open_or_never_had_any() {
+async fn check_reports_a_closed_action_without_jobs() {
     let said = |is_open: bool, total_jobs: u64| {
         tampered(move |t| {
             let action = Action::new("x".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));

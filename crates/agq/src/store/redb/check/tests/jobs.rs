@@ -25,7 +25,7 @@ async fn compare(cases: &[Case]) {
 }
 
 #[tokio::test]
-async fn jobs_that_no_rule_makes() {
+async fn check_reports_impossible_jobs() {
     compare(&[
         (
             "old-1",
@@ -84,7 +84,7 @@ async fn jobs_that_no_rule_makes() {
 }
 
 #[tokio::test]
-async fn jobs_that_do_not_belong_where_they_are() {
+async fn check_reports_jobs_with_missing_parts() {
     let other_plan = &["jobs: a-1 runs plan q, but its action a runs p"];
     let no_lane = &[
         "lanes: a-1 belongs to lane 9, but there is no such lane",
@@ -126,7 +126,7 @@ async fn jobs_that_do_not_belong_where_they_are() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_retried_may_have_lost_its_plan() {
+async fn check_accepts_a_retried_job_without_a_plan() {
     let said = tampered(|t| {
         cut(t, PLANS, "p");
         for id in ["a-0", "a-2"] {
@@ -146,7 +146,7 @@ async fn a_job_that_is_retried_may_have_lost_its_plan() {
 }
 
 #[tokio::test]
-async fn jobs_of_actions() {
+async fn check_reports_wrong_action_jobs() {
     let said = tampered(|t| cut(t, ACTION_JOBS, ("a", 3))).await;
     assert_eq!(said, ["action_jobs: input 3 of a should be a-3, but is nobody"]);
     let said = tampered(|t| put(t, ACTION_JOBS, ("a", 9), "a-3")).await;
@@ -156,7 +156,7 @@ async fn jobs_of_actions() {
 }
 
 #[tokio::test]
-async fn ready_jobs() {
+async fn check_reports_wrong_ready_jobs() {
     let said = tampered(|t| cut(t, READY, (0, 100, 4))).await;
     assert_eq!(said, ["ready: a-3 should stand in lane 0 at rank 100, place 4, but nobody does"]);
     let said = tampered(|t| put(t, READY, (0, 100, 9), "a-0")).await;
@@ -170,7 +170,7 @@ async fn ready_jobs() {
 }
 
 #[tokio::test]
-async fn jobs_that_are_due() {
+async fn check_reports_wrong_due_times() {
     let said = tampered(|t| cut(t, WAITING, (1000, "later-0"))).await;
     assert_eq!(said, ["waiting: later-0 should stand at 1000, but does not"]);
     let said = tampered(|t| put(t, WAITING, (7, "later-0"), ())).await;
@@ -186,7 +186,7 @@ async fn jobs_that_are_due() {
 }
 
 #[tokio::test]
-async fn held_and_ended_jobs() {
+async fn check_reports_wrong_held_and_ended_jobs() {
     let said = tampered(|t| cut(t, HELD, ("w1", "a-0"))).await;
     assert_eq!(said, ["held: a-0 should stand under w1, but does not"]);
     let said = tampered(|t| put(t, HELD, ("w2", "a-0"), ())).await;

@@ -19,7 +19,7 @@ fn put_key(transaction: &WriteTransaction, key: &'static [u8], number: u64, cont
 }
 
 #[tokio::test]
-async fn numbers() {
+async fn check_reports_wrong_key_numbers() {
     let said = tampered(|t| cut(t, KEY_NUMBERS, 1)).await;
     assert_eq!(said, ["key_numbers: 1 should be text, but is nothing"]);
     let said = tampered(|t| put(t, KEY_NUMBERS, 9, TEXT)).await;
@@ -32,7 +32,7 @@ async fn numbers() {
 }
 
 #[tokio::test]
-async fn expiries() {
+async fn check_reports_wrong_expiries() {
     let said = tampered(|t| cut(t, EXPIRIES, (99, TEXT))).await;
     assert_eq!(said, ["expiries: text should stand at 99, but does not"]);
     let said = tampered(|t| put(t, EXPIRIES, (7, TEXT), ())).await;
@@ -44,7 +44,7 @@ async fn expiries() {
 }
 
 #[tokio::test]
-async fn lists() {
+async fn check_reports_wrong_lists() {
     let said = tampered(|t| cut(t, LIST_ITEMS, (LIST, 0))).await;
     assert_eq!(said, ["list_items: list has 1 elements, but should have 2"]);
     let said = tampered(|t| put(t, LIST_ITEMS, (LIST, 1), M)).await;
@@ -60,7 +60,7 @@ async fn lists() {
 }
 
 #[tokio::test]
-async fn sorted_sets() {
+async fn check_reports_wrong_sorted_sets() {
     let said = tampered(|t| cut(t, SCORES, (SET, M))).await;
     let both = [
         "scores: set has 1 members, but should have 2",

@@ -164,7 +164,7 @@ fn edit<T: Serialize + DeserializeOwned>(
 }
 
 #[tokio::test]
-async fn a_sound_database_has_none() {
+async fn check_reports_nothing_for_a_sound_database() {
     assert_eq!(tampered(|_| {}).await, [""; 0]);
     assert_eq!(tampered(|t| put(t, PAUSED, "ready", ())).await, [""; 0]);
     let empty = RedbStore::in_memory().unwrap();
@@ -172,7 +172,7 @@ async fn a_sound_database_has_none() {
 }
 
 #[tokio::test]
-async fn numbers_of_the_file() {
+async fn check_reports_wrong_meta_numbers() {
     let other = FORMAT + 1;
     let wrong = format!("meta: format is {other}, but should be {FORMAT}");
     assert_eq!(tampered(|t| put(t, META, "format", other)).await, [wrong]);
@@ -182,7 +182,7 @@ async fn numbers_of_the_file() {
 }
 
 #[tokio::test]
-async fn records_that_are_not_what_they_should_be() {
+async fn check_reports_unreadable_and_misplaced_records() {
     let garbage = |table: RecordTable| move |t: &WriteTransaction| put(t, table, "x", b"?".as_slice());
     for (name, table) in [("jobs", JOBS), ("actions", ACTIONS), ("plans", PLANS)] {
         let line = format!("{name}: x has a record that cannot be read");
@@ -206,7 +206,7 @@ async fn records_that_are_not_what_they_should_be() {
 }
 
 #[tokio::test]
-async fn workers_and_their_registrations() {
+async fn check_reports_workers_without_registrations() {
     let said = tampered(|t| cut(t, REGISTRATIONS, "w1")).await;
     assert_eq!(said, ["registrations: w1 has no registration"]);
     let said = tampered(|t| cut(t, WORKERS, "w1")).await;
@@ -214,7 +214,7 @@ async fn workers_and_their_registrations() {
 }
 
 #[tokio::test]
-async fn what_is_said_has_a_bound() {
+async fn check_reports_a_bounded_number_of_lines() {
     let said = tampered(|t| (0..MOST + 5).for_each(|n| put(t, RESULTS, format!("{n}").as_str(), "[]"))).await;
     assert_eq!(said.len(), MOST + 1);
     assert_eq!(said[MOST], "there are more than these 1000");

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_stays_as_it_was_and_layers_that_nobody_keeps_become_one() {
+    fn snapshot_stays_as_it_was_and_unshared_layers_are_merged() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
         let contents = Versions::of(database).unwrap();

@@ -49,7 +49,7 @@ fn found(records: &[&[u8]], next: u64) -> Replay {
 }
 
 #[test]
-fn what_was_written_comes_back_and_an_earlier_round_does_not() {
+fn wal_returns_written_records_but_none_of_an_earlier_round() {
     let (file, mut journal) = journal();
     add(&mut journal, b"one");
     note(&mut journal, b"t");
@@ -68,7 +68,7 @@ fn what_was_written_comes_back_and_an_earlier_round_does_not() {
 }
 
 #[test]
-fn records_go_into_one_half_then_into_the_other_and_come_back_in_their_order() {
+fn wal_returns_records_of_both_halves_in_order() {
     let (file, mut journal) = journal();
     add(&mut journal, b"one");
     note(&mut journal, b"two");
@@ -86,7 +86,7 @@ fn records_go_into_one_half_then_into_the_other_and_come_back_in_their_order() {
 }
 
 #[test]
-fn what_an_older_agq_wrote_in_one_piece_is_read_across_the_middle() {
+fn wal_without_halves_is_read_across_the_middle() {
     let (file, mut journal) = journal();
     // The older format had no halves.
     journal.bounds = [SECTOR as u64, 16 * SECTOR as u64, 16 * SECTOR as u64];
@@ -99,7 +99,7 @@ fn what_an_older_agq_wrote_in_one_piece_is_read_across_the_middle() {
 }
 
 #[test]
-fn a_torn_last_record_is_none_and_a_damaged_one_before_others_is_refused() {
+fn wal_ignores_a_torn_last_record_and_refuses_earlier_damage() {
     let (file, mut journal) = journal();
     add(&mut journal, b"one");
     add(&mut journal, b"two");
@@ -114,7 +114,7 @@ fn a_torn_last_record_is_none_and_a_damaged_one_before_others_is_refused() {
 }
 
 #[test]
-fn a_record_that_others_did_not_wait_for_may_be_missing() {
+fn wal_accepts_a_missing_record_that_was_not_synced() {
     let (file, mut journal) = journal();
     for record in [b"one", b"two"] {
         note(&mut journal, record);
@@ -125,7 +125,7 @@ fn a_record_that_others_did_not_wait_for_may_be_missing() {
 }
 
 #[test]
-fn it_says_how_much_it_has_room_for() {
+fn wal_reports_its_room() {
     let (file, mut journal) = journal();
     let room = journal.room();
     assert_eq!((room, journal.room_of_half()), (7 * SECTOR - super::HEAD, room));

@@ -65,7 +65,7 @@ fn keys<'t>(
 
 proptest! {
     #[test]
-    fn it_is_as_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
+    fn table_behaves_like_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         crate::store::redb::file::migrations::prepare(&database).unwrap();
         let contents = Versions::of(database).unwrap();
