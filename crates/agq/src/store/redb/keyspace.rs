@@ -26,8 +26,8 @@ use crate::store::{
 
 impl Keyspace for RedbStore {
     fn update(&self, work: KeyUpdate) -> StoreFuture<()> {
-        self.write(AckLevel::Durable, move |batch| {
-            let mut keys = TxnKeys { batch, fault: RefCell::default() };
+        self.write(AckLevel::Durable, move |txn| {
+            let mut keys = TxnKeys { txn, fault: RefCell::default() };
             let outcome = work(&mut keys);
             let fault = keys.fault.into_inner();
             outcome.map_err(|error| fault.unwrap_or_else(|| Error::Corrupted(error.0)))
@@ -35,27 +35,27 @@ impl Keyspace for RedbStore {
     }
 
     fn read(&self, work: KeyRead) -> StoreFuture<()> {
-        Box::pin(ready(work(&SnapshotKeys(&self.contents.snapshot()))))
+        Box::pin(ready(work(&SnapshotKeys(&self.versions.snapshot()))))
     }
 
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool {
-        work(&SnapshotKeys(&self.contents.snapshot()));
+        work(&SnapshotKeys(&self.versions.snapshot()));
         true
     }
 
     fn scan(&self, work: KeyRead) -> StoreFuture<()> {
-        let kept = self.contents.pin();
-        self.long_work.run(move || work(&SnapshotKeys(&kept.view())))
+        let kept = self.versions.pin();
+        self.long_work.run(move || work(&SnapshotKeys(&kept.snapshot())))
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>> {
-        self.query(|view| keys::overdue(&view.table(&EXPIRIES), now, limit))
+        self.query(|snapshot| keys::overdue(&snapshot.table(&EXPIRIES), now, limit))
     }
 }
 
 /// Keys in a write transaction. `fault` keeps the original error of redb, which the writer needs.
 struct TxnKeys<'b, 't> {
-    batch: &'b mut WriteTxn<'t>,
+    txn: &'b mut WriteTxn<'t>,
     fault: RefCell<Option<Error>>,
 }
 
@@ -71,23 +71,23 @@ impl TxnKeys<'_, '_> {
 
 impl KeyReader for TxnKeys<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
-        self.noted(self.batch.tables.keys.get(key).map(|record| record.map(|record| record.entry)))
+        self.noted(self.txn.tables.keys.get(key).map(|record| record.map(|record| record.entry)))
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted(keys::count(self.batch.tables.keys.table(), &self.batch.tables.expiries, now))
+        self.noted(keys::count(self.txn.tables.keys.table(), &self.txn.tables.expiries, now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.noted(keys::newest(&self.batch.tables.key_numbers, below, limit))
+        self.noted(keys::newest(&self.txn.tables.key_numbers, below, limit))
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.noted(self.batch.tables.list_items.items(key, places))
+        self.noted(self.txn.tables.list_items.items(key, places))
     }
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(keys::score(&self.batch.tables.scores, key, member))
+        self.noted(keys::score(&self.txn.tables.scores, key, member))
     }
 
     fn members(
@@ -96,42 +96,42 @@ impl KeyReader for TxnKeys<'_, '_> {
         scores: (Bound<f64>, Bound<f64>),
         part: RangeSlice,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(keys::members(&self.batch.tables.by_score, key, scores, part))
+        self.noted(keys::members(&self.txn.tables.by_score, key, scores, part))
     }
 }
 
 impl KeyWriter for TxnKeys<'_, '_> {
     fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
-        let done = self.batch.put_key(key, entry);
+        let done = self.txn.put_key(key, entry);
         self.noted(done)
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        let done = self.batch.remove_key(key);
+        let done = self.txn.remove_key(key);
         self.noted(done)
     }
 
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
-        self.batch.tables.list_items.insert((key, place), item);
+        self.txn.tables.list_items.insert((key, place), item);
         Ok(())
     }
 
     fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
-        let done = self.batch.tables.list_items.take(key, place);
+        let done = self.txn.tables.list_items.take(key, place);
         self.noted(done)
     }
 
     fn announce_list(&mut self, key: &Bytes) {
-        self.batch.arrived.lists.insert(key.clone());
+        self.txn.arrived.lists.insert(key.clone());
     }
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
-        let done = self.batch.put_score(key, member, ordered(score));
+        let done = self.txn.put_score(key, member, ordered(score));
         self.noted(done)
     }
 
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, StoreError> {
-        let done = self.batch.remove_score(key, member);
+        let done = self.txn.remove_score(key, member);
         self.noted(done)
     }
 }

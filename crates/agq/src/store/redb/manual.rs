@@ -16,28 +16,28 @@ impl RedbStore {
     /// Returns a store whose writer runs only in [`Writer::step`]. A new WAL gets `new_id`.
     pub(crate) fn by_hand(
         database: impl StorageBackend,
-        journal: impl StorageBackend,
+        wal: impl StorageBackend,
         id: u64,
     ) -> anyhow::Result<(Self, Writer)> {
-        let bytes = journal.len()?;
-        let with = WalFile { file: Box::new(journal), id, bytes };
+        let bytes = wal.len()?;
+        let with = WalFile { file: Box::new(wal), id, bytes };
         Self::start_writer(file::open_on(database)?, with, Durability::default(), LongReads::InPlace)
     }
 
     /// Returns the contradictions in the database.
     pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
-        shown(check::inconsistencies(&self.contents.snapshot()))
+        shown(check::inconsistencies(&self.versions.snapshot()))
     }
 
     /// Returns the number of stored lanes, with or without jobs.
     pub(crate) fn lane_count(&self) -> Result<usize, StoreError> {
-        let view = self.contents.snapshot();
-        let count = || view.table(&LANES).iter()?.try_fold(0, |count, lane| lane.map(|_| count + 1));
+        let snapshot = self.versions.snapshot();
+        let count = || snapshot.table(&LANES).iter()?.try_fold(0, |count, lane| lane.map(|_| count + 1));
         shown(count())
     }
 
     /// Returns all jobs, in order of their ids.
     pub(crate) fn jobs(&self) -> Result<Vec<Job>, StoreError> {
-        shown(records::jobs(&self.contents.snapshot()))
+        shown(records::jobs(&self.versions.snapshot()))
     }
 }

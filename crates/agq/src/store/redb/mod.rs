@@ -59,11 +59,11 @@ use crate::store::redb::{
 /// snapshots.
 pub(crate) struct RedbStore {
     /// `None` while the store closes.
-    inbox: Option<WriteHandle>,
+    write_handle: Option<WriteHandle>,
     /// `None` if the simulation runs the writer.
-    duty: Option<Arc<GroupCommit>>,
+    group_commit: Option<Arc<GroupCommit>>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    contents: Arc<Versions>,
+    versions: Arc<Versions>,
     notifier: Arc<ChangeNotifier>,
     /// True while something visible is not on disk.
     owes_sync: Arc<AtomicBool>,
@@ -73,7 +73,7 @@ pub(crate) struct RedbStore {
 }
 
 /// Size of a WAL, in bytes. A flush starts whenever half of it is full.
-const JOURNAL_BYTES: u64 = 8 << 20;
+const WAL_BYTES: u64 = 8 << 20;
 
 /// File of the WAL, with the properties of a new one.
 struct WalFile {
@@ -83,7 +83,7 @@ struct WalFile {
     bytes: u64,
 }
 
-fn new_journal_id() -> u64 {
+fn new_wal_id() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }
 
@@ -101,9 +101,8 @@ impl RedbStore {
     /// Opens the database file and its WAL, or creates them.
     pub(crate) fn open(path: &Path, opening: OpenOptions) -> anyhow::Result<Self> {
         let opened = || {
-            let (database, journal) =
-                (file::open(path, opening.max_checked_bytes)?, file::open_journal(path)?);
-            let with = WalFile { file: Box::new(journal), id: new_journal_id(), bytes: JOURNAL_BYTES };
+            let (database, wal) = (file::open(path, opening.max_checked_bytes)?, file::open_wal_file(path)?);
+            let with = WalFile { file: Box::new(wal), id: new_wal_id(), bytes: WAL_BYTES };
             Self::start(database, with, opening.durability)
         };
         opened().with_context(|| format!("cannot use the database {}", path.display()))
@@ -112,22 +111,24 @@ impl RedbStore {
     /// Returns a store in memory, for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests need no file"))]
     pub(crate) fn in_memory() -> anyhow::Result<Self> {
-        Self::with_journal(InMemoryBackend::new())
+        Self::with_wal(InMemoryBackend::new())
     }
 
-    /// Returns a store in memory with its WAL in `journal`.
-    fn with_journal(journal: impl StorageBackend) -> anyhow::Result<Self> {
+    /// Returns a store in memory with its WAL in `wal`.
+    fn with_wal(wal: impl StorageBackend) -> anyhow::Result<Self> {
         let database = Database::builder().create_with_backend(InMemoryBackend::new())?;
-        let with = WalFile { file: Box::new(journal), id: 1, bytes: 1 << 16 };
+        let with = WalFile { file: Box::new(wal), id: 1, bytes: 1 << 16 };
         Self::start(database, with, Durability::default())
     }
 
     fn start(database: Database, with: WalFile, durability: Durability) -> anyhow::Result<Self> {
         let (mut store, writer) = Self::start_writer(database, with, durability, LongReads::Aside)?;
-        let queue = store.inbox.as_ref().map(|inbox| Arc::clone(&inbox.0)).unwrap_or_default();
-        let duty = GroupCommit::new(writer, queue);
-        *store.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&duty).work()?);
-        store.duty = Some(duty);
+        let queue =
+            store.write_handle.as_ref().map(|write_handle| Arc::clone(&write_handle.0)).unwrap_or_default();
+        let group_commit = GroupCommit::new(writer, queue);
+        *store.writer.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Arc::clone(&group_commit).work()?);
+        store.group_commit = Some(group_commit);
         Ok(store)
     }
 
@@ -140,35 +141,44 @@ impl RedbStore {
         migrations::check(&database)?;
         replay_wal(&database, &*with.file)?;
         migrations::prepare(&database)?;
-        let journal = begin_wal(&database, with.file, with.id, with.bytes)?;
-        let (contents, notifier) = (Arc::new(Versions::of(database)?), Arc::new(ChangeNotifier::default()));
+        let wal = begin_wal(&database, with.file, with.id, with.bytes)?;
+        let (versions, notifier) = (Arc::new(Versions::of(database)?), Arc::new(ChangeNotifier::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
-        let flusher = long_work.flusher(Arc::clone(&contents))?;
+        let flusher = long_work.flusher(Arc::clone(&versions))?;
         let owed = Arc::clone(&owes_sync);
-        let committer = Committer::new(Arc::clone(&contents), journal, flusher, durability, owed);
-        let (writer, inbox, failed) = writer::start(committer, Arc::clone(&notifier))?;
-        let (inbox, thread) = (Some(inbox), Mutex::new(None));
+        let committer = Committer::new(Arc::clone(&versions), wal, flusher, durability, owed);
+        let (writer, write_handle, failed) = writer::start(committer, Arc::clone(&notifier))?;
+        let (write_handle, thread) = (Some(write_handle), Mutex::new(None));
         Ok((
-            Self { inbox, duty: None, writer: thread, contents, notifier, owes_sync, failed, long_work },
+            Self {
+                write_handle,
+                group_commit: None,
+                writer: thread,
+                versions,
+                notifier,
+                owes_sync,
+                failed,
+                long_work,
+            },
             writer,
         ))
     }
 
-    fn write<T, F>(&self, promise: AckLevel, work: F) -> StoreFuture<T>
+    fn write<T, F>(&self, ack_level: AckLevel, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
-        self.write_sized(promise, WriteSize::Small, work)
+        self.write_sized(ack_level, WriteSize::Small, work)
     }
 
-    fn write_sized<T, F>(&self, promise: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
+    fn write_sized<T, F>(&self, ack_level: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
-        match &self.inbox {
-            Some(inbox) => inbox.write(promise, size, work),
+        match &self.write_handle {
+            Some(write_handle) => write_handle.write(ack_level, size, work),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
         }
     }
@@ -179,7 +189,7 @@ impl RedbStore {
         T: Send + 'static,
         F: FnOnce(&Snapshot<'_>) -> Result<T, Error>,
     {
-        Box::pin(ready(shown(work(&self.contents.snapshot()))))
+        Box::pin(ready(shown(work(&self.versions.snapshot()))))
     }
 
     /// Runs a read that may be long, on a thread where nobody waits for it.
@@ -188,8 +198,8 @@ impl RedbStore {
         T: Send + 'static,
         F: FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
     {
-        let kept = self.contents.pin();
-        self.long_work.run(move || shown(work(&kept.view())))
+        let kept = self.versions.pin();
+        self.long_work.run(move || shown(work(&kept.snapshot())))
     }
 }
 
@@ -198,11 +208,11 @@ fn shown<T>(outcome: Result<T, Error>) -> Result<T, StoreError> {
 }
 
 impl LongReads {
-    fn flusher(self, contents: Arc<Versions>) -> std::io::Result<Flusher> {
+    fn flusher(self, versions: Arc<Versions>) -> std::io::Result<Flusher> {
         match self {
-            Self::Aside => Flusher::threaded(contents),
+            Self::Aside => Flusher::threaded(versions),
             #[cfg(feature = "simulation")]
-            Self::InPlace => Ok(Flusher::deferred(contents)),
+            Self::InPlace => Ok(Flusher::deferred(versions)),
         }
     }
 
@@ -224,8 +234,8 @@ impl LongReads {
 impl Drop for RedbStore {
     /// Waits until the writer has done everything that was submitted.
     fn drop(&mut self) {
-        self.inbox = None;
-        self.duty = None;
+        self.write_handle = None;
+        self.group_commit = None;
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = writer
             && writer.join().is_err()

@@ -44,7 +44,7 @@ fn compare(
         Some(Err(_)) => None,
     };
     if let Some(why) = why {
-        found.say(format_args!("{stands}, but {why}"));
+        found.report(format_args!("{stands}, but {why}"));
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn beside(
         let (key, _) = entry?;
         let id = key.value();
         if tables.jobs.get(id)?.is_none() {
-            found.say(format_args!("{name}: {id} stands there, but there is no such job"));
+            found.report(format_args!("{name}: {id} stands there, but there is no such job"));
         }
     }
     Ok(())

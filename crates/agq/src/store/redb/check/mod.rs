@@ -60,7 +60,7 @@ struct Inconsistencies {
 }
 
 impl Inconsistencies {
-    fn say(&mut self, line: fmt::Arguments<'_>) {
+    fn report(&mut self, line: fmt::Arguments<'_>) {
         if self.lines.len() < MOST {
             self.lines.push(line.to_string());
         } else {
@@ -115,8 +115,8 @@ fn last_seq(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<u64, Err
     let meta = read.table(&META);
     match meta.get("format")?.map(|format| format.value()) {
         Some(FORMAT) => {}
-        Some(other) => found.say(format_args!("meta: format is {other}, but should be {FORMAT}")),
-        None => found.say(format_args!("meta: there is no format")),
+        Some(other) => found.report(format_args!("meta: format is {other}, but should be {FORMAT}")),
+        None => found.report(format_args!("meta: there is no format")),
     }
     Ok(meta.get("next_seq")?.map_or(0, |seq| seq.value()))
 }
@@ -128,12 +128,12 @@ fn queues(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u
         let (number, key) = entry?;
         let number = number.value();
         let Ok(key) = decode::<LaneKey>(key.value()) else {
-            found.say(format_args!("lanes: lane {number} has a record that cannot be read"));
+            found.report(format_args!("lanes: lane {number} has a record that cannot be read"));
             continue;
         };
         queues.insert(number, key.queue.clone());
         if let Some(same) = numbers.insert(key, number) {
-            found.say(format_args!("lanes: lanes {same} and {number} have the same queue and needs"));
+            found.report(format_args!("lanes: lanes {same} and {number} have the same queue and needs"));
         }
     }
     Ok(queues)
@@ -150,9 +150,9 @@ fn own_ids<T: DeserializeOwned>(
         let (key, record) = entry?;
         let id = key.value();
         match decode::<T>(record.value()) {
-            Err(_) => found.say(format_args!("{name}: {id} has a record that cannot be read")),
+            Err(_) => found.report(format_args!("{name}: {id} has a record that cannot be read")),
             Ok(record) if id_of(&record) != id => {
-                found.say(format_args!("{name}: {id} has the record of {}", id_of(&record)));
+                found.report(format_args!("{name}: {id} has the record of {}", id_of(&record)));
             }
             Ok(_) => {}
         }
@@ -168,14 +168,14 @@ fn workers(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error
         let (key, _) = entry?;
         let id = key.value();
         if registrations.get(id)?.is_none() {
-            found.say(format_args!("registrations: {id} has no registration"));
+            found.report(format_args!("registrations: {id} has no registration"));
         }
     }
     for entry in registrations.iter()? {
         let (key, _) = entry?;
         let id = key.value();
         if workers.get(id)?.is_none() {
-            found.say(format_args!("registrations: {id} has a registration, but there is no such worker"));
+            found.report(format_args!("registrations: {id} has a registration, but there is no such worker"));
         }
     }
     Ok(())

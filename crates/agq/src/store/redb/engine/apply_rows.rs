@@ -17,12 +17,12 @@ use crate::store::redb::{
 };
 
 /// Minimum number of rows of a run that is worth the cost of a cursor.
-const WORTH_IT: usize = 3;
+const MIN_RUN_ROWS: usize = 3;
 /// Maximum number of bytes of a run. redb holds a whole run in memory, and allocating a larger
 /// buffer costs more than starting another run.
-const LONGEST: usize = 32 * 1024;
+const MAX_RUN_BYTES: usize = 32 * 1024;
 /// Number of consecutive short runs after which no more runs are started.
-const MOST_MISSES: usize = 4;
+const MAX_MISSES: usize = 4;
 
 type RowRef<'r> = (&'r RawKey, &'r Versioned);
 
@@ -39,16 +39,16 @@ pub(crate) fn write<K: Key + 'static, V: Value + 'static>(
             continue;
         };
         let is_new = table.insert(K::from_bytes(key.bytes()), V::from_bytes(value))?.is_none();
-        if is_new && misses < MOST_MISSES && rows.peek().is_some_and(|(_, value)| value.is_some()) {
+        if is_new && misses < MAX_MISSES && rows.peek().is_some_and(|(_, value)| value.is_some()) {
             let run = insert_run(table, key, &mut rows)?;
-            misses = if run < WORTH_IT { misses + 1 } else { 0 };
+            misses = if run < MIN_RUN_ROWS { misses + 1 } else { 0 };
         }
     }
     Ok(())
 }
 
 /// Inserts rows behind `behind` until a row exists already, a row is not adjacent, or the run has
-/// [`LONGEST`] bytes. Returns the number of inserted rows.
+/// [`MAX_RUN_BYTES`] bytes. Returns the number of inserted rows.
 fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     behind: &RawKey,
@@ -56,7 +56,7 @@ fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
 ) -> Result<usize, Error> {
     let mut cursor = table.upper_bound_mut(Bound::Included(K::from_bytes(behind.bytes())))?;
     let (mut count, mut len) = (0, 0);
-    while len < LONGEST
+    while len < MAX_RUN_BYTES
         && let Some((key, Some(value))) = rows.peek()
     {
         match cursor.insert_before(K::from_bytes(key.bytes()), V::from_bytes(value)) {
@@ -135,7 +135,7 @@ mod tests {
         let mut rows = SortedRuns::default();
         for (from, count, apart, is_in) in runs {
             for place in (0..*count).map(|n| from + n * apart) {
-                // Large enough that a run can be longer than `LONGEST`.
+                // Large enough that a run can be longer than `MAX_RUN_BYTES`.
                 let value = format!("{place} of round {round}{:1000}", "");
                 let key = RawKey::of::<(&[u8], i64)>(&(&b"list"[..], place));
                 rows.insert(key, is_in.then(|| value.as_bytes().into()));

@@ -25,16 +25,16 @@ use crate::store::{
 
 /// Maximum number of bytes of a batch that goes through the WAL. A larger batch is written into the
 /// database directly, so that nothing large is written twice.
-const MOST_JOURNALED: usize = 256 * 1024;
+const MAX_WAL_BATCH: usize = 256 * 1024;
 /// Maximum number of unsynced bytes that stay in memory.
-const MOST_PENDING: usize = 256 * 1024;
+const MAX_PENDING: usize = 256 * 1024;
 
 /// Average duration of a sync above which a disk counts as slow, in microseconds.
 const SLOW_SYNC_US: u64 = 600;
 
 pub(crate) struct Committer {
-    contents: Arc<Versions>,
-    journal: Wal,
+    versions: Arc<Versions>,
+    wal: Wal,
     flusher: Flusher,
     durability: Durability,
     /// True while something visible is not on disk.
@@ -47,21 +47,21 @@ pub(crate) struct Committer {
 
 impl Committer {
     pub(crate) fn new(
-        contents: Arc<Versions>,
-        journal: Wal,
+        versions: Arc<Versions>,
+        wal: Wal,
         flusher: Flusher,
         durability: Durability,
         owes_sync: Arc<AtomicBool>,
     ) -> Self {
-        Self { contents, journal, flusher, durability, owes_sync, sync_us: 0, has_failed: false }
+        Self { versions, wal, flusher, durability, owes_sync, sync_us: 0, has_failed: false }
     }
 
     /// Returns the snapshot on which a batch is based, or an error after a failed commit.
-    pub(crate) fn view(&self) -> Result<Snapshot<'_>, Error> {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, Error> {
         if self.has_failed {
             return Err(Error::PreviousIo);
         }
-        Ok(self.contents.snapshot())
+        Ok(self.versions.snapshot())
     }
 
     /// Refuses all further writes.
@@ -77,7 +77,7 @@ impl Committer {
     /// Returns true if the WAL has room for any batch. Otherwise the flush of the other half has to
     /// end first, which takes long.
     pub(crate) fn has_room(&self) -> bool {
-        self.journal.room() >= MOST_JOURNALED || !self.flusher.is_busy()
+        self.wal.room() >= MAX_WAL_BATCH || !self.flusher.is_busy()
     }
 
     /// Returns the average duration of a sync, or zero if no write waits for one.
@@ -91,58 +91,58 @@ impl Committer {
 
     /// Commits a batch with the highest acknowledgement level of its writes. Every error is final:
     /// later commits fail, too.
-    pub(crate) fn commit(&mut self, changes: Memtable, promise: AckLevel) -> Result<(), Error> {
+    pub(crate) fn commit(&mut self, changes: Memtable, ack_level: AckLevel) -> Result<(), Error> {
         let len = changes.record_len();
-        let done = if len > self.journal.room_of_half().min(MOST_JOURNALED) {
+        let done = if len > self.wal.room_of_half().min(MAX_WAL_BATCH) {
             self.commit_to_database(&changes)
         } else {
-            self.commit_to_wal(changes, len, promise)
+            self.commit_to_wal(changes, len, ack_level)
         };
         self.has_failed |= done.is_err();
-        self.owes_sync.store(self.journal.owes_sync(), Ordering::Relaxed);
+        self.owes_sync.store(self.wal.owes_sync(), Ordering::Relaxed);
         done
     }
 
-    fn commit_to_wal(&mut self, changes: Memtable, len: usize, promise: AckLevel) -> Result<(), Error> {
+    fn commit_to_wal(&mut self, changes: Memtable, len: usize, ack_level: AckLevel) -> Result<(), Error> {
         self.flusher.poll()?;
-        if len > self.journal.room() {
+        if len > self.wal.room() {
             self.switch_half()?;
         }
-        self.journal.append(|record| changes.record(record));
-        if self.must_sync(promise) && self.journal.owes_sync() {
+        self.wal.append(|record| changes.record(record));
+        if self.must_sync(ack_level) && self.wal.owes_sync() {
             let begun = Instant::now();
-            self.journal.sync()?;
+            self.wal.sync()?;
             self.sync_us = smoothed(self.sync_us, begun.elapsed());
-        } else if self.durability == Durability::Interval || self.journal.pending() > MOST_PENDING {
-            self.journal.write()?;
+        } else if self.durability == Durability::Interval || self.wal.pending() > MAX_PENDING {
+            self.wal.write()?;
         }
-        self.contents.absorb(changes);
+        self.versions.absorb(changes);
         Ok(())
     }
 
-    fn must_sync(&self, promise: AckLevel) -> bool {
+    fn must_sync(&self, ack_level: AckLevel) -> bool {
         match self.durability {
             Durability::Always => true,
-            Durability::Promised => promise >= AckLevel::Durable,
-            Durability::Interval => promise == AckLevel::OnDisk,
+            Durability::Promised => ack_level >= AckLevel::Durable,
+            Durability::Interval => ack_level == AckLevel::OnDisk,
         }
     }
 
     /// Continues in the other half of the WAL, and starts a flush of everything in the memtable.
     fn switch_half(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.journal.switch_half()?;
-        let kept = self.contents.pin();
-        self.flusher.begin(Flush { kept, journal: self.journal.id(), next: self.journal.next() })
+        self.wal.switch_half()?;
+        let kept = self.versions.pin();
+        self.flusher.begin(Flush { kept, wal: self.wal.id(), next: self.wal.next() })
     }
 
     fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.contents.flush(&self.contents.pin(), |transaction| {
+        self.versions.flush(&self.versions.pin(), |transaction| {
             changes.write(&transaction)?;
-            make_durable(transaction, self.journal.id(), self.journal.next())
+            make_durable(transaction, self.wal.id(), self.wal.next())
         })?;
-        self.journal.reset();
+        self.wal.reset();
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Committer {
     /// the WAL.
     fn finish_flush(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.contents.flush(&self.contents.pin(), remove_wal_position)
+        self.versions.flush(&self.versions.pin(), remove_wal_position)
     }
 }
 

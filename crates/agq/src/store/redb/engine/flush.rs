@@ -21,13 +21,13 @@ use crate::store::redb::engine::{
 /// contain.
 pub(crate) struct Flush {
     pub(crate) kept: PinnedSnapshot,
-    pub(crate) journal: u64,
+    pub(crate) wal: u64,
     pub(crate) next: u64,
 }
 
 impl Flush {
-    fn run(self, contents: &Versions) -> Result<(), Error> {
-        contents.flush(&self.kept, |transaction| make_durable(transaction, self.journal, self.next))
+    fn run(self, versions: &Versions) -> Result<(), Error> {
+        versions.flush(&self.kept, |transaction| make_durable(transaction, self.wal, self.next))
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Flusher {
     /// number of further batches.
     #[cfg(feature = "simulation")]
     Deferred {
-        contents: Arc<Versions>,
+        versions: Arc<Versions>,
         waiting: Option<(Flush, u64)>,
     },
 }
@@ -55,13 +55,13 @@ pub(crate) struct Thread {
 }
 
 impl Flusher {
-    pub(crate) fn threaded(contents: Arc<Versions>) -> io::Result<Self> {
+    pub(crate) fn threaded(versions: Arc<Versions>) -> io::Result<Self> {
         let ((orders, ordered), (tell, outcomes)) = (mpsc::channel::<Flush>(), mpsc::channel());
         let is_busy = Arc::new(AtomicBool::new(false));
         let busy = Arc::clone(&is_busy);
         let work = move || {
             for flush in ordered {
-                let outcome = flush.run(&contents);
+                let outcome = flush.run(&versions);
                 busy.store(false, Ordering::Release);
                 // The caller receives the outcome when it starts the next flush.
                 let _gone = tell.send(outcome);
@@ -72,8 +72,8 @@ impl Flusher {
     }
 
     #[cfg(feature = "simulation")]
-    pub(crate) fn deferred(contents: Arc<Versions>) -> Self {
-        Self::Deferred { contents, waiting: None }
+    pub(crate) fn deferred(versions: Arc<Versions>) -> Self {
+        Self::Deferred { versions, waiting: None }
     }
 
     /// Returns true while a flush runs. The next one has to wait for it.
@@ -131,8 +131,8 @@ impl Flusher {
             }
             Self::Threaded(_) => Ok(()),
             #[cfg(feature = "simulation")]
-            Self::Deferred { contents, waiting } => {
-                waiting.take().map_or(Ok(()), |(flush, _)| flush.run(contents))
+            Self::Deferred { versions, waiting } => {
+                waiting.take().map_or(Ok(()), |(flush, _)| flush.run(versions))
             }
         }
     }

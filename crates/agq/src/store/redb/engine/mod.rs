@@ -63,6 +63,6 @@ pub(crate) use self::{
     commit::{Committer, smoothed},
     flush::Flusher,
     memtable::Memtable,
-    recovery::{JOURNAL_ID, JOURNAL_NEXT, begin_wal, replay_wal},
+    recovery::{WAL_ID, WAL_NEXT, begin_wal, replay_wal},
     snapshot::{PinnedSnapshot, Snapshot, Table, Versions},
 };

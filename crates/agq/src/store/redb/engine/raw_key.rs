@@ -8,12 +8,12 @@ use crate::store::redb::schema::key_order::{KeyCompare, Ordered};
 
 /// Maximum number of bytes of a key that is stored inline, without an allocation. A job id with two
 /// numbers fits.
-const MOST_INLINE: usize = 54;
+const MAX_INLINE: usize = 54;
 
 /// A key as redb encodes it, with the order of its table.
 #[derive(Clone)]
 pub(crate) struct RawKey {
-    bytes: SmallVec<[u8; MOST_INLINE]>,
+    bytes: SmallVec<[u8; MAX_INLINE]>,
     order: KeyCompare,
 }
 

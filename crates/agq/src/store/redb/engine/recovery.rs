@@ -14,9 +14,9 @@ use crate::store::redb::{
 
 /// Key in [`META`] for the id of the WAL that has changes which the database does not have. 0 or
 /// absent if there is none.
-pub(crate) const JOURNAL_ID: &str = "journal_id";
+pub(crate) const WAL_ID: &str = "journal_id";
 /// Key in [`META`] for the number of the first WAL record that the database may not contain.
-pub(crate) const JOURNAL_NEXT: &str = "journal_next";
+pub(crate) const WAL_NEXT: &str = "journal_next";
 
 /// Position in the WAL from which records have to be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ fn wal_position(database: &Database) -> Result<Option<WalPosition>, Error> {
         meta => meta?,
     };
     let number = |name| Ok::<_, Error>(meta.get(name)?.map_or(0, |number| number.value()));
-    let mark = WalPosition { id: number(JOURNAL_ID)?, next: number(JOURNAL_NEXT)? };
+    let mark = WalPosition { id: number(WAL_ID)?, next: number(WAL_NEXT)? };
     Ok(Some(mark).filter(|mark| mark.id != 0))
 }
 
@@ -74,9 +74,9 @@ pub(crate) fn begin_wal(
         make_durable(database.begin_write()?, mark.id, next)?;
         return Ok(Wal::reuse(file, mark.id, next)?);
     }
-    let journal = Wal::create(file, new_id, len)?;
-    make_durable(database.begin_write()?, journal.id(), journal.next())?;
-    Ok(journal)
+    let wal = Wal::create(file, new_id, len)?;
+    make_durable(database.begin_write()?, wal.id(), wal.next())?;
+    Ok(wal)
 }
 
 /// Commits durably, and records that the database needs no WAL.
@@ -87,8 +87,8 @@ pub(crate) fn remove_wal_position(transaction: WriteTransaction) -> Result<(), E
 /// Stores the WAL position: the database contains every record before `next`.
 pub(crate) fn put_wal_position(transaction: &WriteTransaction, id: u64, next: u64) -> Result<(), Error> {
     let mut meta = transaction.open_table(META.table)?;
-    meta.insert(JOURNAL_ID, id)?;
-    meta.insert(JOURNAL_NEXT, next)?;
+    meta.insert(WAL_ID, id)?;
+    meta.insert(WAL_NEXT, next)?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::store::redb::engine::raw_key::RawKey;
 
 /// Maximum number of rows of a run.
-const MOST_IN_A_RUN: usize = 64;
+const MAX_RUN_ROWS: usize = 64;
 
 /// Value of a key in memory. `None` is a tombstone: the key was removed.
 pub(crate) type Versioned = Option<Box<[u8]>>;
@@ -100,7 +100,7 @@ impl SortedRuns {
         let run = if is_in_last { last } else { self.runs.partition_point(is_behind) };
         match self.runs[run].binary_search_by(|(other, _)| other.cmp(key)) {
             Ok(at) => Ok((run, at)),
-            Err(0) if run > 0 && self.runs[run - 1].len() < MOST_IN_A_RUN => {
+            Err(0) if run > 0 && self.runs[run - 1].len() < MAX_RUN_ROWS => {
                 Err((run - 1, self.runs[run - 1].len()))
             }
             Err(at) => Err((run, at)),
@@ -112,12 +112,12 @@ impl SortedRuns {
     fn insert_at(&mut self, (mut run, mut at): RunPosition, row: (RawKey, Versioned)) {
         if self.runs.is_empty() {
             self.runs.push(Run::new());
-        } else if self.runs[run].len() == MOST_IN_A_RUN {
-            let split = if at == 0 || at == MOST_IN_A_RUN { at } else { MOST_IN_A_RUN / 2 };
-            let mut behind = Run::with_capacity(MOST_IN_A_RUN);
+        } else if self.runs[run].len() == MAX_RUN_ROWS {
+            let split = if at == 0 || at == MAX_RUN_ROWS { at } else { MAX_RUN_ROWS / 2 };
+            let mut behind = Run::with_capacity(MAX_RUN_ROWS);
             behind.extend(self.runs[run].drain(split..));
             self.runs.insert(run + 1, behind);
-            if at > split || at == MOST_IN_A_RUN {
+            if at > split || at == MAX_RUN_ROWS {
                 (run, at) = (run + 1, at - split);
             }
         }
@@ -155,7 +155,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{MOST_IN_A_RUN, RawKey, SortedRuns, Versioned};
+    use super::{MAX_RUN_ROWS, RawKey, SortedRuns, Versioned};
 
     /// First key, number of keys, direction, and true if the keys are inserted.
     type Stretch = (u32, u32, bool, bool);
@@ -175,7 +175,7 @@ mod tests {
     /// Returns true if all rows are sorted, and no run is empty or too long.
     fn is_sound(rows: &SortedRuns) -> bool {
         let keys: Vec<_> = rows.iter().map(|(key, _)| key).collect();
-        rows.runs.iter().all(|run| (1..=MOST_IN_A_RUN).contains(&run.len()))
+        rows.runs.iter().all(|run| (1..=MAX_RUN_ROWS).contains(&run.len()))
             && keys.is_sorted_by(|one, other| one < other)
             && keys.len() == rows.len()
             && rows.is_empty() == keys.is_empty()
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn sorted_runs_are_filled_by_rows_in_order() {
-        let many = u32::try_from(8 * MOST_IN_A_RUN).unwrap();
+        let many = u32::try_from(8 * MAX_RUN_ROWS).unwrap();
         let up = (0..many).chain(3 * many..4 * many);
         let between = (many..2 * many).chain((2 * many..3 * many).rev());
         let rows: SortedRuns = up.chain(between).map(|key| (RawKey::of::<u32>(&key), None)).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 use redb::{Database, Error, WriteTransaction};
 
 use crate::store::redb::{
-    engine::{ALL, JOURNAL_ID, JOURNAL_NEXT, Snapshot},
+    engine::{ALL, Snapshot, WAL_ID, WAL_NEXT},
     schema::tables::META,
 };
 
@@ -27,7 +27,7 @@ fn copy_all(from: &Snapshot<'_>, to: &WriteTransaction) -> Result<(), Error> {
     ALL.iter().try_for_each(|table| table.copy(from.stored(), to))?;
     from.write_recent(to)?;
     // The copy is complete without a WAL.
-    for mark in [JOURNAL_ID, JOURNAL_NEXT] {
+    for mark in [WAL_ID, WAL_NEXT] {
         to.open_table(META.table)?.remove(mark)?;
     }
     Ok(())
@@ -65,9 +65,9 @@ mod tests {
         assert_eq!((found.plans, found.inconsistencies), (1, Vec::new()));
         let copy = RedbStore::open(&path, OpenOptions::default()).unwrap();
         let [tables, copied] = [&store, &copy].map(|store| {
-            let kept = store.contents.pin();
-            let view = kept.view();
-            let names = view.stored().list_tables().unwrap().map(|table| table.name().to_owned());
+            let kept = store.versions.pin();
+            let snapshot = kept.snapshot();
+            let names = snapshot.stored().list_tables().unwrap().map(|table| table.name().to_owned());
             names.collect::<BTreeSet<String>>()
         });
         assert_eq!(copied, tables);

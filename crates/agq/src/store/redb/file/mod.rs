@@ -78,11 +78,11 @@ pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Databa
 }
 
 /// Opens the WAL of a database file, or creates an empty file for it.
-pub(super) fn open_journal(file: &Path) -> anyhow::Result<FileBackend> {
-    let journal = wal_path(file);
-    let shown = || format!("cannot open the journal {}", journal.display());
-    let is_new = !journal.exists();
-    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&journal);
+pub(super) fn open_wal_file(file: &Path) -> anyhow::Result<FileBackend> {
+    let wal = wal_path(file);
+    let shown = || format!("cannot open the journal {}", wal.display());
+    let is_new = !wal.exists();
+    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&wal);
     let opened = opened.with_context(shown)?;
     if is_new {
         File::open(parent(file))?.sync_all()?;
@@ -141,14 +141,14 @@ pub(super) fn open_on(backend: impl redb::StorageBackend) -> anyhow::Result<Data
 /// migration happens in memory only. An error means that the file cannot be read at all.
 pub(crate) fn examine(file: &Path) -> anyhow::Result<DatabaseReport> {
     let looked = open_readonly(file)?;
-    let view = looked.kept.view();
+    let snapshot = looked.kept.snapshot();
     Ok(DatabaseReport {
         format: looked.format,
         bytes: looked.bytes,
-        plans: view.table(&PLANS).len()?,
-        actions: view.table(&ACTIONS).len()?,
-        jobs: view.table(&JOBS).len()?,
-        inconsistencies: check::inconsistencies(&view)?,
+        plans: snapshot.table(&PLANS).len()?,
+        actions: snapshot.table(&ACTIONS).len()?,
+        jobs: snapshot.table(&JOBS).len()?,
+        inconsistencies: check::inconsistencies(&snapshot)?,
     })
 }
 
@@ -179,16 +179,16 @@ pub(super) fn open_readonly(file: &Path) -> anyhow::Result<ReadOnlyDatabase> {
     };
     let unusable = || format!("cannot use the database {shown}");
     migrations::check(&database).with_context(unusable)?;
-    replay_journal(&database, file).with_context(unusable)?;
+    replay_wal_file(&database, file).with_context(unusable)?;
     migrations::convert(&database).with_context(unusable)?;
     Ok(ReadOnlyDatabase { kept: PinnedSnapshot::of(&database)?, format, bytes, _database: database })
 }
 
 /// Replays the WAL. A missing file counts as an empty one, which is an error if the database needs
 /// a WAL.
-fn replay_journal(database: &Database, file: &Path) -> anyhow::Result<()> {
+fn replay_wal_file(database: &Database, file: &Path) -> anyhow::Result<()> {
     match File::open(wal_path(file)) {
-        Ok(journal) => replay_wal(database, &FileBackend::new(journal)?),
+        Ok(wal) => replay_wal(database, &FileBackend::new(wal)?),
         Err(error) if error.kind() == ErrorKind::NotFound => replay_wal(database, &InMemoryBackend::new()),
         Err(error) => Err(error).context("cannot open its journal"),
     }

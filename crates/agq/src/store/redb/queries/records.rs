@@ -158,7 +158,7 @@ pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJo
 
 /// Maximum difference in milliseconds between the order of ids and the order of submission times. A
 /// large submission takes a while, and clocks are adjusted.
-const SLACK_MS: u64 = 60_000;
+const MAX_SKEW_MS: u64 = 60_000;
 
 /// Returns the jobs that meet every condition, newest first, because ids are in order of
 /// submission. If a condition has an index, only the jobs in the index are read, and otherwise
@@ -178,7 +178,7 @@ pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>,
     }
     for entry in jobs.range_back::<&str>(..)? {
         let job: Job = decode(entry?.1.value())?;
-        let is_older = search.since.is_some_and(|since| job.created_at.plus_ms(SLACK_MS) < since);
+        let is_older = search.since.is_some_and(|since| job.created_at.plus_ms(MAX_SKEW_MS) < since);
         if is_older || found.len() >= search.limit {
             break;
         }

@@ -11,7 +11,7 @@ use crate::store::{DocumentKind, redb::txn::WriteTxn};
 
 /// Maximum number of jobs of halted actions that the claims of one batch cancel. The claimants then
 /// look again.
-const MOST_CANCELLED: usize = 1000;
+const MAX_CANCELLED: usize = 1000;
 
 impl WriteTxn<'_> {
     /// Stores the halt policy of a new action.
@@ -53,7 +53,7 @@ impl WriteTxn<'_> {
     /// Returns true if the claims of this batch have cancelled the maximum number of jobs. The
     /// claimants then look again.
     pub(crate) fn has_withdrawn_enough(&mut self) -> bool {
-        let is_enough = self.withdrawn >= MOST_CANCELLED;
+        let is_enough = self.withdrawn >= MAX_CANCELLED;
         self.arrived.jobs |= is_enough;
         is_enough
     }

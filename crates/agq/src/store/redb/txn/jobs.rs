@@ -14,7 +14,7 @@ use crate::store::{
     dedup::{check_only, revived},
     redb::{
         schema::{codec::decode, index_keys::LaneTurn},
-        txn::{WriteTxn, lanes::MOST_HEADS},
+        txn::{WriteTxn, lanes::MAX_HEADS},
     },
 };
 
@@ -144,8 +144,7 @@ impl WriteTxn<'_> {
         if self.known.lanes.first(lane).is_none() {
             let (rank, seq) = self.known.lanes.cursor(lane);
             let mut heads = VecDeque::new();
-            for row in
-                self.tables.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MOST_HEADS)
+            for row in self.tables.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MAX_HEADS)
             {
                 let (turn, job_id) = row?;
                 let (_, rank, seq) = turn.value();

@@ -86,9 +86,9 @@ mod tests {
     fn key_cache_agrees_with_the_table() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
-        let contents = Versions::of(database).unwrap();
-        let view = contents.snapshot();
-        let mut keys = KeyTable::from(view.table(&KEYS));
+        let versions = Versions::of(database).unwrap();
+        let snapshot = versions.snapshot();
+        let mut keys = KeyTable::from(snapshot.table(&KEYS));
         let get = |keys: &KeyTable<'_>, key: &[u8]| keys.get(key).unwrap().map(|record| record.number);
         assert_eq!([get(&keys, b"a"), get(&keys, b"a")], [None, None]);
         keys.insert(b"a", record(1));

@@ -19,7 +19,7 @@ use crate::store::redb::{
 
 /// Maximum number of ready jobs of a lane that are cached. One read of the table serves this many
 /// claims.
-pub(crate) const MOST_HEADS: usize = 16;
+pub(crate) const MAX_HEADS: usize = 16;
 
 #[derive(Debug)]
 struct Lane {
@@ -50,7 +50,7 @@ impl Lane {
         let place = self.heads.partition_point(|(other, _)| *other < turn);
         if is_all_known || place < self.heads.len() {
             self.heads.insert(place, (turn, job_id.clone()));
-            self.heads.truncate(MOST_HEADS);
+            self.heads.truncate(MAX_HEADS);
         }
     }
 
@@ -83,9 +83,9 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn load(view: &Snapshot<'_>) -> Result<Self, Error> {
+    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self, Error> {
         let mut lanes = Self::default();
-        let (keys, lengths) = (view.table(&LANES), view.table(&LANE_LENGTHS));
+        let (keys, lengths) = (snapshot.table(&LANES), snapshot.table(&LANE_LENGTHS));
         let mut next = 0;
         for entry in keys.iter()? {
             let (number, key) = entry?;
@@ -96,10 +96,10 @@ impl Lanes {
             let lane = Lane::new(decode(key.value())?);
             lanes.insert(number, Lane { ready, all, is_stored: true, ..lane });
         }
-        for entry in view.table(&PAUSED).iter()? {
+        for entry in snapshot.table(&PAUSED).iter()? {
             lanes.paused.insert(entry?.0.value().to_owned());
         }
-        lanes.next_seq = view.table(&META).get("next_seq")?.map_or(0, |seq| seq.value());
+        lanes.next_seq = snapshot.table(&META).get("next_seq")?.map_or(0, |seq| seq.value());
         lanes.saved_seq = lanes.next_seq;
         Ok(lanes)
     }
@@ -254,7 +254,7 @@ mod tests {
     use proptest::prelude::*;
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{LaneKey, LaneTurn, Lanes, MOST_HEADS};
+    use super::{LaneKey, LaneTurn, Lanes, MAX_HEADS};
     use crate::store::redb::{
         engine::Versions,
         file::migrations,
@@ -272,18 +272,18 @@ mod tests {
         Versions::of(database).unwrap()
     }
 
-    fn load(contents: &Versions) -> WriterCache {
-        WriterCache::load(&contents.snapshot()).unwrap()
+    fn load(versions: &Versions) -> WriterCache {
+        WriterCache::load(&versions.snapshot()).unwrap()
     }
 
     /// Runs a batch that changes the lanes.
-    fn batch(contents: &Versions, known: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
-        let view = contents.snapshot();
-        let batch = WriteTxn::open(&view, known, false);
+    fn batch(versions: &Versions, known: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
+        let snapshot = versions.snapshot();
+        let batch = WriteTxn::open(&snapshot, known, false);
         work(&mut batch.known.lanes);
         let closed = batch.close().unwrap();
-        drop(view);
-        contents.absorb(closed.changes);
+        drop(snapshot);
+        versions.absorb(closed.changes);
     }
 
     /// Adds a job that is not ready to the lane of a queue.
@@ -293,8 +293,8 @@ mod tests {
         number
     }
 
-    fn stored(contents: &Versions) -> u64 {
-        contents.snapshot().table(&LANES).len().unwrap()
+    fn stored(versions: &Versions) -> u64 {
+        versions.snapshot().table(&LANES).len().unwrap()
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         let mut lanes = Lanes::default();
         let number = lanes.number(key("a"));
         let first = |lanes: &Lanes| lanes.first(number).map(|(turn, _)| *turn);
-        let last = MOST_HEADS as u64 + 1;
+        let last = MAX_HEADS as u64 + 1;
         (1..=last).for_each(|seq| lanes.came(number, (100, seq), &job((100, seq))));
         for seq in 1..last {
             assert_eq!(first(&lanes), Some((100, seq)));
@@ -372,7 +372,7 @@ mod tests {
                     1 if ready.remove(&turn) => lanes.went(number, turn),
                     _ if lanes.first(number).is_none() => {
                         let from = lanes.cursor(number);
-                        let heads = ready.range(from..).take(MOST_HEADS).map(|turn| (*turn, job(*turn)));
+                        let heads = ready.range(from..).take(MAX_HEADS).map(|turn| (*turn, job(*turn)));
                         lanes.set_cursor(number, heads.collect());
                         prop_assert_eq!(lanes.first(number).is_some(), !ready.is_empty());
                     }
@@ -380,7 +380,7 @@ mod tests {
                 }
                 let lane = &lanes.lanes[&number];
                 prop_assert!(lane.heads.iter().eq(ready.iter().map(|turn| (*turn, job(*turn))).take(lane.heads.len()).collect::<Vec<_>>().iter()));
-                prop_assert!(lane.heads.len() <= MOST_HEADS && lane.ready == ready.len() as u64);
+                prop_assert!(lane.heads.len() <= MAX_HEADS && lane.ready == ready.len() as u64);
                 prop_assert!(ready.first().is_none_or(|first| lane.beginning <= *first));
             }
         }

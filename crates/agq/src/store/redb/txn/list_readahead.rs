@@ -11,9 +11,9 @@ use crate::store::redb::{
 };
 
 /// Maximum number of elements that are read ahead.
-const MOST_AHEAD: i64 = 64;
+const MAX_AHEAD: i64 = 64;
 /// Number of bytes at which read-ahead stops.
-const MOST_BYTES_AHEAD: usize = 64 * 1024;
+const MAX_BYTES_AHEAD: usize = 64 * 1024;
 
 type ListItemKey = (&'static [u8], i64);
 
@@ -88,9 +88,9 @@ impl<'v> ListTable<'v> {
         let rows = if self.ahead.last.is_none() {
             None
         } else if self.ahead.last == on {
-            Some(self.table.range((key, place)..(key, place.saturating_add(MOST_AHEAD)))?)
+            Some(self.table.range((key, place)..(key, place.saturating_add(MAX_AHEAD)))?)
         } else if self.ahead.last == back {
-            Some(self.table.range_back((key, place.saturating_sub(MOST_AHEAD - 1))..=(key, place))?)
+            Some(self.table.range_back((key, place.saturating_sub(MAX_AHEAD - 1))..=(key, place))?)
         } else {
             None
         };
@@ -102,7 +102,7 @@ impl<'v> ListTable<'v> {
             let (at, item) = row?;
             self.ahead.items.push_back((at.value().1, Bytes::copy_from_slice(item.value())));
             bytes += item.value().len();
-            if bytes > MOST_BYTES_AHEAD {
+            if bytes > MAX_BYTES_AHEAD {
                 break;
             }
         }
@@ -154,14 +154,14 @@ mod tests {
         fn list_readahead_agrees_with_the_table(steps in proptest::collection::vec(step(), 1..60)) {
             let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
             migrations::prepare(&database).unwrap();
-            let contents = Versions::of(database).unwrap();
+            let versions = Versions::of(database).unwrap();
             let lists: [&[u8]; 2] = [b"a", b"b"];
             let mut model: BTreeMap<(&[u8], i64), String> = BTreeMap::new();
             for batch in steps.split(|step| matches!(step, ReadDirection::Commit)) {
                 let mut changes = Memtable::default();
                 {
-                    let view = contents.snapshot();
-                    let mut table = ListTable::from(view.table(&LIST_ITEMS));
+                    let snapshot = versions.snapshot();
+                    let mut table = ListTable::from(snapshot.table(&LIST_ITEMS));
                     for (number, step) in batch.iter().enumerate() {
                         let list = lists[number % 3 / 2];
                         match *step {
@@ -185,7 +185,7 @@ mod tests {
                     }
                     table.take_changes(&mut changes);
                 }
-                contents.absorb(changes);
+                versions.absorb(changes);
             }
         }
     }

@@ -60,9 +60,9 @@ pub(super) struct CommittedTxn {
 }
 
 impl<'t> WriteTxn<'t> {
-    pub(super) fn open(view: &'t Snapshot<'t>, known: &'t mut WriterCache, is_heard: bool) -> Self {
+    pub(super) fn open(snapshot: &'t Snapshot<'t>, known: &'t mut WriterCache, is_heard: bool) -> Self {
         Self {
-            tables: Tables::open(view),
+            tables: Tables::open(snapshot),
             known,
             arrived: BatchEvents::default(),
             is_heard,

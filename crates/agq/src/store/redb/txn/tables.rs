@@ -29,8 +29,8 @@ macro_rules! define_tables {
         }
 
         impl<'t> Tables<'t> {
-            pub(crate) fn open(view: &'t Snapshot<'t>) -> Self {
-                Self { $($field: view.table(&tables::$name).into(),)* }
+            pub(crate) fn open(snapshot: &'t Snapshot<'t>) -> Self {
+                Self { $($field: snapshot.table(&tables::$name).into(),)* }
             }
 
             /// Removes the changes from all tables, and returns them.

@@ -28,18 +28,18 @@ pub(crate) struct WriterCache {
 }
 
 impl WriterCache {
-    pub(crate) fn load(view: &Snapshot<'_>) -> Result<Self, Error> {
-        let numbers = view.table(&KEY_NUMBERS);
+    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self, Error> {
+        let numbers = snapshot.table(&KEY_NUMBERS);
         let last = numbers.range_back::<u64>(..)?.next().transpose()?;
         let noted = |kind| {
-            let notes = documents::notes(view, kind)?;
+            let notes = documents::notes(snapshot, kind)?;
             Ok::<_, Error>(notes.into_iter().map(|(id, _)| id).collect())
         };
         Ok(Self {
-            lanes: Lanes::load(view)?,
+            lanes: Lanes::load(snapshot)?,
             last_key: last.map_or(0, |(number, _)| number.value()),
-            totals: records::totals(view)?,
-            queue_counts: documents::queue_counts(view)?,
+            totals: records::totals(snapshot)?,
+            queue_counts: documents::queue_counts(snapshot)?,
             armed: noted(DocumentKind::Halt)?,
             halted: noted(DocumentKind::Halted)?,
         })

@@ -30,7 +30,7 @@ impl GroupCommit {
     pub(crate) fn work(self: Arc<Self>) -> std::io::Result<thread::JoinHandle<()>> {
         thread::Builder::new().name("writer".into()).spawn(move || {
             loop {
-                let goes_on = self.queue.wait_for_call();
+                let goes_on = self.queue.wait_for_wakeup();
                 while self.has_work() {
                     let linger = self.locked().linger(self.queue.submitted());
                     self.queue.wait_for_writers(linger);
@@ -49,7 +49,7 @@ impl GroupCommit {
         if count_submitted(work) == 0 {
             return None;
         }
-        self.callers().came(who);
+        self.callers().record(who);
         self.queue.count_submitted_write();
         Some(self.queue.rounds())
     }

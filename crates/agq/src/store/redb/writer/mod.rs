@@ -69,15 +69,15 @@ type StartedWriter = (Writer, WriteHandle, watch::Receiver<Option<String>>);
 pub(super) fn start(committer: Committer, notifier: Arc<ChangeNotifier>) -> Result<StartedWriter, Error> {
     let queue = Arc::new(WriteQueue::default());
     let (failed, failure) = watch::channel(None);
-    let known = WriterCache::load(&committer.view()?)?;
-    let (turn, bulk) = (VecDeque::new(), VecDeque::new());
+    let known = WriterCache::load(&committer.snapshot()?)?;
+    let (in_order, bulk) = (VecDeque::new(), VecDeque::new());
     let writer = Writer {
         queue: Arc::clone(&queue),
-        turn,
+        in_order,
         bulk,
         is_bulks_turn: false,
         apply_us: 0,
-        company: BatchSizePredictor::default(),
+        predictor: BatchSizePredictor::default(),
         committer,
         notifier,
         known,
@@ -94,13 +94,13 @@ fn is_fatal(error: &Error) -> bool {
 pub(crate) struct Writer {
     queue: Arc<WriteQueue>,
     /// Small writes and submissions in order, waiting for a batch.
-    turn: VecDeque<Box<dyn QueuedWrite>>,
+    in_order: VecDeque<Box<dyn QueuedWrite>>,
     /// Bulk submissions. They take turns with all other writes.
     bulk: VecDeque<Box<dyn QueuedWrite>>,
     is_bulks_turn: bool,
     /// Moving average of the time to apply a batch, in microseconds.
     apply_us: u64,
-    company: BatchSizePredictor,
+    predictor: BatchSizePredictor,
     committer: Committer,
     notifier: Arc<ChangeNotifier>,
     known: WriterCache,
@@ -117,13 +117,13 @@ impl Writer {
     fn sort(&mut self, write: Box<dyn QueuedWrite>) {
         match write.size() {
             WriteSize::Bulk(_) => self.bulk.push_back(write),
-            _ => self.turn.push_back(write),
+            _ => self.in_order.push_back(write),
         }
     }
 
     /// Returns true if writes are left over from the last batch.
     pub(super) fn has_more(&self) -> bool {
-        !self.turn.is_empty() || !self.bulk.is_empty()
+        !self.in_order.is_empty() || !self.bulk.is_empty()
     }
 
     /// Refuses all further writes after a panic in the middle of a batch, and reports the failure,
@@ -139,19 +139,19 @@ impl Writer {
         self.apply_us < LONG_US && self.committer.sync_is_fast() && self.committer.has_room()
     }
 
-    /// Returns true if the leader should wait for more submitters, given that `come` have submitted
+    /// Returns true if the leader should wait for more submitters, given that `submitted` have submitted
     /// and that the first has waited for `waited`.
-    pub(super) fn waits_for_writers(&self, come: u32, waited: Duration) -> bool {
-        self.sync_is_fast() && waited < self.company.max_wait(come, self.committer.sync_time())
+    pub(super) fn waits_for_writers(&self, submitted: u32, waited: Duration) -> bool {
+        self.sync_is_fast() && waited < self.predictor.max_wait(submitted, self.committer.sync_time())
     }
 
     /// Returns the expected number of submitters, and how long the writer thread waits for them.
     /// The time is zero if syncs are fast, because waking the thread takes longer. Otherwise it is
     /// half of that of a leader, because it is lost if no other submitter comes.
-    pub(super) fn linger(&self, come: u32) -> (u32, Duration) {
+    pub(super) fn linger(&self, submitted: u32) -> (u32, Duration) {
         let is_quick = self.committer.sync_is_fast();
-        let patience = self.company.max_wait(come, self.committer.sync_time()) / 2;
-        (self.company.expected(), if is_quick { Duration::ZERO } else { patience })
+        let wait = self.predictor.max_wait(submitted, self.committer.sync_time()) / 2;
+        (self.predictor.expected(), if is_quick { Duration::ZERO } else { wait })
     }
 
     /// Writes the next batch of at most `most` writes. Returns true if any waited.
@@ -159,14 +159,14 @@ impl Writer {
         match self.queue.take_submitted() {
             // Only writes that are left over from earlier batches.
             0 => {}
-            come => self.company.observe(come),
+            submitted => self.predictor.observe(submitted),
         }
         for write in self.queue.take() {
             self.sort(write);
         }
-        let is_bulk = !self.bulk.is_empty() && (self.is_bulks_turn || self.turn.is_empty());
+        let is_bulk = !self.bulk.is_empty() && (self.is_bulks_turn || self.in_order.is_empty());
         self.is_bulks_turn = !is_bulk;
-        let waiting = next_of(if is_bulk { &mut self.bulk } else { &mut self.turn }, most);
+        let waiting = next_of(if is_bulk { &mut self.bulk } else { &mut self.in_order }, most);
         let is_any = !waiting.is_empty();
         if is_any {
             self.commit(waiting);
@@ -195,8 +195,8 @@ impl Writer {
     /// Restores the cache from the database after a batch that was not written.
     fn reload_cache(&mut self) {
         // If this fails, the failure has been reported already.
-        let Ok(view) = self.committer.view() else { return };
-        match WriterCache::load(&view) {
+        let Ok(snapshot) = self.committer.snapshot() else { return };
+        match WriterCache::load(&snapshot) {
             Ok(known) => self.known = known,
             Err(error) => {
                 self.failed.send_replace(Some(error.to_string()));
@@ -207,17 +207,17 @@ impl Writer {
 
     fn transact(&mut self, waiting: &mut [Box<dyn QueuedWrite>]) -> Result<(), Error> {
         let begun = Instant::now();
-        let view = self.committer.view()?;
-        let mut batch = WriteTxn::open(&view, &mut self.known, self.notifier.has_subscribers());
-        let mut promise = AckLevel::Visible;
+        let snapshot = self.committer.snapshot()?;
+        let mut batch = WriteTxn::open(&snapshot, &mut self.known, self.notifier.has_subscribers());
+        let mut ack_level = AckLevel::Visible;
         for write in waiting.iter_mut() {
-            promise = promise.max(write.ack_level());
+            ack_level = ack_level.max(write.ack_level());
             write.apply(&mut batch)?;
         }
         let CommittedTxn { changes, arrived } = batch.close()?;
-        drop(view);
+        drop(snapshot);
         self.apply_us = smoothed(self.apply_us, begun.elapsed());
-        self.committer.commit(changes, promise)?;
+        self.committer.commit(changes, ack_level)?;
         self.notifier.announce(arrived);
         Ok(())
     }

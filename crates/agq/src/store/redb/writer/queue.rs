@@ -40,12 +40,12 @@ impl WriteSize {
 pub(crate) trait QueuedWrite: Send {
     fn ack_level(&self) -> AckLevel;
     fn size(&self) -> WriteSize;
-    fn apply(&mut self, batch: &mut WriteTxn<'_>) -> Result<(), Error>;
+    fn apply(&mut self, txn: &mut WriteTxn<'_>) -> Result<(), Error>;
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
 }
 
 struct ClosureTxn<T, F> {
-    promise: AckLevel,
+    ack_level: AckLevel,
     size: WriteSize,
     /// `None` once it has been applied.
     work: Option<F>,
@@ -59,16 +59,16 @@ where
     F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send,
 {
     fn ack_level(&self) -> AckLevel {
-        self.promise
+        self.ack_level
     }
 
     fn size(&self) -> WriteSize {
         self.size
     }
 
-    fn apply(&mut self, batch: &mut WriteTxn<'_>) -> Result<(), Error> {
+    fn apply(&mut self, txn: &mut WriteTxn<'_>) -> Result<(), Error> {
         if let Some(work) = self.work.take() {
-            self.done = Some(work(batch)?);
+            self.done = Some(work(txn)?);
         }
         Ok(())
     }
@@ -83,28 +83,28 @@ where
 
 /// Maximum number of new jobs of a write that a leader applies. Larger writes go to the writer
 /// thread, because they would delay other clients of the leader's thread.
-const MOST_ON_THE_SPOT: usize = 16;
+const MAX_LEADER_JOBS: usize = 16;
 
 thread_local! {
     /// Number of writes that this thread has submitted and will commit as the leader. They do not
     /// wake the writer thread.
-    static LOOKED_AFTER: Cell<Option<u32>> = const { Cell::new(None) };
+    static LEADER_WRITES: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// Runs `work` without waking the writer thread, and returns the number of submitted writes. The
 /// caller has to commit them.
 pub(crate) fn count_submitted(work: impl FnOnce()) -> u32 {
-    LOOKED_AFTER.set(Some(0));
+    LEADER_WRITES.set(Some(0));
     let _also_after_a_panic = CountingScope;
     work();
-    LOOKED_AFTER.get().unwrap_or_default()
+    LEADER_WRITES.get().unwrap_or_default()
 }
 
 struct CountingScope;
 
 impl Drop for CountingScope {
     fn drop(&mut self) {
-        LOOKED_AFTER.set(None);
+        LEADER_WRITES.set(None);
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct WriteQueue {
     rounds: AtomicU64,
     /// Number of submissions since the queue was last emptied. Several writes of one submission
     /// count once.
-    hand_ins: AtomicU32,
+    submissions: AtomicU32,
     /// Wake-up of the writer thread.
     call: Mutex<Wakeup>,
     called: Condvar,
@@ -151,26 +151,26 @@ impl WriteQueue {
 
     /// Counts a submission.
     pub(crate) fn count_submitted_write(&self) {
-        self.hand_ins.fetch_add(1, Ordering::Relaxed);
+        self.submissions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of submissions since the queue was last emptied.
     pub(crate) fn submitted(&self) -> u32 {
-        self.hand_ins.load(Ordering::Relaxed)
+        self.submissions.load(Ordering::Relaxed)
     }
 
     /// Returns the number of submissions, and resets it.
     pub(crate) fn take_submitted(&self) -> u32 {
-        self.hand_ins.swap(0, Ordering::Relaxed)
+        self.submissions.swap(0, Ordering::Relaxed)
     }
 
     /// Waits until the expected number of submissions, at most for the given duration.
-    pub(crate) fn wait_for_writers(&self, (company, longest): (u32, Duration)) {
+    pub(crate) fn wait_for_writers(&self, (expected, longest): (u32, Duration)) {
         if longest.is_zero() {
             return;
         }
         let call = locked(&self.call);
-        let is_missed = |call: &mut Wakeup| !call.is_last && self.submitted() < company;
+        let is_missed = |call: &mut Wakeup| !call.is_last && self.submitted() < expected;
         // Every submission of another thread wakes this one. All writes that caused a wake-up are
         // taken together.
         let waited = self.called.wait_timeout_while(call, longest, is_missed);
@@ -185,7 +185,7 @@ impl WriteQueue {
     }
 
     /// Waits for a wake-up. Returns false if the thread has to end after this round.
-    pub(crate) fn wait_for_call(&self) -> bool {
+    pub(crate) fn wait_for_wakeup(&self) -> bool {
         let call = locked(&self.call);
         let is_idle = |call: &mut Wakeup| !call.is_made && !call.is_last;
         let mut call = self.called.wait_while(call, is_idle).unwrap_or_else(PoisonError::into_inner);
@@ -199,17 +199,17 @@ pub(crate) struct WriteHandle(pub(crate) Arc<WriteQueue>);
 
 impl WriteHandle {
     /// Submits a write, which gets its place in the order of all writes before this returns.
-    pub(crate) fn write<T, F>(&self, promise: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
+    pub(crate) fn write<T, F>(&self, ack_level: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let write = ClosureTxn { promise, size, work: Some(work), done: None, reply };
+        let write = ClosureTxn { ack_level, size, work: Some(work), done: None, reply };
         locked(&self.0.waiting).push(Box::new(write));
         count_submitted_write();
-        match LOOKED_AFTER.get() {
-            Some(count) if size.new_jobs() <= MOST_ON_THE_SPOT => LOOKED_AFTER.set(Some(count + 1)),
+        match LEADER_WRITES.get() {
+            Some(count) if size.new_jobs() <= MAX_LEADER_JOBS => LEADER_WRITES.set(Some(count + 1)),
             _ => {
                 self.0.count_submitted_write();
                 self.0.call();

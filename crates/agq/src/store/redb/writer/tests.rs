@@ -62,7 +62,7 @@ fn set(store: &RedbStore, key: String, value: &'static str) -> StoreFuture<()> {
 async fn writer_syncs_once_for_a_hundred_waiting_writes() {
     let backend = Counting::default();
     let syncs = Arc::clone(&backend.syncs);
-    let store = RedbStore::with_journal(backend).unwrap();
+    let store = RedbStore::with_wal(backend).unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
     // The writer is kept busy while a hundred writes are submitted.
     let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
@@ -87,7 +87,7 @@ async fn writer_lets_other_tasks_submit_first_and_writes_for_dropped_tasks() {
     // There is enough room for a leader.
     backend.set_len(1 << 20).unwrap();
     let syncs = Arc::clone(&backend.syncs);
-    let store = Arc::new(RedbStore::with_journal(backend).unwrap());
+    let store = Arc::new(RedbStore::with_wal(backend).unwrap());
     let before = syncs.load(Ordering::Relaxed);
     let hand_in = |number| {
         let store = Arc::clone(&store);
@@ -113,7 +113,7 @@ async fn writer_lets_other_tasks_submit_first_and_writes_for_dropped_tasks() {
 async fn writer_waits_briefly_for_submitters_of_the_last_batch() {
     let backend = Counting { sync_time: Duration::from_micros(100), ..Counting::default() };
     backend.set_len(1 << 20).unwrap();
-    let store = RedbStore::with_journal(backend).unwrap();
+    let store = RedbStore::with_wal(backend).unwrap();
     let both = async |number| {
         let (mut one, mut other) = (None, None);
         let first = at_once(&store, Some(1), &mut || one = Some(set(&store, format!("a{number}"), "")));
@@ -175,7 +175,7 @@ async fn writer_lets_small_writes_overtake_bulk_submissions() {
 async fn writer_fails_on_a_full_disk_and_reports_it() {
     let backend = Counting::default();
     let is_full = Arc::clone(&backend.is_full);
-    let store = RedbStore::with_journal(backend).unwrap();
+    let store = RedbStore::with_wal(backend).unwrap();
     set(&store, "k".into(), "v").await.unwrap();
     is_full.store(true, Ordering::Relaxed);
     assert!(set(&store, "k".into(), "w").await.is_err());

@@ -17,7 +17,7 @@ use crate::store::redb::{
 pub(crate) use self::table::Table;
 
 /// Maximum number of memtable layers that are kept although they could be merged.
-const MOST_LAYERS: usize = 8;
+const MAX_LAYERS: usize = 8;
 
 /// The current version of all data. Only the writer replaces it, so a reader sees it before or
 /// after a change, never in between.
@@ -52,7 +52,7 @@ impl Version {
     /// Merges the newest layers while that is cheap, or while there are too many.
     fn merge(&mut self) {
         while let [newest, older, ..] = self.recent.as_mut_slice()
-            && (newest.len() >= older.len() / 4 || self.recent.len() > MOST_LAYERS)
+            && (newest.len() >= older.len() / 4 || self.recent.len() > MAX_LAYERS)
         {
             let [newest, older, ..] = self.recent.as_mut_slice() else { return };
             let (Some(newest), Some(older)) = (Arc::get_mut(newest), Arc::get_mut(older)) else { return };
@@ -101,7 +101,7 @@ impl Versions {
         commit: impl FnOnce(WriteTransaction) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let transaction = self.begin_write()?;
-        kept.view().write_recent(&transaction)?;
+        kept.snapshot().write_recent(&transaction)?;
         commit(transaction)?;
         self.refresh(kept)
     }
@@ -149,7 +149,7 @@ impl PinnedSnapshot {
         Ok(Self(Version::of(database)?))
     }
 
-    pub(crate) fn view(&self) -> Snapshot<'_> {
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(SnapshotSource::Kept(&self.0))
     }
 }
@@ -206,48 +206,48 @@ impl Snapshot<'_> {
 mod tests {
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{MOST_LAYERS, Snapshot, Versions};
+    use super::{MAX_LAYERS, Snapshot, Versions};
     use crate::store::redb::{
         engine::{memtable::Memtable, raw_key::RawKey},
         file::migrations,
         schema::tables::REGISTRATIONS,
     };
 
-    fn put(contents: &Versions, number: usize) {
+    fn put(versions: &Versions, number: usize) {
         let row = (RawKey::of::<&str>(&format!("w{number:03}").as_str()), Some(Box::from(&b""[..])));
         let mut changes = Memtable::default();
         changes.put(REGISTRATIONS.number, [row].into_iter().collect());
-        contents.absorb(changes);
+        versions.absorb(changes);
     }
 
-    fn count(view: &Snapshot<'_>) -> usize {
-        view.table(&REGISTRATIONS).iter().unwrap().count()
+    fn count(snapshot: &Snapshot<'_>) -> usize {
+        snapshot.table(&REGISTRATIONS).iter().unwrap().count()
     }
 
     #[test]
     fn snapshot_stays_as_it_was_and_unshared_layers_are_merged() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
-        let contents = Versions::of(database).unwrap();
+        let versions = Versions::of(database).unwrap();
         let mut kept = Vec::new();
         for number in 0..100 {
-            kept.push(contents.pin());
-            put(&contents, number);
+            kept.push(versions.pin());
+            put(&versions, number);
         }
-        assert!(kept.iter().map(|kept| count(&kept.view())).eq(0..100));
-        assert_eq!(count(&contents.snapshot()), 100);
-        assert_eq!(contents.locked().recent.len(), 100, "each is kept by somebody");
+        assert!(kept.iter().map(|kept| count(&kept.snapshot())).eq(0..100));
+        assert_eq!(count(&versions.snapshot()), 100);
+        assert_eq!(versions.locked().recent.len(), 100, "each is kept by somebody");
         drop(kept);
         for number in 100..200 {
-            put(&contents, number);
+            put(&versions, number);
         }
-        assert_eq!(count(&contents.snapshot()), 200);
-        assert!(contents.locked().recent.len() <= MOST_LAYERS);
-        let kept = contents.pin();
-        put(&contents, 200);
-        contents.refresh(&kept).unwrap();
-        assert_eq!(count(&contents.snapshot()), 1, "the others were said to be in the database");
-        contents.refresh(&contents.pin()).unwrap();
-        assert_eq!(count(&contents.snapshot()), 0);
+        assert_eq!(count(&versions.snapshot()), 200);
+        assert!(versions.locked().recent.len() <= MAX_LAYERS);
+        let kept = versions.pin();
+        put(&versions, 200);
+        versions.refresh(&kept).unwrap();
+        assert_eq!(count(&versions.snapshot()), 1, "the others were said to be in the database");
+        versions.refresh(&versions.pin()).unwrap();
+        assert_eq!(count(&versions.snapshot()), 0);
     }
 }

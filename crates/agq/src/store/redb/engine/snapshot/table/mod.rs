@@ -22,14 +22,14 @@ use crate::store::redb::{
 /// A table of a snapshot, with the changes that a write transaction makes in it.
 pub(crate) struct Table<'v, K: Ordered, V: Value + 'static> {
     definition: &'static Definition<K, V>,
-    view: &'v Snapshot<'v>,
+    snapshot: &'v Snapshot<'v>,
     /// `None` if nothing was changed, which is so of most tables in most transactions.
     changes: Option<SortedRuns>,
 }
 
 impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
-    pub(crate) fn new(definition: &'static Definition<K, V>, view: &'v Snapshot<'v>) -> Self {
-        Self { definition, view, changes: None }
+    pub(crate) fn new(definition: &'static Definition<K, V>, snapshot: &'v Snapshot<'v>) -> Self {
+        Self { definition, snapshot, changes: None }
     }
 
     /// Moves the changes into a memtable.
@@ -40,12 +40,12 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     }
 
     fn stored(&self) -> &'v ReadOnlyTable<K, V> {
-        self.view.stored_table(self.definition)
+        self.snapshot.stored_table(self.definition)
     }
 
     /// Returns the layers above the database, newest first.
     fn layers(&self) -> impl Iterator<Item = &SortedRuns> {
-        self.changes.iter().chain(self.view.layers(self.definition.number))
+        self.changes.iter().chain(self.snapshot.layers(self.definition.number))
     }
 
     pub(crate) fn get<'k>(
