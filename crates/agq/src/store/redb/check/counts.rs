@@ -132,7 +132,7 @@ fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inc
     if tally.last_ended_at < jobs.last_ended_at {
         let [told, last] = [tally, jobs].map(|tally| tally.last_ended_at.unwrap_or_default().0);
         found.report(format_args!(
-            "tallies: {id} says that its last job ended at {told}, but one did at {last}"
+            "tallies: {id} has {told} as the end of its last job, but one ended at {last}"
         ));
     }
 }

@@ -57,7 +57,7 @@ fn action_jobs(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result
     for entry in tables.action_jobs.iter()? {
         let (place, id) = entry?;
         let ((action_id, index), id) = (place.value(), id.value());
-        let stands = format_args!("action_jobs: {id} stands as input {index} of {action_id}");
+        let stands = format_args!("action_jobs: {id} is listed as input {index} of {action_id}");
         compare(tables, id, stands, found, |job| {
             let is_so = job.action_id.as_str() == action_id && job.index == index;
             (!is_so).then(|| format!("its record says input {} of {}", job.index, job.action_id))
@@ -77,7 +77,7 @@ fn beside(
         let (key, _) = entry?;
         let id = key.value();
         if tables.jobs.get(id)?.is_none() {
-            found.report(format_args!("{name}: {id} stands there, but there is no such job"));
+            found.report(format_args!("{name}: {id} is listed there, but there is no such job"));
         }
     }
     Ok(())
@@ -88,7 +88,7 @@ fn ready(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), E
         let (place, id) = entry?;
         let (place, id) = (place.value(), id.value());
         let (lane, rank, seq) = place;
-        let stands = format_args!("ready: {id} stands in lane {lane} at rank {rank}, place {seq}");
+        let stands = format_args!("ready: {id} is listed in lane {lane} at rank {rank}, place {seq}");
         compare(tables, id, stands, found, |job| {
             if job.state != JobState::Available {
                 return Some(state_of(job));
@@ -112,7 +112,7 @@ fn due(
     for entry in table.iter()? {
         let (place, _) = entry?;
         let (at, id) = place.value();
-        compare(tables, id, format_args!("{name}: {id} stands at {at}"), found, |job| {
+        compare(tables, id, format_args!("{name}: {id} is listed at {at}"), found, |job| {
             if matches!(job.state, JobState::Active | JobState::Available) != (name == "leases") {
                 return Some(state_of(job));
             }
@@ -129,7 +129,7 @@ fn held(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Er
     for entry in tables.held.iter()? {
         let (place, _) = entry?;
         let (holder, id) = place.value();
-        compare(tables, id, format_args!("held: {id} stands under {holder}"), found, |job| {
+        compare(tables, id, format_args!("held: {id} is listed under {holder}"), found, |job| {
             if job.is_held_by(holder) {
                 return None;
             }
@@ -144,7 +144,7 @@ fn ended(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), E
     for entry in tables.ended.iter()? {
         let (place, _) = entry?;
         let (status, at, id) = place.value();
-        let stands = format_args!("ended: {id} stands under status {status} at {at}");
+        let stands = format_args!("ended: {id} is listed under status {status} at {at}");
         compare(tables, id, stands, found, |job| match end_of(job) {
             None => Some(state_of(job)),
             Some(end) if end == (status, at) => None,

@@ -122,7 +122,7 @@ impl KeyTables<'_> {
                 Some(None) => "it never expires".to_owned(),
                 None => "there is no such key".to_owned(),
             };
-            found.report(format_args!("expiries: {} stands at {at}, but {why}", key.escape_ascii()));
+            found.report(format_args!("expiries: {} is listed at {at}, but {why}", key.escape_ascii()));
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl KeyTables<'_> {
                 None => "it is no member".to_owned(),
             };
             let (shown, name, score) = (key.escape_ascii(), member.escape_ascii(), score_of(score));
-            found.report(format_args!("by_score: {name} of {shown} stands at {score}, but {why}"));
+            found.report(format_args!("by_score: {name} of {shown} is listed at {score}, but {why}"));
         }
         Ok(())
     }

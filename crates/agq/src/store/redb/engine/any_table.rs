@@ -1,5 +1,5 @@
-//! Tables as trait objects, for the work that is done for every table alike: creating, opening, copying, and
-//! writing rows.
+//! Tables as trait objects, for the work that is done for every table alike: creating, opening,
+//! copying, and writing rows.
 
 use std::any::Any;
 

@@ -139,7 +139,7 @@ impl Flusher {
 }
 
 fn thread_ended() -> Error {
-    Error::Io(io::Error::other("the thread that writes the database broke off"))
+    Error::Io(io::Error::other("the flush thread panicked"))
 }
 
 impl Drop for Thread {
@@ -147,7 +147,7 @@ impl Drop for Thread {
         self.orders = None;
         let thread = self.thread.take().map(JoinHandle::join);
         if let Some(Err(_panic)) = thread {
-            tracing::error!("the thread that writes the database broke off");
+            tracing::error!("the flush thread panicked");
         }
     }
 }

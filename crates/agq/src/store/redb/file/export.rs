@@ -182,12 +182,12 @@ impl WriteTxn<'_> {
                 self.tables.list_items.insert((&key[..], place), &item[..])
             }
             ExportRecord::Score { key, member, score } => {
-                let score: f64 = score.parse().with_context(|| format!("{score} is no score"))?;
+                let score: f64 = score.parse().with_context(|| format!("{score} is not a score"))?;
                 self.put_score(&key, &member, ordered(score))?;
             }
             ExportRecord::Note { kind, id, json } => {
-                let kind =
-                    DocumentKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+                let kind = DocumentKind::parse(&kind)
+                    .with_context(|| format!("{kind} is not a kind of document"))?;
                 self.put_note(kind, &id, &json);
             }
             ExportRecord::Totals(totals) => *self.totals_mut() = totals,

@@ -168,7 +168,7 @@ pub(super) fn open_readonly(file: &Path) -> anyhow::Result<ReadOnlyDatabase> {
     let opened = File::open(file).with_context(|| format!("cannot open {shown}"))?;
     let bytes = opened.metadata()?.len();
     if bytes == 0 {
-        bail!("{shown} is empty: it is no database of agq");
+        bail!("{shown} is empty: it is not a database of agq");
     }
     let overlay = CowBackend::new(opened).map_err(|error| unopened(error, file))?;
     let mut builder = checking();

@@ -13,8 +13,8 @@ pub(crate) struct LaneKey {
     pub(crate) needs: Needs,
 }
 
-/// Returns the key of a job in the ready index: lane, rank, sequence number. A higher priority has a lower
-/// rank.
+/// Returns the key of a job in the ready index: lane, rank, sequence number. A higher priority has
+/// a lower rank.
 pub(crate) fn ready_key(job: &Job) -> (u32, u8, u64) {
     (job.lane, rank(job.priority), job.seq)
 }

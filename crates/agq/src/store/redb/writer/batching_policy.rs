@@ -32,8 +32,8 @@ impl BatchSizePredictor {
         self.last_count + u32::from(self.backoff == 0)
     }
 
-    /// Returns how long `submitted` submitters should wait for the others: at most half of `sync`, and
-    /// less if many wait for few.
+    /// Returns how long `submitted` submitters should wait for the others: at most half of `sync`,
+    /// and less if many wait for few.
     pub(crate) fn max_wait(&self, submitted: u32, sync: Duration) -> Duration {
         let missing = self.expected().saturating_sub(submitted);
         (sync * WAIT_FOR_ONE * missing / submitted.max(1)).min(sync) / 2

@@ -130,7 +130,7 @@ impl Writer {
     /// which ends agq.
     pub(super) fn poison(&mut self) {
         self.committer.poison();
-        self.failed.send_replace(Some("the writer broke off in the middle of a batch".into()));
+        self.failed.send_replace(Some("the writer panicked in the middle of a batch".into()));
     }
 
     /// Returns true if a thread with other work should write the next batch, because it is likely
@@ -139,8 +139,8 @@ impl Writer {
         self.apply_us < LONG_US && self.committer.sync_is_fast() && self.committer.has_room()
     }
 
-    /// Returns true if the leader should wait for more submitters, given that `submitted` have submitted
-    /// and that the first has waited for `waited`.
+    /// Returns true if the leader should wait for more submitters, given that `submitted` have
+    /// submitted and that the first has waited for `waited`.
     pub(super) fn waits_for_writers(&self, submitted: u32, waited: Duration) -> bool {
         self.sync_is_fast() && waited < self.predictor.max_wait(submitted, self.committer.sync_time())
     }
@@ -200,7 +200,7 @@ impl Writer {
             Ok(known) => self.known = known,
             Err(error) => {
                 self.failed.send_replace(Some(error.to_string()));
-                error!(%error, "the lanes could not be read again");
+                error!(%error, "the cache of the writer could not be loaded again");
             }
         }
     }

@@ -66,7 +66,7 @@ async fn check_reports_wrong_tallies_and_totals() {
     let reported = tally("old", |tally| tally.jobs[5] += 1).await;
     assert_eq!(reported, ["tallies: old counts 3 jobs, but should count 2"]);
     let reported = tally("old", |tally| tally.last_ended_at = Some(Timestamp(5))).await;
-    assert_eq!(reported, ["tallies: old says that its last job ended at 5, but one did at 30"]);
+    assert_eq!(reported, ["tallies: old has 5 as the end of its last job, but one ended at 30"]);
     assert_eq!(tampered(|t| cut(t, TALLIES, "a")).await, ["tallies: a has no tally"]);
     let reported = tampered(|t| write(t, TALLIES, "x", &JobCounts::default())).await;
     assert_eq!(reported, ["tallies: x has a tally, but there is no such action"]);

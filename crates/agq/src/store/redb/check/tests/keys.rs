@@ -36,11 +36,11 @@ async fn check_reports_wrong_expiries() {
     let reported = tampered(|t| cut(t, EXPIRIES, (99, TEXT))).await;
     assert_eq!(reported, ["expiries: text should stand at 99, but does not"]);
     let reported = tampered(|t| put(t, EXPIRIES, (7, TEXT), ())).await;
-    assert_eq!(reported, ["expiries: text stands at 7, but it expires at 99"]);
+    assert_eq!(reported, ["expiries: text is listed at 7, but it expires at 99"]);
     let reported = tampered(|t| put(t, EXPIRIES, (7, LIST), ())).await;
-    assert_eq!(reported, ["expiries: list stands at 7, but it never expires"]);
+    assert_eq!(reported, ["expiries: list is listed at 7, but it never expires"]);
     let reported = tampered(|t| put(t, EXPIRIES, (7, M), ())).await;
-    assert_eq!(reported, ["expiries: m stands at 7, but there is no such key"]);
+    assert_eq!(reported, ["expiries: m is listed at 7, but there is no such key"]);
 }
 
 #[tokio::test]
@@ -64,13 +64,13 @@ async fn check_reports_wrong_sorted_sets() {
     let reported = tampered(|t| cut(t, SCORES, (SET, M))).await;
     let both = [
         "scores: set has 1 members, but should have 2",
-        "by_score: m of set stands at 1, but it is no member",
+        "by_score: m of set is listed at 1, but it is no member",
     ];
     assert_eq!(reported, both);
     let reported = tampered(|t| cut(t, BY_SCORE, (SET, ordered(1.0), M))).await;
     assert_eq!(reported, ["by_score: m of set should stand at 1, but does not"]);
     let reported = tampered(|t| put(t, BY_SCORE, (SET, ordered(7.5), M), ())).await;
-    assert_eq!(reported, ["by_score: m of set stands at 7.5, but its score is 1"]);
+    assert_eq!(reported, ["by_score: m of set is listed at 7.5, but its score is 1"]);
     let reported = tampered(|t| {
         put(t, SCORES, (TEXT, M), ordered(1.0));
         put(t, BY_SCORE, (TEXT, ordered(1.0), M), ());
