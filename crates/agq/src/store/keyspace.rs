@@ -44,52 +44,32 @@ pub(crate) struct RangeSlice {
 
 type StoreResult<T> = Result<T, StoreError>;
 
-/// Users' keys inside one transaction. Reads see the changes of the transaction so far. Expired
-/// keys are still present.
-pub(crate) trait Keys {
+/// Reads of keys inside one transaction, as it has left them so far. Expired keys are still there.
+pub(crate) trait KeyReader {
     /// Returns the entry of a key.
     fn entry(&self, key: &[u8]) -> StoreResult<Option<KeyEntry>>;
     /// Announces the keys that are read next, so that a remote store can read them together.
     fn read_ahead(&self, _keys: &[&[u8]]) -> StoreResult<()> {
         Ok(())
     }
-    /// Sets the entry of a key. If the key held a value of another type, its elements or members
-    /// are removed.
-    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
-    /// Removes a key with its elements and members, and returns true if the key existed.
-    fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
-    /// Returns the number of keys that have not expired at `now`.
+    /// Returns the number of keys that have not expired.
     fn count(&self, now: Timestamp) -> StoreResult<u64>;
-    /// Returns at most `limit` keys with their numbers, which are above 0 and below `below`, in
-    /// descending order. A key keeps its number as long as it exists, and a new key gets a number
-    /// above all others. A scan in descending order therefore sees every key that exists throughout
-    /// the scan.
+    /// Returns keys with their numbers, which are above 0 and below `below`, in descending order.
+    ///
+    /// A key keeps its number as long as it exists, and a new key gets a number above all others. A scan in
+    /// descending order therefore sees every key that stays.
     fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>>;
 
-    /// Returns the elements at `places`.
+    /// Returns the elements of a list at `places`.
     fn items(&self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>>;
-    /// Sets the element at a place.
-    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()>;
-    /// Removes and returns the element at a place.
-    fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>>;
-    /// Removes and returns the elements at `places`, in their order.
-    fn take_items(&mut self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
-        places.filter_map(|place| self.take_item(key, place).transpose()).collect()
-    }
-    /// Wakes waiters for elements of the list after the commit.
-    fn announce_list(&mut self, key: &Bytes);
 
     /// Returns the score of a member.
     fn score(&self, key: &[u8], member: &[u8]) -> StoreResult<Option<f64>>;
-    /// Announces the members whose scores are read next; see [`Keys::read_ahead`].
+    /// Announces the members whose scores are read next; see [`KeyReader::read_ahead`].
     fn read_scores_ahead(&self, _key: &[u8], _members: &[&[u8]]) -> StoreResult<()> {
         Ok(())
     }
-    /// Sets the score of a member, and with it the place of the member in the order.
-    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
-    /// Removes a member, and returns true if it existed.
-    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
-    /// Returns the members with scores in the bounds `scores`, ordered by score, then by name.
+    /// Returns members whose scores are within `scores`, ordered by score, then by name.
     fn members(
         &self,
         key: &[u8],
@@ -98,40 +78,64 @@ pub(crate) trait Keys {
     ) -> StoreResult<Vec<(Bytes, f64)>>;
 }
 
-/// Work on keys in one transaction. A store may call it more than once, and discards all its
-/// changes if it returns an error.
-pub(crate) type KeyWork = Box<dyn Fn(&mut dyn Keys) -> StoreResult<()> + Send + Sync>;
+/// Reads and writes of keys inside one transaction.
+pub(crate) trait KeyWriter: KeyReader {
+    /// Sets the entry of a key. Elements or members of a previous value of another type are removed.
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
+    /// Removes a key with its elements or members. Returns true if the key existed.
+    fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
 
-/// Users' keys. [`store`](super) has the rules for order, atomicity and durability.
+    /// Puts an element at a place of a list.
+    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()>;
+    /// Removes the element at a place of a list, and returns it.
+    fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>>;
+    /// Removes the elements at `places`, and returns them in order.
+    fn take_items(&mut self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
+        places.filter_map(|place| self.take_item(key, place).transpose()).collect()
+    }
+    /// Notifies clients that wait for elements of this list, after the commit.
+    fn announce_list(&mut self, key: &Bytes);
+
+    /// Sets the score of a member, and its place in the order.
+    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
+    /// Removes a member. Returns true if the member existed.
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
+}
+
+/// Work that reads keys on one snapshot. A store may run it more than once.
+pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send + Sync>;
+
+/// Work that changes keys in one transaction. A store may run it more than once. An error undoes all of it.
+pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
+
+/// Keys of users in a store.
 pub(crate) trait Keyspace: Send + Sync + 'static {
-    /// Runs `work`, which may write. Durable when it is answered.
-    fn update(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Runs `work`, which only reads and is short.
-    fn read(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Runs `work`, which only reads, before the method returns, and returns true. Returns false
-    /// without running `work` if the store cannot read at once, because it is remote.
-    fn read_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool;
-    /// Runs `work`, which only reads and may be long, where it delays no other call.
-    fn scan(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Returns at most `limit` keys that have expired at `now`, the earliest first.
+    /// Runs `work` in a transaction, which is durable when the future resolves.
+    fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
+    /// Runs a short read.
+    fn read(&self, work: KeyRead) -> StoreFuture<()>;
+    /// Runs a short read before this returns. Returns false if the store cannot: a remote store does nothing.
+    fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
+    /// Runs a read that may be long, on a thread where nobody waits for it.
+    fn scan(&self, work: KeyRead) -> StoreFuture<()>;
+    /// Returns at most `limit` expired keys, in order of expiry.
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>>;
 }
 
 /// Slot that carries the result of a closure out of the store.
 struct ResultSlot<T>(Arc<Mutex<Option<T>>>);
 
-impl<T: Send + 'static> ResultSlot<T> {
+impl<T> ResultSlot<T> {
     fn new() -> Self {
         Self(Arc::new(Mutex::new(None)))
     }
 
-    fn filled_by(&self, work: impl Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static) -> KeyWork {
-        let slot = Arc::clone(&self.0);
-        Box::new(move |keys: &mut dyn Keys| {
-            let outcome = work(keys)?;
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            Ok(())
-        })
+    fn handle(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    fn fill(&self, outcome: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
 
     async fn emptied_after(self, done: StoreFuture<()>) -> StoreResult<T> {
@@ -141,8 +145,8 @@ impl<T: Send + 'static> ResultSlot<T> {
     }
 }
 
-/// Runs [`Keyspace::update`], and returns the result of `work`. The write takes its place in the
-/// order when this function is called.
+/// Runs [`Keyspace::update`], and returns the outcome of `work`. The write gets its place in the order of all
+/// writes when this is called, not when the future is polled.
 pub(crate) fn change<S, T, W>(
     store: &S,
     work: W,
@@ -150,33 +154,36 @@ pub(crate) fn change<S, T, W>(
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
-    W: Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static,
+    W: Fn(&mut dyn KeyWriter) -> StoreResult<T> + Send + Sync + 'static,
 {
     let slot = ResultSlot::new();
-    let done = store.update(slot.filled_by(work));
+    let filled = slot.handle();
+    let done = store.update(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
 
-/// Runs [`Keyspace::read`], and returns the result of `work`.
+/// Runs [`Keyspace::read`], and returns the outcome of `work`.
 pub(crate) fn look<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
-    W: Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static,
+    W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
     let slot = ResultSlot::new();
-    let done = store.read(slot.filled_by(work));
+    let filled = slot.handle();
+    let done = store.read(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
 
-/// Runs [`Keyspace::scan`], and returns the result of `work`.
+/// Runs [`Keyspace::scan`], and returns the outcome of `work`.
 pub(crate) fn scan<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
-    W: Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static,
+    W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
     let slot = ResultSlot::new();
-    let done = store.scan(slot.filled_by(work));
+    let filled = slot.handle();
+    let done = store.scan(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }

@@ -37,7 +37,9 @@ pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentR
 pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
 pub(crate) use admin::StoreAdmin;
 pub(crate) use jobs::JobStore;
-pub(crate) use keyspace::{KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoredValue, change, look, scan};
+pub(crate) use keyspace::{
+    KeyEntry, KeyRead, KeyReader, KeyUpdate, KeyWriter, Keyspace, RangeSlice, StoredValue, change, look, scan,
+};
 pub(crate) use types::{
     ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule, LaneKey,
     LaneSummary, NewAction, OldestSnapshot, QueueCounts, Retention, StoredJob, StoredPlan, Totals,

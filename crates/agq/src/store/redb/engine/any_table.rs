@@ -1,5 +1,5 @@
-//! Tables as trait objects, for the work that is done for every table alike: creating, opening, copying, and
-//! writing rows.
+//! Tables as trait objects, for the work that is done for every table alike: creating, opening,
+//! copying, and writing rows.
 
 use std::any::Any;
 
@@ -9,60 +9,36 @@ use crate::store::redb::{
     engine::{apply_rows, sorted_runs::SortedRuns},
     schema::{
         key_order::{KeyCompare, Ordered},
-        tables::{
-            ACTION_JOBS, ACTIONS, BY_SCORE, Definition, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS,
-            KEYS, LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS,
-            QUEUE_COUNTS, READY, REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
-        },
+        tables::{self, Definition},
     },
 };
 
-/// Every table, each at the place of its number.
-pub(crate) const ALL: [&dyn AnyTable; 28] = [
-    &META,
-    &PLANS,
-    &ACTIONS,
-    &TALLIES,
-    &ACTION_JOBS,
-    &PLAN_LOADS,
-    &JOBS,
-    &INPUTS,
-    &RESULTS,
-    &LANES,
-    &LANE_LENGTHS,
-    &PAUSED,
-    &READY,
-    &WAITING,
-    &LEASES,
-    &HELD,
-    &ENDED,
-    &TOTALS,
-    &WORKERS,
-    &REGISTRATIONS,
-    &KEYS,
-    &KEY_NUMBERS,
-    &EXPIRIES,
-    &LIST_ITEMS,
-    &SCORES,
-    &BY_SCORE,
-    &NOTES,
-    &QUEUE_COUNTS,
-];
+macro_rules! define_all {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $text:literal $field:ident: $key:ty => $value:ty
+        $(, adjacent if $adjoins:ident)? $(, wrapped by $wrapper:ident)?;
+    )*) => {
+        /// Every table, at the index of its number.
+        pub(crate) const ALL: &[&dyn AnyTable] = &[$(&tables::$name,)*];
+    };
+}
+tables::for_each_table!(define_all);
 
-/// A table, whatever its keys and values are.
+/// A table with the types of its keys and values erased.
 pub(crate) trait AnyTable: Sync {
     fn name(&'static self) -> &'static str;
-    /// Its place among all.
+    /// Returns the index of the table in [`ALL`].
     fn number(&self) -> usize;
-    /// Opens it, to be read as what it is: a [`ReadOnlyTable`].
+    /// Opens the table as a [`redb::ReadOnlyTable`].
     fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
-    /// The order of its keys.
+    /// Returns the order of the keys.
     fn order(&self) -> KeyCompare;
-    /// Makes sure that it is there.
+    /// Creates the table if it does not exist.
     fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
-    /// Writes rows into it.
     fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
-    /// Copies it into another database. Entries are written in their order, which is what a tree takes fastest.
+    /// Copies the table into another database. Rows are written in the order of their keys, because
+    /// sequential inserts are the fastest for a B-tree.
     fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
 }
 
@@ -107,7 +83,7 @@ mod tests {
     use super::ALL;
 
     #[test]
-    fn every_table_is_at_the_place_of_its_number() {
+    fn all_has_every_table_at_its_number() {
         assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
     }
 }

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use crate::store::redb::schema::key_order::{KeyCompare, Ordered};
 
-/// Most keys have no more bytes: a job's id beside two numbers. Those lie in the rows themselves, where they are compared without a look
-/// elsewhere.
-const MOST_INLINE: usize = 54;
+/// Maximum number of bytes of a key that is stored inline, without an allocation. A job id with two
+/// numbers fits.
+const MAX_INLINE: usize = 54;
 
-/// A key as the database has it, in the order of its table.
+/// A key as redb encodes it, with the order of its table.
 #[derive(Clone)]
 pub(crate) struct RawKey {
-    bytes: SmallVec<[u8; MOST_INLINE]>,
+    bytes: SmallVec<[u8; MAX_INLINE]>,
     order: KeyCompare,
 }
 
@@ -22,7 +22,7 @@ impl RawKey {
         Self { bytes: SmallVec::from_slice(K::as_bytes(key).as_ref()), order: K::ORDER }
     }
 
-    /// Returns the key with these bytes, in the order of `compare`.
+    /// Returns the key with these bytes, ordered by `order`.
     pub(crate) fn from_bytes(bytes: &[u8], order: KeyCompare) -> Self {
         Self { bytes: SmallVec::from_slice(bytes), order }
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::RawKey;
 
     #[test]
-    fn keys_have_the_order_of_their_table_not_that_of_their_bytes() {
+    fn raw_keys_have_the_order_of_their_table() {
         assert!(RawKey::of::<u32>(&255) < RawKey::of::<u32>(&256));
         assert!(RawKey::of::<(&str, u64)>(&("b", 1)) < RawKey::of::<(&str, u64)>(&("b", 256)));
         assert!(RawKey::of::<(&str, u64)>(&("a", 9)) < RawKey::of::<(&str, u64)>(&("aa", 1)));

@@ -1,4 +1,4 @@
-//! Reads of notes and of what is counted by queue.
+//! Reads of documents, and of counts by queue.
 
 use redb::Error;
 
@@ -14,7 +14,7 @@ use crate::store::{
     },
 };
 
-/// How many jobs of each queue are in which state.
+/// Returns the numbers of jobs by queue and state.
 pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
     let mut all = QueueCounts::new();
     for entry in read.table(&QUEUE_COUNTS).iter()? {

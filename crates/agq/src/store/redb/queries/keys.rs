@@ -1,4 +1,4 @@
-//! Reads of users' keys, the same in a batch as in a transaction that only reads.
+//! Reads of users' keys, for write transactions and snapshots alike.
 
 use std::ops::{Bound, Range};
 
@@ -14,7 +14,7 @@ use crate::store::{
     },
 };
 
-/// The least of all keys and members.
+/// Sorts before all other keys and members.
 pub(crate) const FIRST: &[u8] = b"";
 
 pub(crate) fn entry(
