@@ -19,7 +19,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "the fsync of a batch is left out",
         file: "crates/agq/src/store/redb/engine/commit.rs",
-        from: "self.journal.sync()?;",
+        from: "self.wal.sync()?;",
         to: "self.journal.write()?;",
     },
     Mutation {
@@ -30,14 +30,14 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "a torn record of the journal is believed",
-        file: "crates/agq/src/store/redb/engine/wal.rs",
+        file: "crates/agq/src/store/redb/engine/wal/mod.rs",
         from: "if sum != checksum(covered, content).to_le_bytes() {",
         to: "if false && sum != checksum(covered, content).to_le_bytes() {",
     },
     Mutation {
         name: "the database does not say which records it holds",
         file: "crates/agq/src/store/redb/engine/recovery.rs",
-        from: "meta.insert(JOURNAL_NEXT, next)?;",
+        from: "meta.insert(WAL_NEXT, next)?;",
         to: "let _ = next;",
     },
     Mutation {
@@ -54,19 +54,19 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "what is recent is forgotten when the database is brought up to date",
-        file: "crates/agq/src/store/redb/engine/snapshot.rs",
-        from: "kept.view().write_recent(&transaction)?;\n        commit(transaction)?;",
+        file: "crates/agq/src/store/redb/engine/snapshot/mod.rs",
+        from: "kept.snapshot().write_recent(&transaction)?;\n        commit(transaction)?;",
         to: "commit(transaction)?;",
     },
     Mutation {
         name: "a half of the journal is filled again before what was in it is brought into the database",
         file: "crates/agq/src/store/redb/engine/commit.rs",
-        from: "self.flusher.wait()?;\n        self.journal.switch_half()?;",
+        from: "self.flusher.wait()?;\n        self.wal.switch_half()?;",
         to: "self.journal.switch_half()?;",
     },
     Mutation {
         name: "what comes while the database is brought up to date is forgotten",
-        file: "crates/agq/src/store/redb/engine/snapshot.rs",
+        file: "crates/agq/src/store/redb/engine/snapshot/mod.rs",
         from: "now.recent.split_off(newer)",
         to: "now.recent.split_off(newer.min(0))",
     },
@@ -115,7 +115,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "a job that is claimed stays in the ready index",
         file: "crates/agq/src/store/redb/txn/mod.rs",
-        from: "self.ready.remove((lane, rank, seq));",
+        from: "self.tables.ready.remove((lane, rank, seq));",
         to: "",
     },
     Mutation {

@@ -5,13 +5,13 @@ use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
 use super::{KeyCommandError, is_there, live};
-use crate::store::{KeyEntry, Keys, StoreError, StoredValue};
+use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
 /// Most keys that are looked at in one step, whatever SCAN asks for.
 const MAX_PAGE: usize = 10_000;
 
 /// DEL
-pub(super) fn remove(keys: &mut dyn Keys, names: &[Bytes]) -> Result<Reply, KeyCommandError> {
+pub(super) fn remove(keys: &mut dyn KeyWriter, names: &[Bytes]) -> Result<Reply, KeyCommandError> {
     let mut count = 0;
     for name in names {
         count += usize::from(keys.remove(name)?);
@@ -20,7 +20,7 @@ pub(super) fn remove(keys: &mut dyn Keys, names: &[Bytes]) -> Result<Reply, KeyC
 }
 
 /// EXISTS: a key that is named twice counts twice.
-pub(super) fn count(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn count(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyCommandError> {
     let mut count = 0;
     for name in names {
         count += usize::from(is_there(keys, name, now)?);
@@ -30,7 +30,7 @@ pub(super) fn count(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<
 
 /// EXPIRE, PEXPIRE. A key without an end lasts longer than any other: GT leaves it alone, LT does not.
 pub(super) fn expire(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     after_ms: i64,
     only: Conditions,
@@ -52,7 +52,7 @@ pub(super) fn expire(
 
 /// TTL, PTTL
 pub(super) fn time_to_live(
-    keys: &dyn Keys,
+    keys: &dyn KeyReader,
     key: &[u8],
     unit_ms: u64,
     now: Timestamp,
@@ -68,7 +68,11 @@ pub(super) fn time_to_live(
 }
 
 /// PERSIST
-pub(super) fn persist(keys: &mut dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn persist(
+    keys: &mut dyn KeyWriter,
+    key: &[u8],
+    now: Timestamp,
+) -> Result<Reply, KeyCommandError> {
     let ends = live(keys, key, now)?.filter(|entry| entry.expires_at.is_some());
     let Some(entry) = ends else { return Ok(Reply::Integer(0)) };
     keys.put_entry(key, &KeyEntry { expires_at: None, ..entry })?;
@@ -76,7 +80,7 @@ pub(super) fn persist(keys: &mut dyn Keys, key: &[u8], now: Timestamp) -> Result
 }
 
 /// TYPE
-pub(super) fn type_of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn type_of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     Ok(Reply::Simple(live(keys, key, now)?.map_or("none", |entry| kind_of(&entry)).into()))
 }
 
@@ -90,7 +94,7 @@ fn kind_of(entry: &KeyEntry) -> &'static str {
 
 /// SMEMBERS and others of types that users' keys cannot have: what they answer where there is no key.
 pub(super) fn absent(
-    keys: &dyn Keys,
+    keys: &dyn KeyReader,
     key: &[u8],
     reply: Reply,
     now: Timestamp,
@@ -99,7 +103,7 @@ pub(super) fn absent(
 }
 
 /// DBSIZE
-pub(super) fn size(keys: &dyn Keys, now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn size(keys: &dyn KeyReader, now: Timestamp) -> Result<Reply, KeyCommandError> {
     Ok(Reply::Integer(i64::try_from(keys.count(now)?).unwrap_or(i64::MAX)))
 }
 
@@ -112,7 +116,7 @@ struct KeyFilter<'c> {
 
 impl KeyFilter<'_> {
     /// The names in a page that are wanted.
-    fn among(&self, keys: &dyn Keys, page: Vec<(u64, Bytes)>) -> Result<Vec<Bytes>, StoreError> {
+    fn among(&self, keys: &dyn KeyReader, page: Vec<(u64, Bytes)>) -> Result<Vec<Bytes>, StoreError> {
         let mut names = Vec::new();
         for (_, name) in page {
             let is_named = self.pattern.is_none_or(|pattern| glob::matches(pattern, &name));
@@ -129,7 +133,7 @@ impl KeyFilter<'_> {
 }
 
 /// KEYS, in the order of their names.
-pub(super) fn names(keys: &dyn Keys, pattern: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn names(keys: &dyn KeyReader, pattern: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     let wanted = KeyFilter { pattern: Some(pattern), kind: None, now };
     let (mut names, mut below) = (Vec::new(), u64::MAX);
     loop {
@@ -146,7 +150,7 @@ pub(super) fn names(keys: &dyn Keys, pattern: &[u8], now: Timestamp) -> Result<R
 /// stay with their keys, so a key that is there all the time is seen once, and keys that come meanwhile have numbers
 /// that are behind us. There is nothing to keep between two calls, and a cursor is good for ever, after restarts too.
 pub(super) fn scan(
-    keys: &dyn Keys,
+    keys: &dyn KeyReader,
     cursor: u64,
     count: usize,
     pattern: Option<&[u8]>,

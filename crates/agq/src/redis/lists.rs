@@ -7,7 +7,7 @@ use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
 use super::{KeyCommandError, live};
-use crate::store::{KeyEntry, Keys, StoreError, StoredValue};
+use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
 /// A list while it is worked on; empty where there is no key.
 struct OpenList {
@@ -16,7 +16,7 @@ struct OpenList {
 }
 
 impl OpenList {
-    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
+    fn of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
         match live(keys, key, now)? {
             None => Ok(Self { places: 0..0, expires_at: None }),
             Some(KeyEntry { content: StoredValue::List { head, tail }, expires_at }) => {
@@ -34,7 +34,13 @@ impl OpenList {
         usize::try_from(self.length()).unwrap_or_default()
     }
 
-    fn push(&mut self, keys: &mut dyn Keys, key: &[u8], item: &[u8], to: ListEnd) -> Result<(), StoreError> {
+    fn push(
+        &mut self,
+        keys: &mut dyn KeyWriter,
+        key: &[u8],
+        item: &[u8],
+        to: ListEnd,
+    ) -> Result<(), StoreError> {
         let place = match to {
             ListEnd::Head => {
                 self.places.start -= 1;
@@ -48,7 +54,12 @@ impl OpenList {
         keys.put_item(key, place, item)
     }
 
-    fn pop(&mut self, keys: &mut dyn Keys, key: &[u8], from: ListEnd) -> Result<Option<Bytes>, StoreError> {
+    fn pop(
+        &mut self,
+        keys: &mut dyn KeyWriter,
+        key: &[u8],
+        from: ListEnd,
+    ) -> Result<Option<Bytes>, StoreError> {
         if self.places.is_empty() {
             return Ok(None);
         }
@@ -66,7 +77,7 @@ impl OpenList {
     }
 
     /// A list without elements is not there.
-    fn save(&self, keys: &mut dyn Keys, key: &[u8]) -> Result<(), StoreError> {
+    fn save(&self, keys: &mut dyn KeyWriter, key: &[u8]) -> Result<(), StoreError> {
         if self.places.is_empty() {
             keys.remove(key)?;
             return Ok(());
@@ -85,7 +96,7 @@ pub(super) fn part(start: i64, stop: i64, length: i64) -> Range<i64> {
 
 /// LPUSH, RPUSH; the new length.
 pub(super) fn push(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &Bytes,
     values: &[Bytes],
     to: ListEnd,
@@ -102,7 +113,7 @@ pub(super) fn push(
 
 /// Takes one element.
 pub(super) fn take(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     from: ListEnd,
     now: Timestamp,
@@ -117,7 +128,7 @@ pub(super) fn take(
 
 /// LPOP, RPOP
 pub(super) fn pop(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     from: ListEnd,
     count: Option<usize>,
@@ -146,13 +157,13 @@ pub(super) fn pop(
 }
 
 /// LLEN
-pub(super) fn length(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<usize, KeyCommandError> {
+pub(super) fn length(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<usize, KeyCommandError> {
     Ok(OpenList::of(keys, key, now)?.count())
 }
 
 /// LRANGE
 pub(super) fn range(
-    keys: &dyn Keys,
+    keys: &dyn KeyReader,
     key: &[u8],
     start: i64,
     stop: i64,
@@ -169,7 +180,7 @@ pub(super) fn range(
 
 /// LREM: `count` from the head, or from the tail where it is negative, or all where it is 0.
 pub(super) fn remove(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     count: i64,
     value: &Bytes,
@@ -202,7 +213,7 @@ pub(super) fn remove(
 
 /// LMOVE: an element goes from an end of a list to an end of another, or of the same; `None` where there is none.
 pub(super) fn shift(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &Bytes,
     from: ListEnd,
     (target, to): &(Bytes, ListEnd),

@@ -11,7 +11,7 @@ use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
 use super::{KeyCommandError, lists::part, live};
-use crate::store::{KeyEntry, Keys, RangeSlice, StoreError, StoredValue};
+use crate::store::{KeyEntry, KeyReader, KeyWriter, RangeSlice, StoreError, StoredValue};
 
 /// A sorted set while it is worked on; without members where there is no key.
 struct OpenSortedSet {
@@ -20,7 +20,7 @@ struct OpenSortedSet {
 }
 
 impl OpenSortedSet {
-    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
+    fn of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
         match live(keys, key, now)? {
             None => Ok(Self { members: 0, expires_at: None }),
             Some(KeyEntry { content: StoredValue::Sorted { members }, expires_at }) => {
@@ -31,7 +31,7 @@ impl OpenSortedSet {
     }
 
     /// A sorted set without members is not there.
-    fn save(&self, keys: &mut dyn Keys, key: &[u8]) -> Result<(), StoreError> {
+    fn save(&self, keys: &mut dyn KeyWriter, key: &[u8]) -> Result<(), StoreError> {
         if self.members == 0 {
             keys.remove(key)?;
             return Ok(());
@@ -49,7 +49,7 @@ const EVERY_SCORE: (Bound<f64>, Bound<f64>) = (Bound::Unbounded, Bound::Unbounde
 
 /// ZADD
 pub(super) fn add(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     options: ZAddOptions,
     members: &[(f64, Bytes)],
@@ -98,7 +98,7 @@ fn decided(known: Option<f64>, score: f64, options: ZAddOptions) -> Result<Optio
 
 /// ZRANGE, ZRANGEBYSCORE
 pub(super) fn range(
-    keys: &dyn Keys,
+    keys: &dyn KeyReader,
     key: &[u8],
     span: Span,
     is_reversed: bool,
@@ -128,7 +128,7 @@ pub(super) fn range(
 
 /// ZREM
 pub(super) fn remove(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     members: &[Bytes],
     now: Timestamp,
@@ -147,13 +147,13 @@ pub(super) fn remove(
 }
 
 /// ZCARD
-pub(super) fn size(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn size(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     Ok(Reply::Integer(OpenSortedSet::of(keys, key, now)?.count()))
 }
 
 /// ZSCORE
 pub(super) fn score(
-    keys: &dyn Keys,
+    keys: &dyn KeyReader,
     key: &[u8],
     member: &[u8],
     now: Timestamp,
@@ -166,7 +166,7 @@ pub(super) fn score(
 
 /// ZPOPMIN: with a count the pairs are pairs, without one it is a flat pair in either RESP.
 pub(super) fn pop_least(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     count: Option<usize>,
     now: Timestamp,

@@ -9,11 +9,11 @@ use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
 use super::{KeyCommandError, live};
-use crate::store::{KeyEntry, Keys, StoreError, StoredValue};
+use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
 /// A string and until when it is there.
 fn text(
-    keys: &dyn Keys,
+    keys: &dyn KeyReader,
     key: &[u8],
     now: Timestamp,
 ) -> Result<Option<(Bytes, Option<Timestamp>)>, KeyCommandError> {
@@ -25,7 +25,7 @@ fn text(
 }
 
 fn put(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     text: Bytes,
     expires_at: Option<Timestamp>,
@@ -34,12 +34,16 @@ fn put(
 }
 
 /// GET
-pub(super) fn get(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn get(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     Ok(Reply::bulk_or_nil(text(keys, key, now)?.map(|(text, _)| text)))
 }
 
 /// MGET: what is no string is nil.
-pub(super) fn get_all(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn get_all(
+    keys: &dyn KeyReader,
+    names: &[Bytes],
+    now: Timestamp,
+) -> Result<Reply, KeyCommandError> {
     let mut replies = Vec::with_capacity(names.len());
     for name in names {
         let content = live(keys, name, now)?.map(|entry| entry.content);
@@ -54,7 +58,7 @@ pub(super) fn get_all(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Resul
 
 /// SET
 pub(super) fn set(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     value: &Bytes,
     options: SetOptions,
@@ -88,7 +92,7 @@ pub(super) fn set(
 }
 
 /// MSET
-pub(super) fn set_all(keys: &mut dyn Keys, pairs: &[[Bytes; 2]]) -> Result<Reply, KeyCommandError> {
+pub(super) fn set_all(keys: &mut dyn KeyWriter, pairs: &[[Bytes; 2]]) -> Result<Reply, KeyCommandError> {
     for [key, value] in pairs {
         put(keys, key, value.clone(), None)?;
     }
@@ -97,7 +101,7 @@ pub(super) fn set_all(keys: &mut dyn Keys, pairs: &[[Bytes; 2]]) -> Result<Reply
 
 /// INCR, DECR, INCRBY, DECRBY
 pub(super) fn add(
-    keys: &mut dyn Keys,
+    keys: &mut dyn KeyWriter,
     key: &[u8],
     by: i64,
     now: Timestamp,

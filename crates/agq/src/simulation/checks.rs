@@ -14,7 +14,7 @@ use crate::{
         process::SimulatedProcess,
         world::{PendingRequest, World},
     },
-    store::{Records, StoreFuture},
+    store::{JobStore, StoreFuture, WorkerStore},
 };
 
 /// A read that is done on the spot.

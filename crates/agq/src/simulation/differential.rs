@@ -31,7 +31,7 @@ use crate::{
         world::World,
     },
     startup::services,
-    store::{Records, Store, postgres::PostgresStore},
+    store::{DocumentStore, Store, postgres::PostgresStore},
 };
 
 /// Commands whose answers tell of the store itself.

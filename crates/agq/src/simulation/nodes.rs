@@ -25,7 +25,7 @@ use crate::{
     resp::dispatch,
     service::{ojs_reports, ojs_submission},
     startup::services,
-    store::{DocumentKind, Records, Store, postgres::PostgresStore},
+    store::{DocumentKind, DocumentStore, Store, postgres::PostgresStore},
 };
 
 const ROUNDS: usize = 30;

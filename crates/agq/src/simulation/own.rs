@@ -21,7 +21,7 @@ use crate::{
         operations::Operation,
         world::{InFlightRequest, PendingRequest, World},
     },
-    store::{Claim, DocumentKind, Records, StoreError, StoredJob},
+    store::{Claim, DocumentKind, DocumentStore, StoreError, StoredJob},
 };
 
 /// The queue of these jobs, from which nobody else takes any.

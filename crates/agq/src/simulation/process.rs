@@ -23,7 +23,7 @@ use crate::{
     resp::outcome::CommandOutcome,
     startup::services,
     store::{
-        Records, Store,
+        Store, StoreAdmin,
         redb::{RedbStore, Writer},
     },
 };

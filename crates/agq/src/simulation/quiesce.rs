@@ -8,7 +8,7 @@ use super::{
     world::{PendingRequest, World},
 };
 
-use crate::store::{DocumentKind, Records};
+use crate::store::{DocumentKind, DocumentStore};
 
 /// How many rounds everything may take. Time passes in each, first little, then much.
 const ROUNDS: u64 = 80;

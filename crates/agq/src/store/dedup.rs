@@ -1,4 +1,5 @@
-//! Which jobs of a submission may be added: those whose ids nobody has, and that are the only ones of their kind.
+//! Deduplication of submitted jobs: finds the jobs whose ids are taken, or that duplicate an
+//! existing job.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,23 +11,24 @@ use agenix_rules::{
 
 use super::{Duplicate, RuleResult};
 
-/// What becomes of a submission.
+/// Result of the deduplication of a submission.
 #[derive(Debug, Default)]
 pub(super) struct DedupResult {
-    /// Jobs that are not added.
+    /// Jobs that are not added, because an existing job stands for them.
     pub(super) stands: Vec<Duplicate>,
-    /// Jobs that go for those that are.
+    /// Existing jobs that are cancelled, because submitted jobs replace them.
     pub(super) replaced: Vec<Job>,
 }
 
 impl DedupResult {
-    /// Whether a job of the submission is added.
+    /// Returns true if `job` is to be added.
     pub(super) fn adds(&self, job: &NewJob) -> bool {
         !self.stands.iter().any(|stand| stand.job_id == job.job_id)
     }
 }
 
-/// Looks at jobs that are to be added at `now`: `job_of` finds a job, `first_of` the one that was the first of a kind.
+/// Deduplicates `jobs`, which are to be added at `now`. `job_of` finds a job by id; `first_of`
+/// finds the latest job that became the first of a kind.
 pub(super) fn deduplicate<E>(
     jobs: &[NewJob],
     now: Timestamp,
@@ -42,7 +44,7 @@ pub(super) fn deduplicate<E>(
         }
         let Some(unique) = &own.unique else { continue };
         if let Some(first) = firsts.get(unique.key.as_str()) {
-            // What is about to come cannot be replaced.
+            // A job of the same submission cannot be replaced.
             if unique.on_conflict != OnConflict::Ignore {
                 return Ok(Err(Rejection::DuplicateJob((*first).clone())));
             }

@@ -1,34 +1,38 @@
-//! Notes: what is kept of things that have no record of their own, as JSON under a kind and an id.
+//! Documents: JSON of records without a table of their own, stored under a kind and an id.
 
-use crate::store::RuleResult;
+use agenix_protocol::time::Timestamp;
 
-/// What a note is about.
+use crate::store::{RuleResult, StoreFuture, UnusedRecords};
+
+/// Kind of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum DocumentKind {
-    /// That inputs of an action are still to be stored, by its id.
+    /// Mark of an action whose inputs are not all stored yet, by the id of the action.
     Arriving,
-    /// A schedule, by its name.
+    /// Schedule, by its name.
     Cron,
-    /// An action whose halt policy is not met yet, by its id.
+    /// Mark of an action whose halt policy is not met yet, by the id of the action.
     Halt,
-    /// A halted action whose jobs have not all ended, by its id: nobody claims its jobs.
+    /// Mark of a halted action whose jobs have not all ended, by the id of the action. Its jobs are
+    /// not claimed.
     Halted,
-    /// Inputs of an action that are still to be stored, by its id and the place of the first of them.
+    /// Inputs of an action that are still to be stored, by the id of the action and the index of
+    /// the first of them.
     Inputs,
-    /// A limit and how far it is used up, by its key.
+    /// Limit and its present use, by the key of the limit.
     Limit,
-    /// What is set for a queue, by its name.
+    /// Settings of a queue, by its name.
     Queue,
-    /// That a workflow has something left to do, by its id.
+    /// Mark of a workflow that has not finished, by its id.
     Running,
-    /// The first job of a kind of which there is to be one, by the hash of that kind.
+    /// Id of the first job of a kind that admits only one, by the hash of the kind.
     Unique,
-    /// A workflow, by its id.
+    /// Workflow, by its id.
     Workflow,
 }
 
 impl DocumentKind {
-    /// All of them, in the order of their names.
+    /// All kinds in the order of their names.
     pub(crate) const ALL: [Self; 10] = [
         Self::Arriving,
         Self::Cron,
@@ -42,7 +46,7 @@ impl DocumentKind {
         Self::Workflow,
     ];
 
-    /// The name under which it is kept.
+    /// Returns the name under which documents of the kind are stored.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Arriving => "arriving",
@@ -58,22 +62,52 @@ impl DocumentKind {
         }
     }
 
-    /// The kind of this name.
+    /// Returns the kind with the name `name`.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
-/// What a rule makes of a note.
+/// Change that a rule makes to a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DocumentChange {
-    /// It stays as it is.
+    /// Leaves the document unchanged.
     Keep,
-    /// It says this from now on.
+    /// Creates or replaces the document.
     Put(String),
-    /// It goes.
+    /// Removes the document.
     Remove,
 }
 
-/// Decides what becomes of a note, given what it says now. May be asked more than once.
+/// Rule that decides about a document, given its JSON (`None` if it does not exist). May be called
+/// more than once for one write.
 pub(crate) type DocumentRule = Box<dyn Fn(Option<&str>) -> RuleResult<DocumentChange> + Send + Sync>;
+
+/// Documents, with the same rules as [`JobStore`](super::JobStore).
+pub(crate) trait DocumentStore: Send + Sync + 'static {
+    fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
+    /// Returns all documents of a kind with their ids, in the order of their ids.
+    fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
+    /// Returns true if there is a document of `kind`.
+    fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
+    /// Applies `rule` to a document.
+    fn update_document(
+        &self,
+        kind: DocumentKind,
+        id: &str,
+        rule: DocumentRule,
+    ) -> StoreFuture<RuleResult<()>>;
+    /// Removes limits that no kept job uses and that hold no job back, and returns their number.
+    fn forget_limits(&self, _now: Timestamp) -> StoreFuture<usize> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
+    /// Returns the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
+    /// find.
+    fn unused(&self, _now: Timestamp) -> StoreFuture<UnusedRecords> {
+        Box::pin(std::future::ready(Ok(UnusedRecords::default())))
+    }
+    /// Removes those of the given lanes and limits that are still unused.
+    fn forget_unused(&self, _unused: UnusedRecords) -> StoreFuture<()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

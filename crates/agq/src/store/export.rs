@@ -1,8 +1,9 @@
-//! Everything that a store remembers, as lines of JSON: how it comes from one store into another, whichever engine each has.
+//! Export format: all records of a store as lines of JSON, which any store can import.
 //!
-//! The first line says what it is. Then comes a record a line, kind by kind in the order of [`Record`], within a kind in the order of
-//! their ids: the same contents make the same lines, whichever store they come from. The last line has, for each kind, how many
-//! there are and the SHA-256 of their lines: without it a file is not whole.
+//! The first line names the format. One record a line follows, in the order of [`ExportRecord`],
+//! and within a kind in the order of their ids. Equal contents give equal lines, whichever store
+//! they come from. The last line has the number of records of each kind and the SHA-256 of their
+//! lines. A file without the last line is incomplete.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +22,10 @@ use sha2::{Digest, Sha256};
 
 use super::{StoredJob, StoredPlan, StoredValue, Totals};
 
-/// The version of the lines.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// One thing that a store remembers.
+/// Record of an export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ExportRecord {
@@ -33,9 +34,9 @@ pub(crate) enum ExportRecord {
         action: Action,
         tally: JobCounts,
     },
-    /// Its lane is 0: every store has numbers of its own for them.
+    /// Job with lane 0, because every store numbers its lanes itself.
     Job(Box<StoredJob>),
-    /// A queue that gives no jobs.
+    /// Paused queue.
     Paused {
         queue: String,
     },
@@ -43,13 +44,13 @@ pub(crate) enum ExportRecord {
         worker: Worker,
         registration: Option<String>,
     },
-    /// A user's key; what a list or a sorted set holds is in records of its own.
+    /// User's key. Elements of lists and members of sorted sets are records of their own.
     Key {
         #[serde(with = "text")]
         key: Bytes,
         number: u64,
         content: StoredValue,
-        /// In milliseconds since 1970: it may be later than any date.
+        /// Milliseconds since 1970; may be later than any date.
         expires_at_ms: Option<u64>,
     },
     Item {
@@ -59,7 +60,7 @@ pub(crate) enum ExportRecord {
         #[serde(with = "text")]
         item: Bytes,
     },
-    /// The score as text: JSON has no infinity.
+    /// Member of a sorted set, with the score as text, because JSON has no infinity.
     Score {
         #[serde(with = "text")]
         key: Bytes,
@@ -67,7 +68,7 @@ pub(crate) enum ExportRecord {
         member: Bytes,
         score: String,
     },
-    /// See [`NoteKind`]; a kind that this agq does not know is refused.
+    /// Document of a [`DocumentKind`](super::DocumentKind). An unknown kind is refused.
     Note {
         kind: String,
         id: String,
@@ -99,31 +100,31 @@ impl ExportRecord {
     }
 }
 
-/// Where records go.
+/// Receiver of records.
 pub(crate) type Sink<'s> = dyn FnMut(ExportRecord) -> anyhow::Result<()> + 's;
 
-/// How many records of a kind there are, and the hash of their lines.
+/// Number of records of a kind, and the hash of their lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KindChecksum {
     count: u64,
     sha256: String,
 }
 
-/// The sums of all kinds of which there is anything.
+/// Checksums of all kinds that have records.
 pub(crate) type Checksums = BTreeMap<String, KindChecksum>;
 
-/// The sums, in words.
+/// Describes checksums in words.
 pub(crate) fn shown(sums: &Checksums) -> String {
     let all: Vec<String> = sums.iter().map(|(kind, sum)| format!("{} {kind}", sum.count)).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// Counts and hashes records as they pass.
+/// Counts and hashes records in the order of their arrival.
 #[derive(Default)]
-struct Summing(BTreeMap<&'static str, (u64, Sha256)>);
+struct ChecksumBuilder(BTreeMap<&'static str, (u64, Sha256)>);
 
-impl Summing {
-    /// Adds a record; its line.
+impl ChecksumBuilder {
+    /// Adds a record, and returns its line.
     fn add(&mut self, record: &ExportRecord) -> anyhow::Result<Vec<u8>> {
         let line = record.line()?;
         self.add_line(record.kind(), &line);
@@ -143,7 +144,7 @@ impl Summing {
     }
 }
 
-/// The first line and the last.
+/// First and last line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ExportFrame {
@@ -151,28 +152,28 @@ enum ExportFrame {
     End(Checksums),
 }
 
-/// Writes records as lines.
+/// Writer of an export.
 pub(crate) struct Exporter<W> {
     to: W,
-    summing: Summing,
+    checksums: ChecksumBuilder,
 }
 
 impl<W: Write> Exporter<W> {
     pub(crate) fn begin(to: W, now: Timestamp) -> anyhow::Result<Self> {
-        let mut exporter = Self { to, summing: Summing::default() };
+        let mut exporter = Self { to, checksums: ChecksumBuilder::default() };
         let agq = env!("CARGO_PKG_VERSION").to_owned();
         exporter.frame(&ExportFrame::AgqExport { version: VERSION, agq, exported_at: now })?;
         Ok(exporter)
     }
 
     pub(crate) fn put(&mut self, record: &ExportRecord) -> anyhow::Result<()> {
-        let line = self.summing.add(record)?;
+        let line = self.checksums.add(record)?;
         Ok(self.to.write_all(&line)?)
     }
 
-    /// Writes the last line; what was written.
+    /// Writes the last line, and returns the checksums.
     pub(crate) fn end(mut self) -> anyhow::Result<Checksums> {
-        let sums = std::mem::take(&mut self.summing).sums();
+        let sums = std::mem::take(&mut self.checksums).sums();
         self.frame(&ExportFrame::End(sums.clone()))?;
         self.to.flush()?;
         Ok(sums)
@@ -185,22 +186,22 @@ impl<W: Write> Exporter<W> {
     }
 }
 
-/// Reads records from lines. Once all were read it is known whether they are whole and as they were written.
+/// Reader of an export. Checks the checksums once all records have been read.
 pub(crate) struct Importer<R> {
     from: R,
     number: u64,
     line: Vec<u8>,
-    /// Of the lines as they are.
-    read: Summing,
-    /// Of the records as this agq would write them, which may have come to have more fields since.
-    meant: Summing,
+    /// Checksums of the lines as they are.
+    read: ChecksumBuilder,
+    /// Checksums of the records as this agq writes them, which may have more fields than the lines.
+    expected: ChecksumBuilder,
     end: Option<Checksums>,
 }
 
 impl<R: BufRead> Importer<R> {
     pub(crate) fn begin(from: R) -> anyhow::Result<Self> {
-        let (read, meant) = (Summing::default(), Summing::default());
-        let mut importer = Self { from, number: 0, line: Vec::new(), read, meant, end: None };
+        let (read, expected) = (ChecksumBuilder::default(), ChecksumBuilder::default());
+        let mut importer = Self { from, number: 0, line: Vec::new(), read, expected, end: None };
         importer.next_line()?;
         match serde_json::from_slice(&importer.line) {
             Ok(ExportFrame::AgqExport { version, .. }) if version <= VERSION => Ok(importer),
@@ -213,7 +214,7 @@ impl<R: BufRead> Importer<R> {
         }
     }
 
-    /// The next record; `None` after the last.
+    /// Returns the next record, or `None` after the last.
     pub(crate) fn take(&mut self) -> anyhow::Result<Option<ExportRecord>> {
         if self.end.is_some() {
             return Ok(None);
@@ -225,11 +226,11 @@ impl<R: BufRead> Importer<R> {
         let record: ExportRecord = serde_json::from_slice(&self.line)
             .with_context(|| format!("line {} is no record that this agq knows", self.number))?;
         self.read.add_line(record.kind(), &self.line);
-        self.meant.add(&record)?;
+        self.expected.add(&record)?;
         Ok(Some(record))
     }
 
-    /// Reads the last line, and compares.
+    /// Reads the last line, and compares the checksums.
     fn close(&mut self) -> anyhow::Result<()> {
         let ExportFrame::End(written) =
             serde_json::from_slice(&self.line).context("its last line cannot be read")?
@@ -239,22 +240,23 @@ impl<R: BufRead> Importer<R> {
         compare(&written, &std::mem::take(&mut self.read).sums())
             .context("it was damaged, or changed since it was written")?;
         if self.from.fill_buf()?.is_empty() {
-            self.end = Some(std::mem::take(&mut self.meant).sums());
+            self.end = Some(std::mem::take(&mut self.expected).sums());
             return Ok(());
         }
         bail!("something follows its last line, {}", self.number)
     }
 
-    /// Compares what was read with what a store hands out now; what it is.
+    /// Compares the records that were read with those that `read_back` reads back from the store.
+    /// Returns the checksums.
     pub(crate) fn verify(
         &mut self,
-        hand_out: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
+        read_back: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Checksums> {
-        let Some(meant) = self.end.take() else { bail!("it was not read to its end") };
-        let mut held = Summing::default();
-        hand_out(&mut |record| held.add(&record).map(drop))?;
-        compare(&meant, &held.sums()).context("the store does not hold what was read")?;
-        Ok(meant)
+        let Some(expected) = self.end.take() else { bail!("the export was not read to its end") };
+        let mut found = ChecksumBuilder::default();
+        read_back(&mut |record| found.add(&record).map(drop))?;
+        compare(&expected, &found.sums()).context("the store does not hold what was read")?;
+        Ok(expected)
     }
 
     fn next_line(&mut self) -> anyhow::Result<()> {
@@ -279,7 +281,7 @@ fn compare(expected: &Checksums, found: &Checksums) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes as text where they are text, else as numbers.
+/// Serialises bytes as text if they are UTF-8, otherwise as an array of numbers.
 pub(crate) mod text {
     use bytes::Bytes;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,5 +1,5 @@
-//! The keys of users, as a store has them: what can be done with them in one transaction. What a command of Redis makes
-//! of that is no concern of a store.
+//! Users' keys: operations of a store inside one transaction. The commands of Redis are built from
+//! these operations elsewhere.
 
 use std::{
     ops::{Bound, Range},
@@ -12,27 +12,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{StoreError, StoreFuture, export::text};
 
-/// What a key holds, and until when.
+/// Entry of a key: its value and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) content: StoredValue,
-    /// From when on the key counts as absent. It stays in the store until it is removed.
+    /// Time from which on the key counts as absent. An expired key stays in the store until it is
+    /// removed.
     pub(crate) expires_at: Option<Timestamp>,
 }
 
-/// What a key holds.
+/// Value of a key. Elements of lists and members of sorted sets are stored apart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StoredValue {
-    /// A string, in place.
+    /// String, stored in the entry.
     Text(#[serde(with = "text")] Bytes),
-    /// A list: its elements are at the places `head..tail`, of which there is at least one.
+    /// List with its elements at the places `head..tail`; has at least one element.
     List { head: i64, tail: i64 },
-    /// A sorted set: how many members it has, at least one.
+    /// Sorted set with the number of its members, which is at least 1.
     Sorted { members: u64 },
 }
 
-/// A part of what is in order: from which end, how many are left out there, how many there are at most.
+/// Slice of an ordered sequence: skips `skip` entries and takes at most `take`, from the end if
+/// `is_reversed`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeSlice {
     pub(crate) is_reversed: bool,
@@ -42,48 +44,32 @@ pub(crate) struct RangeSlice {
 
 type StoreResult<T> = Result<T, StoreError>;
 
-/// The keys inside one transaction. They are as the transaction has left them so far; expired ones are still there.
-pub(crate) trait Keys {
-    /// What a key holds.
+/// Reads of keys inside one transaction, as it has left them so far. Expired keys are still there.
+pub(crate) trait KeyReader {
+    /// Returns the entry of a key.
     fn entry(&self, key: &[u8]) -> StoreResult<Option<KeyEntry>>;
     /// Announces the keys that are read next, so that a remote store can read them together.
     fn read_ahead(&self, _keys: &[&[u8]]) -> StoreResult<()> {
         Ok(())
     }
-    /// Sets what a key holds. Elements or members of another type that it held are gone by that.
-    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
-    /// Removes a key with everything it holds; whether there was one.
-    fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
-    /// How many keys there are that have not expired.
+    /// Returns the number of keys that have not expired.
     fn count(&self, now: Timestamp) -> StoreResult<u64>;
-    /// Keys with their numbers, which are above 0 and below `below`, the greatest first. A key keeps its number as long
-    /// as it is there, and a new one gets a number above all others: who goes down sees every key that stays.
+    /// Returns keys with their numbers, which are above 0 and below `below`, in descending order.
+    ///
+    /// A key keeps its number as long as it exists, and a new key gets a number above all others. A scan in
+    /// descending order therefore sees every key that stays.
     fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>>;
 
-    /// The elements at these places.
+    /// Returns the elements of a list at `places`.
     fn items(&self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>>;
-    /// Puts an element at a place.
-    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()>;
-    /// Takes the element at a place.
-    fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>>;
-    /// Takes the elements at `places`, in their order.
-    fn take_items(&mut self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
-        places.filter_map(|place| self.take_item(key, place).transpose()).collect()
-    }
-    /// Those who wait for elements of this list may come and look, once this is committed.
-    fn announce_list(&mut self, key: &Bytes);
 
-    /// The score of a member.
+    /// Returns the score of a member.
     fn score(&self, key: &[u8], member: &[u8]) -> StoreResult<Option<f64>>;
-    /// Announces the members whose scores are read next; see [`Keys::read_ahead`].
+    /// Announces the members whose scores are read next; see [`KeyReader::read_ahead`].
     fn read_scores_ahead(&self, _key: &[u8], _members: &[&[u8]]) -> StoreResult<()> {
         Ok(())
     }
-    /// Gives a member its score, and its place in the order.
-    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
-    /// Removes a member; whether there was one.
-    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
-    /// Members with scores in these bounds, by score, then by name.
+    /// Returns members whose scores are within `scores`, ordered by score, then by name.
     fn members(
         &self,
         key: &[u8],
@@ -92,38 +78,64 @@ pub(crate) trait Keys {
     ) -> StoreResult<Vec<(Bytes, f64)>>;
 }
 
-/// What is done in one transaction; it may be done more than once. An error leaves nothing of it.
-pub(crate) type KeyWork = Box<dyn Fn(&mut dyn Keys) -> StoreResult<()> + Send + Sync>;
+/// Reads and writes of keys inside one transaction.
+pub(crate) trait KeyWriter: KeyReader {
+    /// Sets the entry of a key. Elements or members of a previous value of another type are removed.
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
+    /// Removes a key with its elements or members. Returns true if the key existed.
+    fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
 
-/// The keys of users. See the module above for what a call promises.
+    /// Puts an element at a place of a list.
+    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()>;
+    /// Removes the element at a place of a list, and returns it.
+    fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>>;
+    /// Removes the elements at `places`, and returns them in order.
+    fn take_items(&mut self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
+        places.filter_map(|place| self.take_item(key, place).transpose()).collect()
+    }
+    /// Notifies clients that wait for elements of this list, after the commit.
+    fn announce_list(&mut self, key: &Bytes);
+
+    /// Sets the score of a member, and its place in the order.
+    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
+    /// Removes a member. Returns true if the member existed.
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
+}
+
+/// Work that reads keys on one snapshot. A store may run it more than once.
+pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send + Sync>;
+
+/// Work that changes keys in one transaction. A store may run it more than once. An error undoes all of it.
+pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
+
+/// Keys of users in a store.
 pub(crate) trait Keyspace: Send + Sync + 'static {
-    /// Does work that may write; durable when it is answered.
-    fn update(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Does work that only reads, on the spot.
-    fn read(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Does work that only reads, before this returns; whether the store can: one that is elsewhere has done nothing.
-    fn read_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool;
-    /// Does work that only reads and may be long, where it keeps nobody waiting.
-    fn scan(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Keys that have expired, the earliest first.
+    /// Runs `work` in a transaction, which is durable when the future resolves.
+    fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
+    /// Runs a short read.
+    fn read(&self, work: KeyRead) -> StoreFuture<()>;
+    /// Runs a short read before this returns. Returns false if the store cannot: a remote store does nothing.
+    fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
+    /// Runs a read that may be long, on a thread where nobody waits for it.
+    fn scan(&self, work: KeyRead) -> StoreFuture<()>;
+    /// Returns at most `limit` expired keys, in order of expiry.
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>>;
 }
 
-/// Carries the outcome of work out of the store.
+/// Slot that carries the result of a closure out of the store.
 struct ResultSlot<T>(Arc<Mutex<Option<T>>>);
 
-impl<T: Send + 'static> ResultSlot<T> {
+impl<T> ResultSlot<T> {
     fn new() -> Self {
         Self(Arc::new(Mutex::new(None)))
     }
 
-    fn filled_by(&self, work: impl Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static) -> KeyWork {
-        let slot = Arc::clone(&self.0);
-        Box::new(move |keys: &mut dyn Keys| {
-            let outcome = work(keys)?;
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            Ok(())
-        })
+    fn handle(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    fn fill(&self, outcome: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
 
     async fn emptied_after(self, done: StoreFuture<()>) -> StoreResult<T> {
@@ -133,7 +145,8 @@ impl<T: Send + 'static> ResultSlot<T> {
     }
 }
 
-/// [`Keyspace::change`] with an outcome. The write takes its place in the order when this is called.
+/// Runs [`Keyspace::update`], and returns the outcome of `work`. The write gets its place in the order of all
+/// writes when this is called, not when the future is polled.
 pub(crate) fn change<S, T, W>(
     store: &S,
     work: W,
@@ -141,33 +154,36 @@ pub(crate) fn change<S, T, W>(
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
-    W: Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static,
+    W: Fn(&mut dyn KeyWriter) -> StoreResult<T> + Send + Sync + 'static,
 {
     let slot = ResultSlot::new();
-    let done = store.update(slot.filled_by(work));
+    let filled = slot.handle();
+    let done = store.update(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
 
-/// [`Keyspace::look`] with an outcome.
+/// Runs [`Keyspace::read`], and returns the outcome of `work`.
 pub(crate) fn look<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
-    W: Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static,
+    W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
     let slot = ResultSlot::new();
-    let done = store.read(slot.filled_by(work));
+    let filled = slot.handle();
+    let done = store.read(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
 
-/// [`Keyspace::scan`] with an outcome.
+/// Runs [`Keyspace::scan`], and returns the outcome of `work`.
 pub(crate) fn scan<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
-    W: Fn(&mut dyn Keys) -> StoreResult<T> + Send + Sync + 'static,
+    W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
     let slot = ResultSlot::new();
-    let done = store.scan(slot.filled_by(work));
+    let filled = slot.handle();
+    let done = store.scan(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }

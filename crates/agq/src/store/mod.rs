@@ -1,68 +1,91 @@
-//! The contract of a store: records, and the indexes to find them by.
+//! Contract between the server and its storage engines: the traits [`JobStore`], [`WorkerStore`],
+//! [`DocumentStore`], [`StoreAdmin`] and [`Keyspace`], whose sum is [`Store`].
 //!
-//! A store remembers; it never decides. What becomes of a job or a worker is a rule that the caller hands over and
-//! that the store applies to the record as it is at that instant, with every write before it done (ADR 2). Each
-//! method takes its place in the order of writes when it is called, not when its answer is awaited.
+//! A store keeps records and indexes, and makes no decisions of its own. A caller passes a rule,
+//! and the store applies the rule to the current record, after every earlier write (ADR 2).
+//!
+//! - Order: a write takes its place in the order of writes when its method is called, not when its
+//!   future is awaited.
+//! - Atomicity: each write is applied whole or not at all.
+//! - Visibility: a read that starts after the answer to a write sees that write.
+//! - Durability: a write is answered once it has reached its [`AckLevel`] (ADR 3).
+//! - Repetition: a store may call a rule more than once for one write, so a rule has no side
+//!   effects.
+//!
+//! `contract` has the scripts that every store must answer alike.
 
+mod admin;
 #[cfg(test)]
 mod contract;
+mod decisions;
 mod dedup;
 mod documents;
 pub(crate) mod export;
+mod jobs;
 mod keyspace;
 mod notifications;
 pub(crate) mod postgres;
-mod records;
 pub(crate) mod redb;
+mod types;
+mod workers;
 
 use std::{cell::Cell, time::Instant};
 
 use futures_util::future::BoxFuture;
 
-pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule};
+pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule, DocumentStore};
 pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
-pub(crate) use keyspace::{KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoredValue, change, look, scan};
-pub(crate) use records::{
-    ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule,
-    LaneSummary, NewAction, OldestSnapshot, QueueCounts, Records, Retention, StoredJob, StoredPlan, Totals,
+pub(crate) use admin::StoreAdmin;
+pub(crate) use jobs::JobStore;
+pub(crate) use keyspace::{
+    KeyEntry, KeyRead, KeyReader, KeyUpdate, KeyWriter, Keyspace, RangeSlice, StoredValue, change, look, scan,
+};
+pub(crate) use types::{
+    ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule, LaneKey,
+    LaneSummary, NewAction, OldestSnapshot, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     UnusedRecords, WorkerRule,
 };
+pub(crate) use workers::WorkerStore;
 
 use agenix_rules::rejection::Rejection;
 
-/// An answer that is on its way.
+/// Future of a call to the store. A write is carried out even if its future is dropped.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
-/// What a rule allowed or refused.
+/// Result of a rule: its outcome, or the reason for which it rejects the write.
 pub(crate) type RuleResult<T> = Result<T, Rejection>;
 
-/// When a write may be answered (ADR 3).
+/// Acknowledgement level: the state that a write must reach before the store answers it (ADR 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AckLevel {
-    /// When every later read sees it: a crash may forget it, and nothing is lost by that.
+    /// Applied: every later read sees the write. A crash may lose the write, which the caller can
+    /// tolerate.
     Visible,
-    /// When it is on disk, as [`Durability`] has it: everything that a user would miss.
+    /// Durable: a crash does not lose the write, as far as [`Durability`] promises. The level of
+    /// every write that a user would miss.
     Durable,
-    /// When it is on disk, whatever else is set.
+    /// Synced: the write is on disk, whatever [`Durability`] is set.
     OnDisk,
 }
 
-/// What is on disk before it is answered (ADR 7).
+/// Policy for syncing writes to disk before they are answered (ADR 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Durability {
-    /// Every write.
+    /// Every write is synced.
     Always,
-    /// What is promised to be.
+    /// Writes of the level [`AckLevel::Durable`] or above are synced.
     #[default]
     Promised,
-    /// Nothing: it follows within half a second. A process that is killed loses nothing, a machine that loses its power may.
+    /// Only writes of the level [`AckLevel::OnDisk`] are synced. The others follow within half a
+    /// second: a killed process loses none of them, a power failure may.
     Interval,
 }
 
-/// How a database is opened.
+/// Options for opening a database file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpenOptions {
     pub(crate) durability: Durability,
-    /// The largest file of which every page is compared with its checksum, in bytes; 0 for no bound.
+    /// Maximum size of a file whose pages are all compared with their checksums, in bytes; 0 for no
+    /// bound.
     pub(crate) max_checked_bytes: u64,
 }
 
@@ -72,40 +95,44 @@ impl Default for OpenOptions {
     }
 }
 
-/// The store could not do its work; nobody did anything wrong. The text ends with what is known of the command, where it was to
-/// write.
+/// Failure of the store itself, not of the request. For a write, the text ends with what is known
+/// about the fate of the command.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the store failed: {0}")]
 pub(crate) struct StoreError(pub(crate) String);
 
 thread_local! {
-    static HAND_INS: Cell<u64> = const { Cell::new(0) };
+    static WRITES_SUBMITTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many writes this thread has handed in. A command that has handed in none yet has no place in their order.
+/// Returns the number of writes that this thread has submitted. If a command leaves the number
+/// unchanged, the command has no place in the order of writes.
 pub(crate) fn writes_submitted() -> u64 {
-    HAND_INS.get()
+    WRITES_SUBMITTED.get()
 }
 
-/// This thread hands in a write.
+/// Counts a write that this thread submits.
 fn count_submitted_write() {
-    HAND_INS.set(HAND_INS.get() + 1);
+    WRITES_SUBMITTED.set(WRITES_SUBMITTED.get() + 1);
 }
 
-/// Does `work` for a connection, or for many, which makes calls to the store and waits for none of their answers. They are
-/// carried out together with what all others ask who have something to ask at this moment, or are about to, where it is worth to
-/// wait for them.
+/// Runs `work`, which calls the store and awaits none of the answers, and commits the submitted
+/// writes together with those of other callers (group commit, ADR 14).
+///
+/// `connection` identifies the connection that `work` belongs to, or is `None` if `work` belongs to
+/// many. The future waits as long as more writers are expected, and then flushes the round.
 pub(crate) fn at_once<'s>(
     store: &'s dyn Store,
     connection: Option<u64>,
     work: &mut dyn FnMut(),
 ) -> impl Future<Output = ()> + use<'s> {
-    // Whoever stops waiting does not keep the others from what they asked.
-    let collected = store.submit(connection, work).map(|round| PendingFlush { store, round });
+    // The guard flushes the round even if this future is dropped, because other callers wait for
+    // it.
+    let pending = store.submit(connection, work).map(|round| PendingFlush { store, round });
     async move {
-        let Some(seen_to) = collected else { return };
+        let Some(flush) = pending else { return };
         let mut since = None;
-        while store.waits_for_writers(seen_to.round, since) {
+        while store.waits_for_writers(flush.round, since) {
             since.get_or_insert_with(Instant::now);
             tokio::task::yield_now().await;
         }
@@ -123,6 +150,6 @@ impl Drop for PendingFlush<'_> {
     }
 }
 
-/// Everything agq remembers.
-pub(crate) trait Store: Records + Keyspace {}
-impl<T: Records + Keyspace> Store for T {}
+/// Storage engine of agq: records and users' keys.
+pub(crate) trait Store: JobStore + WorkerStore + DocumentStore + StoreAdmin + Keyspace {}
+impl<T: JobStore + WorkerStore + DocumentStore + StoreAdmin + Keyspace> Store for T {}

@@ -1,4 +1,5 @@
-//! What a store tells those who wait: that there is something to take, and, where someone listens, what changed.
+//! Change notifier: after each commit, a store wakes tasks that wait for jobs or list elements, and
+//! collects change events for subscribers.
 
 use std::{
     collections::HashSet,
@@ -16,59 +17,60 @@ use agenix_rules::{
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// Most news that wait to be told; more are forgotten, the oldest first.
-const MAX_NEWS: usize = 100_000;
+/// Maximum number of change events that wait for the event publisher. Beyond that, the oldest are
+/// dropped.
+const MAX_EVENTS: usize = 100_000;
 
-/// What a batch of writes made available, and changed.
+/// Events of one committed batch of writes.
 #[derive(Debug, Default)]
 pub(crate) struct BatchEvents {
-    /// Jobs became ready.
     pub(crate) jobs: bool,
-    /// Actions halted.
     pub(crate) halts: bool,
-    /// Lists that got elements.
+    /// Lists to which elements were added.
     pub(crate) lists: HashSet<Bytes>,
-    /// What changed; empty where nobody listens.
+    /// Changes of jobs and actions; empty if no client subscribes.
     pub(crate) news: Vec<ChangeEvent>,
 }
 
 impl BatchEvents {
-    /// Something changed; of more than can be told, the oldest is forgotten.
+    /// Records a change event. Drops the oldest events if the batch has too many.
     pub(crate) fn tell(&mut self, news: ChangeEvent) {
-        if self.news.len() >= 2 * MAX_NEWS {
-            self.news.drain(..MAX_NEWS);
+        if self.news.len() >= 2 * MAX_EVENTS {
+            self.news.drain(..MAX_EVENTS);
         }
         self.news.push(news);
     }
 }
 
-/// Lists that are worth a look.
+/// Lists that may have new elements.
 #[derive(Debug, Default)]
 pub(crate) struct ListPushes {
-    /// Those that got elements.
+    /// Lists to which elements were added.
     pub(crate) lists: HashSet<Bytes>,
-    /// Whether any may have got some.
+    /// True if any other list may have new elements, too.
     pub(crate) any: bool,
 }
 
-/// Something that changed.
+/// Change of a record.
 #[derive(Debug, Clone)]
 pub(crate) enum ChangeEvent {
-    /// A job, as it is now.
+    /// Change of a job, with the new record.
     Job {
         job: Box<Job>,
-        /// Where it stood before.
+        /// State before the change; `None` if the job is new.
         was: Option<JobState>,
-        /// Whether its worker has reported progress.
+        /// True if the worker has reported progress.
         has_progressed: bool,
-        /// Whether someone listens, here or elsewhere. What comes by the Open Job Spec is remembered all the same.
+        /// True if a client of any node subscribes. Jobs of the Open Job Spec are recorded in any
+        /// case.
         is_heard: bool,
     },
-    /// An action, as it is now.
+    /// Change of an action, with the new record and the counts of its jobs.
     Action(Box<Action>, JobCounts),
 }
 
-/// Collects arrivals until the matchmakers look. What came before they look is not missed.
+/// Announces changes to the waiters and the event publisher. A change that is announced before a
+/// task waits is not missed: the next wait returns at once.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeNotifier {
     jobs: Notify,
@@ -84,7 +86,7 @@ pub(crate) struct ChangeNotifier {
 }
 
 impl ChangeNotifier {
-    /// Something can be taken from now on.
+    /// Announces the events of a committed batch.
     pub(crate) fn announce(&self, mut arrived: BatchEvents) {
         if arrived.jobs && self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
@@ -99,13 +101,14 @@ impl ChangeNotifier {
         if !arrived.news.is_empty() {
             let mut news = lock(&self.news);
             news.append(&mut arrived.news);
-            let excess = news.len().saturating_sub(MAX_NEWS);
+            let excess = news.len().saturating_sub(MAX_EVENTS);
             news.drain(..excess);
             self.told.notify_one();
         }
     }
 
-    /// Anything may have come: others share the store, and what they tell may be lost.
+    /// Wakes all waiters without an event, because other nodes share the store, and their
+    /// notifications may be lost.
     pub(crate) fn announce_all(&self) {
         if self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
@@ -116,17 +119,19 @@ impl ChangeNotifier {
         }
     }
 
-    /// Whether anyone waits for jobs: nobody is woken for them else. To be said before the last look.
+    /// Enables or disables wake-ups for ready jobs. Enable them before the final check for a job;
+    /// otherwise a wake-up can be missed.
     pub(crate) fn set_job_interest(&self, are_wanted: bool) {
         self.jobs_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
-    /// Whether anyone waits for elements of lists, in the same way.
+    /// Enables or disables wake-ups for list elements, under the same rule as
+    /// [`set_job_interest`](Self::set_job_interest).
     pub(crate) fn set_list_interest(&self, are_wanted: bool) {
         self.lists_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
-    /// Waits until jobs became ready.
+    /// Waits until jobs have become ready.
     pub(crate) async fn jobs(&self) {
         self.jobs.notified().await;
     }
@@ -136,31 +141,31 @@ impl ChangeNotifier {
         self.halts.notified().await;
     }
 
-    /// Waits until lists got elements, and names them.
+    /// Waits until lists may have new elements, and returns these lists.
     pub(crate) async fn lists(&self) -> ListPushes {
         self.lists.notified().await;
         mem::take(&mut *lock(&self.pushed))
     }
 
-    /// Waits until something changed, in the order in which it did.
+    /// Waits for changes, and returns them in the order in which they were committed.
     pub(crate) async fn changes(&self) -> Vec<ChangeEvent> {
         self.told.notified().await;
         mem::take(&mut *lock(&self.news))
     }
 
-    /// Whether anyone wants the news: they cost something to collect.
+    /// Enables or disables the collection of change events, which costs time in each write.
     pub(crate) fn set_subscribers(&self, is_heard: bool) {
         if self.is_heard.swap(is_heard, Ordering::Relaxed) != is_heard {
             self.heard_changed.notify_one();
         }
     }
 
-    /// Waits until that has changed.
+    /// Waits until the collection of change events is enabled or disabled.
     pub(crate) async fn subscribers_changed(&self) {
         self.heard_changed.notified().await;
     }
 
-    /// Whether anyone wants the news.
+    /// Returns true if change events are collected.
     pub(crate) fn has_subscribers(&self) -> bool {
         self.is_heard.load(Ordering::Relaxed)
     }

@@ -20,7 +20,7 @@ use super::{Element, Handoff};
 use crate::{
     clock::Clock,
     redis::{self, KeyCommandError},
-    store::{Keys, ListPushes, RuleResult, Store, StoreError, change, look},
+    store::{KeyWriter, ListPushes, RuleResult, Store, StoreError, change, look},
 };
 
 type PopResult = Result<RuleResult<Handoff<Element>>, StoreError>;
@@ -167,7 +167,7 @@ impl WaitingPop {
     /// Takes an element from the first list that has one. `empty` are lists that were seen to have none.
     fn take<'a>(
         &'a self,
-        keyspace: &mut dyn Keys,
+        keyspace: &mut dyn KeyWriter,
         empty: &mut HashSet<&'a Bytes>,
         now: Timestamp,
     ) -> Result<Option<Element>, KeyCommandError> {

@@ -14,7 +14,7 @@ use crate::{
     error::CommandError,
     redis,
     resp::outcome::CommandResult,
-    store::{Keys, RuleResult, StoreError, change, look, scan},
+    store::{KeyReader, RuleResult, StoreError, change, look, scan},
 };
 
 /// Refuses a key that agq keeps for itself.
@@ -45,15 +45,15 @@ pub(crate) fn users_at_once(app: &AppState, command: &KeyCommand, now: Timestamp
         return None;
     }
     let mut reply = None;
-    app.store.read_at_once(&mut |all| reply = Some(redis::ruled(redis::apply(all, command, now))));
+    app.store.read_at_once(&mut |all| reply = Some(redis::ruled(redis::read(all, command, now))));
     reply.map(|reply| Ok(reply??))
 }
 
 fn one(
     command: KeyCommand,
     now: Timestamp,
-) -> impl Fn(&mut dyn Keys) -> Result<RuleResult<Reply>, StoreError> + Send + Sync + 'static {
-    move |all| redis::ruled(redis::apply(all, &command, now))
+) -> impl Fn(&dyn KeyReader) -> Result<RuleResult<Reply>, StoreError> + Send + Sync + 'static {
+    move |all| redis::ruled(redis::read(all, &command, now))
 }
 
 /// Whether a read may take so long that it is not done on the spot.
@@ -79,16 +79,13 @@ pub(crate) async fn transaction(
     app: &AppState,
     commands: Vec<KeyCommand>,
 ) -> Result<Vec<Reply>, CommandError> {
-    let (only_reads, now) = (!commands.iter().any(KeyCommand::is_write), app.clock.now());
-    let (store, work) = (&*app.store, every(commands, now));
-    Ok(if only_reads { scan(store, work).await? } else { change(store, work).await? })
-}
-
-fn every(
-    commands: Vec<KeyCommand>,
-    now: Timestamp,
-) -> impl Fn(&mut dyn Keys) -> Result<Vec<Reply>, StoreError> + Send + Sync + 'static {
-    move |all| redis::apply_all(all, &commands, now)
+    let (store, now) = (&*app.store, app.clock.now());
+    let replies = if commands.iter().any(KeyCommand::is_write) {
+        change(store, move |all| redis::apply_all(all, &commands, now)).await?
+    } else {
+        scan(store, move |all| redis::read_all(all, &commands, now)).await?
+    };
+    Ok(replies)
 }
 
 /// BRPOP, BLPOP and BLMOVE of users' lists. A move answers the element alone, whoever asks.

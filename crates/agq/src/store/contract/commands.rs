@@ -1,4 +1,4 @@
-//! The records in a script.
+//! Commands of a script on records.
 
 use std::{error::Error, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::store::{
 pub(super) type LinesFuture = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
 pub(super) type CommandLines = Result<Option<LinesFuture>, Box<dyn Error>>;
 
-/// An answer, and how it is shown.
+/// Awaits an answer, and formats it.
 pub(super) fn show<T: Send + 'static>(
     answer: StoreFuture<T>,
     lines: impl FnOnce(T) -> Vec<String> + Send + 'static,
@@ -36,7 +36,7 @@ pub(super) fn show<T: Send + 'static>(
     Box::pin(async move { Ok(lines(answer.await?)) })
 }
 
-/// What a rule allowed or refused.
+/// Formats the result of a rule.
 pub(super) fn ruled<T>(answer: RuleResult<T>, lines: impl FnOnce(T) -> Vec<String>) -> Vec<String> {
     match answer {
         Ok(value) => lines(value),
@@ -103,7 +103,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
             let line = |lane: &LaneSummary| {
                 format!("{} needs={} length={}", lane.queue, lane.needs.tools.join(","), lane.length)
             };
-            // In no order that anybody may rely on.
+            // Sorted, because the order is unspecified.
             let mut lines: Vec<_> = lanes.iter().map(line).collect();
             lines.sort();
             lines
@@ -202,7 +202,7 @@ fn close(store: &dyn Store, action_id: &ActionId) -> LinesFuture {
     show(store.decide_action(action_id, rule), |answer| ruled(answer, |()| vec!["ok".into()]))
 }
 
-/// Jobs are named after their action: a-0, a-1, …
+/// Creates jobs, named after their action: a-0, a-1, …
 fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let action_id: ActionId = id(args)?;
     let plan_id = PlanId::new(args.take_key("plan").unwrap_or("p"))?;
@@ -237,7 +237,7 @@ fn needs(args: &mut ArgumentConsumer<'_>) -> Needs {
     Needs { tools: words(args.take_key("needs")), ..Needs::default() }
 }
 
-/// Jobs with the inputs first, first + 1, …
+/// Creates jobs with the inputs `first`, `first` + 1, …
 fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> Result<Vec<NewJob>, Box<dyn Error>> {
     let new_job = |n: u64| {
         let job_id = JobId::new(format!("{action_id}-{}", n + place))?;
@@ -250,7 +250,8 @@ fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> Result<
     (0..count).map(new_job).collect()
 }
 
-/// `add-jobs a place=2 first=7 jobs=2`: jobs a-2 and a-3 with the inputs 7 and 8, said to begin `from=2` where that is given.
+/// Parses `add-jobs a place=2 first=7 jobs=2`: the jobs a-2 and a-3 with the inputs 7 and 8. An
+/// optional `from=2` is the index that the submitter sends.
 fn add_jobs(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let action_id: ActionId = id(args)?;
     let (place, first) = (number(args, "place")?.unwrap_or(0), number(args, "first")?.unwrap_or(0));
@@ -260,7 +261,8 @@ fn add_jobs(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesF
     Ok(show(store.add_jobs(more), |answer| ruled(answer, |total| vec![format!("total {total}")])))
 }
 
-/// `claim w1 w2 can=sort,uniq queues=fast,ready start=5`: both wait, w1 longer.
+/// Parses `claim w1 w2 can=sort,uniq queues=fast,ready start=5`: two claimants, of which w1 has
+/// waited longer.
 fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let now = at(args)?;
     let can = args.take_key("can");

@@ -1,4 +1,5 @@
-//! The users' keys in a script: whole commands as Redis has them, `at=5` for the time, and what expired.
+//! Commands of a script on users' keys: whole commands of Redis, with `at=5` for the time. Also the
+//! command for expired keys.
 
 use std::error::Error;
 
@@ -60,14 +61,14 @@ fn lengthened(word: &str) -> String {
     long.unwrap_or_else(|| word.to_owned())
 }
 
-/// Returns a text as a script has it.
+/// Formats a text for a script.
 pub(super) fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let same = text.chars().zip(filler(text.len()).chars()).take_while(|(one, other)| one == other).count();
     if same < SHORTENED { text } else { format!("{LONG}{same}-{}", &text[same..]) }
 }
 
-/// A reply on one line: texts and numbers as they are, what holds others in brackets.
+/// Formats a reply on one line: texts and numbers as they are, arrays in brackets.
 fn shown(reply: &Reply) -> String {
     let all = |items: &[Reply]| items.iter().map(shown).collect::<Vec<_>>().join(" ");
     match reply {

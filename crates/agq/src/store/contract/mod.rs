@@ -1,7 +1,8 @@
-//! The contract of a store, as scripts: every store runs every script and answers the same.
+//! Contract tests: scripts that every store runs, with equal answers. A script has commands and
+//! their expected answers (golden files in `scripts`).
 //!
-//! A script is commands and what they answer. `UPDATE_GOLDENFILES=1 cargo nextest run contract` writes the answers anew;
-//! read the difference before you believe it.
+//! `UPDATE_GOLDENFILES=1 cargo nextest run contract` rewrites the expected answers. Review the
+//! difference before you commit it.
 
 mod commands;
 mod keys;
@@ -24,15 +25,15 @@ use super::{
 
 type Opener = fn(&StoreLocation) -> Arc<dyn Store>;
 
-/// Where a store may keep what it remembers.
+/// Places for the data of a store under test.
 struct StoreLocation {
     dir: TempDir,
     runtime: Runtime,
-    /// Made when it is first asked for.
+    /// Database, created on first use.
     database: OnceCell<Database>,
 }
 
-/// One script at work on one store.
+/// Run of one script on one store.
 struct Contract {
     place: StoreLocation,
     open: Opener,
@@ -72,7 +73,7 @@ impl Runner for Contract {
         let answer = known.ok_or_else(|| format!("unknown command {}", command.name))?;
         args.reject_next()?;
         let lines = runtime.block_on(answer)?;
-        // What the store announced is part of the answer.
+        // The notifications of the store are part of the answer.
         let jobs = runtime.block_on(async { store.notifier().jobs().now_or_never() });
         let lists = runtime.block_on(async { store.notifier().lists().now_or_never() });
         let mut lines = lines;
@@ -103,7 +104,7 @@ fn postgres(place: &StoreLocation) -> Arc<dyn Store> {
     ))
 }
 
-/// Somebody wants to know of all that comes.
+/// Enables wake-ups for jobs and list elements, so that the notifier announces them.
 fn wanting(store: Arc<dyn Store>) -> Arc<dyn Store> {
     store.notifier().set_job_interest(true);
     store.notifier().set_list_interest(true);
@@ -112,7 +113,7 @@ fn wanting(store: Arc<dyn Store>) -> Arc<dyn Store> {
 
 macro_rules! contract {
     ($($script:ident)*) => {
-        /// The scripts on redb.
+        /// Runs the scripts on redb.
         mod on_redb {
             $(#[test]
             fn $script() {
@@ -120,7 +121,7 @@ macro_rules! contract {
             })*
         }
 
-        /// The same on PostgreSQL.
+        /// Runs the scripts on PostgreSQL.
         mod on_postgres {
             $(#[test]
             fn $script() {
@@ -133,7 +134,7 @@ macro_rules! contract {
 /// The script runs on redb alone, because `forget_limits` of redb finds unused limits in memory,
 /// and PostgreSQL looks for unused limits by another method.
 #[test]
-fn limits_that_nobody_uses_are_forgotten() {
+fn unused_limits_are_removed() {
     run("unused_limits", redb);
 }
 

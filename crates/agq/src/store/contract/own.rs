@@ -1,4 +1,4 @@
-//! Notes, and jobs that have something for themselves, in a script.
+//! Commands of a script on documents, and on jobs with settings of their own.
 
 use std::error::Error;
 
@@ -66,14 +66,15 @@ fn change_note(
         "refuse-note" => Box::new(|_| Err(Rejection::ScheduleNotFound("n".into()))),
         _ => {
             let json = text(args)?;
-            // What it said before stays in front of what it says now.
+            // The new text is appended to the old one.
             Box::new(move |known| Ok(DocumentChange::Put(format!("{}{json}", known.unwrap_or_default()))))
         }
     };
     Ok(show(store.update_document(kind, &id, rule), |answer| ruled(answer, |()| vec!["ok".into()])))
 }
 
-/// `submit a jobs=2 queue=q unique=k conflict=ignore limit=l concurrency=1 expires=50 attempts=2 named=yes`
+/// Parses a submission such as `submit a jobs=2 queue=q unique=k conflict=ignore limit=l
+/// concurrency=1 expires=50 attempts=2 named=yes`.
 fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let action_id: ActionId = id(args)?;
     let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));

@@ -1,4 +1,4 @@
-//! How a script shows what a store answered.
+//! Formats of the answers of a store in a script.
 
 use agenix_rules::{action::JobCounts, job::Job};
 

@@ -1,4 +1,5 @@
-//! What is in a PostgreSQL as records that any store can read, and back. Each is one transaction: a moment, or nothing.
+//! Export and import of a PostgreSQL database as records that any store can read. Each is one
+//! transaction: an export sees one moment, and an import is done whole or not at all.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,13 +19,13 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 use tokio::runtime::Runtime;
 
 use crate::store::{
-    DocumentKind, KeyEntry, StoredJob, StoredPlan, StoredValue, Totals,
+    DocumentKind, KeyEntry, LaneKey, StoredJob, StoredPlan, StoredValue, Totals,
     export::{Checksums, ExportRecord, Importer, Sink},
     postgres::{
         codec::{decode, encode},
         connection::{errors::to_store_error, open::ConnectOptions, session::DatabaseSession},
         keyspace::entry_of,
-        lane_cache::{self, PgLaneKey, lane_of},
+        lane_cache::{self, lane_of},
         migrate, options, queries, sql_types,
         txn::{
             bulk_insert::{Deltas, EndedRows, JobRows},
@@ -33,10 +34,10 @@ use crate::store::{
     },
 };
 
-/// How long to wait for an answer: one statement may have to sort everything there is.
-const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How many records go to the database at a time.
-const TOGETHER: usize = 2_000;
+/// Maximum time to wait for an answer, because one statement may sort the whole database.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Number of records that an import writes at a time.
+const BATCH_SIZE: usize = 2_000;
 
 const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELECT job_id, record FROM agq.jobs \
      UNION ALL SELECT job_id, record FROM agq.ended) AS j LEFT JOIN agq.inputs AS i USING (job_id) \
@@ -47,56 +48,59 @@ const ITEMS: &str = "SELECT k.key, place, item FROM agq.list_items JOIN agq.keys
      ORDER BY k.key, place";
 const SCORES: &str = "SELECT k.key, member, score FROM agq.scores JOIN agq.keys AS k ON sha256(k.key) = key_digest \
      ORDER BY k.key, member";
-/// Nobody writes meanwhile, and there is nothing yet that could be mixed up with what comes.
-const ALONE: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
+/// Script that begins an import, and keeps other sessions from writing.
+const BEGIN_IMPORT: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
      AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys)";
 
-/// Hands out everything that is in a database, as it is at one moment.
+/// Passes all records of a database to `sink`, as of one moment.
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    let (session, place) = reach(url, false)?;
+    let (session, place) = open_session(url, false)?;
     session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
     let sought = session.row(query("SELECT to_regclass('agq.plans') IS NOT NULL"))?;
     if !sought.map_or(Ok(false), |row| row.try_get(0))? {
         bail!("there are no tables of agq in {place}");
     }
-    hand_out(&session, sink)
+    export_all(&session, sink)
 }
 
-/// Puts records into a database that has none; what is there then, which is all of them, or nothing is.
+/// Imports records into an empty database. Returns the checksums of the records that are then in
+/// it. An error leaves the database empty.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     Runtime::new()?.block_on(migrate(url))?;
-    let (session, place) = reach(url, true)?;
+    let (session, place) = open_session(url, true)?;
     let session = &session;
-    session.script(ALONE)?;
+    session.script(BEGIN_IMPORT)?;
     let is_empty = session.row(query(IS_EMPTY))?.ok_or(Error::RowNotFound)?;
     if !is_empty.try_get::<bool, _>(0)? {
         bail!("{place} is not empty, and what is in it is not overwritten: make another database");
     }
     session.script("DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes")?;
-    let mut coming = ImportBuffer::default();
+    let mut buffer = ImportBuffer::default();
     while let Some(record) = from.take()? {
-        coming.put(session, record)?;
+        buffer.put(session, record)?;
     }
-    coming.write(session)?;
-    coming.set_sequences(session)?;
-    let sums = from.verify(|sink| hand_out(session, sink))?;
+    buffer.write(session)?;
+    buffer.set_sequences(session)?;
+    let sums = from.verify(|sink| export_all(session, sink))?;
     session.script("COMMIT")?;
-    // How many rows there are is known to whoever plans a claim from now on, not only after the first vacuum.
+    // The planner knows the numbers of rows at once, not only after the first autovacuum.
     session.script("ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results, agq.keys")?;
     Ok(sums)
 }
 
-/// A database, and its name for people. Whatever is begun there and not committed is gone when the session is dropped.
-fn reach(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
+/// Opens a session, and returns it with a description of the place for messages. Dropping the
+/// session rolls back what is not committed.
+fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
     let (options, place) = options(url)?;
     let access = ConnectOptions::new(options, None);
     let connecting = async { if writes { access.connect().await } else { access.connect_to_read().await } };
-    let session = DatabaseSession::connect(connecting, PATIENCE).map_err(|error| to_store_error(&error));
+    let session =
+        DatabaseSession::connect(connecting, ANSWER_TIMEOUT).map_err(|error| to_store_error(&error));
     Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 
-fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     session.walk("SELECT plan_id, json, created_at FROM agq.plans ORDER BY plan_id", |row| {
         let plan_id = row.try_get::<String, _>(0)?.parse()?;
         let created_at = Timestamp(sql_types::count(row.try_get(2)?));
@@ -106,7 +110,7 @@ fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()
         let (action, tally) = queries::action_of(row)?;
         sink(ExportRecord::Action { action, tally })
     })?;
-    hand_out_jobs(session, sink)?;
+    export_jobs(session, sink)?;
     session.walk("SELECT queue FROM agq.paused ORDER BY queue", |row| {
         sink(ExportRecord::Paused { queue: row.try_get(0)? })
     })?;
@@ -114,7 +118,7 @@ fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()
         let worker: Worker = decode(row.try_get(0)?)?;
         sink(ExportRecord::Worker { worker, registration: row.try_get(1)? })
     })?;
-    hand_out_keys(session, sink)?;
+    export_keys(session, sink)?;
     session.walk("SELECT kind, id, json FROM agq.notes ORDER BY kind, id", |row| {
         sink(ExportRecord::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: row.try_get(2)? })
     })?;
@@ -123,9 +127,9 @@ fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()
     if totals == Totals::default() { Ok(()) } else { sink(ExportRecord::Totals(totals)) }
 }
 
-fn hand_out_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
-    let lanes: Result<HashMap<i32, PgLaneKey>, Error> = lanes.iter().map(lane_of).collect();
+    let lanes: Result<HashMap<i32, LaneKey>, Error> = lanes.iter().map(lane_of).collect();
     let lanes = lanes?;
     session.walk(JOBS, |row| {
         let mut job: Job = decode(row.try_get("record")?)?;
@@ -144,7 +148,7 @@ fn hand_out_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Resu
     })
 }
 
-fn hand_out_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let keys = "SELECT key, number, text, head, tail, members, expires_at FROM agq.keys ORDER BY key";
     session.walk(keys, |row| {
         let KeyEntry { content, expires_at } = entry_of(row)?;
@@ -165,11 +169,11 @@ fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
     row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
 }
 
-/// Records on their way into a database.
+/// Buffer of imported records, with the numbers given so far.
 #[derive(Default)]
 struct ImportBuffer {
     count: usize,
-    lanes: HashMap<PgLaneKey, u32>,
+    lanes: HashMap<LaneKey, u32>,
     last_turn: i64,
     last_key: i64,
     jobs: JobRows,
@@ -182,7 +186,7 @@ struct ImportBuffer {
     scores: (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<f64>),
 }
 
-/// A column each.
+/// Rows of keys, one vector for each column.
 #[derive(Default)]
 struct KeyRows {
     key: Vec<Vec<u8>>,
@@ -219,14 +223,14 @@ impl ImportBuffer {
                 self.scores.2.push(score.parse().with_context(|| format!("{score} is no score"))?);
             }
             ExportRecord::Note { kind, id, json } => {
-                let kind =
-                    DocumentKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+                let kind = DocumentKind::parse(&kind)
+                    .with_context(|| format!("{kind} is not a known kind of document"))?;
                 documents::put(session, kind, (vec![id], vec![json]))?;
             }
             ExportRecord::Totals(totals) => put_totals(session, &totals)?,
         }
         self.count += 1;
-        if self.count.is_multiple_of(TOGETHER) {
+        if self.count.is_multiple_of(BATCH_SIZE) {
             self.write(session)?;
         }
         Ok(())
@@ -234,7 +238,7 @@ impl ImportBuffer {
 
     fn put_job(&mut self, session: &DatabaseSession, stored: StoredJob) -> Result<(), Error> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
-        job.lane = self.lane(session, PgLaneKey { queue, needs })?;
+        job.lane = self.lane(session, LaneKey { queue, needs })?;
         self.last_turn = self.last_turn.max(sql_types::wide(job.seq));
         self.inputs.0.push(job.job_id.to_string());
         self.inputs.1.push(input);
@@ -245,7 +249,7 @@ impl ImportBuffer {
         if job.is_ended() { self.ended.push(&job) } else { self.jobs.push(&job) }
     }
 
-    fn lane(&mut self, session: &DatabaseSession, key: PgLaneKey) -> Result<u32, Error> {
+    fn lane(&mut self, session: &DatabaseSession, key: LaneKey) -> Result<u32, Error> {
         if let Some(number) = self.lanes.get(&key) {
             return Ok(*number);
         }
@@ -254,7 +258,7 @@ impl ImportBuffer {
         Ok(number)
     }
 
-    /// Writes what has come since the last time.
+    /// Writes the buffered records.
     fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         use std::mem::take;
         take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
@@ -271,7 +275,7 @@ impl ImportBuffer {
         session.run(query(sql).bind(key).bind(member).bind(score)).map(drop)
     }
 
-    /// What comes later comes after all this.
+    /// Sets the sequences, so that later jobs and keys get numbers above the imported ones.
     fn set_sequences(&self, session: &DatabaseSession) -> Result<(), Error> {
         let sql = "SELECT setval('agq.turns', greatest($1, 1)), setval('agq.key_numbers', greatest($2, 1))";
         session.run(query(sql).bind(self.last_turn).bind(self.last_key)).map(drop)

@@ -1,24 +1,28 @@
-//! Cache of the lanes, which never change as long as they exist.
+//! Cache of the lanes. A lane never changes as long as it exists.
 
 use std::{
     collections::{BTreeSet, HashMap},
     time::{Duration, Instant},
 };
 
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::Abilities;
 use sqlx::{Error, Row, postgres::PgRow, query};
 
-use crate::store::postgres::{
-    codec::{encode, or_pass_over},
-    connection::session::DatabaseSession,
-    sql_types,
+use crate::store::{
+    LaneKey,
+    postgres::{
+        codec::{encode, or_skip},
+        connection::session::DatabaseSession,
+        sql_types,
+    },
 };
 
-/// After so long other nodes may have made lanes whose jobs should come first.
-const OLD: Duration = Duration::from_millis(250);
-/// Maximum age of the cache. After that time the node learns the existing lanes again and drops the
-/// forgotten ones.
-const STALE: Duration = Duration::from_secs(600);
+/// Time after which lanes with ready jobs are read again, because other nodes may have created
+/// some.
+const REFRESH_AFTER: Duration = Duration::from_millis(250);
+/// Maximum age of the cache. A cache beyond this age is emptied, which drops lanes that no longer
+/// exist.
+const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Query for the lanes that have ready jobs. Each of these lanes takes one step in the index,
 /// however many other lanes there are and however many jobs wait.
@@ -28,51 +32,45 @@ pub(super) const READY_LANES: &str = "WITH RECURSIVE ready (lane) AS (\
          FROM ready AS r WHERE r.lane IS NOT NULL) \
      SELECT lane FROM ready WHERE lane IS NOT NULL";
 
-/// What makes a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct PgLaneKey {
-    pub(super) queue: String,
-    pub(super) needs: Needs,
-}
-
-/// The lanes by number.
+/// Lanes by number, by key and by queue.
 #[derive(Debug, Default)]
 pub(super) struct LaneCache {
-    lanes: HashMap<i32, PgLaneKey>,
-    numbers: HashMap<PgLaneKey, i32>,
+    lanes: HashMap<i32, LaneKey>,
+    numbers: HashMap<LaneKey, i32>,
     of_queues: HashMap<String, BTreeSet<i32>>,
-    /// Whether other nodes take jobs, too.
-    pub(super) has_company: bool,
-    begun_at: Option<Instant>,
-    learned_at: Option<Instant>,
+    /// True if other nodes claim jobs, too.
+    pub(super) has_peers: bool,
+    created_at: Option<Instant>,
+    loaded_at: Option<Instant>,
 }
 
 impl LaneCache {
-    /// Learns of lanes that have ready jobs if the latest look is older than `OLD`. Empties the
-    /// cache first if it is older than `STALE`.
+    /// Reads the lanes that have ready jobs if the latest read is older than `REFRESH_AFTER`.
+    /// Empties the cache first if it is older than `MAX_AGE`.
     pub(super) fn refresh(&mut self, session: &DatabaseSession) -> Result<(), Error> {
-        if self.begun_at.is_some_and(|at| at.elapsed() > STALE) {
-            self.forget();
+        if self.created_at.is_some_and(|at| at.elapsed() > MAX_AGE) {
+            self.clear();
         }
-        if self.learned_at.is_none_or(|at| at.elapsed() > OLD) {
-            self.learn(session)?;
+        if self.loaded_at.is_none_or(|at| at.elapsed() > REFRESH_AFTER) {
+            self.load(session)?;
         }
         Ok(())
     }
 
-    /// Empties the cache. The node learns lanes again when it needs them.
-    pub(super) fn forget(&mut self) {
-        *self = Self { has_company: self.has_company, ..Self::default() };
+    /// Empties the cache. Lanes are read again when they are needed.
+    pub(super) fn clear(&mut self) {
+        *self = Self { has_peers: self.has_peers, ..Self::default() };
     }
 
-    /// Learns of lanes that have ready jobs, and returns whether any of them was unknown.
-    pub(super) fn learn(&mut self, session: &DatabaseSession) -> Result<bool, Error> {
+    /// Reads the lanes that have ready jobs, and returns true if any of them was not cached.
+    pub(super) fn load(&mut self, session: &DatabaseSession) -> Result<bool, Error> {
         let before = self.lanes.len();
         self.ready(session)?;
         Ok(self.lanes.len() > before)
     }
 
-    /// Returns the lanes that have ready jobs, all of which are then in the cache.
+    /// Reads and returns the lanes that have ready jobs. Those that can be decoded are cached
+    /// afterwards.
     pub(super) fn ready(&mut self, session: &DatabaseSession) -> Result<BTreeSet<i32>, Error> {
         let rows = session.rows(query(READY_LANES))?;
         let ready = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i32>, Error>>()?;
@@ -80,39 +78,39 @@ impl LaneCache {
         if !unknown.is_empty() {
             let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane = ANY ($1)").bind(unknown);
             for row in session.rows(sql)? {
-                if let Some((number, key)) = or_pass_over(lane_of(&row)) {
-                    self.know(number, key);
+                if let Some((number, key)) = or_skip(lane_of(&row)) {
+                    self.insert(number, key);
                 }
             }
         }
-        self.learned_at = Some(Instant::now());
+        self.loaded_at = Some(Instant::now());
         Ok(ready)
     }
 
-    fn know(&mut self, number: i32, key: PgLaneKey) {
-        self.begun_at.get_or_insert_with(Instant::now);
+    fn insert(&mut self, number: i32, key: LaneKey) {
+        self.created_at.get_or_insert_with(Instant::now);
         self.of_queues.entry(key.queue.clone()).or_default().insert(number);
         self.numbers.insert(key.clone(), number);
         self.lanes.insert(number, key);
     }
 
-    /// Returns the number of a lane, and makes the lane if it is new. The cache must be emptied
-    /// after a rollback.
-    pub(super) fn number(&mut self, session: &DatabaseSession, key: &PgLaneKey) -> Result<u32, Error> {
+    /// Returns the number of a lane, and creates the lane if it does not exist. The cache must be
+    /// emptied after a rollback, because the rollback removes a new lane.
+    pub(super) fn number(&mut self, session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
         if let Some(number) = self.numbers.get(key) {
             return Ok(number.cast_unsigned());
         }
         let number = make(session, key)?;
-        self.know(sql_types::lane(number), key.clone());
+        self.insert(sql_types::lane(number), key.clone());
         Ok(number)
     }
 
-    /// The key of the limit that the jobs of a lane stand under.
+    /// Returns the key of the limit of a lane.
     pub(super) fn limit_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
     }
 
-    /// Returns whether `lane` is one of `queue` and `abilities` cover the needs of its jobs.
+    /// Returns true if `lane` is one of `queue` and `abilities` cover the needs of its jobs.
     pub(super) fn is_for(&self, lane: i32, queue: &str, abilities: &Abilities) -> bool {
         self.lanes.get(&lane).is_some_and(|key| key.queue == queue && abilities.cover(&key.needs))
     }
@@ -123,15 +121,15 @@ impl LaneCache {
     }
 }
 
-/// Makes a lane where it is new; its number.
-pub(super) fn make(session: &DatabaseSession, key: &PgLaneKey) -> Result<u32, Error> {
+/// Creates a lane if it does not exist, and returns its number.
+pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
     let needs = encode(&key.needs)?;
     // An insertion uses up a number even if the lane exists, so the loop looks for the lane first.
     // Once all numbers have been used, an insertion may meet the number of an old lane, and the
     // next number may be free.
     let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND sha256(needs) = sha256($2) AND needs = $2";
     let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    for _try in 0..MOST_NUMBERS_TRIED {
+    for _try in 0..MAX_NUMBERS_TRIED {
         let found = session.row(query(sought).bind(&key.queue).bind(&needs))?;
         if let Some(row) = found {
             return row.try_get::<i32, _>(0).map(i32::cast_unsigned);
@@ -142,12 +140,12 @@ pub(super) fn make(session: &DatabaseSession, key: &PgLaneKey) -> Result<u32, Er
 }
 
 /// Maximum number of numbers that are tried for a new lane.
-const MOST_NUMBERS_TRIED: usize = 100;
+const MAX_NUMBERS_TRIED: usize = 100;
 
-/// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand out
-/// jobs that need more than it knows of.
-pub(super) fn lane_of(row: &PgRow) -> Result<(i32, PgLaneKey), Error> {
+/// Decodes a row of lane, queue and needs. Needs are decoded strictly, because a node must not hand
+/// out jobs with needs that it cannot read.
+pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
     let needs: Vec<u8> = row.try_get("needs")?;
     let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;
-    Ok((row.try_get("lane")?, PgLaneKey { queue: row.try_get("queue")?, needs }))
+    Ok((row.try_get("lane")?, LaneKey { queue: row.try_get("queue")?, needs }))
 }

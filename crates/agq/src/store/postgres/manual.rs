@@ -1,4 +1,4 @@
-//! What a simulation has to know of the store: whether anything is under way, and that it begins with nothing.
+//! Hooks for the simulation: an empty start, and the number of pending calls.
 
 use std::{
     sync::{
@@ -16,14 +16,14 @@ use sqlx::{Connection, PgConnection};
 use super::{PostgresSettings, PostgresStore};
 use crate::store::StoreFuture;
 
-/// What was asked of the store and is not answered yet.
+/// Calls that are not answered yet.
 #[derive(Default)]
 pub(super) struct PendingCalls {
     count: AtomicUsize,
     waker: AtomicWaker,
 }
 
-/// One of them, until whoever asked has the answer or does not want it any more.
+/// Guard of a pending call. Counts the call until its answer is taken, or its future is dropped.
 struct PendingCall(Arc<PendingCalls>);
 
 impl Drop for PendingCall {
@@ -45,18 +45,18 @@ impl PendingCalls {
 }
 
 impl PostgresStore {
-    /// Opens a database, of which nothing is left, for a node that is alone and leads.
+    /// Opens a database, and empties it, for a node that is alone and the leader.
     pub(crate) async fn begin_anew(url: &str) -> anyhow::Result<Self> {
         let store = Self::begin_beside(url).await?;
         let sql = "TRUNCATE agq.plans, agq.actions, agq.tallies, agq.totals, agq.lanes, agq.paused, agq.jobs, agq.ended, \
              agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader, agq.notes, agq.lane_counts RESTART IDENTITY; \
              ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
         sqlx::raw_sql(sql).execute(&store.pool).await?;
-        store.nodes.show().await?;
+        store.nodes.send_heartbeat().await?;
         Ok(store)
     }
 
-    /// Opens the database for another node, which hears of nobody.
+    /// Opens the database for a further node, which does not listen to the others.
     pub(crate) async fn begin_beside(url: &str) -> anyhow::Result<Self> {
         let settings = PostgresSettings {
             listens: false,
@@ -66,7 +66,7 @@ impl PostgresStore {
         Self::open(url, settings).await
     }
 
-    /// Forgets the nodes and the leader, as the database does when it has crashed.
+    /// Deletes the nodes and the leader, as a crash of the database does.
     pub(crate) async fn forget_nodes(&self) -> Result<(), sqlx::Error> {
         sqlx::raw_sql("TRUNCATE agq.instances, agq.leader").execute(&self.pool).await.map(drop)
     }
@@ -87,17 +87,17 @@ impl PostgresStore {
         Ok(lanes.len())
     }
 
-    /// Whether everything that was asked is answered.
+    /// Returns true if no call is pending.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.count.load(Ordering::SeqCst) == 0
+        self.pending_calls.count.load(Ordering::SeqCst) == 0
     }
 
-    /// Answers when it is.
+    /// Waits until no call is pending.
     pub(crate) fn until_idle(&self) -> impl Future<Output = ()> + use<> {
-        let under_way = Arc::clone(&self.under_way);
+        let pending_calls = Arc::clone(&self.pending_calls);
         poll_fn(move |context| {
-            under_way.waker.register(context.waker());
-            if under_way.count.load(Ordering::SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
+            pending_calls.waker.register(context.waker());
+            if pending_calls.count.load(Ordering::SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
         })
     }
 }

@@ -1,16 +1,18 @@
-//! The store on PostgreSQL, which many nodes share (ADR 10).
+//! Store on PostgreSQL, which several nodes share (ADR 10).
 //!
-//! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
-//! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `settings` are those of a node, `access` opens connections, a `line` is a dedicated one, and
-//! `faults` finds the broken ones. `prefix` reads records of later versions, `subject` is what a
-//! write is about. `snapshots` finds transactions that slow claims down, `pool` is of connections
-//! that read.
-//! `locks` sets the lock order, `late` keeps writes that wait for locks, `together` and `failure`
-//! belong to the writer, and `growth` refreshes query plans. `forgetting` and `pruning` remove
-//! unused rows. `schema` makes the tables, `known` caches lanes, `seen` workers and plans. `nodes`
-//! knows the live nodes, `relay` hears what happens there, and `relay` tells
-//! others the `events`, too. `portable` makes of it what any store can read.
+//! Each node has two writer threads with a connection each: one for records, one for users' keys. A
+//! writer takes the waiting writes from its queue, and commits them in one transaction. Reads are
+//! statements of their own over a pool.
+//!
+//! - `writer`: queue, group commit, retries and lock order.
+//! - `txn`: the operations inside a write transaction.
+//! - `queries`: reads of records.
+//! - `keyspace`: users' keys.
+//! - `cluster`: live nodes, the leader, and notifications between nodes.
+//! - `connection`: opening, pooling and checking of connections.
+//! - `codec`, `schema`, `sql_types`: encoding of records, migrations, and conversions of numbers.
+//! - `lane_cache`, `read_cache`: caches of lanes, workers and plans.
+//! - `export`: export and import of a whole database.
 
 pub(crate) mod cluster;
 mod codec;
@@ -75,20 +77,22 @@ use crate::store::postgres::{
 pub(crate) use self::settings::PostgresSettings;
 pub(crate) use crate::store::postgres::export::{export, import};
 
-/// How long to wait for a connection.
+/// Maximum time to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
-/// Most nodes that write counts of their own: beyond that, some share.
+/// Number of shards of the counts. If more nodes write, some of them share a shard.
 const SHARDS: i16 = 1024;
 
-/// Most notices that wait to be told; more are not told, and whoever waits looks by itself.
-const MOST_NOTICES: usize = 20_000;
+/// Maximum number of notices that wait to be sent. More are dropped, and waiters find the changes
+/// by polling.
+const MAX_NOTICES: usize = 20_000;
 
-/// A database, with a writer of this node.
+/// PostgreSQL store of one node. Dropping the store finishes the submitted writes, and signs the
+/// node off.
 pub(crate) struct PostgresStore {
-    /// `None` once the store is closing.
-    inboxes: Option<WriteQueues>,
+    /// Queues of the writers; `None` once the store is closing.
+    queues: Option<WriteQueues>,
     writers: Vec<JoinHandle<()>>,
     pool: Pool,
     /// Permits for long reads, which leave the other connections for short reads.
@@ -97,26 +101,27 @@ pub(crate) struct PostgresStore {
     patience: Duration,
     notifier: Arc<ChangeNotifier>,
     nodes: Arc<Nodes>,
-    pulse: Arc<HealthCheck>,
-    workers_seen: Arc<TtlCache<WorkerId, Worker>>,
-    plans_seen: Arc<TtlCache<PlanId, StoredPlan>>,
+    health: Arc<HealthCheck>,
+    worker_cache: Arc<TtlCache<WorkerId, Worker>>,
+    plan_cache: Arc<TtlCache<PlanId, StoredPlan>>,
     notices: mpsc::Sender<BusMessage>,
-    relay: Arc<NotifyBus>,
-    /// What goes on besides, as long as the store is there.
-    aside: Mutex<JoinSet<()>>,
+    notify_bus: Arc<NotifyBus>,
+    /// Background tasks, which end with the store.
+    background_tasks: Mutex<JoinSet<()>>,
     #[cfg(feature = "simulation")]
-    under_way: Arc<manual::PendingCalls>,
+    pending_calls: Arc<manual::PendingCalls>,
 }
 
-/// Inboxes of the writers.
+/// Queues of the writers.
 struct WriteQueues {
     jobs: PgWriteHandle,
-    /// Inbox for users' keys, which have their own writer, connection and transactions, because
-    /// claims must not wait for a large command on keys, or for another node's lock during one.
+    /// Queue of writes of users' keys. These have their own writer, connection and transactions,
+    /// because claims must not wait for a large command on keys. Nor must they wait for the lock of
+    /// another node during such a command.
     keys: PgWriteHandle,
 }
 
-/// How to connect, and where to, for people.
+/// Parses `url`. Returns connection options, and a description of the place for messages.
 fn options(url: &str) -> anyhow::Result<(PgConnectOptions, String)> {
     let options: PgConnectOptions = url.parse().context("cannot read the address of the database")?;
     let place =
@@ -124,7 +129,7 @@ fn options(url: &str) -> anyhow::Result<(PgConnectOptions, String)> {
     Ok((options.application_name("agq"), place))
 }
 
-/// Makes the tables, or brings them to those of this program, and does nothing else. Where they are, for people.
+/// Creates or migrates the tables. Returns a description of the place for messages.
 pub(crate) async fn migrate(url: &str) -> anyhow::Result<String> {
     let (options, place) = options(url)?;
     bring_up_to_date(options, &place).await?;
@@ -145,11 +150,11 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
     check_encoding(&mut connection, place).await?;
     match schema::migrate(&mut connection).await {
         Ok(()) => Ok(()),
-        Err(error) => bail!("cannot bring the database {place} up to date: {}", schema::said(&error)),
+        Err(error) => bail!("cannot bring the database {place} up to date: {}", schema::message(&error)),
     }
 }
 
-/// Refuses a database whose encoding does not have all characters.
+/// Refuses a database whose encoding is not UTF-8.
 async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::Result<()> {
     let encoding = schema::encoding(connection).await.map_err(|error| to_store_error(&error));
     let encoding = encoding.with_context(|| format!("cannot use the database {place}"))?;
@@ -163,14 +168,15 @@ async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::R
 }
 
 impl PostgresStore {
-    /// Connects, and makes the tables where they are missing. `url` is `postgres://USER@HOST/DATABASE`, as libpq knows it.
+    /// Connects to the database, and migrates its tables. `url` is `postgres://USER@HOST/DATABASE`,
+    /// as in libpq.
     pub(crate) async fn open(url: &str, settings: PostgresSettings) -> anyhow::Result<Self> {
         let (options, place) = options(url)?;
         bring_up_to_date(options.clone(), &place).await?;
         let access = ConnectOptions::new(options, Some(settings.timeout));
         let notifier = Arc::new(ChangeNotifier::default());
         let nodes = Arc::new(Nodes::new(settings.term, access.clone(), Arc::clone(&notifier)));
-        let shown = nodes.show().await.map_err(|error| to_store_error(&error));
+        let shown = nodes.send_heartbeat().await.map_err(|error| to_store_error(&error));
         shown.with_context(|| format!("cannot use the database {place}"))?;
         Self::start(&access, nodes, notifier, settings).context("cannot start the writers")
     }
@@ -183,7 +189,7 @@ impl PostgresStore {
     ) -> anyhow::Result<Self> {
         let runtime = Handle::current();
         let pool = access.pool(settings.connections - WRITERS);
-        let (notices, told) = mpsc::channel(MOST_NOTICES);
+        let (notices, outgoing_notices) = mpsc::channel(MAX_NOTICES);
         let mut writers = Vec::new();
         let mut start_writer = |name: &str| {
             let queue = Arc::new(PgQueue::default());
@@ -196,66 +202,66 @@ impl PostgresStore {
                 queue: Arc::clone(&queue),
                 notifier: Arc::clone(&notifier),
                 shard: fastrand::i16(0..SHARDS),
-                known: LaneCache::default(),
+                lanes: LaneCache::default(),
                 session: None,
-                patience: settings.lock_timeout(),
+                patience: settings.answer_timeout(),
                 late: Late::default(),
                 growth: Growth::default(),
             };
             writers.push(std::thread::Builder::new().name(name.into()).spawn(move || writer.work())?);
             std::io::Result::Ok(PgWriteHandle(queue))
         };
-        let inboxes = WriteQueues { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
-        let relay = NotifyBus {
+        let queues = WriteQueues { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
+        let notify_bus = NotifyBus {
             access: access.clone(),
-            line: DedicatedConnection::new(access.clone()),
+            dedicated: DedicatedConnection::new(access.clone()),
             nodes: Arc::clone(&nodes),
             notifier: Arc::clone(&notifier),
             settings,
         };
-        let (relay, mut aside) = (Arc::new(relay), JoinSet::new());
-        aside.spawn(Arc::clone(&relay).publish(told));
-        aside.spawn({
+        let (notify_bus, mut background_tasks) = (Arc::new(notify_bus), JoinSet::new());
+        background_tasks.spawn(Arc::clone(&notify_bus).publish(outgoing_notices));
+        background_tasks.spawn({
             let nodes = Arc::clone(&nodes);
             async move { nodes.heartbeat().await }
         });
         let long_reads = usize::try_from((settings.connections - WRITERS) / 2)?;
         Ok(Self {
-            inboxes: Some(inboxes),
+            queues: Some(queues),
             writers,
             pool,
             long_reads: Arc::new(Semaphore::new(long_reads)),
             runtime,
-            patience: settings.lock_timeout(),
+            patience: settings.answer_timeout(),
             notifier,
             nodes,
-            pulse: Arc::new(HealthCheck::new(access.clone())),
-            workers_seen: Arc::default(),
-            plans_seen: Arc::default(),
+            health: Arc::new(HealthCheck::new(access.clone())),
+            worker_cache: Arc::default(),
+            plan_cache: Arc::default(),
             notices,
-            relay,
-            aside: Mutex::new(aside),
+            notify_bus,
+            background_tasks: Mutex::new(background_tasks),
             #[cfg(feature = "simulation")]
-            under_way: Arc::default(),
+            pending_calls: Arc::default(),
         })
     }
 
-    /// Passes what happens at other nodes to `tell`, shows `settings` (names and values) to these
-    /// nodes for comparison, and sends them what comes from `outgoing`. Messages on channels are
-    /// for the hub.
+    /// Joins the other nodes: passes their messages to `tell`, shows `settings` (names and values)
+    /// to them for comparison, and sends them the messages from `outgoing`. Messages are pub/sub
+    /// messages with a channel and a payload.
     pub(crate) fn join(
         &self,
         settings: &str,
         mut outgoing: mpsc::Receiver<(Bytes, Bytes)>,
         tell: impl Fn(Bytes, Bytes) + Send + Sync + 'static,
     ) {
-        let lease = self.relay.settings.term.as_secs_f64();
+        let lease = self.notify_bus.settings.term.as_secs_f64();
         self.nodes.warn_of_different_settings(format!("{settings} store-lease={lease}"));
-        let (relay, nodes, notices) =
-            (Arc::clone(&self.relay), Arc::clone(&self.nodes), self.notices.clone());
-        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
-        aside.spawn(async move { relay.receive(tell).await });
-        aside.spawn(async move {
+        let (notify_bus, nodes, notices) =
+            (Arc::clone(&self.notify_bus), Arc::clone(&self.nodes), self.notices.clone());
+        let mut background_tasks = self.background_tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        background_tasks.spawn(async move { notify_bus.receive(tell).await });
+        background_tasks.spawn(async move {
             while let Some((channel, payload)) = outgoing.recv().await {
                 if nodes.has_peers() {
                     let _full = notices.try_send(BusMessage::Message(channel, payload));
@@ -264,44 +270,44 @@ impl PostgresStore {
         });
     }
 
-    /// Hands in a write that is about no subject.
+    /// Submits a write without a subject.
     fn write<T: Send + 'static>(
         &self,
-        promise: AckLevel,
+        level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
     ) -> StoreFuture<T> {
-        self.write_on(Subjects::default(), promise, work)
+        self.write_on(Subjects::default(), level, work)
     }
 
-    /// Hands in a write, which keeps its order with the other writes on `subjects`.
+    /// Submits a write, which keeps its order with the other writes on `subjects`.
     fn write_on<T: Send + 'static>(
         &self,
         subjects: impl Into<Subjects>,
-        promise: AckLevel,
+        level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
     ) -> StoreFuture<T> {
-        self.hand_in(|inbox| inbox.write(subjects.into(), promise, work))
+        self.submit_write(|handle| handle.write(subjects.into(), level, work))
     }
 
-    /// Hands a write in; its place in the order is taken before this returns.
-    fn hand_in<T: Send + 'static>(
+    /// Submits a write of records. The write takes its place in the order before this returns.
+    fn submit_write<T: Send + 'static>(
         &self,
         write: impl FnOnce(&PgWriteHandle) -> StoreFuture<T>,
     ) -> StoreFuture<T> {
-        self.hand_in_to(|inboxes| write(&inboxes.jobs))
+        self.submit_write_to(|queues| write(&queues.jobs))
     }
 
-    /// Hands in a write of users' keys, whose order is their own.
+    /// Submits a write of users' keys, which have an order of their own.
     fn hand_in_keys(&self, write: impl FnOnce(&PgWriteHandle) -> StoreFuture<()>) -> StoreFuture<()> {
-        self.hand_in_to(|inboxes| write(&inboxes.keys))
+        self.submit_write_to(|queues| write(&queues.keys))
     }
 
-    fn hand_in_to<T: Send + 'static>(
+    fn submit_write_to<T: Send + 'static>(
         &self,
         write: impl FnOnce(&WriteQueues) -> StoreFuture<T>,
     ) -> StoreFuture<T> {
-        match &self.inboxes {
-            Some(inboxes) => self.counted(write(inboxes)),
+        match &self.queues {
+            Some(queues) => self.counted(write(queues)),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
         }
     }
@@ -321,8 +327,8 @@ impl PostgresStore {
         self.counted(Box::pin(async move { answer.await.map_err(|error| StoreError(error.to_string()))? }))
     }
 
-    /// A read. It goes on by itself: whoever asked may look at the answer only when others have theirs, who must not wait for its
-    /// connection meanwhile.
+    /// Runs a read as a task of its own, because the caller may await the answer late, and the
+    /// connection must not stay in use until then.
     fn query<T, F>(&self, read: impl FnOnce(Pool) -> F) -> StoreFuture<T>
     where
         T: Send + 'static,
@@ -335,10 +341,10 @@ impl PostgresStore {
         }))
     }
 
-    /// Notes that something is under way, where somebody wants to know.
+    /// Counts the call until it is answered, so that a simulation can wait until the store is idle.
     #[cfg(feature = "simulation")]
     fn counted<T: Send + 'static>(&self, answer: StoreFuture<T>) -> StoreFuture<T> {
-        self.under_way.count(answer)
+        self.pending_calls.count(answer)
     }
 
     #[cfg(not(feature = "simulation"))]
@@ -364,14 +370,14 @@ async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Stor
 impl Drop for PostgresStore {
     /// Lets the writers finish the writes that they have taken in.
     fn drop(&mut self) {
-        self.inboxes = None;
+        self.queues = None;
         let writers = std::mem::take(&mut self.writers);
-        // Both need the runtime: this thread is not to keep it.
+        // The writers and the query need the runtime, which this thread must not block.
         tokio::task::block_in_place(|| {
             if writers.into_iter().any(|writer| writer.join().is_err()) {
                 tracing::error!("a writer thread panicked");
             }
-            // Where that fails, the others find out by themselves.
+            // If this fails, the other nodes detect the silence of this node.
             let leave = async { tokio::time::timeout(CONNECT_TIMEOUT, self.nodes.leave()).await };
             let _gone = self.runtime.block_on(leave);
         });

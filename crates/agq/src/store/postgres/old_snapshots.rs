@@ -1,5 +1,5 @@
-//! Oldest snapshot of the database. As long as a transaction has it, PostgreSQL keeps everything that
-//! has been removed or changed since, and claims have to pass over that.
+//! Oldest snapshot of the database. As long as a transaction has it, PostgreSQL keeps everything
+//! that has been removed or changed since, and claims have to pass over that.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -29,15 +29,16 @@ pub(super) async fn oldest(
     }))
 }
 
-/// Warns of old snapshots, once of each session.
+/// Logs a warning about an old snapshot, once for each session.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWatch(
-    /// Session of which it has warned.
+    /// Process id of the session that the latest warning named.
     Mutex<Option<i32>>,
 );
 
 impl SnapshotWatch {
-    /// Notes the oldest snapshot of now, and logs whether it has become too old, or is gone.
+    /// Compares the oldest snapshot with the previous one, and logs if it has become too old, or
+    /// has gone.
     pub(super) fn note(&self, oldest: Option<&OldestSnapshot>) {
         match self.change(oldest) {
             SnapshotNotice::None => {}
@@ -49,7 +50,7 @@ impl SnapshotWatch {
                 "a transaction keeps an old snapshot of the database, and claims become slower until it ends; \
                  SELECT pg_terminate_backend({pid}) ends it"
             ),
-            SnapshotNotice::Gone => info!("no transaction keeps an old snapshot of the database any more"),
+            SnapshotNotice::Gone => info!("no transaction keeps an old snapshot any longer"),
         }
     }
 
@@ -65,7 +66,7 @@ impl SnapshotWatch {
     }
 }
 
-/// What there is to say of the oldest snapshot.
+/// Change that is worth a log message.
 #[derive(Debug, PartialEq)]
 enum SnapshotNotice<'s> {
     None,
@@ -78,7 +79,7 @@ mod tests {
     use super::{OldestSnapshot, SnapshotNotice, SnapshotWatch};
 
     #[test]
-    fn each_session_with_an_old_snapshot_is_named_once() {
+    fn snapshot_watch_warns_once_for_each_session() {
         let of = |pid, secs| OldestSnapshot { pid, application: "psql".into(), user: "u".into(), secs };
         let watch = SnapshotWatch::default();
         assert_eq!(watch.change(Some(&of(1, 59))), SnapshotNotice::None);

@@ -1,4 +1,4 @@
-//! Reads of records. Each is one statement, of whatever is committed when it is asked.
+//! Reads of records. Each is a statement of its own, which sees what is committed when it starts.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use sqlx::{Error, Row, postgres::PgRow, query, query_scalar};
 use crate::store::{
     DocumentKind, JobFilter, LaneSummary, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     postgres::{
-        codec::{decode, or_pass_over, readable},
+        codec::{decode, or_skip, readable},
         connection::pool::Pool,
         lane_cache::lane_of,
         sql_types,
     },
 };
 
-/// How many jobs there are and were, of all nodes.
+/// Query for the totals over all shards.
 pub(super) const TOTALS: &str = "SELECT array_agg(now ORDER BY i), array_agg(ever ORDER BY i) FROM \
      (SELECT i, sum(n)::bigint AS now, sum(e)::bigint AS ever FROM agq.totals, unnest(now, ever) WITH ORDINALITY AS s (n, e, i) \
      GROUP BY i) AS sums";
@@ -56,7 +56,8 @@ pub(super) async fn actions(pool: &Pool, page: Page) -> Result<Vec<ActionId>, Er
     ids(page_of(pool, "SELECT action_id FROM agq.actions ORDER BY action_id", page).await?, ActionId::new)
 }
 
-/// The ids that match a page's pattern, those of the page. A pattern is Redis' own, which SQL does not know.
+/// Returns the ids of a page. The pattern is matched here, because it is a glob of Redis, which SQL
+/// does not have.
 async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
     use futures_util::TryStreamExt;
     let mut all = query_scalar::<_, String>(sql).fetch(pool);
@@ -77,7 +78,7 @@ async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<Strin
     Ok(found)
 }
 
-/// Actions with their tallies, over all shards.
+/// Query for actions with their tallies over all shards.
 macro_rules! tallied {
     ($which:literal) => {
         concat!(
@@ -90,9 +91,9 @@ macro_rules! tallied {
         )
     };
 }
-/// One action.
+/// Query for one action.
 pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
-/// All actions, in the order of their ids.
+/// Query for all actions in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
 pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>, Error> {
@@ -100,7 +101,7 @@ pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(A
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
-/// Those of some actions that are there.
+/// Returns those of the actions `ids` that exist.
 pub(super) async fn these_actions(
     pool: &Pool,
     ids: Vec<ActionId>,
@@ -110,7 +111,7 @@ pub(super) async fn these_actions(
     rows.iter().map(action_of).collect()
 }
 
-/// A row of an action and its tally.
+/// Decodes a row of an action and its tally.
 pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts), Error> {
     let mut tally = JobCounts::default();
     for (at, count) in tally.jobs.iter_mut().enumerate() {
@@ -127,7 +128,8 @@ pub(super) async fn jobs_of(
     statuses: Vec<Status>,
     slice: Slice,
 ) -> Result<Vec<JobId>, Error> {
-    // Of all jobs, a slice is of the inputs, whether their jobs are kept or not; else it is of those that are found.
+    // Without statuses, the slice counts inputs, whether or not their jobs are kept. With statuses,
+    // it counts the jobs that are found.
     let (first, end, skip, take) = match statuses.as_slice() {
         [] => (slice.offset, slice.offset.saturating_add(slice.limit), 0, usize::MAX),
         _ => (0, usize::MAX, slice.offset, slice.limit),
@@ -164,7 +166,8 @@ pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>,
     Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
 }
 
-/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission.
+/// Returns the jobs that meet every condition, the newest first: ids of jobs are in the order of
+/// their submission.
 pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
          UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
@@ -183,7 +186,7 @@ pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Er
     job_ids(sql.fetch_all(pool).await?)
 }
 
-/// The next jobs of a queue, whoever may run them.
+/// Returns the next jobs of a queue over all its lanes.
 pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM agq.lanes AS l CROSS JOIN LATERAL (SELECT job_id, rank, turn FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND is_ready ORDER BY rank, turn LIMIT $2) AS c WHERE l.queue = $1 ORDER BY rank, turn LIMIT $2";
@@ -195,7 +198,7 @@ pub(super) async fn peek_scheduled(pool: &Pool, count: usize) -> Result<Vec<JobI
     job_ids(query_scalar(sql).bind(sql_types::limit(count)).fetch_all(pool).await?)
 }
 
-pub(super) async fn ahead(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
+pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
     let sql = "SELECT count(*) FROM (SELECT FROM agq.jobs WHERE lane = $1 AND is_ready AND (rank, turn) < ($2, $3) LIMIT $4) AS a";
     let sql = query_scalar::<_, i64>(sql)
         .bind(sql_types::lane(job.lane))
@@ -209,12 +212,12 @@ pub(super) async fn paused(pool: &Pool) -> Result<Vec<String>, Error> {
     query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
 }
 
-pub(super) async fn has_notes(pool: &Pool, kind: DocumentKind) -> Result<bool, Error> {
+pub(super) async fn has_documents(pool: &Pool, kind: DocumentKind) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
     query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
 }
 
-/// Whether an ended job need not be kept: a look at the first of each status.
+/// Returns true if an ended job can be pruned. Looks at the first job of each status.
 pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
          OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
@@ -261,8 +264,8 @@ pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec
     )
 }
 
-/// Maximum number of jobs with a time to come that are read at once.
-const WAITS_AT_ONCE: usize = 1_000;
+/// Maximum number of jobs with a timer that are read at once.
+const TIMERS_PER_QUERY: usize = 1_000;
 /// Query for jobs that wait for a time, in order of that time, after a given time and job.
 pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 0 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
@@ -270,17 +273,21 @@ pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
 pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 1 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
 
-/// Returns the jobs with a time to come that `wanted` accepts. Reads in steps, so that the other
-/// jobs are never in memory all together.
-pub(super) async fn waits(pool: &Pool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
+/// Returns the jobs with a timer after `now` that `wanted` accepts. Reads in steps, so that the
+/// rejected jobs are never in memory all together.
+pub(super) async fn pending_timers(
+    pool: &Pool,
+    now: Timestamp,
+    wanted: JobFilter,
+) -> Result<Vec<Job>, Error> {
     let mut jobs: Vec<Job> = Vec::new();
     for sql in [WAITING, LEASED] {
         let mut last = (sql_types::wide(now.0), String::new());
         loop {
-            let step = query(sql).bind(last.0).bind(&last.1).bind(sql_types::limit(WAITS_AT_ONCE));
+            let step = query(sql).bind(last.0).bind(&last.1).bind(sql_types::limit(TIMERS_PER_QUERY));
             let rows = step.fetch_all(pool).await?;
             jobs.extend(readable(&rows).into_iter().filter(|job| wanted(job)));
-            match rows.last().filter(|_| rows.len() == WAITS_AT_ONCE) {
+            match rows.last().filter(|_| rows.len() == TIMERS_PER_QUERY) {
                 Some(row) => last = (row.try_get(1)?, row.try_get(2)?),
                 None => break,
             }
@@ -297,7 +304,6 @@ pub(super) async fn scheduled(pool: &Pool) -> Result<(u64, Option<Timestamp>), E
     Ok((sql_types::count(row.try_get(0)?), first.map(|at| Timestamp(sql_types::count(at)))))
 }
 
-/// How many jobs of each queue are in which state.
 pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     let sql = "SELECT queue, counts FROM agq.lane_counts JOIN agq.lanes USING (lane)";
     let mut sums: BTreeMap<String, [i64; 8]> = BTreeMap::new();
@@ -310,12 +316,12 @@ pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
 }
 
-pub(super) async fn note(pool: &Pool, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
+pub(super) async fn document(pool: &Pool, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
     let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
     query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
 }
 
-pub(super) async fn notes(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
+pub(super) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
     let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
@@ -355,7 +361,7 @@ pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
     let rows = query(sql).fetch_all(pool).await?;
     let mut workers = Vec::with_capacity(rows.len());
     for row in rows {
-        if let Some(worker) = or_pass_over::<Worker>(decode(row.try_get(0)?)) {
+        if let Some(worker) = or_skip::<Worker>(decode(row.try_get(0)?)) {
             workers.push((worker, sql_types::count(row.try_get(1)?)));
         }
     }
@@ -366,7 +372,6 @@ pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
 pub(super) const OVERDUE_KEYS: &str =
     "SELECT key FROM agq.keys WHERE expires_at <= $1 ORDER BY expires_at, substr(key, 1, 1024), key LIMIT $2";
 
-/// Keys that have expired, the earliest first.
 pub(super) async fn overdue_keys(
     pool: &Pool,
     now: Timestamp,

@@ -1,4 +1,5 @@
-//! Workers and plans as they were read a moment ago: every command of a worker asks who it is, every submission what its plan says.
+//! Cache of workers and plans with a short time to live. Every command of a worker reads its
+//! record, and every submission reads its plan.
 
 use std::{
     collections::HashMap,
@@ -11,24 +12,24 @@ use futures_util::future::ready;
 
 use crate::store::StoreFuture;
 
-/// For so long a thing may be taken for what it was. What other nodes make of it meanwhile is seen where it matters: in the
-/// transaction that gives a worker a job, or makes an action of a plan.
-const FRESH: Duration = Duration::from_millis(100);
-/// Most things that are kept.
-const MOST: usize = 1_000;
+/// Time to live of an entry. A stale entry is harmless, because the transaction that claims a job
+/// or adds an action reads the record again.
+const TIME_TO_LIVE: Duration = Duration::from_millis(100);
+/// Maximum number of entries.
+const MAX_ENTRIES: usize = 1_000;
 
-/// Things that were read lately, by their ids.
+/// Entries by their ids, each with the time of its read.
 pub(super) struct TtlCache<K, V>(Mutex<TtlEntries<K, V>>);
 
 struct TtlEntries<K, V> {
-    things: HashMap<K, (V, Instant)>,
-    /// How often this node has begun or ended to change one.
+    entries: HashMap<K, (V, Instant)>,
+    /// Number of times that this node has begun or ended to change a record.
     changes: u64,
 }
 
 impl<K, V> Default for TtlCache<K, V> {
     fn default() -> Self {
-        Self(Mutex::new(TtlEntries { things: HashMap::new(), changes: 0 }))
+        Self(Mutex::new(TtlEntries { entries: HashMap::new(), changes: 0 }))
     }
 }
 
@@ -37,50 +38,50 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + 'static,
 {
-    /// The thing, where it was read just now, or as `read` reads it, with what is answered then.
-    pub(super) fn or_read(
+    /// Returns the cached entry if it is fresh. Otherwise calls `read`, and caches its result.
+    pub(super) fn get_or_read(
         self: &Arc<Self>,
         id: &K,
         read: impl FnOnce() -> StoreFuture<Option<V>>,
     ) -> StoreFuture<Option<V>> {
         let begun = {
             let inner = self.lock();
-            let fresh = inner.things.get(id).filter(|(_, at)| at.elapsed() < FRESH);
-            if let Some((thing, _)) = fresh {
-                return Box::pin(ready(Ok(Some(thing.clone()))));
+            let fresh = inner.entries.get(id).filter(|(_, at)| at.elapsed() < TIME_TO_LIVE);
+            if let Some((value, _)) = fresh {
+                return Box::pin(ready(Ok(Some(value.clone()))));
             }
             inner.changes
         };
-        let (seen, id, found) = (Arc::clone(self), id.clone(), read());
+        let (cache, id, found) = (Arc::clone(self), id.clone(), read());
         Box::pin(async move {
             let found = found.await?;
-            found.iter().for_each(|thing| seen.put(id.clone(), thing.clone(), begun));
+            found.iter().for_each(|value| cache.put(id.clone(), value.clone(), begun));
             Ok(found)
         })
     }
 
-    /// Keeps what was read, where this node has changed nothing since that began.
-    fn put(&self, id: K, thing: V, begun: u64) {
+    /// Caches a record, unless this node has begun or ended a change since the read began.
+    fn put(&self, id: K, value: V, begun: u64) {
         let mut inner = self.lock();
-        if inner.things.len() >= MOST {
-            inner.things.clear();
+        if inner.entries.len() >= MAX_ENTRIES {
+            inner.entries.clear();
         }
         if inner.changes == begun {
-            inner.things.insert(id, (thing, Instant::now()));
+            inner.entries.insert(id, (value, Instant::now()));
         }
     }
 
-    /// A thing is about to be changed: it is forgotten, and again when that is done.
-    pub(super) fn changing<T: Send + 'static>(
+    /// Removes an entry before a change, and again when `answer` completes.
+    pub(super) fn invalidate<T: Send + 'static>(
         self: &Arc<Self>,
         id: &K,
         answer: StoreFuture<T>,
     ) -> StoreFuture<T> {
         self.forget(id);
-        let (seen, id) = (Arc::clone(self), id.clone());
+        let (cache, id) = (Arc::clone(self), id.clone());
         Box::pin(async move {
             let answer = answer.await;
-            seen.forget(&id);
+            cache.forget(&id);
             answer
         })
     }
@@ -88,7 +89,7 @@ where
     fn forget(&self, id: &K) {
         let mut inner = self.lock();
         inner.changes += 1;
-        inner.things.remove(id);
+        inner.entries.remove(id);
     }
 
     fn lock(&self) -> MutexGuard<'_, TtlEntries<K, V>> {

@@ -1,4 +1,5 @@
-//! The contract, each call a write for the writer or a read of its own.
+//! Implements the traits of the store: each call is a write for a writer thread, or a read of its
+//! own.
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
 
@@ -18,9 +19,9 @@ use futures_util::future::{BoxFuture, pending, ready};
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
-    DocumentRule, JobChange, JobFilter, JobRule, LaneSummary, NewAction, OldestSnapshot, QueueCounts,
-    Records, Retention, RuleResult, StoreError, StoreFuture, StoredJob, StoredPlan, Totals, UnusedRecords,
-    WorkerRule,
+    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
+    OldestSnapshot, QueueCounts, Retention, RuleResult, StoreAdmin, StoreError, StoreFuture, StoredJob,
+    StoredPlan, Totals, UnusedRecords, WorkerRule, WorkerStore,
     postgres::{
         PostgresStore, old_snapshots, queries,
         txn::{jobs::Decision, unused_lanes},
@@ -31,7 +32,7 @@ use crate::store::{
     },
 };
 
-impl Records for PostgresStore {
+impl JobStore for PostgresStore {
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
         self.write_on(Subject::Plan(plan.plan_id.clone()), AckLevel::Durable, move |batch| {
             batch.add_plan(&plan)
@@ -40,7 +41,7 @@ impl Records for PostgresStore {
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
         let id = plan_id.clone();
-        self.plans_seen.or_read(plan_id, || self.query(async move |pool| queries::plan(&pool, id).await))
+        self.plan_cache.get_or_read(plan_id, || self.query(async move |pool| queries::plan(&pool, id).await))
     }
 
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
@@ -51,11 +52,11 @@ impl Records for PostgresStore {
         let id = plan_id.clone();
         let deleted =
             self.write_on(Subject::Plan(id.clone()), AckLevel::Durable, move |batch| batch.delete_plan(&id));
-        self.plans_seen.changing(plan_id, deleted)
+        self.plan_cache.invalidate(plan_id, deleted)
     }
 
     fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
-        self.hand_in(|inbox| inbox.add(action))
+        self.submit_write(|handle| handle.add(action))
     }
 
     fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>> {
@@ -102,7 +103,7 @@ impl Records for PostgresStore {
     fn decide(
         &self,
         job_id: &JobId,
-        promise: AckLevel,
+        level: AckLevel,
         results: Option<Bytes>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
@@ -110,7 +111,7 @@ impl Records for PostgresStore {
         match results {
             Ok(results) => {
                 let decision = Decision { job_id: job_id.clone(), results, rule };
-                self.hand_in(|inbox| inbox.decide(promise, decision))
+                self.submit_write(|handle| handle.decide(level, decision))
             }
             Err(error) => Box::pin(ready(Err(StoreError(error.to_string())))),
         }
@@ -122,7 +123,7 @@ impl Records for PostgresStore {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> StoreFuture<Vec<Option<Claim>>> {
-        self.hand_in(|inbox| inbox.claim(Claiming { claimants, now, start_timeout_ms }))
+        self.submit_write(|handle| handle.claim(Claiming { claimants, now, start_timeout_ms }))
     }
 
     fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
@@ -140,7 +141,7 @@ impl Records for PostgresStore {
 
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
         let job = job.clone();
-        self.query(async move |pool| queries::ahead(&pool, job, limit).await)
+        self.query(async move |pool| queries::position(&pool, job, limit).await)
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
@@ -171,14 +172,6 @@ impl Records for PostgresStore {
         self.query(async |pool| queries::totals(&pool).await)
     }
 
-    fn is_healthy(&self) -> StoreFuture<()> {
-        Box::pin(Arc::clone(&self.pulse).check())
-    }
-
-    fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
-        self.query(async |pool| old_snapshots::oldest(&pool).await)
-    }
-
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>> {
         let holder = holder.to_owned();
         self.query(async move |pool| queries::held_by(&pool, holder).await)
@@ -193,7 +186,7 @@ impl Records for PostgresStore {
     }
 
     fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>> {
-        self.query(async move |pool| queries::waits(&pool, now, wanted).await)
+        self.query(async move |pool| queries::pending_timers(&pool, now, wanted).await)
     }
 
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)> {
@@ -204,17 +197,23 @@ impl Records for PostgresStore {
         self.query_long(async |pool| queries::queue_counts(&pool).await)
     }
 
+    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
+        self.query_long(async |pool| queries::lanes(&pool).await)
+    }
+}
+
+impl DocumentStore for PostgresStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
         let id = id.to_owned();
-        self.query(async move |pool| queries::note(&pool, kind, &id).await)
+        self.query(async move |pool| queries::document(&pool, kind, &id).await)
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
-        self.query(async move |pool| queries::notes(&pool, kind).await)
+        self.query(async move |pool| queries::documents(&pool, kind).await)
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
-        self.query(async move |pool| queries::has_notes(&pool, kind).await)
+        self.query(async move |pool| queries::has_documents(&pool, kind).await)
     }
 
     fn update_document(
@@ -224,7 +223,7 @@ impl Records for PostgresStore {
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = id.to_owned();
-        self.hand_in(|inbox| inbox.decide_note(kind, id, rule))
+        self.submit_write(|handle| handle.decide_document(kind, id, rule))
     }
 
     fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords> {
@@ -234,23 +233,21 @@ impl Records for PostgresStore {
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {
         self.write(AckLevel::Visible, move |batch| batch.forget(&unused))
     }
+}
 
-    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
-        self.query_long(async |pool| queries::lanes(&pool).await)
-    }
-
+impl WorkerStore for PostgresStore {
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
-        promise: AckLevel,
+        level: AckLevel,
         registration: Option<String>,
         rule: WorkerRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = worker_id.clone();
-        let decided = self.write_on(Subject::Worker(id.clone()), promise, move |batch| {
+        let decided = self.write_on(Subject::Worker(id.clone()), level, move |batch| {
             batch.decide_worker(&id, registration.as_deref(), &rule)
         });
-        self.workers_seen.changing(worker_id, decided)
+        self.worker_cache.invalidate(worker_id, decided)
     }
 
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
@@ -263,20 +260,20 @@ impl Records for PostgresStore {
         let forgotten = self.write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| {
             batch.forget_worker(&id, seen_before)
         });
-        self.workers_seen.changing(worker_id, forgotten)
+        self.worker_cache.invalidate(worker_id, forgotten)
     }
 
     fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool> {
         let id = worker_id.clone();
         let removed = self
             .write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| batch.remove_worker(&id));
-        self.workers_seen.changing(worker_id, removed)
+        self.worker_cache.invalidate(worker_id, removed)
     }
 
     fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>> {
         let id = worker_id.clone();
-        self.workers_seen
-            .or_read(worker_id, || self.query(async move |pool| queries::worker(&pool, id).await))
+        self.worker_cache
+            .get_or_read(worker_id, || self.query(async move |pool| queries::worker(&pool, id).await))
     }
 
     fn worker_records(&self) -> StoreFuture<Vec<Worker>> {
@@ -285,6 +282,16 @@ impl Records for PostgresStore {
 
     fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>> {
         self.query(async |pool| queries::workers(&pool).await)
+    }
+}
+
+impl StoreAdmin for PostgresStore {
+    fn is_healthy(&self) -> StoreFuture<()> {
+        Box::pin(Arc::clone(&self.health).check())
+    }
+
+    fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
+        self.query(async |pool| old_snapshots::oldest(&pool).await)
     }
 
     fn submit(&self, _connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
@@ -303,8 +310,8 @@ impl Records for PostgresStore {
     }
 
     fn sync(&self) -> StoreFuture<()> {
-        // A commit that is not waited for is on the database's disk within three times its wal_writer_delay, which is less than
-        // the time between two rounds of whoever asks for this.
+        // A commit with synchronous_commit off is on the database's disk within three times
+        // wal_writer_delay. That is less than the interval at which the caller asks for a sync.
         Box::pin(ready(Ok(())))
     }
 
@@ -314,7 +321,7 @@ impl Records for PostgresStore {
     }
 
     fn failure(&self) -> BoxFuture<'static, String> {
-        // It goes on when the database comes back.
+        // The store continues when the database is reachable again.
         Box::pin(pending())
     }
 

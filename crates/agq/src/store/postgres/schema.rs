@@ -1,4 +1,5 @@
-//! The tables, and how they come to be: migrations, each applied once, by one node while the others wait.
+//! Schema and its migrations. Each migration is applied once, by one node, while the other nodes
+//! wait.
 
 use sqlx::{
     Error, PgConnection, SqlSafeStr,
@@ -8,7 +9,7 @@ use sqlx::{
 
 use crate::store::postgres::connection::errors;
 
-/// Number, name, SQL. What was released is never changed.
+/// Migrations: number, name, SQL. A released migration is never changed.
 const MIGRATIONS: [(i64, &str, &str); 7] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
@@ -42,7 +43,7 @@ async fn migrate_by(
     migrator.run_direct(None, connection, false).await
 }
 
-/// Makes the schema of an earlier version, which had the first `count` migrations.
+/// Creates the schema of an earlier version, which had the first `count` migrations.
 #[cfg(test)]
 pub(super) async fn migrate_first(count: usize, connection: &mut PgConnection) -> Result<(), MigrateError> {
     migrate_by(&MIGRATIONS[..count], connection).await
@@ -63,8 +64,8 @@ pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Er
     query_scalar("SHOW server_encoding").fetch_one(connection).await
 }
 
-/// What was said, once.
-pub(super) fn said(error: &MigrateError) -> String {
+/// Returns the message of the database without the context that the migrator adds.
+pub(super) fn message(error: &MigrateError) -> String {
     match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => errors::message(error),
         other => other.to_string(),

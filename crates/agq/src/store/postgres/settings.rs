@@ -1,21 +1,21 @@
-//! Settings of a node's work with the database.
+//! Settings of the PostgreSQL store.
 
 use std::time::Duration;
 
 use super::CONNECT_TIMEOUT;
 
-/// How a node works with the database.
+/// Settings of a node for its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PostgresSettings {
-    /// Most connections for reads and writes.
+    /// Maximum number of connections for reads and writes.
     pub(crate) connections: u32,
-    /// How long a statement may take, and a transaction may wait for the next one.
+    /// Maximum duration of a statement, and maximum time between two statements of a transaction.
     pub(crate) timeout: Duration,
-    /// Whether what other nodes tell is listened for.
+    /// True if the node receives notifications of other nodes by LISTEN.
     pub(crate) listens: bool,
-    /// How often to look for what may have been missed.
+    /// Interval at which waiters are woken, because a notification may have been lost.
     pub(crate) poll: Duration,
-    /// How long the node that leads may be silent before another does.
+    /// Term of the leader: time of silence after which another node may become the leader.
     pub(crate) term: Duration,
 }
 
@@ -27,8 +27,9 @@ impl Default for PostgresSettings {
 }
 
 impl PostgresSettings {
-    /// How long to wait for an answer: the database gives up sooner, where it can be reached.
-    pub(super) fn lock_timeout(&self) -> Duration {
+    /// Returns the maximum time to wait for an answer. It is longer than the timeout of the
+    /// database, which gives up first if it can be reached.
+    pub(super) fn answer_timeout(&self) -> Duration {
         self.timeout + CONNECT_TIMEOUT
     }
 }

@@ -1,14 +1,15 @@
-//! Numbers as PostgreSQL has them: signed, and as wide as they are.
+//! Conversions between Rust's unsigned integers and PostgreSQL's signed ones.
 
 use agenix_protocol::{documents::Status, time::Timestamp};
 use agenix_rules::{action::PRIORITIES, job::Job};
 
-/// A count or a time as `bigint`. What is larger than that does not occur: the bound is 292 million years.
+/// Converts a count or a time to `bigint`. Larger values do not occur: the bound is 292 million
+/// years.
 pub(super) fn wide(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A `bigint` that is no less than 0.
+/// Converts a `bigint`; negative values become 0.
 pub(super) fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
@@ -29,7 +30,7 @@ pub(super) fn lane(number: u32) -> i32 {
     number.cast_signed()
 }
 
-/// A job's place among those of its lane: the higher its priority, the earlier.
+/// Returns the rank of a job in its lane: the higher its priority, the lower the rank.
 pub(super) fn rank(job: &Job) -> i16 {
     i16::try_from(*PRIORITIES.end() - job.priority).unwrap_or_default()
 }

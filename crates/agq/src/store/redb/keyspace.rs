@@ -1,4 +1,4 @@
-//! Users' keys: what a batch can do with them, and what a read can.
+//! Users' keys in write transactions and in snapshots.
 
 use std::{
     cell::RefCell,
@@ -12,10 +12,11 @@ use futures_util::future::ready;
 use redb::Error;
 
 use crate::store::{
-    AckLevel, KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoreError, StoreFuture, StoredValue,
+    AckLevel, KeyEntry, KeyRead, KeyReader, KeyUpdate, KeyWriter, Keyspace, RangeSlice, StoreError,
+    StoreFuture, StoredValue,
     redb::{
         RedbStore,
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         queries::keys::{self, FIRST},
         schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
         shown,
@@ -24,37 +25,37 @@ use crate::store::{
 };
 
 impl Keyspace for RedbStore {
-    fn update(&self, work: KeyWork) -> StoreFuture<()> {
-        self.write(AckLevel::Durable, move |batch| {
-            let mut keys = TxnKeys { batch, fault: RefCell::default() };
+    fn update(&self, work: KeyUpdate) -> StoreFuture<()> {
+        self.write(AckLevel::Durable, move |txn| {
+            let mut keys = TxnKeys { txn, fault: RefCell::default() };
             let outcome = work(&mut keys);
             let fault = keys.fault.into_inner();
             outcome.map_err(|error| fault.unwrap_or_else(|| Error::Corrupted(error.0)))
         })
     }
 
-    fn read(&self, work: KeyWork) -> StoreFuture<()> {
-        Box::pin(ready(work(&mut SnapshotKeys(&self.contents.snapshot()))))
+    fn read(&self, work: KeyRead) -> StoreFuture<()> {
+        Box::pin(ready(work(&SnapshotKeys(&self.versions.snapshot()))))
     }
 
-    fn read_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
-        work(&mut SnapshotKeys(&self.contents.snapshot()));
+    fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool {
+        work(&SnapshotKeys(&self.versions.snapshot()));
         true
     }
 
-    fn scan(&self, work: KeyWork) -> StoreFuture<()> {
-        let kept = self.contents.pin();
-        self.long_work.run(move || work(&mut SnapshotKeys(&kept.view())))
+    fn scan(&self, work: KeyRead) -> StoreFuture<()> {
+        let kept = self.versions.pin();
+        self.long_work.run(move || work(&SnapshotKeys(&kept.snapshot())))
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>> {
-        self.query(|view| keys::overdue(&view.table(&EXPIRIES), now, limit))
+        self.query(|snapshot| keys::overdue(&snapshot.table(&EXPIRIES), now, limit))
     }
 }
 
-/// A batch. The writer has to know an error of redb as it was: `fault` keeps it.
+/// Keys in a write transaction. `fault` keeps the original error of redb, which the writer needs.
 struct TxnKeys<'b, 't> {
-    batch: &'b mut WriteTxn<'t>,
+    txn: &'b mut WriteTxn<'t>,
     fault: RefCell<Option<Error>>,
 }
 
@@ -68,59 +69,25 @@ impl TxnKeys<'_, '_> {
     }
 }
 
-impl Keys for TxnKeys<'_, '_> {
+impl KeyReader for TxnKeys<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
-        self.noted(self.batch.keys.get(key).map(|record| record.map(|record| record.entry)))
-    }
-
-    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
-        let done = self.batch.put_key(key, entry);
-        self.noted(done)
-    }
-
-    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        let done = self.batch.remove_key(key);
-        self.noted(done)
+        self.noted(self.txn.tables.keys.get(key).map(|record| record.map(|record| record.entry)))
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted(keys::count(self.batch.keys.table(), &self.batch.expiries, now))
+        self.noted(keys::count(self.txn.tables.keys.table(), &self.txn.tables.expiries, now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.noted(keys::newest(&self.batch.key_numbers, below, limit))
+        self.noted(keys::newest(&self.txn.tables.key_numbers, below, limit))
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.noted(self.batch.list_items.items(key, places))
-    }
-
-    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
-        self.batch.list_items.insert((key, place), item);
-        Ok(())
-    }
-
-    fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
-        let done = self.batch.list_items.take(key, place);
-        self.noted(done)
-    }
-
-    fn announce_list(&mut self, key: &Bytes) {
-        self.batch.arrived.lists.insert(key.clone());
+        self.noted(self.txn.tables.list_items.items(key, places))
     }
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(keys::score(&self.batch.scores, key, member))
-    }
-
-    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
-        let done = self.batch.put_score(key, member, ordered(score));
-        self.noted(done)
-    }
-
-    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, StoreError> {
-        let done = self.batch.remove_score(key, member);
-        self.noted(done)
+        self.noted(keys::score(&self.txn.tables.scores, key, member))
     }
 
     fn members(
@@ -129,13 +96,49 @@ impl Keys for TxnKeys<'_, '_> {
         scores: (Bound<f64>, Bound<f64>),
         part: RangeSlice,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(keys::members(&self.batch.by_score, key, scores, part))
+        self.noted(keys::members(&self.txn.tables.by_score, key, scores, part))
+    }
+}
+
+impl KeyWriter for TxnKeys<'_, '_> {
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
+        let done = self.txn.put_key(key, entry);
+        self.noted(done)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        let done = self.txn.remove_key(key);
+        self.noted(done)
+    }
+
+    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
+        self.txn.tables.list_items.insert((key, place), item);
+        Ok(())
+    }
+
+    fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
+        let done = self.txn.tables.list_items.take(key, place);
+        self.noted(done)
+    }
+
+    fn announce_list(&mut self, key: &Bytes) {
+        self.txn.arrived.lists.insert(key.clone());
+    }
+
+    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
+        let done = self.txn.put_score(key, member, ordered(score));
+        self.noted(done)
+    }
+
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, StoreError> {
+        let done = self.txn.remove_score(key, member);
+        self.noted(done)
     }
 }
 
 impl WriteTxn<'_> {
     fn put_key(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), Error> {
-        let before = self.keys.get(key)?;
+        let before = self.tables.keys.get(key)?;
         let number = before.as_ref().map_or_else(|| self.number_key(key), |before| before.number);
         let before = before.map(|record| record.entry);
         if let Some(before) = &before
@@ -146,56 +149,56 @@ impl WriteTxn<'_> {
         let was = before.and_then(|before| before.expires_at);
         if was != entry.expires_at {
             if let Some(at) = was {
-                self.expiries.remove((at.0, key));
+                self.tables.expiries.remove((at.0, key));
             }
             if let Some(at) = entry.expires_at {
-                self.expiries.insert((at.0, key), ());
+                self.tables.expiries.insert((at.0, key), ());
             }
         }
-        self.keys.insert(key, KeyRecord { number, entry: entry.clone() });
+        self.tables.keys.insert(key, KeyRecord { number, entry: entry.clone() });
         Ok(())
     }
 
-    /// Puts a key that is not there yet, with the number that it had elsewhere.
+    /// Inserts a new key with the number that it had in another store.
     pub(super) fn put_numbered(&mut self, key: &[u8], number: u64, entry: KeyEntry) {
         self.known.last_key = self.known.last_key.max(number);
-        self.key_numbers.insert(number, key);
+        self.tables.key_numbers.insert(number, key);
         if let Some(at) = entry.expires_at {
-            self.expiries.insert((at.0, key), ());
+            self.tables.expiries.insert((at.0, key), ());
         }
-        self.keys.insert(key, KeyRecord { number, entry });
+        self.tables.keys.insert(key, KeyRecord { number, entry });
     }
 
-    /// Gives a new key a number above all others.
+    /// Returns a number above those of all other keys.
     fn number_key(&mut self, key: &[u8]) -> u64 {
         self.known.last_key += 1;
-        self.key_numbers.insert(self.known.last_key, key);
+        self.tables.key_numbers.insert(self.known.last_key, key);
         self.known.last_key
     }
 
     fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let Some(record) = self.keys.get(key)? else { return Ok(false) };
-        self.keys.remove(key);
-        self.key_numbers.remove(record.number);
+        let Some(record) = self.tables.keys.get(key)? else { return Ok(false) };
+        self.tables.keys.remove(key);
+        self.tables.key_numbers.remove(record.number);
         if let Some(at) = record.entry.expires_at {
-            self.expiries.remove((at.0, key));
+            self.tables.expiries.remove((at.0, key));
         }
         self.clear_key(key, &record.entry.content)?;
         Ok(true)
     }
 
-    /// Removes what a key holds outside of its entry.
+    /// Removes the elements or members of a key.
     fn clear_key(&mut self, key: &[u8], content: &StoredValue) -> Result<(), Error> {
         match content {
             StoredValue::Text(_) => {}
             StoredValue::List { head, tail } => {
-                self.list_items.remove_in(key, *head..*tail)?;
+                self.tables.list_items.remove_in(key, *head..*tail)?;
             }
             StoredValue::Sorted { .. } => {
-                self.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
-                // No key sorts between a key and itself with a NUL.
+                self.tables.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
+                // No key sorts between a key and the same key with a NUL appended.
                 let next = [key, &b"\0"[..]].concat();
-                self.scores.remove_in((key, FIRST)..(next.as_slice(), FIRST))?;
+                self.tables.scores.remove_in((key, FIRST)..(next.as_slice(), FIRST))?;
             }
         }
         Ok(())
@@ -203,39 +206,27 @@ impl WriteTxn<'_> {
 
     pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
         self.remove_score(key, member)?;
-        self.scores.insert((key, member), score);
-        self.by_score.insert((key, score, member), ());
+        self.tables.scores.insert((key, member), score);
+        self.tables.by_score.insert((key, score, member), ());
         Ok(())
     }
 
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, Error> {
-        let score = self.scores.get((key, member))?.map(|score| score.value());
+        let score = self.tables.scores.get((key, member))?.map(|score| score.value());
         if let Some(score) = score {
-            self.scores.remove((key, member));
-            self.by_score.remove((key, score, member));
+            self.tables.scores.remove((key, member));
+            self.tables.by_score.remove((key, score, member));
         }
         Ok(score.is_some())
     }
 }
 
-/// What is in view, only to be read.
+/// Keys in a snapshot.
 struct SnapshotKeys<'r>(&'r Snapshot<'r>);
 
-fn read_only() -> StoreError {
-    StoreError("a command that only reads was about to write".into())
-}
-
-impl Keys for SnapshotKeys<'_> {
+impl KeyReader for SnapshotKeys<'_> {
     fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
         shown(keys::entry(&self.0.table(&KEYS), key))
-    }
-
-    fn put_entry(&mut self, _key: &[u8], _entry: &KeyEntry) -> Result<(), StoreError> {
-        Err(read_only())
-    }
-
-    fn remove(&mut self, _key: &[u8]) -> Result<bool, StoreError> {
-        Err(read_only())
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -250,26 +241,8 @@ impl Keys for SnapshotKeys<'_> {
         shown(keys::items(&self.0.table(&LIST_ITEMS), key, places))
     }
 
-    fn put_item(&mut self, _key: &[u8], _place: i64, _item: &[u8]) -> Result<(), StoreError> {
-        Err(read_only())
-    }
-
-    fn take_item(&mut self, _key: &[u8], _place: i64) -> Result<Option<Bytes>, StoreError> {
-        Err(read_only())
-    }
-
-    fn announce_list(&mut self, _key: &Bytes) {}
-
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
         shown(keys::score(&self.0.table(&SCORES), key, member))
-    }
-
-    fn put_score(&mut self, _key: &[u8], _member: &[u8], _score: f64) -> Result<(), StoreError> {
-        Err(read_only())
-    }
-
-    fn remove_score(&mut self, _key: &[u8], _member: &[u8]) -> Result<bool, StoreError> {
-        Err(read_only())
     }
 
     fn members(

@@ -1,4 +1,5 @@
-//! A store for simulations: nothing of it runs on another thread, and its writer does nothing until it is told.
+//! The store for simulations: it has no threads, and its writer runs only when the simulation calls
+//! it.
 
 use agenix_rules::job::Job;
 use redb::StorageBackend;
@@ -12,31 +13,31 @@ use crate::store::{
 };
 
 impl RedbStore {
-    /// A store whose writer does nothing until its [`Writer::step`] is called. Where it makes a journal, that has this id.
+    /// Returns a store whose writer runs only in [`Writer::step`]. A new WAL gets `new_id`.
     pub(crate) fn by_hand(
         database: impl StorageBackend,
-        journal: impl StorageBackend,
+        wal: impl StorageBackend,
         id: u64,
     ) -> anyhow::Result<(Self, Writer)> {
-        let bytes = journal.len()?;
-        let with = WalFile { file: Box::new(journal), id, bytes };
+        let bytes = wal.len()?;
+        let with = WalFile { file: Box::new(wal), id, bytes };
         Self::start_writer(file::open_on(database)?, with, Durability::default(), LongReads::InPlace)
     }
 
-    /// What in the database contradicts itself.
+    /// Returns the contradictions in the database.
     pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
-        shown(check::inconsistencies(&self.contents.snapshot()))
+        shown(check::inconsistencies(&self.versions.snapshot()))
     }
 
-    /// Counts the lanes that are kept, whether they have jobs or not.
+    /// Returns the number of stored lanes, with or without jobs.
     pub(crate) fn lane_count(&self) -> Result<usize, StoreError> {
-        let view = self.contents.snapshot();
-        let count = || view.table(&LANES).iter()?.try_fold(0, |count, lane| lane.map(|_| count + 1));
+        let snapshot = self.versions.snapshot();
+        let count = || snapshot.table(&LANES).iter()?.try_fold(0, |count, lane| lane.map(|_| count + 1));
         shown(count())
     }
 
-    /// Every job, in the order of their ids.
+    /// Returns all jobs, in order of their ids.
     pub(crate) fn jobs(&self) -> Result<Vec<Job>, StoreError> {
-        shown(records::jobs(&self.contents.snapshot()))
+        shown(records::jobs(&self.versions.snapshot()))
     }
 }

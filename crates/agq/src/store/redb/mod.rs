@@ -1,16 +1,16 @@
-//! The store on redb: a database and its journal, one writer, many readers.
+//! The store on redb: a database file with a write-ahead log (WAL), one writer, and many readers.
 //!
-//! Everything there is has three layers: the database, over it the `memtable` with what was written since the database was
-//! brought up to date, and over that what a `batch` changes; the last two are `rows` for each table. A `view` is a look at the
-//! first two, a `table` shows all three as one.
-//!
-//! Writes come in by the `inbox`; the `writer` alone applies them, `duty` says on which thread; `actions`, `claims`,
-//! `workers`, `pruning` and `keyspace` are what can be done in a batch, `lanes` is what the writer has `known` by heart,
-//! `key_table` and `list_table` are tables with what a batch has at hand of them. `commit` makes a batch durable by the
-//! `journal` and visible in the memtable, `merge` brings it from there into the tables of the database, and `recovery` puts
-//! together again what the files hold. `records` hands all of it out, `reads` and `key_reads` look. `file` opens the
-//! database, `format` brings it to the format of today, `check` says what in it contradicts itself, `backup` copies it,
-//! `portable` makes of it what any store can read.
+//! | Module | Responsibility |
+//! |---|---|
+//! | [`schema`] | tables, order of keys, encoding of records |
+//! | [`engine`] | WAL, memtable, snapshots, flush, recovery |
+//! | `txn` | write transactions: changes of records, indexes and counts |
+//! | `writer` | group commit of write transactions |
+//! | [`queries`] | reads of a snapshot |
+//! | `records`, `keyspace` | the traits of the store, on `txn` and `queries` |
+//! | `file` | opening, migrating, backup, export and import of the file |
+//! | `check` | finds contradictions in a database |
+//! | `manual` | the store for simulations |
 
 mod check;
 pub(crate) mod engine;
@@ -46,12 +46,7 @@ pub(crate) use crate::store::redb::{
 
 use super::{AckLevel, ChangeNotifier, Durability, OpenOptions, StoreError, StoreFuture};
 use crate::store::redb::{
-    engine::{
-        commit::Committer,
-        flush::Flusher,
-        recovery,
-        snapshot::{Snapshot, Versions},
-    },
+    engine::{Committer, Flusher, Snapshot, Versions, begin_wal, replay_wal},
     file::migrations,
     txn::WriteTxn,
     writer::{
@@ -60,78 +55,80 @@ use crate::store::redb::{
     },
 };
 
-/// A redb database with its writer.
+/// A store in a redb database with a WAL. One writer changes it, and any number of readers use
+/// snapshots.
 pub(crate) struct RedbStore {
-    /// `None` once the store is closing.
-    inbox: Option<WriteHandle>,
-    /// `None` where the writer is worked by hand.
-    duty: Option<Arc<GroupCommit>>,
+    /// `None` while the store closes.
+    write_handle: Option<WriteHandle>,
+    /// `None` if the simulation runs the writer.
+    group_commit: Option<Arc<GroupCommit>>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    contents: Arc<Versions>,
+    versions: Arc<Versions>,
     notifier: Arc<ChangeNotifier>,
-    /// Whether something visible is not on disk yet.
+    /// True while something visible is not on disk.
     owes_sync: Arc<AtomicBool>,
-    /// Why the writer cannot go on.
+    /// Reason why the writer has stopped, once there is one.
     failed: watch::Receiver<Option<String>>,
     long_work: LongReads,
 }
 
-/// The size of a journal: when half of it is full, the database is brought up to date.
-const JOURNAL_BYTES: u64 = 8 << 20;
+/// Size of a WAL, in bytes. A flush starts whenever half of it is full.
+const WAL_BYTES: u64 = 8 << 20;
 
-/// Where the journal is kept, and what a new one is like.
+/// File of the WAL, with the properties of a new one.
 struct WalFile {
     file: Box<dyn StorageBackend>,
-    /// Not that of any other journal.
+    /// Unique among all WALs.
     id: u64,
     bytes: u64,
 }
 
-fn new_journal_id() -> u64 {
+fn new_wal_id() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }
 
-/// Where is done what may be long.
+/// Execution of long reads and flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LongReads {
-    /// Where they keep nobody waiting.
+    /// On threads of their own.
     Aside,
-    /// On the spot: whoever runs the writer by hand wants everything in one order.
+    /// On the calling thread, because the simulation needs a deterministic order.
     #[cfg(feature = "simulation")]
     InPlace,
 }
 
 impl RedbStore {
-    /// Opens the database file and its journal, or creates them.
+    /// Opens the database file and its WAL, or creates them.
     pub(crate) fn open(path: &Path, opening: OpenOptions) -> anyhow::Result<Self> {
         let opened = || {
-            let (database, journal) =
-                (file::open(path, opening.max_checked_bytes)?, file::open_journal(path)?);
-            let with = WalFile { file: Box::new(journal), id: new_journal_id(), bytes: JOURNAL_BYTES };
+            let (database, wal) = (file::open(path, opening.max_checked_bytes)?, file::open_wal_file(path)?);
+            let with = WalFile { file: Box::new(wal), id: new_wal_id(), bytes: WAL_BYTES };
             Self::start(database, with, opening.durability)
         };
         opened().with_context(|| format!("cannot use the database {}", path.display()))
     }
 
-    /// A store that forgets everything when it is dropped.
+    /// Returns a store in memory, for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests need no file"))]
     pub(crate) fn in_memory() -> anyhow::Result<Self> {
-        Self::with_journal(InMemoryBackend::new())
+        Self::with_wal(InMemoryBackend::new())
     }
 
-    /// The same, with its journal in a place of its own.
-    fn with_journal(journal: impl StorageBackend) -> anyhow::Result<Self> {
+    /// Returns a store in memory with its WAL in `wal`.
+    fn with_wal(wal: impl StorageBackend) -> anyhow::Result<Self> {
         let database = Database::builder().create_with_backend(InMemoryBackend::new())?;
-        let with = WalFile { file: Box::new(journal), id: 1, bytes: 1 << 16 };
+        let with = WalFile { file: Box::new(wal), id: 1, bytes: 1 << 16 };
         Self::start(database, with, Durability::default())
     }
 
     fn start(database: Database, with: WalFile, durability: Durability) -> anyhow::Result<Self> {
         let (mut store, writer) = Self::start_writer(database, with, durability, LongReads::Aside)?;
-        let queue = store.inbox.as_ref().map(|inbox| Arc::clone(&inbox.0)).unwrap_or_default();
-        let duty = GroupCommit::new(writer, queue);
-        *store.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&duty).work()?);
-        store.duty = Some(duty);
+        let queue =
+            store.write_handle.as_ref().map(|write_handle| Arc::clone(&write_handle.0)).unwrap_or_default();
+        let group_commit = GroupCommit::new(writer, queue);
+        *store.writer.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Arc::clone(&group_commit).work()?);
+        store.group_commit = Some(group_commit);
         Ok(store)
     }
 
@@ -142,58 +139,67 @@ impl RedbStore {
         long_work: LongReads,
     ) -> anyhow::Result<(Self, Writer)> {
         migrations::check(&database)?;
-        recovery::replay(&database, &*with.file)?;
+        replay_wal(&database, &*with.file)?;
         migrations::prepare(&database)?;
-        let journal = recovery::begin(&database, with.file, with.id, with.bytes)?;
-        let (contents, notifier) = (Arc::new(Versions::of(database)?), Arc::new(ChangeNotifier::default()));
+        let wal = begin_wal(&database, with.file, with.id, with.bytes)?;
+        let (versions, notifier) = (Arc::new(Versions::of(database)?), Arc::new(ChangeNotifier::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
-        let flusher = long_work.flusher(Arc::clone(&contents))?;
+        let flusher = long_work.flusher(Arc::clone(&versions))?;
         let owed = Arc::clone(&owes_sync);
-        let committer = Committer::new(Arc::clone(&contents), journal, flusher, durability, owed);
-        let (writer, inbox, failed) = writer::start(committer, Arc::clone(&notifier))?;
-        let (inbox, thread) = (Some(inbox), Mutex::new(None));
+        let committer = Committer::new(Arc::clone(&versions), wal, flusher, durability, owed);
+        let (writer, write_handle, failed) = writer::start(committer, Arc::clone(&notifier))?;
+        let (write_handle, thread) = (Some(write_handle), Mutex::new(None));
         Ok((
-            Self { inbox, duty: None, writer: thread, contents, notifier, owes_sync, failed, long_work },
+            Self {
+                write_handle,
+                group_commit: None,
+                writer: thread,
+                versions,
+                notifier,
+                owes_sync,
+                failed,
+                long_work,
+            },
             writer,
         ))
     }
 
-    fn write<T, F>(&self, promise: AckLevel, work: F) -> StoreFuture<T>
+    fn write<T, F>(&self, ack_level: AckLevel, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
-        self.write_sized(promise, WriteSize::Small, work)
+        self.write_sized(ack_level, WriteSize::Small, work)
     }
 
-    fn write_sized<T, F>(&self, promise: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
+    fn write_sized<T, F>(&self, ack_level: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
-        match &self.inbox {
-            Some(inbox) => inbox.write(promise, size, work),
+        match &self.write_handle {
+            Some(write_handle) => write_handle.write(ack_level, size, work),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
         }
     }
 
-    /// A short read, done on the spot: a few microseconds.
+    /// Runs a short read on the calling thread.
     fn query<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&Snapshot<'_>) -> Result<T, Error>,
     {
-        Box::pin(ready(shown(work(&self.contents.snapshot()))))
+        Box::pin(ready(shown(work(&self.versions.snapshot()))))
     }
 
-    /// A read that may be long, done where it keeps nobody waiting.
+    /// Runs a read that may be long, on a thread where nobody waits for it.
     fn scan<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
     {
-        let kept = self.contents.pin();
-        self.long_work.run(move || shown(work(&kept.view())))
+        let kept = self.versions.pin();
+        self.long_work.run(move || shown(work(&kept.snapshot())))
     }
 }
 
@@ -202,11 +208,11 @@ fn shown<T>(outcome: Result<T, Error>) -> Result<T, StoreError> {
 }
 
 impl LongReads {
-    fn flusher(self, contents: Arc<Versions>) -> std::io::Result<Flusher> {
+    fn flusher(self, versions: Arc<Versions>) -> std::io::Result<Flusher> {
         match self {
-            Self::Aside => Flusher::threaded(contents),
+            Self::Aside => Flusher::threaded(versions),
             #[cfg(feature = "simulation")]
-            Self::InPlace => Ok(Flusher::deferred(contents)),
+            Self::InPlace => Ok(Flusher::deferred(versions)),
         }
     }
 
@@ -226,10 +232,10 @@ impl LongReads {
 }
 
 impl Drop for RedbStore {
-    /// Lets the writer finish what it was given.
+    /// Waits until the writer has done everything that was submitted.
     fn drop(&mut self) {
-        self.inbox = None;
-        self.duty = None;
+        self.write_handle = None;
+        self.group_commit = None;
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = writer
             && writer.join().is_err()

@@ -1,4 +1,4 @@
-//! The records of the contract, each call a write for the writer or a read.
+//! [`Records`] on redb: every call is a write transaction or a read of a snapshot.
 
 use std::{
     collections::HashSet,
@@ -24,8 +24,9 @@ use redb::Error;
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
-    DocumentRule, JobChange, JobFilter, JobRule, LaneSummary, NewAction, QueueCounts, Records, Retention,
-    RuleResult, StoreFuture, StoredJob, StoredPlan, Totals, WorkerRule,
+    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
+    QueueCounts, Retention, RuleResult, StoreAdmin, StoreFuture, StoredJob, StoredPlan, Totals, WorkerRule,
+    WorkerStore,
     redb::{
         RedbStore,
         file::backup,
@@ -34,77 +35,77 @@ use crate::store::{
     },
 };
 
-impl Records for RedbStore {
+impl JobStore for RedbStore {
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
-        self.write(AckLevel::Durable, move |batch| batch.add_plan(&plan))
+        self.write(AckLevel::Durable, move |txn| txn.add_plan(&plan))
     }
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
-        self.query(|view| records::plan(view, plan_id))
+        self.query(|snapshot| records::plan(snapshot, plan_id))
     }
 
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
-        self.scan(move |view| records::plans(view, &page))
+        self.scan(move |snapshot| records::plans(snapshot, &page))
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
         let plan_id = plan_id.clone();
-        self.write(AckLevel::Durable, move |batch| batch.delete_plan(&plan_id))
+        self.write(AckLevel::Durable, move |txn| txn.delete_plan(&plan_id))
     }
 
     fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
         let size = WriteSize::Jobs(action.jobs.len());
-        self.write_sized(AckLevel::Durable, size, move |batch| batch.add_action(&action))
+        self.write_sized(AckLevel::Durable, size, move |txn| txn.add_action(&action))
     }
 
     fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>> {
         let size = WriteSize::Bulk(more.jobs.len());
-        self.write_sized(AckLevel::Durable, size, move |batch| batch.add_jobs(&more))
+        self.write_sized(AckLevel::Durable, size, move |txn| txn.add_jobs(&more))
     }
 
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>> {
         let action_id = action_id.clone();
-        self.write(AckLevel::Durable, move |batch| batch.decide_action(&action_id, &rule))
+        self.write(AckLevel::Durable, move |txn| txn.decide_action(&action_id, &rule))
     }
 
     fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()> {
         let action_id = action_id.clone();
-        self.write(AckLevel::Durable, move |batch| batch.settle_halt(&action_id, now))
+        self.write(AckLevel::Durable, move |txn| txn.settle_halt(&action_id, now))
     }
 
     fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>> {
-        self.scan(move |view| records::actions(view, &page))
+        self.scan(move |snapshot| records::actions(snapshot, &page))
     }
 
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>> {
-        self.query(|view| records::action(view, action_id))
+        self.query(|snapshot| records::action(snapshot, action_id))
     }
 
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> StoreFuture<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.scan(move |view| records::jobs_of(view, &action_id, &statuses, slice))
+        self.scan(move |snapshot| records::jobs_of(snapshot, &action_id, &statuses, slice))
     }
 
     fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>> {
-        self.query(|view| records::job_record(view, job_id))
+        self.query(|snapshot| records::job_record(snapshot, job_id))
     }
 
     fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>> {
-        self.query(|view| records::job(view, job_id))
+        self.query(|snapshot| records::job(snapshot, job_id))
     }
 
     fn decide(
         &self,
         job_id: &JobId,
-        promise: AckLevel,
+        ack_level: AckLevel,
         results: Option<Bytes>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
         let job_id = job_id.clone();
-        self.write(promise, move |batch| {
+        self.write(ack_level, move |txn| {
             let results = results.as_deref().map(std::str::from_utf8).transpose();
             let results = results.map_err(|error| Error::Corrupted(error.to_string()))?;
-            batch.decide(&job_id, results, &rule)
+            txn.decide(&job_id, results, &rule)
         })
     }
 
@@ -114,31 +115,31 @@ impl Records for RedbStore {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> StoreFuture<Vec<Option<Claim>>> {
-        self.write(AckLevel::Visible, move |batch| batch.claim(&claimants, now, start_timeout_ms))
+        self.write(AckLevel::Visible, move |txn| txn.claim(&claimants, now, start_timeout_ms))
     }
 
     fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
-        self.scan(move |view| records::search(view, &search))
+        self.scan(move |snapshot| records::search(snapshot, &search))
     }
 
     fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>> {
         let queue = queue.to_owned();
-        self.scan(move |view| records::peek(view, &queue, count))
+        self.scan(move |snapshot| records::peek(snapshot, &queue, count))
     }
 
     fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>> {
-        self.scan(move |view| records::peek_scheduled(view, count))
+        self.scan(move |snapshot| records::peek_scheduled(snapshot, count))
     }
 
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
         let job = job.clone();
-        self.scan(move |view| records::ahead(view, &job, limit))
+        self.scan(move |snapshot| records::position(snapshot, &job, limit))
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
         let queue = queue.to_owned();
-        self.write(AckLevel::Durable, move |batch| {
-            batch.set_paused(&queue, paused);
+        self.write(AckLevel::Durable, move |txn| {
+            txn.set_paused(&queue, paused);
             Ok(())
         })
     }
@@ -148,16 +149,16 @@ impl Records for RedbStore {
     }
 
     fn is_prunable(&self, keep: Retention) -> StoreFuture<bool> {
-        self.query(|view| records::is_prunable(view, keep))
+        self.query(|snapshot| records::is_prunable(snapshot, keep))
     }
 
     fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize> {
-        self.write(AckLevel::Visible, move |batch| batch.prune(keep, limit))
+        self.write(AckLevel::Visible, move |txn| txn.prune(keep, limit))
     }
 
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool> {
         let job_id = job_id.clone();
-        self.write(AckLevel::Durable, move |batch| batch.forget_job(&job_id, status))
+        self.write(AckLevel::Durable, move |txn| txn.forget_job(&job_id, status))
     }
 
     fn totals(&self) -> StoreFuture<Totals> {
@@ -165,7 +166,7 @@ impl Records for RedbStore {
     }
 
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>> {
-        self.query(|view| records::held_by(view, holder))
+        self.query(|snapshot| records::held_by(snapshot, holder))
     }
 
     fn holders(&self) -> StoreFuture<Vec<String>> {
@@ -173,11 +174,11 @@ impl Records for RedbStore {
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>> {
-        self.query(|view| records::due(view, now, limit))
+        self.query(|snapshot| records::due(snapshot, now, limit))
     }
 
     fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>> {
-        self.scan(move |view| records::waits(view, now, &wanted))
+        self.scan(move |snapshot| records::pending_timers(snapshot, now, &wanted))
     }
 
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)> {
@@ -188,20 +189,26 @@ impl Records for RedbStore {
         self.query(documents::queue_counts)
     }
 
+    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
+        self.scan(records::lanes)
+    }
+}
+
+impl DocumentStore for RedbStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
-        self.query(|view| documents::note(view, kind, id))
+        self.query(|snapshot| documents::document(snapshot, kind, id))
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
-        self.scan(move |view| documents::notes(view, kind))
+        self.scan(move |snapshot| documents::documents(snapshot, kind))
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
-        self.query(|view| documents::has_notes(view, kind))
+        self.query(|snapshot| documents::has_documents(snapshot, kind))
     }
 
     fn forget_limits(&self, now: Timestamp) -> StoreFuture<usize> {
-        self.write(AckLevel::Durable, move |batch| batch.forget_limits(now))
+        self.write(AckLevel::Durable, move |txn| txn.forget_limits(now))
     }
 
     fn update_document(
@@ -211,40 +218,38 @@ impl Records for RedbStore {
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = id.to_owned();
-        self.write(AckLevel::Durable, move |batch| batch.decide_note(kind, &id, &rule))
+        self.write(AckLevel::Durable, move |txn| txn.decide_note(kind, &id, &rule))
     }
+}
 
-    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
-        self.scan(records::lanes)
-    }
-
+impl WorkerStore for RedbStore {
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
-        promise: AckLevel,
+        ack_level: AckLevel,
         registration: Option<String>,
         rule: WorkerRule,
     ) -> StoreFuture<RuleResult<()>> {
         let worker_id = worker_id.clone();
-        self.write(promise, move |batch| batch.decide_worker(&worker_id, registration.as_deref(), &rule))
+        self.write(ack_level, move |txn| txn.decide_worker(&worker_id, registration.as_deref(), &rule))
     }
 
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
-        self.query(|view| records::registration(view, worker_id))
+        self.query(|snapshot| records::registration(snapshot, worker_id))
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool> {
         let worker_id = worker_id.clone();
-        self.write(AckLevel::Durable, move |batch| batch.forget_worker(&worker_id, seen_before))
+        self.write(AckLevel::Durable, move |txn| txn.forget_worker(&worker_id, seen_before))
     }
 
     fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool> {
         let worker_id = worker_id.clone();
-        self.write(AckLevel::Durable, move |batch| batch.remove_worker(&worker_id))
+        self.write(AckLevel::Durable, move |txn| txn.remove_worker(&worker_id))
     }
 
     fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>> {
-        self.query(|view| records::worker(view, worker_id))
+        self.query(|snapshot| records::worker(snapshot, worker_id))
     }
 
     fn worker_records(&self) -> StoreFuture<Vec<Worker>> {
@@ -254,10 +259,12 @@ impl Records for RedbStore {
     fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>> {
         self.scan(records::workers)
     }
+}
 
+impl StoreAdmin for RedbStore {
     fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
-        match &self.duty {
-            Some(duty) => duty.submit(connection, work),
+        match &self.group_commit {
+            Some(group_commit) => group_commit.submit(connection, work),
             None => {
                 work();
                 None
@@ -266,12 +273,12 @@ impl Records for RedbStore {
     }
 
     fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool {
-        self.duty.as_ref().is_some_and(|duty| duty.waits_for_writers(round, since))
+        self.group_commit.as_ref().is_some_and(|group_commit| group_commit.waits_for_writers(round, since))
     }
 
     fn flush_round(&self, round: u64) {
-        if let Some(duty) = &self.duty {
-            duty.flush_round(round);
+        if let Some(group_commit) = &self.group_commit {
+            group_commit.flush_round(round);
         }
     }
 
@@ -288,7 +295,7 @@ impl Records for RedbStore {
     }
 
     fn backup(&self, to: PathBuf) -> StoreFuture<u64> {
-        self.scan(move |view| backup::copy(view, &to))
+        self.scan(move |snapshot| backup::copy(snapshot, &to))
     }
 
     fn failure(&self) -> BoxFuture<'static, String> {

@@ -1,25 +1,26 @@
-//! Events for whoever else listens at the database, by NOTIFY (the AgentPG spec, External Event Consumers): a channel and a JSON document.
+//! Events for other programs that listen at the database, by NOTIFY (the AgentPG spec, External
+//! Event Consumers): a channel and a JSON document.
 
 use agenix_rules::{action::Action, job::Job};
 use serde_json::json;
 
 use crate::store::postgres::cluster::notify_bus::BusMessage;
 
-/// Jobs were submitted.
+/// Channel for submitted jobs.
 const CREATED: &str = "agq_jobs_created";
-/// A job came into another state.
+/// Channel for changed states of jobs.
 const STATE: &str = "agq_job_state";
-/// A job ended.
+/// Channel for ended jobs.
 const FINALIZED: &str = "agq_job_finalized";
 
-/// So many jobs of an action were submitted: one event, however many.
+/// Returns the event for `count` submitted jobs of an action.
 pub(crate) fn created(action: &Action, jobs: usize) -> BusMessage {
     let Action { action_id, plan_id, queue, .. } = action;
     let event = json!({ "action_id": action_id, "plan_id": plan_id, "queue": queue, "jobs": jobs });
     BusMessage::Event(CREATED, event.to_string())
 }
 
-/// What became of a job, where it is in another state than before.
+/// Returns the event for a change of a job, if its state has changed.
 pub(crate) fn moved(before: &Job, after: &Job) -> impl Iterator<Item = BusMessage> {
     let is_moved = before.state != after.state;
     let state = is_moved.then(|| {

@@ -1,4 +1,5 @@
-//! The nodes that share a database: who is there, and who leads (the AgentPG spec, Instance Registration and Leader Election).
+//! Membership and leader election of the nodes that share a database (the AgentPG spec, Instance
+//! Registration and Leader Election).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,29 +26,34 @@ use crate::store::{
 /// Delay before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A node's place among the others.
+/// Membership of a node: its heartbeats, its lease as the leader, and the other nodes that it has
+/// found.
+///
+/// A node sends a heartbeat twice in each term, and counts as gone after a silence of two terms.
+/// The node that holds an unexpired lease is the leader; each heartbeat of the leader extends the
+/// lease by a term.
 pub(crate) struct Nodes {
-    /// This node, unlike any other that ever was.
+    /// Unique name of this node, new at each start.
     pub(crate) name: String,
-    /// How long whoever leads does so without a word. A node shows itself twice as often, and is taken for gone after twice as long.
+    /// Term: duration of a lease of the leader.
     term: Duration,
     /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
     /// node look gone.
-    line: DedicatedConnection,
-    /// Tells whether this node has left. A heartbeat and `leave` hold the lock until the database
-    /// has answered, because a heartbeat that arrived later would bring the node back.
+    dedicated: DedicatedConnection,
+    /// True once this node has left. A heartbeat and `leave` hold the lock until the database has
+    /// answered, because a heartbeat that arrived later would bring the node back.
     has_left: tokio::sync::Mutex<bool>,
-    /// Settings of this node's commands and rounds, once `tell_settings` has set them.
+    /// Settings of this node, once `warn_of_different_settings` has set them.
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
-    unlike: Mutex<HashSet<String>>,
+    warned_nodes: Mutex<HashSet<String>>,
     snapshots: SnapshotWatch,
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
-    has_company: AtomicBool,
-    /// Where it is said whether somebody here listens to what happens.
+    has_peers: AtomicBool,
+    /// Notifier of the store, which records whether a client of this node subscribes.
     notifier: Arc<ChangeNotifier>,
-    is_heard_elsewhere: AtomicBool,
+    has_remote_subscribers: AtomicBool,
 }
 
 impl Nodes {
@@ -56,36 +62,37 @@ impl Nodes {
         Self {
             name,
             term,
-            line: DedicatedConnection::new(access),
+            dedicated: DedicatedConnection::new(access),
             has_left: tokio::sync::Mutex::default(),
             settings: OnceLock::new(),
-            unlike: Mutex::default(),
+            warned_nodes: Mutex::default(),
             snapshots: SnapshotWatch::default(),
             lease: Mutex::default(),
-            has_company: AtomicBool::default(),
+            has_peers: AtomicBool::default(),
             notifier,
-            is_heard_elsewhere: AtomicBool::default(),
+            has_remote_subscribers: AtomicBool::default(),
         }
     }
 
-    /// Shows that this node is there, and leads where nobody else does; until this is dropped.
+    /// Sends heartbeats, which also renew or take the lease of the leader, until the future is
+    /// dropped.
     pub(crate) async fn heartbeat(&self) {
         let mut is_failing = false;
         loop {
-            let pause = match self.show().await {
+            let pause = match self.send_heartbeat().await {
                 Ok(()) => {
                     if std::mem::take(&mut is_failing) {
-                        info!("this node shows the others again that it is there");
+                        info!("the heartbeats of this node succeed again");
                     }
                     self.term / 2
                 }
                 Err(error) if is_failing => {
-                    debug!(%error, "this node still could not show the others that it is there");
+                    debug!(%error, "the heartbeat of this node still fails");
                     RETRY.min(self.term / 2)
                 }
                 Err(error) => {
                     is_failing = true;
-                    warn!(%error, "this node could not show the others that it is there; it tries again every second");
+                    warn!(%error, "the heartbeat of this node failed, and is retried every second; other nodes may take this node for gone");
                     RETRY.min(self.term / 2)
                 }
             };
@@ -94,14 +101,14 @@ impl Nodes {
     }
 
     /// Sends one heartbeat. Does nothing once the node has left.
-    pub(crate) async fn show(&self) -> Result<(), Error> {
+    pub(crate) async fn send_heartbeat(&self) -> Result<(), Error> {
         let has_left = self.has_left.lock().await;
         if *has_left {
             return Ok(());
         }
-        let mut connection = self.line.take().await?;
+        let mut connection = self.dedicated.take().await?;
         within(CONNECT_TIMEOUT, self.show_by(&mut connection)).await?;
-        self.line.keep(connection);
+        self.dedicated.keep(connection);
         Ok(())
     }
 
@@ -120,38 +127,38 @@ impl Nodes {
             query(sql).bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
             match old_snapshots::oldest(&mut *connection).await {
                 Ok(oldest) => self.snapshots.note(oldest.as_ref()),
-                Err(error) => debug!(%error, "the oldest snapshot is not known"),
+                Err(error) => debug!(%error, "the oldest snapshot could not be read"),
             }
         }
         let others = self.others(connection).await?;
-        self.is_heard_elsewhere.store(others.values().any(|listens| *listens), Ordering::Relaxed);
+        self.has_remote_subscribers.store(others.values().any(|listens| *listens), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Looks whether other nodes share the database, unless one is known already.
+    /// Reads whether other nodes share the database, unless this node has found one before.
     pub(crate) async fn find_peers(&self) -> Result<(), Error> {
         if self.has_peers() {
             return Ok(());
         }
-        let mut connection = self.line.take().await?;
+        let mut connection = self.dedicated.take().await?;
         within(CONNECT_TIMEOUT, self.others(&mut connection)).await?;
-        self.line.keep(connection);
+        self.dedicated.keep(connection);
         Ok(())
     }
 
     /// Sends `payload` to `channel`.
     pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
-        let mut connection = self.line.take().await?;
+        let mut connection = self.dedicated.take().await?;
         let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
         within(CONNECT_TIMEOUT, sql.execute(&mut connection)).await?;
-        self.line.keep(connection);
+        self.dedicated.keep(connection);
         Ok(())
     }
 
     async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let asked = Instant::now();
-        // The time of a leader begins anew if its lease expired meanwhile, because the leader does
-        // not know what the other nodes could say in between.
+        // The election time is reset if the lease expired meanwhile, because other nodes may not
+        // have been able to send heartbeats in that time.
         let sql = "INSERT INTO agq.leader AS l (name, node, elected_at, expires_at) \
              VALUES ('default', $1, now(), now() + make_interval(secs => $2)) \
              ON CONFLICT (name) DO UPDATE SET node = EXCLUDED.node, expires_at = EXCLUDED.expires_at, \
@@ -166,7 +173,7 @@ impl Nodes {
             None => *lease = None,
             Some(is_new) => {
                 if is_new || lease.is_none() {
-                    info!(node = self.name, "this node leads: it sees to what nobody reports");
+                    info!(node = self.name, "this node is the leader: it fires timers and expires leases");
                 }
                 *lease = Some(asked + self.term);
             }
@@ -174,35 +181,38 @@ impl Nodes {
         Ok(())
     }
 
-    /// Whether this node leads. It does not any more when it could not say so for the time of a lease.
+    /// Returns true if this node is the leader. A node that has not renewed its lease in time is
+    /// not.
     pub(crate) fn leads(&self) -> bool {
         self.lease().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether others share the database, as of the last beat.
+    /// Returns true if other nodes share the database, as of the latest heartbeat or notification.
     pub(crate) fn has_peers(&self) -> bool {
-        self.has_company.load(Ordering::Relaxed)
+        self.has_peers.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody listens at another node to what happens here, as far as it was heard of.
+    /// Returns true if a client of another node subscribes to changes, as far as this node knows.
     pub(crate) fn has_remote_subscribers(&self) -> bool {
-        self.is_heard_elsewhere.load(Ordering::Relaxed)
+        self.has_remote_subscribers.load(Ordering::Relaxed)
     }
 
-    /// Somebody listens at another node.
-    pub(crate) fn on_beat(&self) {
-        self.is_heard_elsewhere.store(true, Ordering::Relaxed);
+    /// Records that a client of another node subscribes to changes.
+    pub(crate) fn on_remote_subscriber(&self) {
+        self.has_remote_subscribers.store(true, Ordering::Relaxed);
     }
 
-    /// Another node was heard of.
+    /// Records that another node shares the database.
     pub(crate) fn on_new_node(&self) {
-        self.has_company.store(true, Ordering::Relaxed);
+        self.has_peers.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the live nodes, or `None` if this node has not led for long enough to know all of
-    /// them. A crash of the database and a failover to a standby lose both the heartbeats and the
-    /// lease. One statement reads both, because the lease that this node remembers may be older
-    /// than the crash. The other nodes then have the time of a silence to send heartbeats again.
+    /// Returns the live nodes, or `None` if this node has not been the leader for long enough to
+    /// know all of them.
+    ///
+    /// A crash of the database and a failover to a standby lose both the heartbeats and the lease.
+    /// One statement reads both, because the lease that this node remembers may be older than the
+    /// crash. After a new election, the other nodes have two terms to send heartbeats again.
     pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>, Error> {
         if !self.leads() {
             return Ok(None);
@@ -216,31 +226,31 @@ impl Nodes {
         Ok(nodes.contains(&self.name).then_some(nodes))
     }
 
-    /// The node goes; another may lead at once.
+    /// Signs this node off, so that another node can become the leader at once.
     pub(crate) async fn leave(&self) -> Result<(), Error> {
         let mut has_left = self.has_left.lock().await;
         *has_left = true;
         let sql =
             "WITH led AS (DELETE FROM agq.leader WHERE node = $1) DELETE FROM agq.instances WHERE node = $1";
-        query(sql).bind(&self.name).execute(&mut self.line.take().await?).await.map(drop)
+        query(sql).bind(&self.name).execute(&mut self.dedicated.take().await?).await.map(drop)
     }
 
     fn lease(&self) -> MutexGuard<'_, Option<Instant>> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After how much silence a node is taken for gone.
+    /// Returns the silence after which a node counts as gone.
     fn silence(&self) -> Duration {
         self.term * 2
     }
 
-    /// Returns the other live nodes, and whether somebody listens at each of them.
+    /// Returns the other live nodes, each with true if a client of the node subscribes to changes.
     async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>, Error> {
         let sql = "SELECT node, is_listening, hostname, pid, settings FROM agq.instances \
              WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
         let sql = query(sql).bind(self.silence().as_secs_f64()).bind(&self.name);
         let rows = sql.fetch_all(connection).await?;
-        self.has_company.store(!rows.is_empty(), Ordering::Relaxed);
+        self.has_peers.store(!rows.is_empty(), Ordering::Relaxed);
         for row in &rows {
             self.compare(row)?;
         }
@@ -250,7 +260,7 @@ impl Nodes {
     /// Shows `settings` to the other nodes from the next heartbeat on. `settings` has names and
     /// values in an order that is the same at all nodes.
     pub(crate) fn warn_of_different_settings(&self, settings: String) {
-        // The settings are told once, so a second value is ignored.
+        // The settings are set once, so a second value is ignored.
         let _known = self.settings.set(settings);
     }
 
@@ -259,8 +269,8 @@ impl Nodes {
         let theirs: Option<String> = row.try_get("settings")?;
         let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
         let differences = differences(ours, &theirs);
-        let mut unlike = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
-        if differences.is_empty() || !unlike.insert(row.try_get("node")?) {
+        let mut warned_nodes = self.warned_nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if differences.is_empty() || !warned_nodes.insert(row.try_get("node")?) {
             return Ok(());
         }
         let (hostname, pid): (String, i64) = (row.try_get("hostname")?, row.try_get("pid")?);
@@ -273,15 +283,15 @@ impl Nodes {
     }
 }
 
-/// Describes the settings that differ, for people.
+/// Describes the settings that differ.
 fn differences(ours: &str, theirs: &str) -> String {
     let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
     let ours = ours.split(' ').filter_map(|one| one.split_once('='));
-    let unlike = ours.filter_map(|(name, here)| {
+    let differing = ours.filter_map(|(name, here)| {
         let there = theirs.get(name).filter(|there| **there != here)?;
         Some(format!("{name} is {here} here and {there} there"))
     });
-    unlike.collect::<Vec<_>>().join(", ")
+    differing.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -289,7 +299,7 @@ mod tests {
     use super::differences;
 
     #[test]
-    fn settings_that_differ_are_named() {
+    fn differences_name_the_settings_that_differ() {
         assert_eq!(differences("a=1 b=2", "a=1 b=2"), "");
         assert_eq!(
             differences("a=1 b=2 c=3", "a=0 b=2 c=4"),

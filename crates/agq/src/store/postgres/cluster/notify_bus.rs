@@ -1,8 +1,12 @@
-//! What nodes tell each other: by NOTIFY, so that whoever waits at another node is woken at once, and by looking every so often,
-//! for what is notified may be lost (the AgentPG spec, LISTEN/NOTIFY Events and Fallback Polling).
+//! Notifications between nodes, by NOTIFY (the AgentPG spec, LISTEN/NOTIFY Events and Fallback
+//! Polling).
 //!
-//! Nothing is notified in the transaction that it is about: commits that notify wait for each other, and would do so for as long as
-//! the disk takes. It is told right after it, in a transaction of its own that no disk is waited for.
+//! A notification wakes waiters at other nodes at once. Nodes also poll, because a notification may
+//! be lost.
+//!
+//! A notification is not sent in the transaction that it is about. Commits with notifications wait
+//! for each other, and would do so for as long as the disk takes. It is sent right after that, in a
+//! transaction of its own that waits for no disk.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,61 +34,60 @@ use crate::store::{
     },
 };
 
-/// Jobs became ready.
+/// Channel for ready jobs.
 const JOBS: &str = "agq_jobs";
-/// A list got elements: its key in hex, or nothing for any.
+/// Channel for lists with new elements: the key in hex, or nothing for any list.
 const LISTS: &str = "agq_lists";
-/// What a node says where somebody begins to listen at it.
+/// Payload of a node whose first client subscribes to changes.
 const LISTENS: &str = "listens";
-/// A node has come.
+/// Channel for new nodes and heartbeats.
 const NODES: &str = "agq_nodes";
-/// A message for those who listen: channel and payload in hex, or the number of one that is too long.
+/// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message that
+/// is too long.
 const MESSAGES: &str = "agq_messages";
-/// PostgreSQL takes less than 8,000 bytes.
-const MOST_PAYLOAD: usize = 7_900;
-/// Most of them in one statement.
-const MOST_TOGETHER: usize = 1_000;
-/// How long to wait before the database is tried again.
-const PAUSE: Duration = Duration::from_millis(500);
-/// Interval at which a node notifies itself, so that the node knows that its LISTEN connection
-/// works.
+/// Maximum payload in bytes, because PostgreSQL accepts less than 8,000.
+const MAX_PAYLOAD: usize = 7_900;
+/// Maximum number of notices in one statement.
+const MAX_TOGETHER: usize = 1_000;
+/// Delay before the database is tried again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Interval at which a node notifies itself, which shows that its LISTEN connection works.
 const BEAT: Duration = Duration::from_secs(3);
 /// Silence after which the LISTEN connection is taken for dead, because a peer that vanishes never
 /// closes the connection.
-const DEAF_AFTER: Duration = Duration::from_secs(10);
-/// Time for which notices are retried before they are dropped. Waiters have looked by themselves by
-/// then.
-const TELL_FOR: Duration = Duration::from_secs(60);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which notices are retried before they are dropped. By then, waiters have polled.
+const RETRY_FOR: Duration = Duration::from_secs(60);
 
-/// Something to tell.
+/// Notice for other nodes, or for other programs.
 #[derive(Debug)]
 pub(crate) enum BusMessage {
-    /// Jobs became ready.
+    /// Ready jobs.
     Jobs,
-    /// A list got elements.
+    /// List with new elements.
     List(Bytes),
-    /// A message on a channel.
+    /// Pub/sub message on a channel.
     Message(Bytes, Bytes),
-    /// An event for whoever else listens at the database: its channel, and a JSON document.
+    /// Event for other programs that listen at the database: channel and JSON document.
     Event(&'static str, String),
     /// Heartbeat to the node itself, which shows that its LISTEN connection works.
     Beat,
 }
 
-/// One end of the line.
+/// Notification bus of a node.
 pub(crate) struct NotifyBus {
     pub(crate) access: ConnectOptions,
     /// Dedicated connection for reading long messages, because clients' reads may have every
     /// connection of the pool.
-    pub(crate) line: DedicatedConnection,
+    pub(crate) dedicated: DedicatedConnection,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) notifier: Arc<ChangeNotifier>,
     pub(crate) settings: PostgresSettings,
 }
 
 impl NotifyBus {
-    /// Sends the notices of this node to the other nodes, until no more come. If the connection is
-    /// lost, sends the notices again over a new connection, for up to `TELL_FOR`.
+    /// Sends the notices of this node to the other nodes, until the channel is closed. If the
+    /// connection is lost, sends the notices again over a new connection, for up to `RETRY_FOR`.
     pub(crate) async fn publish(self: Arc<Self>, mut notices: mpsc::Receiver<BusMessage>) {
         let mut connection = None;
         let mut waiting = Vec::new();
@@ -94,12 +97,12 @@ impl NotifyBus {
         loop {
             if waiting.is_empty() {
                 tokio::select! {
-                    count = notices.recv_many(&mut waiting, MOST_TOGETHER) => if count == 0 { return },
+                    count = notices.recv_many(&mut waiting, MAX_TOGETHER) => if count == 0 { return },
                     _ = beats.tick(), if self.settings.listens => waiting.push(BusMessage::Beat),
                 }
             }
             let was_open = connection.is_some();
-            match within(DEAF_AFTER, self.send(&mut connection, &waiting)).await {
+            match within(LISTEN_TIMEOUT, self.send(&mut connection, &waiting)).await {
                 Ok(()) => {
                     waiting.clear();
                     failing_since = None;
@@ -107,12 +110,12 @@ impl NotifyBus {
                 Err(error) => {
                     connection = None;
                     let since: Instant = *failing_since.get_or_insert_with(Instant::now);
-                    if !is_disconnect(&error) || since.elapsed() >= TELL_FOR {
-                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; they look by themselves");
+                    if !is_disconnect(&error) || since.elapsed() >= RETRY_FOR {
+                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; the nodes find the changes by polling");
                         waiting.clear();
                         failing_since = None;
                     } else if !was_open {
-                        sleep(PAUSE).await;
+                        sleep(RETRY_DELAY).await;
                     }
                 }
             }
@@ -126,7 +129,7 @@ impl NotifyBus {
         };
         let (mut channels, mut payloads) = (Vec::new(), Vec::new());
         for notice in waiting {
-            let (channel, payload) = self.written(connection, notice).await?;
+            let (channel, payload) = self.encode(connection, notice).await?;
             channels.push(channel);
             payloads.push(payload);
         }
@@ -134,8 +137,9 @@ impl NotifyBus {
         query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
     }
 
-    /// The channel and the payload of a notice.
-    async fn written(
+    /// Returns the NOTIFY channel and the payload of a notice. Stores a message that is too long
+    /// for a payload.
+    async fn encode(
         &self,
         connection: &mut PgConnection,
         notice: &BusMessage,
@@ -145,34 +149,35 @@ impl NotifyBus {
             BusMessage::Jobs => (JOBS, node.clone()),
             BusMessage::Beat => (NODES, node.clone()),
             BusMessage::Event(channel, json) => (channel, json.clone()),
-            BusMessage::List(key) if key.len() * 2 < MOST_PAYLOAD - node.len() => {
+            BusMessage::List(key) if key.len() * 2 < MAX_PAYLOAD - node.len() => {
                 (LISTS, format!("{node} {}", hex(key)))
             }
             BusMessage::List(_) => (LISTS, node.clone()),
             BusMessage::Message(channel, payload) => {
-                let letter = format!("{node} {} {}", hex(channel), hex(payload));
-                if letter.len() <= MOST_PAYLOAD {
-                    (MESSAGES, letter)
+                let encoded = format!("{node} {} {}", hex(channel), hex(payload));
+                if encoded.len() <= MAX_PAYLOAD {
+                    (MESSAGES, encoded)
                 } else {
                     let sql = "INSERT INTO agq.messages (payload) VALUES ($1) RETURNING message";
                     let message: i64 =
-                        query_scalar(sql).bind(letter.into_bytes()).fetch_one(connection).await?;
+                        query_scalar(sql).bind(encoded.into_bytes()).fetch_one(connection).await?;
                     (MESSAGES, message.to_string())
                 }
             }
         })
     }
 
-    /// Hears what happens at other nodes, and `tell`s the messages, until it is dropped.
+    /// Receives notifications of other nodes, and polls, until the future is dropped. Passes
+    /// pub/sub messages to `tell`.
     pub(crate) async fn receive(&self, tell: impl Fn(Bytes, Bytes)) {
-        let looking = async {
+        let polling = async {
             let mut ticks = interval(self.settings.poll);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                // Without LISTEN, no notification says that a node has come.
+                // Without LISTEN, polling is the only way to find a new node.
                 if let Err(error) = self.nodes.find_peers().await {
-                    debug!(%error, "it could not be looked for other nodes");
+                    debug!(%error, "the search for other nodes failed");
                 }
                 if self.nodes.has_peers() {
                     self.notifier.announce_all();
@@ -183,33 +188,34 @@ impl NotifyBus {
             if !self.settings.listens {
                 return pending::<()>().await;
             }
-            let mut is_deaf = false;
+            let mut is_disconnected = false;
             loop {
-                if let Err(error) = self.listen(&tell, &mut is_deaf).await {
-                    if is_deaf {
-                        debug!(%error, "other nodes are still not heard");
+                if let Err(error) = self.listen(&tell, &mut is_disconnected).await {
+                    if is_disconnected {
+                        debug!(%error, "the LISTEN connection still cannot be opened");
                     } else {
                         warn!(%error, "other nodes are not heard; what is ready is looked for until they are");
                     }
-                    is_deaf = true;
+                    is_disconnected = true;
                 }
-                sleep(PAUSE).await;
+                sleep(RETRY_DELAY).await;
             }
         };
-        let announcing = async {
+        let announcing_interest = async {
             loop {
                 self.notifier.subscribers_changed().await;
                 if let Err(error) = self.announce_interest().await {
-                    debug!(%error, "other nodes could not be told whether somebody listens here");
+                    debug!(%error, "other nodes could not be notified whether this node has subscribers");
                 }
             }
         };
-        futures_util::future::join3(looking, listening, announcing).await;
+        futures_util::future::join3(polling, listening, announcing_interest).await;
     }
 
-    /// Shows whether somebody listens here; the others hear of it at once where it is so.
+    /// Shows other nodes whether a client of this node subscribes to changes, and notifies them at
+    /// once if one does.
     async fn announce_interest(&self) -> Result<(), Error> {
-        self.nodes.show().await?;
+        self.nodes.send_heartbeat().await?;
         if self.notifier.has_subscribers() {
             self.nodes.notify(NODES, &format!("{} {LISTENS}", self.nodes.name)).await?;
         }
@@ -218,7 +224,7 @@ impl NotifyBus {
 
     /// Listens until the connection fails, or until nothing arrives, not even this node's
     /// notifications to itself.
-    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_deaf: &mut bool) -> Result<(), Error> {
+    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_disconnected: &mut bool) -> Result<(), Error> {
         let mut listener = within(CONNECT_TIMEOUT, async {
             let mut listener = PgListener::connect_with(&self.access.plain_pool(1)).await?;
             listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
@@ -228,29 +234,29 @@ impl NotifyBus {
         // The listener must not reconnect by itself, because a new connection needs the same checks
         // as any other, and the log must show when it begins.
         listener.eager_reconnect(false);
-        // Whoever was alone until now tells others only from now on.
+        // A node that was alone sends notices only from now on.
         self.nodes.notify(NODES, &self.nodes.name).await?;
-        if std::mem::take(is_deaf) {
+        if std::mem::take(is_disconnected) {
             info!("LISTEN was said anew: other nodes are heard again");
         }
-        // What was told before we listened was missed.
+        // Notifications from before LISTEN were missed.
         self.notifier.announce_all();
-        while let Some(heard) = within(DEAF_AFTER, listener.try_recv()).await? {
-            within(DEAF_AFTER, self.handle(&heard, tell)).await?;
+        while let Some(notification) = within(LISTEN_TIMEOUT, listener.try_recv()).await? {
+            within(LISTEN_TIMEOUT, self.handle(&notification, tell)).await?;
         }
         Err(Error::Io(std::io::Error::other("the connection that listens was closed")))
     }
 
-    async fn handle(&self, heard: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
+    async fn handle(&self, notification: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
         let kept: String;
-        let mut payload = heard.payload();
-        if heard.channel() == MESSAGES
+        let mut payload = notification.payload();
+        if notification.channel() == MESSAGES
             && let Ok(message) = payload.parse::<i64>()
         {
             let sql = "SELECT payload FROM agq.messages WHERE message = $1";
-            let mut connection = self.line.take().await?;
+            let mut connection = self.dedicated.take().await?;
             let row = query(sql).bind(message).fetch_optional(&mut connection).await?;
-            self.line.keep(connection);
+            self.dedicated.keep(connection);
             let Some(row) = row else { return Ok(()) };
             kept = String::from_utf8_lossy(row.try_get(0)?).into_owned();
             payload = &kept;
@@ -260,10 +266,10 @@ impl NotifyBus {
             return Ok(());
         }
         self.nodes.on_new_node();
-        if payload.ends_with(LISTENS) && heard.channel() == NODES {
-            self.nodes.on_beat();
+        if payload.ends_with(LISTENS) && notification.channel() == NODES {
+            self.nodes.on_remote_subscriber();
         }
-        match (heard.channel(), words.next().map(unhex), words.next().map(unhex)) {
+        match (notification.channel(), words.next().map(unhex), words.next().map(unhex)) {
             (NODES, ..) => {}
             (JOBS, ..) => self.notifier.announce(BatchEvents { jobs: true, ..BatchEvents::default() }),
             (LISTS, Some(Some(key)), _) => {
@@ -272,7 +278,7 @@ impl NotifyBus {
             }
             (LISTS, ..) => self.notifier.announce_all(),
             (MESSAGES, Some(Some(channel)), Some(Some(payload))) => tell(channel, payload),
-            _ => debug!(channel = heard.channel(), "a notification that nobody understands"),
+            _ => debug!(channel = notification.channel(), "a notification has an unknown format"),
         }
         Ok(())
     }
@@ -296,7 +302,7 @@ mod tests {
     use super::{hex, unhex};
 
     #[test]
-    fn bytes_are_told_as_they_are() {
+    fn hex_round_trips_all_bytes() {
         for bytes in [&b""[..], b"key", b"\0\xff \n"] {
             assert_eq!(unhex(&hex(bytes)).unwrap(), bytes);
         }

@@ -1,4 +1,4 @@
-//! Records to bytes and back: MessagePack, as in redb.
+//! Encoding of records: MessagePack with fields by position, as in redb.
 
 pub(crate) mod prefix;
 
@@ -17,26 +17,26 @@ pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
     rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
 }
 
-/// Reads a record. Ignores fields that a node of a later version may have appended to the record, or
-/// to a record nested in it.
+/// Reads a record. Ignores fields that a node of a later version may have appended to the record,
+/// or to a record nested in it.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
     T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
 }
 
-/// Decodes the records in the first column of `rows`. Passes over an unreadable record and logs an
-/// error, so that one bad record keeps nobody from the others.
+/// Decodes the records in the first column of `rows`. Skips an unreadable record and logs an error,
+/// so that the other records are still returned.
 pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
-    rows.iter().filter_map(|row| or_pass_over(row.try_get(0).and_then(decode))).collect()
+    rows.iter().filter_map(|row| or_skip(row.try_get(0).and_then(decode))).collect()
 }
 
 /// Returns the record. If the record is unreadable, returns `None` and logs the error, at most once
 /// in ten seconds.
-pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
+pub(super) fn or_skip<T>(read: Result<T, Error>) -> Option<T> {
     match read {
         Ok(record) => Some(record),
         Err(error) => {
-            if LAST_COMPLAINT.is_due() {
+            if LAST_LOGGED.is_due() {
                 error!(
                     %error,
                     "a {} in the database cannot be read and is passed over; a newer agq may have written it",
@@ -48,13 +48,13 @@ pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
     }
 }
 
-static LAST_COMPLAINT: LogRateLimit = LogRateLimit(Mutex::new(None));
+static LAST_LOGGED: LogRateLimit = LogRateLimit(Mutex::new(None));
 
 /// Rate limit of a log message about an error that recurs.
 struct LogRateLimit(Mutex<Option<Instant>>);
 
 impl LogRateLimit {
-    /// Returns whether the message is due again, and if so records it as logged.
+    /// Returns true if the message is due again, and if so records it as logged.
     fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| at.elapsed() > Duration::from_secs(10));
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_later_version_appended_are_ignored() {
+    fn decode_ignores_fields_that_a_later_version_appended() {
         let new = New { id: "a".into(), times: Some(7), labels: vec![vec!["x".into()], vec![]] };
         let old = decode::<Old>(&encode(&new).unwrap()).unwrap();
         assert_eq!(old, Old { id: "a".into(), times: Some(7) });
     }
 
     #[test]
-    fn fields_that_a_later_version_appended_to_nested_records_are_ignored() {
+    fn decode_ignores_fields_that_a_later_version_appended_to_nested_records() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         enum State<R> {
             Done,
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_an_earlier_version_did_not_have_are_their_defaults() {
+    fn decode_defaults_fields_that_an_earlier_version_did_not_have() {
         assert_eq!(decode::<Old>(&encode(&("a",)).unwrap()).unwrap(), Old { id: "a".into(), times: None });
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn decode_refuses_invalid_records() {
         for bytes in [&b""[..], b"\x90", b"\x92\xa1a", b"\xc3"] {
             assert!(decode::<Old>(bytes).is_err(), "{bytes:?}");
         }

@@ -1,5 +1,5 @@
-//! Dedicated connection for one purpose: opened when needed, kept while it works, and closed when a
-//! statement on it fails or nobody waits for that statement any more.
+//! Dedicated connection for one purpose. It is opened when needed, and kept while it works. It is
+//! closed when a statement on it fails or is abandoned.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -4,13 +4,18 @@ use sqlx::Error;
 
 use crate::store::StoreError;
 
-/// Codes of errors that come from the connection or the server as a whole, not from the statement:
-/// 08 connection exceptions, 57P0 shutdown, start and ended sessions, 25006 read-only, 25P03 and
-/// 25P04 ended transactions that waited, 28 refused logins, 3D000 no such database, 53300 too many
-/// connections.
+/// Codes of errors that come from the connection or the server as a whole, not from the statement.
+///
+/// - 08: connection exceptions.
+/// - 57P0: shutdown, startup and ended sessions.
+/// - 25006: read-only.
+/// - 25P03, 25P04: ended transactions that waited.
+/// - 28: refused logins.
+/// - 3D000: no such database.
+/// - 53300: too many connections.
 const OF_THE_CONNECTION: [&str; 8] = ["08", "57P0", "25006", "25P03", "25P04", "28", "3D000", "53300"];
 
-/// Returns whether the connection is gone, was never there, or leads to a server that cannot do the
+/// Returns true if the connection is gone, was never there, or leads to a server that cannot do the
 /// work. Such a connection is closed and never used again.
 pub(crate) fn is_disconnect(error: &Error) -> bool {
     match error {
@@ -33,14 +38,14 @@ fn is_of_the_connection(code: &str, message: &str) -> bool {
         || code == "0A000" && message.contains("recovery")
 }
 
-/// Returns whether the server refused because it takes no writes, so that another server may take
+/// Returns true if the server refused because it takes no writes, so that another server may take
 /// them.
 pub(crate) fn is_read_only(error: &Error) -> bool {
     let Error::Database(database) = error else { return false };
     database.code().is_some_and(|code| code == "25006" || code == "0A000") && is_disconnect(error)
 }
 
-/// Explains an error to people.
+/// Converts an error to a message.
 pub(crate) fn to_store_error(error: &Error) -> StoreError {
     if is_disconnect(error) {
         let text = format!("the database cannot be reached ({}); try again in a moment", message(error));
@@ -64,7 +69,7 @@ mod tests {
     use super::is_of_the_connection;
 
     #[test]
-    fn errors_of_a_server_that_cannot_do_the_work_end_the_connection() {
+    fn server_errors_close_the_connection() {
         let read_only = "cannot execute UPDATE in a read-only transaction";
         let recovery = "cannot access temporary or unlogged relations during recovery";
         for (code, message) in [
@@ -84,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_a_statement_leave_the_connection() {
+    fn statement_errors_keep_the_connection() {
         for (code, message) in [
             ("0A000", "cached plan must not change result type"),
             ("23505", "duplicate key value violates unique constraint"),

@@ -26,15 +26,15 @@ use crate::store::{
 };
 
 /// Time for which a result is taken for the present state.
-const FRESH: Duration = Duration::from_secs(1);
+const TIME_TO_LIVE: Duration = Duration::from_secs(1);
 /// Maximum time to wait for a result, because probes of orchestrators wait for a second.
-const PATIENCE: Duration = Duration::from_millis(400);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
 
 type HealthState = Result<(), StoreError>;
 
 /// Known health of the database.
 pub(crate) struct HealthCheck {
-    line: DedicatedConnection,
+    dedicated: DedicatedConnection,
     is_asking: AtomicBool,
     /// Latest result, and the time at which it came.
     state: watch::Sender<Option<(Instant, HealthState)>>,
@@ -43,17 +43,17 @@ pub(crate) struct HealthCheck {
 impl HealthCheck {
     pub(crate) fn new(access: ConnectOptions) -> Self {
         Self {
-            line: DedicatedConnection::new(access),
+            dedicated: DedicatedConnection::new(access),
             is_asking: AtomicBool::default(),
             state: watch::Sender::default(),
         }
     }
 
-    /// Returns whether the database answers, from a result that is still valid or from a new check.
+    /// Returns true if the database answers, from a result that is still valid or from a new check.
     pub(crate) async fn check(self: Arc<Self>) -> HealthState {
         let mut state = self.state.subscribe();
         if let Some((at, known)) = &*state.borrow_and_update()
-            && at.elapsed() < FRESH
+            && at.elapsed() < TIME_TO_LIVE
         {
             return known.clone();
         }
@@ -62,12 +62,12 @@ impl HealthCheck {
             // there for the next caller.
             tokio::spawn(Arc::clone(&self).ask());
         }
-        let answered = tokio::time::timeout(PATIENCE, state.changed()).await;
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, state.changed()).await;
         match (answered, &*state.borrow()) {
             (Ok(_), Some((_, state))) | (Err(_), Some((_, state @ Err(_)))) => state.clone(),
             _ => Err(StoreError(format!(
                 "the database has not answered for {} milliseconds",
-                PATIENCE.as_millis()
+                ANSWER_TIMEOUT.as_millis()
             ))),
         }
     }
@@ -83,12 +83,12 @@ impl HealthCheck {
     }
 
     async fn ask_once(&self) -> Result<(), Error> {
-        let mut connection = self.line.take().await?;
+        let mut connection = self.dedicated.take().await?;
         let takes_writes = query_scalar(TAKES_WRITES).fetch_one(&mut connection);
         if !within(CONNECT_TIMEOUT, takes_writes).await? {
             return Err(Error::Io(std::io::Error::other("this server takes no writes any more")));
         }
-        self.line.keep(connection);
+        self.dedicated.keep(connection);
         Ok(())
     }
 }
@@ -102,33 +102,33 @@ mod tests {
 
     use super::{ConnectOptions, HealthCheck};
 
-    fn pulse(options: PgConnectOptions) -> Arc<HealthCheck> {
+    fn health_check(options: PgConnectOptions) -> Arc<HealthCheck> {
         Arc::new(HealthCheck::new(ConnectOptions::new(options, None)))
     }
 
     #[tokio::test]
-    async fn a_database_that_answers_is_there_and_one_that_only_listens_is_not() {
+    async fn health_check_fails_if_the_database_accepts_but_never_answers() {
         let database = Database::new();
-        let there = pulse(database.url().parse().unwrap());
+        let there = health_check(database.url().parse().unwrap());
         // The first connection may take longer than a probe waits.
         while Arc::clone(&there).check().await.is_err() {}
         assert!(there.check().await.is_ok());
         // This server accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = silent.local_addr().unwrap().port();
-        let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port));
+        let away = health_check(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port));
         // The error comes long before the connection attempt is given up.
-        let said = Arc::clone(&away).check().await.unwrap_err().to_string();
-        assert_eq!(said, "the store failed: the database has not answered for 400 milliseconds");
+        let message = Arc::clone(&away).check().await.unwrap_err().to_string();
+        assert_eq!(message, "the store failed: the database has not answered for 400 milliseconds");
     }
 
     #[tokio::test]
-    async fn whoever_asks_next_is_told_why_a_database_is_away() {
+    async fn health_check_reports_why_the_database_is_unreachable() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed));
+        let away = health_check(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed));
         for _ in 0..2 {
-            let said = Arc::clone(&away).check().await.unwrap_err().to_string();
-            assert!(said.starts_with("the store failed: the database cannot be reached ("), "{said}");
+            let message = Arc::clone(&away).check().await.unwrap_err().to_string();
+            assert!(message.starts_with("the store failed: the database cannot be reached ("), "{message}");
         }
     }
 }

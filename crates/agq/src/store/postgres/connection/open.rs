@@ -17,13 +17,13 @@ use crate::store::postgres::{
     },
 };
 
-/// Maximum time for which a transaction may wait for its next statement. Between two statements of
-/// agq lies nothing but agq's own work, of which a large submission has some.
+/// Maximum time between two statements of a transaction. Only the work of agq takes place in that
+/// time, and a large submission needs some.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Query that returns whether the server takes writes.
 pub(crate) const TAKES_WRITES: &str =
     "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
-/// Name of a setting that nobody else uses, which reveals a pooler.
+/// Name of a setting that no other program uses, which reveals a pooler.
 const PROBE: &str = "agq.probe";
 
 /// Access to a database.
@@ -39,7 +39,7 @@ pub(crate) struct ConnectOptions {
 impl ConnectOptions {
     /// Creates an access. `timeout` is the maximum time of a statement; `None` means no bound.
     pub(crate) fn new(options: PgConnectOptions, timeout: Option<Duration>) -> Self {
-        // A pooler does not know this setting as a startup parameter.
+        // A pooler does not accept this setting as a startup parameter.
         let options = options.extra_float_digits(None);
         let pause = timeout.map_or(Duration::ZERO, |timeout| timeout.min(LONGEST_PAUSE));
         let timeout = timeout.unwrap_or_default();
@@ -51,13 +51,13 @@ impl ConnectOptions {
             ("idle_session_timeout", "0"),
             ("search_path", "pg_catalog"),
             ("default_transaction_isolation", "read committed"),
-            // To compile a statement takes a hundred times as long as any of ours.
+            // JIT compilation takes far longer than any statement of agq.
             ("jit", "off"),
         ] {
             set(&mut settings, name, value);
         }
-        // A promise that agq gave is on disk, even for a role that by default does not wait for the
-        // disk. The session keeps a stronger setting.
+        // Durable writes are on disk even if the default of the role is not to wait for the disk.
+        // The session keeps a stronger setting.
         settings.push_str(
             "SELECT set_config('synchronous_commit', 'on', false) \
              WHERE current_setting('synchronous_commit') = 'off'; ",
@@ -139,10 +139,11 @@ impl ConnectOptions {
         raw_sql(AssertSqlSafe(script)).execute(connection).await.map(drop)
     }
 
-    /// Returns whether a pooler hands out its connections by transaction, because settings of a
-    /// session are then unreliable. Behind such a pooler, the second connection sees the setting of
-    /// the first one, or the first one no longer sees its own setting while the second one holds a
-    /// transaction.
+    /// Returns true if a pooler hands out its connections by transaction, because settings of a
+    /// session are then unreliable.
+    ///
+    /// Behind such a pooler, the second connection sees the setting of the first one. If the second
+    /// one holds a transaction instead, the first one no longer sees its own setting.
     pub(crate) async fn is_pooled_by_transaction(&self) -> Result<bool, Error> {
         within(CONNECT_TIMEOUT * 2, async {
             let mut first = PgConnection::connect_with(&self.options).await?;

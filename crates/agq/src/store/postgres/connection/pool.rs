@@ -1,6 +1,6 @@
-//! Pool of connections for reads. It checks each connection before and after its use within a bound,
-//! because the peer of a connection may vanish without closing it, and its place in the pool must
-//! not be lost.
+//! Pool of connections for reads. The pool checks each connection before and after its use within a
+//! bound. A peer may vanish without closing its connection, and the place of that connection in the
+//! pool must not be lost.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -19,8 +19,8 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-/// Maximum time for a check of a connection. Whoever waits for one needs the rest of
-/// `CONNECT_TIMEOUT` to open another.
+/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is left for opening
+/// another connection.
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pool of connections.
@@ -44,14 +44,14 @@ impl Pool {
         self.0.options().get_max_connections()
     }
 
-    /// Returns the number of connections that nobody uses.
+    /// Returns the number of idle connections.
     #[cfg(test)]
     pub(crate) fn idle(&self) -> usize {
         self.0.num_idle()
     }
 }
 
-/// Connection of a pool, which goes back to the pool when it is dropped. Must be dropped on a thread
+/// Connection of a pool, which returns to the pool when it is dropped. Must be dropped on a thread
 /// of a runtime.
 pub(crate) struct Pooled(
     /// `None` once it has been closed.
@@ -82,8 +82,8 @@ impl DerefMut for Pooled {
 impl Drop for Pooled {
     fn drop(&mut self) {
         if let Some(mut connection) = self.0.take() {
-            // The pool waits for the end of what an abandoned read has begun. Where that takes too
-            // long, the connection is closed, because nobody polls this any more.
+            // The pool waits for the end of an abandoned read. If that takes too long, the
+            // connection is closed, because no task polls this future any longer.
             let back = connection.return_to_pool();
             tokio::spawn(async move { timeout(CHECK_TIMEOUT, back).await });
         }

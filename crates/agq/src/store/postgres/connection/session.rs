@@ -1,4 +1,5 @@
-//! A connection of the writer's thread: queries one after the other, each waited for on the spot.
+//! Blocking session for threads without a runtime: runs one query after the other, and waits for
+//! each answer.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -12,88 +13,89 @@ use tokio::runtime::{Handle, Runtime};
 
 use super::pool::{Pool, Pooled};
 
-/// What work on the database comes to, or that there is no answer. The database itself gives up on a statement; a network that
-/// carries nothing says nothing.
+/// Awaits `work` for at most `timeout`. The bound is needed because a network that carries nothing
+/// reports no error, although the database itself ends a statement that takes too long.
 pub(crate) async fn within<T>(
-    patience: Duration,
+    timeout: Duration,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    tokio::time::timeout(patience, work).await.unwrap_or_else(|_| {
-        let text = format!("it has not answered for {} seconds", patience.as_secs());
+    tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
+        let text = format!("it has not answered for {} seconds", timeout.as_secs());
         Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     })
 }
 
-/// A query with its arguments.
+/// Query with its arguments.
 pub(crate) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
-/// A connection, inside a transaction or not.
+/// Blocking session on a connection.
 pub(crate) struct DatabaseSession {
-    // The first to be dropped.
+    // Dropped before the reactor, which the connection needs.
     connection: RefCell<SessionConnection>,
     reactor: Reactor,
-    patience: Duration,
+    timeout: Duration,
 }
 
-/// Whose a connection is.
+/// Owner of a connection.
 enum SessionConnection {
     Own(Box<PgConnection>),
     Pooled(Pooled),
 }
 
-/// What waits for the answers.
+/// Runtime that waits for the answers.
 enum Reactor {
-    /// This thread alone: an answer wakes nobody else.
+    /// Runtime of this thread, so that an answer wakes no other thread.
     Own(Runtime),
     Shared(Handle),
 }
 
 impl DatabaseSession {
-    /// A connection of this thread's own. Must not be used on a thread of another runtime.
+    /// Opens a session that owns its connection. Must not be used on a thread of another runtime.
     pub(crate) fn connect(
         connecting: impl Future<Output = Result<PgConnection, Error>>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let connection = RefCell::new(SessionConnection::Own(Box::new(runtime.block_on(connecting)?)));
-        Ok(Self { connection, reactor: Reactor::Own(runtime), patience })
+        Ok(Self { connection, reactor: Reactor::Own(runtime), timeout })
     }
 
-    /// One of a pool. Must not be used on a thread of its runtime.
-    pub(crate) fn borrow(pool: &Pool, runtime: Handle, patience: Duration) -> Result<Self, Error> {
+    /// Opens a session on a connection of a pool. Must not be used on a thread of the pool's
+    /// runtime.
+    pub(crate) fn borrow(pool: &Pool, runtime: Handle, timeout: Duration) -> Result<Self, Error> {
         let connection = RefCell::new(SessionConnection::Pooled(runtime.block_on(pool.acquire())?));
-        Ok(Self { connection, reactor: Reactor::Shared(runtime), patience })
+        Ok(Self { connection, reactor: Reactor::Shared(runtime), timeout })
     }
 
-    /// Closes it: nobody is to use it again.
+    /// Closes the connection, so that it is never used again.
     pub(crate) fn give_up(self) {
         if let SessionConnection::Pooled(connection) = self.connection.into_inner() {
             connection.close();
         }
     }
 
-    /// Rows that a query finds.
+    /// Runs a query, and returns its rows.
     pub(crate) fn rows(&self, sql: Sql<'_>) -> Result<Vec<PgRow>, Error> {
         self.on(async |connection| sql.fetch_all(connection).await)
     }
 
-    /// The row that a query finds, or none.
+    /// Runs a query, and returns its row, if it finds one.
     pub(crate) fn row(&self, sql: Sql<'_>) -> Result<Option<PgRow>, Error> {
         self.on(async |connection| sql.fetch_optional(connection).await)
     }
 
-    /// How many rows a statement was about.
+    /// Runs a statement, and returns the number of affected rows.
     pub(crate) fn run(&self, sql: Sql<'_>) -> Result<u64, Error> {
         self.on(async |connection| Ok(sql.execute(connection).await?.rows_affected()))
     }
 
-    /// Several statements in one message, without arguments.
+    /// Runs several statements without arguments in one message.
     pub(crate) fn script(&self, sql: &'static str) -> Result<(), Error> {
         self.on(async |connection| sqlx::raw_sql(sql).execute(connection).await.map(drop))
     }
 
-    /// Hands over all rows that a query finds, however many they are: some at a time. Inside a transaction, and one query after the
-    /// other.
+    /// Passes all rows of a query to a closure, and holds only some of them in memory at a time.
+    /// Must run inside a transaction, one query at a time.
     pub(crate) fn walk<E: From<Error>>(
         &self,
         sql: &'static str,
@@ -102,7 +104,8 @@ impl DatabaseSession {
         let declared = AssertSqlSafe(format!("DECLARE walk NO SCROLL CURSOR FOR {sql}"));
         self.on(async |connection| sqlx::raw_sql(declared).execute(connection).await)?;
         loop {
-            // What it is prepared for are the rows of this query, not of the next one.
+            // The statement is not cached, because it is prepared for the columns of this cursor,
+            // and the next cursor has others.
             let rows = self.rows(query("FETCH 1000 FROM walk").persistent(false))?;
             if rows.is_empty() {
                 return Ok(self.script("CLOSE walk")?);
@@ -117,7 +120,7 @@ impl DatabaseSession {
             SessionConnection::Own(connection) => &mut **connection,
             SessionConnection::Pooled(connection) => &mut **connection,
         };
-        let work = async { within(self.patience, work(connection)).await };
+        let work = async { within(self.timeout, work(connection)).await };
         match &self.reactor {
             Reactor::Own(runtime) => runtime.block_on(work),
             Reactor::Shared(runtime) => runtime.block_on(work),

@@ -9,7 +9,7 @@ use sqlx::Error;
 use tokio::runtime::Handle;
 
 use crate::store::{
-    KeyWork, Keys, Keyspace, StoreError, StoreFuture,
+    KeyRead, KeyReader, KeyUpdate, Keyspace, StoreError, StoreFuture,
     postgres::{
         PostgresStore,
         connection::{errors::to_store_error, pool::Pool, session::DatabaseSession},
@@ -20,19 +20,19 @@ use crate::store::{
 };
 
 impl Keyspace for PostgresStore {
-    fn update(&self, work: KeyWork) -> StoreFuture<()> {
+    fn update(&self, work: KeyUpdate) -> StoreFuture<()> {
         self.hand_in_keys(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
     }
 
-    fn read(&self, work: KeyWork) -> StoreFuture<()> {
+    fn read(&self, work: KeyRead) -> StoreFuture<()> {
         self.look_at_keys(work, false)
     }
 
-    fn read_at_once(&self, _work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
+    fn read_at_once(&self, _work: &mut dyn FnMut(&dyn KeyReader)) -> bool {
         false
     }
 
-    fn scan(&self, work: KeyWork) -> StoreFuture<()> {
+    fn scan(&self, work: KeyRead) -> StoreFuture<()> {
         self.look_at_keys(work, true)
     }
 
@@ -42,8 +42,8 @@ impl Keyspace for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Does work that only reads, on one snapshot, over a connection of the pool.
-    fn look_at_keys(&self, work: KeyWork, is_long: bool) -> StoreFuture<()> {
+    /// Runs work that only reads, on one snapshot, over a connection of the pool.
+    fn look_at_keys(&self, work: KeyRead, is_long: bool) -> StoreFuture<()> {
         let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
         let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
         let looked = self.runtime.spawn(async move {
@@ -58,21 +58,22 @@ impl PostgresStore {
     }
 }
 
-fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyWork) -> Result<(), StoreError> {
+fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyRead) -> Result<(), StoreError> {
     let session = DatabaseSession::borrow(pool, runtime, patience).map_err(|error| to_store_error(&error))?;
     if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
         session.give_up();
         return Err(to_store_error(&error));
     }
-    let looked = work(&mut PgKeys::new(&session));
+    let looked = work(&PgKeys::new(&session));
     if session.script("COMMIT").is_err() {
         session.give_up();
     }
     looked
 }
 
-/// Work on keys in a transaction; where it fails, the transaction does, and the others are done without it.
-fn on_keys(batch: &mut PgTxn<'_>, work: &KeyWork) -> Result<(), Error> {
+/// Runs work on keys in a transaction. If the work fails, the transaction fails, and the other
+/// writes are retried without it.
+fn on_keys(batch: &mut PgTxn<'_>, work: &KeyUpdate) -> Result<(), Error> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);
     if outcome.is_ok() {

@@ -1,4 +1,4 @@
-//! Users' keys, in a transaction: what a command of Redis does with them is done step by step.
+//! Users' keys in a transaction: the steps that commands of Redis consist of.
 
 pub(crate) mod calls;
 pub(crate) mod write_buffer;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::{
-    KeyEntry, Keys, RangeSlice, StoreError, StoredValue,
+    KeyEntry, KeyReader, KeyWriter, RangeSlice, StoreError, StoredValue,
     postgres::{connection::session::DatabaseSession, keyspace::write_buffer::WriteBuffer, sql_types},
 };
 
@@ -36,13 +36,14 @@ pub(super) const DESCENDING: &str = "SELECT member, score FROM agq.scores WHERE 
      AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
      ORDER BY score DESC, substr(member, 1, 1024) DESC, member DESC OFFSET $6 LIMIT $7";
 
-/// The keys, seen through a connection.
+/// Users' keys inside a transaction.
 pub(super) struct PgKeys<'s> {
     pub(super) session: &'s DatabaseSession,
-    /// What went wrong, as it was: a command may be told that it failed, and go on.
+    /// First database error. It is kept because a command may ignore a failed step, and the
+    /// transaction must fail anyway.
     pub(super) fault: RefCell<Option<Error>>,
     pending: RefCell<WriteBuffer>,
-    /// Lists that got elements.
+    /// Lists to which elements were added.
     pub(super) filled: Vec<Bytes>,
 }
 
@@ -129,7 +130,7 @@ impl<'s> PgKeys<'s> {
     }
 }
 
-/// A row with the columns of a key.
+/// Decodes a row with the columns of a key.
 pub(super) fn entry_of(row: &PgRow) -> Result<KeyEntry, Error> {
     let content =
         match (row.try_get("head")?, row.try_get("tail")?, row.try_get::<Option<i64>, _>("members")?) {
@@ -145,7 +146,7 @@ fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
     row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
 }
 
-impl Keys for PgKeys<'_> {
+impl KeyReader for PgKeys<'_> {
     fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
         self.noted(self.find(key))
     }
@@ -154,17 +155,6 @@ impl Keys for PgKeys<'_> {
         let unknown: Vec<&[u8]> =
             keys.iter().copied().filter(|key| self.pending.borrow().entry(key).is_none()).collect();
         if unknown.is_empty() { Ok(()) } else { self.noted(self.read(&unknown)) }
-    }
-
-    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
-        self.noted(self.find(key))?;
-        self.pending.borrow_mut().put_entry(key, entry);
-        Ok(())
-    }
-
-    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        self.noted(self.find(key))?;
-        Ok(self.pending.borrow_mut().remove(key))
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -191,6 +181,41 @@ impl Keys for PgKeys<'_> {
         self.noted(rows.and_then(|rows| rows.iter().map(|row| bytes(row, 0)).collect()))
     }
 
+    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
+        self.noted(self.score_of(key, member))
+    }
+
+    fn read_scores_ahead(&self, key: &[u8], members: &[&[u8]]) -> Result<(), StoreError> {
+        let unknown: Vec<&[u8]> = members
+            .iter()
+            .copied()
+            .filter(|member| self.pending.borrow().score(key, member).is_none())
+            .collect();
+        if unknown.is_empty() { Ok(()) } else { self.noted(self.read_scores(key, &unknown)) }
+    }
+
+    fn members(
+        &self,
+        key: &[u8],
+        scores: (Bound<f64>, Bound<f64>),
+        part: RangeSlice,
+    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
+        self.noted(self.write().and_then(|()| self.between(key, scores, part)))
+    }
+}
+
+impl KeyWriter for PgKeys<'_> {
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
+        self.noted(self.find(key))?;
+        self.pending.borrow_mut().put_entry(key, entry);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        self.noted(self.find(key))?;
+        Ok(self.pending.borrow_mut().remove(key))
+    }
+
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
         self.pending.borrow_mut().put_item(key, place, item);
         self.noted(self.write_if_full())
@@ -212,19 +237,6 @@ impl Keys for PgKeys<'_> {
         self.filled.push(key.clone());
     }
 
-    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(self.score_of(key, member))
-    }
-
-    fn read_scores_ahead(&self, key: &[u8], members: &[&[u8]]) -> Result<(), StoreError> {
-        let unknown: Vec<&[u8]> = members
-            .iter()
-            .copied()
-            .filter(|member| self.pending.borrow().score(key, member).is_none())
-            .collect();
-        if unknown.is_empty() { Ok(()) } else { self.noted(self.read_scores(key, &unknown)) }
-    }
-
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
         self.pending.borrow_mut().put_score(key, member, Some(score));
         self.noted(self.write_if_full())
@@ -237,14 +249,5 @@ impl Keys for PgKeys<'_> {
         self.pending.borrow_mut().put_score(key, member, None);
         self.noted(self.write_if_full())?;
         Ok(true)
-    }
-
-    fn members(
-        &self,
-        key: &[u8],
-        scores: (Bound<f64>, Bound<f64>),
-        part: RangeSlice,
-    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(self.write().and_then(|()| self.between(key, scores, part)))
     }
 }

@@ -15,7 +15,7 @@ use crate::store::{
     postgres::{connection::session::DatabaseSession, sql_types},
 };
 
-/// Maximum number of bytes that wait in the buffer, because a list may be larger than any command.
+/// Maximum number of unwritten bytes, because a list may be larger than any command.
 const MOST_BYTES: usize = 4 << 20;
 /// Cost of an element besides its bytes.
 const OVERHEAD: usize = 32;
@@ -38,15 +38,15 @@ pub(crate) const UPDATE: &str = "UPDATE agq.keys AS k SET text = n.text, head = 
 /// Entry of a key, as the transaction has left it.
 struct CachedEntry {
     now: Option<KeyEntry>,
-    /// Tells whether the table has a row of the key.
+    /// True if the table has a row of the key.
     is_stored: bool,
-    /// Tells whether that row is of a removed key, because a key that comes back gets a new number.
+    /// True if that row is of a removed key, because a key that is created again gets a new number.
     is_reborn: bool,
-    /// Place of the key's change among all changes that wait.
+    /// Position of the key's change among the unwritten changes.
     turn: Option<usize>,
 }
 
-/// Changes that wait, and entries and scores that are known.
+/// Unwritten changes, and cached entries and scores.
 #[derive(Default)]
 pub(crate) struct WriteBuffer {
     known: HashMap<Bytes, CachedEntry>,
@@ -55,13 +55,13 @@ pub(crate) struct WriteBuffer {
     cleared_sets: BTreeSet<Bytes>,
     items: BTreeMap<Bytes, BTreeMap<i64, Bytes>>,
     scores: BTreeMap<Bytes, BTreeMap<Bytes, Option<f64>>>,
-    /// Known scores, by key and member.
+    /// Cached scores, by key and member.
     seen: HashMap<Bytes, HashMap<Bytes, Option<f64>>>,
     bytes: usize,
 }
 
 impl WriteBuffer {
-    /// Returns the entry of a key, if it is known.
+    /// Returns the entry of a key, if it is cached.
     pub(crate) fn entry(&self, key: &[u8]) -> Option<Option<KeyEntry>> {
         self.known.get(key).map(|known| known.now.clone())
     }
@@ -72,7 +72,7 @@ impl WriteBuffer {
         self.known.insert(key, CachedEntry { now, is_stored, is_reborn: false, turn: None });
     }
 
-    /// Sets the entry of a known key.
+    /// Sets the entry of a cached key.
     pub(crate) fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) {
         let Some(known) = self.known.get_mut(key) else { return };
         self.turns += 1;
@@ -93,7 +93,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Removes a known key, and returns whether it was there.
+    /// Removes a cached key, and returns true if it existed.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let Some(known) = self.known.get_mut(key) else { return false };
         let Some(before) = known.now.take() else { return false };
@@ -125,7 +125,7 @@ impl WriteBuffer {
         of(&mut self.items, key).insert(place, Bytes::copy_from_slice(item));
     }
 
-    /// Returns the score of a member, if it is known.
+    /// Returns the score of a member, if it is cached.
     pub(crate) fn score(&self, key: &[u8], member: &[u8]) -> Option<Option<f64>> {
         let seen = self.seen.get(key).and_then(|seen| seen.get(member)).copied();
         seen.or_else(|| self.cleared_sets.contains(key).then_some(None))
@@ -147,12 +147,12 @@ impl WriteBuffer {
         of(&mut self.scores, key).insert(member, score);
     }
 
-    /// Returns whether the buffer is full and should be written now.
+    /// Returns true if the buffer is full and should be written now.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes > MOST_BYTES
     }
 
-    /// Writes all changes that wait. The cached reads stay.
+    /// Writes all unwritten changes. The cached reads stay.
     pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.bytes = 0;
         for (cleared, sql) in [(&mut self.cleared_lists, CLEAR_LISTS), (&mut self.cleared_sets, CLEAR_SETS)] {
@@ -224,7 +224,7 @@ fn write_scores(
              FROM unnest($2::bytea[], $3::float8[]) AS n (member, score) \
              ON CONFLICT (key_digest, member_digest) DO UPDATE SET score = EXCLUDED.score";
         let members = slices(put().map(|(member, _)| member));
-        // There is one zero.
+        // Zero has one representation, so -0 is stored as 0.
         let scores: Vec<f64> = put().map(|(_, score)| score + 0.0).collect();
         session.run(query(sql).bind(key).bind(members).bind(scores))?;
     }

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    AckLevel, JobRule, Records, StoredPlan,
+    AckLevel, JobRule, JobStore, StoredPlan,
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
@@ -28,8 +28,9 @@ async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
     connection
 }
 
-/// Opens three nodes on a database that looks for deadlocks early. By default it looks after a second,
-/// when the lock timeout of a node has ended the wait already and no deadlock would be counted.
+/// Opens three nodes on a database that looks for deadlocks early. By default it looks after a
+/// second, when the lock timeout of a node has ended the wait already and no deadlock would be
+/// counted.
 async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";
@@ -80,7 +81,7 @@ async fn work_under_limits(at: usize, node: Arc<PostgresStore>) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_do_not_wait_for_each_others_limits() {
+async fn nodes_do_not_deadlock_on_limits() {
     let database = Database::new();
     let nodes = three_nodes(&database).await;
     let all =
@@ -104,7 +105,7 @@ async fn add_unique(at: usize, node: Arc<PostgresStore>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_do_not_wait_for_each_others_kinds() {
+async fn nodes_do_not_deadlock_on_unique_kinds() {
     let database = Database::new();
     let nodes = three_nodes(&database).await;
     let all = nodes.iter().enumerate().map(|(at, node)| tokio::spawn(add_unique(at, Arc::clone(node))));
@@ -132,7 +133,7 @@ async fn many_unique_jobs_need_few_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_somebody_has_is_passed_over() {
+async fn claim_skips_a_locked_limit() {
     let database = Database::new();
     let store = node(&database).await;
     let jobs = vec![own("a-0", None, Some("k1")), own("a-1", None, Some("k2"))];
@@ -146,7 +147,7 @@ async fn a_limit_that_somebody_has_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn making_limits_waits_for_no_limit_that_exists() {
+async fn make_limits_does_not_wait_for_existing_limits() {
     let database = Database::new();
     let store = node(&database).await;
     submit(&store, "a", Needs::default(), vec![own("a-0", None, Some("k1"))]).await.unwrap();
@@ -160,7 +161,7 @@ async fn making_limits_waits_for_no_limit_that_exists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_somebody_has_locked_keeps_nobody_else_waiting() {
+async fn locked_job_delays_only_its_own_writes() {
     let database = Database::new();
     let store = node(&database).await;
     let jobs = ["a-0", "a-1", "a-2"].map(plain).to_vec();
@@ -170,7 +171,7 @@ async fn a_job_that_somebody_has_locked_keeps_nobody_else_waiting() {
         let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
         store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
     };
-    // A later write about the same job stays behind the first one, however often it comes.
+    // A later write about the same job stays behind the first one, however often it is submitted.
     let (locked, again) = (cancel("a-0"), cancel("a-0"));
     assert!(cancel("a-1").await.unwrap().unwrap().is_some());
     submit(&store, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();
@@ -182,7 +183,7 @@ async fn a_job_that_somebody_has_locked_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_later_write_about_a_queue_or_a_plan_stays_behind_an_earlier_one() {
+async fn late_writes_keep_their_order_for_queues_and_plans() {
     let database = Database::new();
     let store = node(&database).await;
     store.set_paused("q", true).await.unwrap();
@@ -205,7 +206,7 @@ async fn a_later_write_about_a_queue_or_a_plan_stays_behind_an_earlier_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn others_are_told_of_jobs_that_were_locked_and_left() {
+async fn nodes_are_notified_of_jobs_that_were_locked_and_left() {
     let database = Database::new();
     let store = node(&database).await;
     let of = |tool: &str| Needs { tools: vec![tool.into()], ..Needs::default() };

@@ -8,7 +8,7 @@ use sqlx::{Connection, PgConnection, query, query_scalar};
 
 use super::{run, store_on};
 use crate::store::{
-    KeyEntry, Keyspace, Records, StoredValue,
+    JobStore, KeyEntry, Keyspace, StoreAdmin, StoredValue,
     postgres::{PostgresSettings, PostgresStore, connection::open::ConnectOptions, writer::KEYS_LOCK},
 };
 
@@ -19,7 +19,7 @@ async fn set_default(store: &PostgresStore, setting: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn defaults_of_the_database_are_not_taken_over() {
+async fn session_settings_override_defaults_of_the_database() {
     let database = Database::new();
     let store = store_on(&database).await;
     let settings = [
@@ -46,19 +46,22 @@ async fn defaults_of_the_database_are_not_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_is_refused() {
+async fn read_only_server_is_refused() {
     let database = Database::new();
     let store = store_on(&database).await;
     set_default(&store, "default_transaction_read_only TO on").await;
     let Err(error) = PostgresStore::open(&database.url(), PostgresSettings::default()).await else {
         panic!("it was opened");
     };
-    let said = format!("{error:#}");
-    assert!(said.contains("this server takes no writes: default_transaction_read_only is on"), "{said}");
+    let message = format!("{error:#}");
+    assert!(
+        message.contains("this server takes no writes: default_transaction_read_only is on"),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_out() {
+async fn pool_drops_connections_to_a_server_that_became_read_only() {
     let database = Database::new();
     // The pool has one connection, so the next caller waits until that connection is given back.
     let pool = ConnectOptions::new(database.url().parse().unwrap(), None).pool(1);
@@ -72,13 +75,13 @@ async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_ou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_loses_no_place_to_a_connection_that_went_silent() {
+async fn pool_keeps_its_size_when_a_connection_stops_answering() {
     let cluster = Postgres::start_on_loopback(&FOR_TESTS, None);
     let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
     let url = format!("postgres://agq@{}/postgres", proxy.address());
     let pool = ConnectOptions::new(url.parse().unwrap(), None).pool(2);
     let pid = "SELECT pg_backend_pid()";
-    // One connection is in use when the network goes silent, and the other one is idle.
+    // One connection is in use when the network stops carrying packets, and the other one is idle.
     let mut used = pool.acquire().await.unwrap();
     let idle = query_scalar::<_, i32>(pid).fetch_one(&pool).await.unwrap();
     let before = query_scalar::<_, i32>(pid).fetch_one(&mut *used).await.unwrap();
@@ -97,7 +100,7 @@ async fn a_pool_loses_no_place_to_a_connection_that_went_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_may_create_nothing_opens_a_database_that_is_made() {
+async fn role_without_create_rights_opens_a_migrated_database() {
     let database = Database::new();
     let store = store_on(&database).await;
     let role = format!("r{:016x}", fastrand::u64(..));
@@ -125,19 +128,19 @@ async fn long_reads_leave_connections_for_short_ones() {
     assert!(store.plans(page()).await.unwrap().is_empty());
     let most = store.long_reads.available_permits();
     assert!(most < usize::try_from(store.pool.most()).unwrap());
-    let under_way = store.long_reads.acquire_many(u32::try_from(most).unwrap()).await.unwrap();
+    let permits = store.long_reads.acquire_many(u32::try_from(most).unwrap()).await.unwrap();
     assert!(store.totals().await.is_ok());
     let refused = store.plans(page()).await.unwrap_err().to_string();
     assert!(refused.contains("too many long reads"), "{refused}");
     let refused = store.scan(Box::new(|_| Ok(()))).await.unwrap_err().to_string();
     assert!(refused.contains("too many long reads"), "{refused}");
     assert!(store.read(Box::new(|_| Ok(()))).await.is_ok());
-    drop(under_way);
+    drop(permits);
     assert!(store.plans(page()).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_do_not_wait_for_users_keys() {
+async fn writes_on_jobs_do_not_wait_for_writes_on_keys() {
     let database = Database::new();
     let store = store_on(&database).await;
     // This session stands for another node that is in the middle of a large command.
@@ -153,7 +156,7 @@ async fn jobs_do_not_wait_for_users_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_command_on_keys_is_a_few_statements() {
+async fn large_command_on_keys_needs_few_statements() {
     let database = Database::new();
     let store = store_on(&database).await;
     run(

@@ -35,7 +35,7 @@ async fn members(store: &PostgresStore) -> Vec<Bytes> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_the_version_before_are_kept() {
+async fn migration_keeps_keys_of_the_previous_version() {
     let database = Database::new();
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     migrate_first(6, &mut connection).await.unwrap();
@@ -57,7 +57,7 @@ async fn keys_of_the_version_before_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_earlier_version_is_refused() {
+async fn migration_locks_out_the_previous_version() {
     let database = Database::new();
     store_on(&database).await;
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();

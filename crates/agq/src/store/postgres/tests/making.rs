@@ -16,7 +16,7 @@ use e2e::Database;
 
 use super::super::{PostgresSettings, PostgresStore};
 use crate::store::{
-    AckLevel, AddOutcome, Claim, Claimant, JobRule, NewAction, Records, RuleResult, StoredPlan,
+    AckLevel, AddOutcome, Claim, Claimant, JobRule, JobStore, NewAction, RuleResult, StoredPlan,
 };
 
 pub(super) const NOW: Timestamp = Timestamp(1_000);

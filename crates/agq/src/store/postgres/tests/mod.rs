@@ -1,4 +1,4 @@
-//! What the database does with our statements.
+//! Tests of the store on a real PostgreSQL.
 
 mod between_nodes;
 mod connections;
@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
 use crate::store::postgres::{PostgresSettings, PostgresStore, txn::jobs::CANDIDATES};
 
-/// Opens a store on `database` that hears of no other node.
+/// Opens a store on `database` that does not listen to other nodes.
 async fn store_on(database: &Database) -> PostgresStore {
     let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     PostgresStore::open(&database.url(), settings).await.unwrap()
@@ -24,7 +24,7 @@ async fn run(store: &PostgresStore, sql: &str) {
     raw_sql(AssertSqlSafe(sql.to_owned())).execute(&store.pool).await.unwrap();
 }
 
-/// A million jobs, nine of ten of them ready, in three lanes.
+/// Inserts a million jobs in three lanes, nine of ten of them ready.
 const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert_to(n::text, 'UTF8') FROM generate_series(1, 3) AS n; \
     INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, created_at, record) \
     SELECT 'job-' || n, 'a', n, 'p', 1 + n % 3, 100, n, 0, n % 10 > 0, 0, '' FROM generate_series(1, 1000000) AS n; \
@@ -32,11 +32,11 @@ const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert
     INSERT INTO agq.plans VALUES ('p', '{}', 0); ANALYZE";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_an_index_scan_among_a_million_jobs() {
+async fn claim_is_an_index_scan_among_a_million_jobs() {
     let database = Database::new();
     let store = store_on(&database).await;
     raw_sql(FILL).execute(&store.pool).await.unwrap();
-    // As the writer has it: planned once, whatever is asked for.
+    // As at the writer: planned once, for any parameters.
     let mut writers = store.pool.acquire().await.unwrap();
     let prepared = format!(
         "SET plan_cache_mode = force_generic_plan; PREPARE c (integer[], bigint, boolean) AS {CANDIDATES}"
@@ -53,7 +53,8 @@ async fn a_claim_is_an_index_scan_among_a_million_jobs() {
     let plan = plan.join("\n");
     assert!(plan.contains("Index Scan using jobs_ready on jobs j (actual rows=8 loops=3)"), "{plan}");
     assert!(!plan.contains("Seq Scan on jobs") && !plan.contains("Seq Scan on inputs"), "{plan}");
-    // The guess of a plan that is made once is so high that it would be compiled, which takes 200 ms.
+    // Without this setting, the estimated cost of the generic plan would cause JIT compilation,
+    // which takes longer than the query.
     let jit: String = query_scalar("SHOW jit").fetch_one(&mut *writers).await.unwrap();
     assert_eq!(jit, "off");
     let locked = query(CANDIDATES).bind(vec![1]).bind(1_i64).bind(true).fetch_all(&store.pool).await.unwrap();

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::{run, store_on};
 use crate::store::{
-    Records,
+    StoreAdmin,
     postgres::{
         PostgresSettings, PostgresStore,
         cluster::{nodes::Nodes, notify_bus::BusMessage},
@@ -23,8 +23,8 @@ use crate::store::{
     },
 };
 
-/// Returns a node without a store, which shows itself only when a test says so, and a pool on its
-/// database.
+/// Returns a node without a store, which sends heartbeats only when a test calls for one, and a
+/// pool on its database.
 fn alone(database: &Database) -> (Nodes, Pool) {
     let access = ConnectOptions::new(database.url().parse().unwrap(), None);
     let pool = access.pool(2);
@@ -40,7 +40,7 @@ async fn leading(database: &Database) -> PostgresStore {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_gone_is_said_only_by_a_leader_that_has_led_for_a_silence() {
+async fn live_nodes_are_known_only_to_a_leader_of_two_terms() {
     let database = Database::new();
     let store = store_on(&database).await;
     assert_eq!(store.nodes().await.unwrap(), None, "it leads since a moment ago");
@@ -52,7 +52,7 @@ async fn who_is_gone_is_said_only_by_a_leader_that_has_led_for_a_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
+async fn live_nodes_are_unknown_after_a_crash_of_the_database() {
     let database = Database::new();
     let store = leading(&database).await;
     assert!(store.nodes().await.unwrap().is_some());
@@ -60,19 +60,19 @@ async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
     run(&store, "TRUNCATE agq.instances, agq.leader").await;
     assert!(store.leads(), "it knows nothing of the crash yet");
     assert_eq!(store.nodes().await.unwrap(), None);
-    // The node is elected anew, and the others have the time of a silence to come back.
-    store.nodes.show().await.unwrap();
+    // The node is elected again, and the others have two terms to come back.
+    store.nodes.send_heartbeat().await.unwrap();
     assert!(store.leads());
     assert_eq!(store.nodes().await.unwrap(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_without_the_node_that_asks_is_none() {
+async fn live_nodes_are_unknown_if_the_caller_is_missing() {
     let database = Database::new();
     migrate(&database.url()).await.unwrap();
     // Nothing shows this node again between the two statements of the test.
     let (nodes, pool) = alone(&database);
-    nodes.show().await.unwrap();
+    nodes.send_heartbeat().await.unwrap();
     let sql = "UPDATE agq.leader SET elected_at = now() - interval '1 hour'";
     query(sql).execute(&pool).await.unwrap();
     assert!(nodes.all(&pool).await.unwrap().is_some());
@@ -81,13 +81,13 @@ async fn a_set_without_the_node_that_asks_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_has_left_does_not_come_back() {
+async fn heartbeat_does_not_bring_back_a_node_that_has_left() {
     let database = Database::new();
     migrate(&database.url()).await.unwrap();
     let (nodes, pool) = alone(&database);
     let nodes = Arc::new(nodes);
-    nodes.show().await.unwrap();
-    // The node leaves while this session holds its row, and a heartbeat comes meanwhile.
+    nodes.send_heartbeat().await.unwrap();
+    // The node leaves while this session holds its row, and a heartbeat arrives meanwhile.
     let mut other = pool.acquire().await.unwrap();
     let mut other = other.begin().await.unwrap();
     query("SELECT FROM agq.instances FOR UPDATE").execute(&mut *other).await.unwrap();
@@ -97,12 +97,12 @@ async fn a_node_that_has_left_does_not_come_back() {
     });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while query_scalar::<_, i64>(waits).fetch_one(&pool).await.unwrap() == 0 {}
-    let mut beat = Box::pin(nodes.show());
+    let mut beat = Box::pin(nodes.send_heartbeat());
     assert!((&mut beat).now_or_never().is_none());
     other.commit().await.unwrap();
     leaving.await.unwrap().unwrap();
     beat.await.unwrap();
-    nodes.show().await.unwrap();
+    nodes.send_heartbeat().await.unwrap();
     for table in ["instances", "leader"] {
         let sql = AssertSqlSafe(format!("SELECT count(*) FROM agq.{table}"));
         assert_eq!(query_scalar::<_, i64>(sql).fetch_one(&pool).await.unwrap(), 0, "{table}");
@@ -110,32 +110,32 @@ async fn a_node_that_has_left_does_not_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_ran_out_begins_anew() {
+async fn expired_lease_starts_a_new_term() {
     let database = Database::new();
     let store = leading(&database).await;
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
     assert!(store.nodes().await.unwrap().is_some(), "a lease that is kept goes on");
-    // Nobody could reach the database for longer than the lease.
+    // No node could reach the database for longer than the lease.
     run(&store, "UPDATE agq.leader SET expires_at = now() - interval '1 second'").await;
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
     assert!(store.leads());
     assert_eq!(store.nodes().await.unwrap(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_comes_is_seen_without_being_heard() {
+async fn new_node_is_found_by_polling() {
     let database = Database::new();
     let store = store_on(&database).await;
     store.nodes.find_peers().await.unwrap();
     assert!(!store.nodes.has_peers());
     let (other, _) = alone(&database);
-    other.show().await.unwrap();
+    other.send_heartbeat().await.unwrap();
     store.nodes.find_peers().await.unwrap();
     assert!(store.nodes.has_peers());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_gone_after_the_silence_that_it_chose() {
+async fn node_counts_as_gone_after_its_own_silence() {
     let database = Database::new();
     let store = leading(&database).await;
     let sql = "INSERT INTO agq.instances (node, hostname, pid, last_seen_at, silence_secs) VALUES \
@@ -143,7 +143,7 @@ async fn a_node_is_gone_after_the_silence_that_it_chose() {
     run(&store, sql).await;
     let nodes = store.nodes().await.unwrap().unwrap();
     assert!(nodes.contains("patient") && !nodes.contains("gone"), "{nodes:?}");
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
     let kept: Vec<String> = query_scalar("SELECT node FROM agq.instances WHERE hostname = 'h'")
         .fetch_all(&store.pool)
         .await
@@ -152,7 +152,7 @@ async fn a_node_is_gone_after_the_silence_that_it_chose() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_beat_goes_through_while_reads_have_every_connection() {
+async fn heartbeat_succeeds_while_reads_use_every_connection() {
     let database = Database::new();
     let store = store_on(&database).await;
     let most = store.pool.most();
@@ -160,11 +160,11 @@ async fn a_beat_goes_through_while_reads_have_every_connection() {
     for _ in 0..most {
         held.push(store.pool.acquire().await.unwrap());
     }
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_is_told_again_after_its_connection_was_closed() {
+async fn notices_are_sent_again_after_the_connection_was_closed() {
     let database = Database::new();
     let store = store_on(&database).await;
     let mut listener = PgListener::connect(&database.url()).await.unwrap();
@@ -194,14 +194,14 @@ async fn what_is_told_is_told_again_after_its_connection_was_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_message_is_heard_while_reads_have_every_connection() {
+async fn long_message_is_received_while_reads_use_every_connection() {
     let database = Database::new();
     let hears = PostgresStore::open(&database.url(), PostgresSettings::default()).await.unwrap();
-    let heard = Arc::new(Mutex::new(None));
+    let received = Arc::new(Mutex::new(None));
     let (_nothing, outgoing) = mpsc::channel(1);
     hears.join("", outgoing, {
-        let heard = Arc::clone(&heard);
-        move |channel, payload| *heard.lock().unwrap() = Some((channel, payload))
+        let received = Arc::clone(&received);
+        move |channel, payload| *received.lock().unwrap() = Some((channel, payload))
     });
     let mut held = Vec::new();
     for _ in 0..hears.pool.most() {
@@ -209,12 +209,12 @@ async fn a_long_message_is_heard_while_reads_have_every_connection() {
     }
     let tells = store_on(&database).await;
     let (channel, payload) = (Bytes::from_static(b"channel"), Bytes::from(vec![b'x'; 100_000]));
-    // Nobody knows when the first node begins to listen.
+    // The test cannot know when the first node begins to listen.
     tokio::task::block_in_place(|| {
         eventually("the message", || {
             let notice = BusMessage::Message(channel.clone(), payload.clone());
             tells.notices.blocking_send(notice).unwrap();
-            heard.lock().unwrap().take()
+            received.lock().unwrap().take()
         });
     });
 }

@@ -12,14 +12,16 @@ use super::{
     super::{PostgresSettings, PostgresStore, codec::encode, migrate},
     making::{NOW, ack, claim, node, number, own, plain, submit},
 };
-use crate::store::{AckLevel, AddOutcome, JobRule, Records, Retention, UnusedRecords};
+use crate::store::{
+    AckLevel, AddOutcome, DocumentStore, JobRule, JobStore, Retention, UnusedRecords, WorkerStore,
+};
 
 /// Statement that appends a field to the record of a job, as a later version may do.
 const APPEND: &str = r"UPDATE agq.jobs SET record = '\xdc00'::bytea ||
     set_byte('\x00'::bytea, 0, get_byte(record, 2) + 1) || substr(record, 4) || '\x01'::bytea WHERE job_id = $1";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_cannot_be_read_does_not_stop_its_queue() {
+async fn unreadable_job_does_not_stop_its_queue() {
     let database = Database::new();
     let store = node(&database).await;
     let jobs = ["a-0", "a-1", "a-2", "a-3"].map(|id| own(id, None, None)).to_vec();
@@ -40,7 +42,7 @@ async fn a_record_that_cannot_be_read_does_not_stop_its_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_nested_record_with_a_field_more_is_read() {
+async fn nested_record_with_an_extra_field_is_read() {
     let database = Database::new();
     let store = node(&database).await;
     submit(&store, "a", Needs::default(), vec![own("a-0", None, None)]).await.unwrap();
@@ -60,7 +62,7 @@ async fn a_nested_record_with_a_field_more_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreadable_worker_and_an_unreadable_wait_are_passed_over() {
+async fn unreadable_workers_and_timers_are_skipped() {
     let database = Database::new();
     let store = node(&database).await;
     submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
@@ -78,7 +80,7 @@ async fn an_unreadable_worker_and_an_unreadable_wait_are_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_that_panics_ends_neither_the_writer_nor_other_writes() {
+async fn panicking_rule_fails_only_its_own_write() {
     let database = Database::new();
     let store = node(&database).await;
     submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
@@ -99,7 +101,7 @@ async fn a_rule_that_panics_ends_neither_the_writer_nor_other_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_default_isolation_of_the_database_counts_for_nothing() {
+async fn writer_overrides_the_default_isolation_level() {
     let database = Database::new();
     let store = node(&database).await;
     for level in ["repeatable read", "serializable"] {
@@ -118,7 +120,7 @@ async fn the_default_isolation_of_the_database_counts_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn needs_may_be_longer_than_an_index_entry() {
+async fn lane_needs_may_be_longer_than_an_index_entry() {
     let database = Database::new();
     let store = node(&database).await;
     let tools: Vec<String> = (0..200).map(|_| format!("{:032x}", fastrand::u128(..))).collect();
@@ -132,7 +134,7 @@ async fn needs_may_be_longer_than_an_index_entry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn submissions_use_no_numbers_of_lanes_up() {
+async fn submissions_do_not_use_up_lane_numbers() {
     let database = Database::new();
     let store = node(&database).await;
     for n in 0..20 {
@@ -150,7 +152,7 @@ async fn submissions_use_no_numbers_of_lanes_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
+async fn unused_lanes_and_limits_are_removed() {
     let database = Database::new();
     let (store, other) = (node(&database).await, node(&database).await);
     for (id, limit) in [("a", "k1"), ("b", "k2")] {
@@ -176,7 +178,7 @@ async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
     assert_eq!(unused.limits.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["k2"]);
     store.forget_unused(unused).await.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 1);
-    // A node that still knows a forgotten lane makes the lane again.
+    // A node that has a removed lane in its cache creates the lane again.
     let jobs = vec![own("d-0", None, Some("k2"))];
     assert_eq!(submit(&other, "d", Needs::default(), jobs).await, Ok(AddOutcome::New));
     assert_eq!(claim(&store, 3).await.len(), 2);
@@ -184,7 +186,7 @@ async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_database_looks_at_tables_that_have_grown() {
+async fn grown_tables_are_analyzed() {
     let database = Database::new();
     let store = node(&database).await;
     raw_sql("ALTER TABLE agq.jobs SET (autovacuum_enabled = off)").execute(&store.pool).await.unwrap();
@@ -199,7 +201,7 @@ async fn the_database_looks_at_tables_that_have_grown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_of_another_encoding_is_refused() {
+async fn database_with_another_encoding_is_refused() {
     let database = Database::new();
     let name = format!("l{:016x}", fastrand::u64(..));
     let mut create = database.client("createdb");
@@ -216,7 +218,7 @@ async fn a_database_of_another_encoding_is_refused() {
 }
 
 #[test]
-fn an_array_of_sixteen_elements_and_more_has_the_header_that_is_rewritten() {
+fn append_helper_relies_on_the_header_of_long_arrays() {
     // `APPEND` relies on this header.
     assert_eq!(encode(&vec![0_u8; 26]).unwrap()[..3], [0xdc, 0, 26]);
 }

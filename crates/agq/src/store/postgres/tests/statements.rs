@@ -4,7 +4,7 @@ use e2e::Database;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, query_scalar, raw_sql};
 
 use crate::store::{
-    Records,
+    StoreAdmin,
     postgres::{
         keyspace::{
             ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES,
@@ -55,7 +55,7 @@ const FILL: &str = "INSERT INTO agq.ended (job_id, action_id, place, plan_id, st
     SELECT 'r-' || n, 'c', n, 'p', 4 + n % 3, 100, n, 0, true, 0, '' FROM generate_series(1, 50000) AS n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_statement_reads_all_there_is() {
+async fn statements_on_jobs_read_only_the_rows_they_need() {
     let database = Database::new();
     let store = node(&database).await;
     // The first round has statistics of empty tables, and the second one has those of the full
@@ -80,7 +80,7 @@ async fn no_statement_reads_all_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_the_oldest_snapshot_is_named() {
+async fn oldest_snapshot_names_its_session() {
     let database = Database::new();
     let store = node(&database).await;
     let mut other = PgConnection::connect(&database.url()).await.unwrap();
@@ -106,7 +106,7 @@ const FILL_KEYS: &str = "INSERT INTO agq.keys (key, number, text, expires_at) \
     FROM generate_series(1, 50000) AS n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_statement_on_keys_reads_all_there_is() {
+async fn statements_on_keys_read_only_the_rows_they_need() {
     let database = Database::new();
     let store = node(&database).await;
     raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
@@ -134,7 +134,7 @@ async fn no_statement_on_keys_reads_all_there_is() {
 }
 
 #[test]
-fn rows_of_a_plan_are_counted() {
+fn plan_rows_include_discarded_rows() {
     let plan = "Sort (actual rows=3 loops=1)\n  Rows Removed by Filter: 299900\n  ->  Index Scan (actual rows=1 loops=3)";
     assert_eq!(most_rows(plan), 299_900);
     assert_eq!(most_rows("Limit (actual rows=100 loops=3)"), 300);

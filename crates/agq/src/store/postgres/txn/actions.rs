@@ -1,4 +1,4 @@
-//! Writes on plans and actions, in a transaction.
+//! Plans and actions in a write transaction.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -16,30 +16,29 @@ use agenix_rules::{
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, NewAction, RuleResult, StoredPlan,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
     dedup::deduplicate,
     postgres::{
         cluster::events,
         codec::encode,
-        lane_cache::PgLaneKey,
         sql_types,
         txn::{PgTxn, documents::put},
         writer::lock_order::Checks,
     },
 };
 
-/// Actions with the plans that they are of: those that could be made, and turns for their jobs.
+/// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
 const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3) ORDER BY plan_id FOR KEY SHARE), \
      made AS (INSERT INTO agq.actions (action_id, record) SELECT n.action_id, n.record \
          FROM unnest($1::text[], $2::bytea[], $3::text[]) AS n (action_id, record, plan_id) JOIN held USING (plan_id) \
          ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
      SELECT (SELECT array_agg(action_id) FROM made) AS made, \
          (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
-/// The inputs of an action that are kept, with their places, from one place to another.
+/// Query for the kept inputs of an action, with their indexes, from one index to another.
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
      FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
-/// Statement that removes actions, and what is kept beside them.
+/// Statement that removes actions with their tallies and marks.
 pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)), \
      n AS (DELETE FROM agq.notes WHERE kind IN ('halt', 'halted') AND id = ANY ($1)) \
      DELETE FROM agq.actions WHERE action_id = ANY ($1)";
@@ -56,7 +55,8 @@ impl PgTxn<'_> {
     }
 
     pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
-        // Whoever is about to add jobs holds it; whoever comes later does not find it.
+        // A transaction that is about to add jobs has locked the plan; a later one does not find
+        // it.
         let lock = "SELECT FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
         let is_there = self.session.row(query(lock).bind(plan_id.as_str()))?.is_some();
         let load = "SELECT count(*) FROM agq.jobs WHERE plan_id = $1";
@@ -76,12 +76,12 @@ impl PgTxn<'_> {
         let (made, mut turns) = self.make_actions(actions)?;
         let mut is_new = vec![false; actions.len()];
         for (at, new) in actions.iter().enumerate() {
-            // Where one comes twice, the first of them is it.
+            // Of equal ids in one batch, the first is the new action.
             is_new[at] = made.contains(new.action.action_id.as_str())
                 && !actions[..at].iter().any(|other| other.action.action_id == new.action.action_id);
             if is_new[at] {
                 let own = turns.drain(..new.jobs.len());
-                self.note_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
+                self.buffer_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
                 for (kind, id, json) in &new.notes {
                     put(self.session, *kind, (vec![id.clone()], vec![json.clone()]))?;
                 }
@@ -95,7 +95,8 @@ impl PgTxn<'_> {
         actions.iter().zip(is_new).map(outcome).collect()
     }
 
-    /// Adds an action of which jobs are to be the only ones of their kind, or have ids that may be taken.
+    /// Adds an action with jobs that must be the only ones of their kind, or whose ids may be
+    /// taken.
     pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
         self.write()?;
         if self.action(&new.action.action_id)?.is_some() {
@@ -109,8 +110,8 @@ impl PgTxn<'_> {
         let now = new.action.created_at;
         let mut checks = Checks::default();
         checks.add(&new.jobs);
-        // Nobody else adds such jobs until this transaction is committed, because their names are
-        // locked.
+        // No other transaction adds such jobs until this one ends, because the names of the jobs
+        // are locked.
         let firsts = self.firsts(&checks.kinds)?;
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
         let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
@@ -139,8 +140,8 @@ impl PgTxn<'_> {
         }))
     }
 
-    /// Makes actions that are not there yet, of plans that are there and then stay until this is committed; which, and as many turns
-    /// as all of them have jobs.
+    /// Inserts those of `actions` that are new and whose plans exist, and locks these plans.
+    /// Returns the ids of the inserted actions, and as many turns as all actions have jobs.
     fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>), Error> {
         let ids: Vec<&str> = actions.iter().map(|new| new.action.action_id.as_str()).collect();
         let plans: Vec<&str> = actions.iter().map(|new| new.action.plan_id.as_str()).collect();
@@ -161,10 +162,10 @@ impl PgTxn<'_> {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
         if self.holds_plan(&new.action.plan_id)? {
-            // It was there a moment ago: to be done again.
+            // The action was there a moment ago, so the transaction is retried.
             return Err(Error::RowNotFound);
         }
-        // It was deleted since the command looked.
+        // The plan was deleted after the command checked it.
         Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())))
     }
 
@@ -172,7 +173,7 @@ impl PgTxn<'_> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
-        let known = match self.known_from(&action, more.at, &more.jobs)? {
+        let known = match self.count_known(&action, more.at, &more.jobs)? {
             Ok(known) => known,
             Err(rejection) => return Ok(Err(rejection)),
         };
@@ -188,39 +189,27 @@ impl PgTxn<'_> {
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
     }
 
-    /// Whether a plan is there, which then stays until this is committed.
+    /// Locks a plan against deletion, and returns true if it exists.
     fn holds_plan(&self, plan_id: &PlanId) -> Result<bool, Error> {
         let sql = "SELECT FROM agq.plans WHERE plan_id = $1 FOR KEY SHARE";
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
     }
 
-    /// How many of the jobs are there already, of jobs that begin at a place of the action.
-    fn known_from(
+    /// Returns the number of `jobs` that the action already has from input `at` on.
+    fn count_known(
         &self,
         action: &Action,
         at: Option<u64>,
         jobs: &[NewJob],
     ) -> Result<RuleResult<usize>, Error> {
-        let Some(at) = at else { return Ok(Ok(0)) };
-        if let Err(rejection) = action::check_place(action, at) {
-            return Ok(Err(rejection));
-        }
-        if at == action.total_jobs {
-            return Ok(Ok(0));
-        }
-        let inputs = self.inputs_from(&action.action_id, at, jobs.len())?;
-        let mut known = 0;
-        for (index, job) in (at..action.total_jobs).zip(jobs) {
-            if let Err(rejection) = action::check_known(index, has_input(&inputs, action, index, &job.input))
-            {
-                return Ok(Err(rejection));
-            }
-            known += 1;
-        }
-        Ok(Ok(known))
+        let inputs = match at.filter(|at| *at < action.total_jobs) {
+            Some(at) => self.inputs_from(&action.action_id, at, jobs.len())?,
+            None => HashMap::new(),
+        };
+        decisions::count_known(action, at, jobs, |index, input| Ok(has_input(&inputs, action, index, input)))
     }
 
-    /// Puts jobs at the end of an action; how many it has then.
+    /// Appends jobs to an action, and returns the number of jobs that it then has.
     fn append(
         &mut self,
         action: &Action,
@@ -233,15 +222,15 @@ impl PgTxn<'_> {
         let turns = self.session.rows(query(turns).bind(sql_types::limit(jobs.len())))?;
         let turns = turns.iter().map(|row| row.try_get(0).map(sql_types::count));
         let turns = turns.collect::<Result<Vec<u64>, Error>>()?;
-        self.note_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
+        self.buffer_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
         let total_jobs = action.total_jobs + jobs.len() as u64;
         self.put_action(&Action { total_jobs, ..action.clone() })?;
         self.write()?;
         Ok(total_jobs)
     }
 
-    /// Notes jobs at the end of an action, each with its turn.
-    fn note_jobs(
+    /// Buffers jobs at the end of an action, each with its turn.
+    fn buffer_jobs(
         &mut self,
         action: &Action,
         needs: &Needs,
@@ -254,22 +243,22 @@ impl PgTxn<'_> {
         if jobs.is_empty() {
             return Ok(());
         }
-        let key = PgLaneKey { queue: action.queue.clone(), needs: needs.clone() };
-        // Jobs that all have lanes of their own leave it as it is: nobody need make it.
+        let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        // The lane of the action is created only if a job needs it.
         let mut common = None;
         for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
             let lane = match (&new.own, common) {
                 (None, Some(lane)) => lane,
-                (None, None) => *common.insert(self.known.number(self.session, &key)?),
+                (None, None) => *common.insert(self.lanes.number(self.session, &key)?),
                 (Some(own), _) => {
-                    let key = PgLaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
-                    self.known.number(self.session, &key)?
+                    let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+                    self.lanes.number(self.session, &key)?
                 }
             };
             let job = new.job(action, index, QueuePosition { lane, seq }, terms, now);
             self.put_new_job(&job, &new.input);
         }
-        self.note_own(jobs)?;
+        self.put_own_documents(jobs)?;
         self.events.push(events::created(action, jobs.len()));
         Ok(())
     }
@@ -289,7 +278,7 @@ impl PgTxn<'_> {
             Ok(None) => {}
             Ok(Some(action)) => {
                 if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
-                    // Its jobs were forgotten while it was open.
+                    // All jobs were removed while the action was open.
                     self.remove_action(action_id)?;
                     return Ok(Ok(()));
                 }
@@ -300,23 +289,20 @@ impl PgTxn<'_> {
         Ok(Ok(()))
     }
 
-    /// Whether no job of an action is kept.
+    /// Returns true if no job of an action is kept.
     pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
         let row = self.session.row(query(IS_EMPTY).bind(action_id.as_str()))?.ok_or(Error::RowNotFound)?;
         row.try_get(0)
     }
 
-    /// Forgets an action of which no job is left.
+    /// Removes an action without jobs.
     pub(crate) fn remove_action(&self, action_id: &ActionId) -> Result<(), Error> {
         self.session.run(query(REMOVE).bind(vec![action_id.as_str()])).map(drop)
     }
 
-    /// Whether the action that is there came from the same submission.
+    /// Returns true if the existing action came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
-        let count = new.jobs.len() as u64;
-        // An open action may have grown since.
-        let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
-        if !action::is_same(known, &new.action) || !fits {
+        if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
         let inputs = self.inputs_from(&known.action_id, 0, new.jobs.len())?;
@@ -337,6 +323,7 @@ impl PgTxn<'_> {
 }
 
 fn has_input(inputs: &HashMap<u64, String>, action: &Action, index: u64, input: &str) -> bool {
-    // Where its job was forgotten since, it was there, and nobody can say more.
+    // The job of an existing index may be removed. Its input cannot be compared, and counts as
+    // equal.
     inputs.get(&index).map_or(index < action.total_jobs, |known| known == input)
 }

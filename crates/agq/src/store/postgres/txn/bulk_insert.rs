@@ -1,4 +1,5 @@
-//! Rows that are written together: a column each as an array, so that a statement costs what it costs once.
+//! Rows that are written together: one array for each column, so that one statement writes any
+//! number of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use sqlx::{Error, Row, query};
 
 use crate::store::postgres::{codec::encode, connection::session::DatabaseSession, sql_types};
 
-/// Jobs that have not ended.
+/// Rows of jobs that have not ended.
 #[derive(Default)]
 pub(crate) struct JobRows {
     job_id: Vec<String>,
@@ -58,7 +59,7 @@ impl JobRows {
         Ok(())
     }
 
-    /// Writes jobs that are not there, and inputs: ids and texts.
+    /// Inserts new jobs, and inputs: ids and texts.
     pub(crate) fn insert(
         self,
         session: &DatabaseSession,
@@ -87,7 +88,7 @@ impl JobRows {
             .bind(inputs.1)
             .bind(lanes);
         let held: i64 = session.row(sql)?.ok_or(Error::RowNotFound)?.try_get(0)?;
-        // A lane without jobs has been forgotten meanwhile, and has to be made again.
+        // A lane without jobs may have been removed meanwhile. The retry creates it again.
         if held == count { Ok(()) } else { Err(Error::RowNotFound) }
     }
 
@@ -95,7 +96,7 @@ impl JobRows {
         self.job_id.len()
     }
 
-    /// Jobs that had ended are to be done again.
+    /// Moves ended jobs back to the jobs that have not ended.
     pub(crate) fn revive(self, session: &DatabaseSession) -> Result<(), Error> {
         if self.job_id.is_empty() {
             return Ok(());
@@ -105,7 +106,7 @@ impl JobRows {
     }
 }
 
-/// Jobs that have ended.
+/// Rows of ended jobs.
 #[derive(Default)]
 pub(crate) struct EndedRows {
     job_id: Vec<String>,
@@ -137,7 +138,7 @@ impl EndedRows {
         self.job_id.len()
     }
 
-    /// Ended jobs that ended otherwise now.
+    /// Updates ended jobs, for example with another status.
     pub(crate) fn amend(self, session: &DatabaseSession) -> Result<(), Error> {
         if self.job_id.is_empty() {
             return Ok(());
@@ -155,11 +156,11 @@ impl EndedRows {
     }
 }
 
-/// By how much counts change.
+/// Changes of counts.
 #[derive(Default)]
 pub(crate) struct Deltas {
     tallies: BTreeMap<ActionId, TallyDelta>,
-    /// By lane and state.
+    /// Changes by lane and state.
     lanes: BTreeMap<u32, [i64; 8]>,
     pub(crate) totals: TotalsDelta,
 }
@@ -177,7 +178,8 @@ pub(crate) struct TotalsDelta {
     pub(crate) ever: [i64; 6],
 }
 
-/// What most batches write, in one statement. Those who end jobs of one action at different nodes write different rows.
+/// Statement that writes what most batches change. Nodes that end jobs of one action write
+/// different rows, because each writes its own shard.
 const STEP: &str = "WITH changed AS (\
         UPDATE agq.jobs AS j SET status = n.status, is_ready = n.is_ready, due_at = n.due_at, holder = n.holder, \
         record = n.record FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[]) \
@@ -213,17 +215,17 @@ impl Deltas {
         self.tallies.get_mut(action_id).expect("it was put there if it was not")
     }
 
-    /// Counts a job of a lane into a state, or out of one.
+    /// Adds `by` to the number of jobs of the lane in the state of `job`.
     pub(crate) fn in_lane(&mut self, job: &Job, by: i64) {
         self.lanes.entry(job.lane).or_default()[job.state as usize] += by;
     }
 
-    /// The actions of which something changed.
+    /// Returns the actions whose tallies change.
     pub(crate) fn actions(&self) -> impl Iterator<Item = ActionId> {
         self.tallies.keys().cloned()
     }
 
-    /// Writes them, with jobs that changed and jobs that ended, and what was reported of their tasks.
+    /// Writes the counts, together with changed jobs, ended jobs, and results.
     pub(crate) fn write_with(
         self,
         session: &DatabaseSession,

@@ -1,4 +1,5 @@
-//! Notes in a transaction, and what is kept in them: limits, and the first jobs of their kinds.
+//! Documents in a write transaction, with those that the store itself uses: limits, and the first
+//! jobs of kinds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,7 +18,7 @@ use crate::store::{
 const PUT: &str = "INSERT INTO agq.notes (kind, id, json) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
      ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json";
 
-/// Writes notes of a kind: ids and texts.
+/// Writes documents of a kind: ids and texts.
 pub(crate) fn put(
     session: &DatabaseSession,
     kind: DocumentKind,
@@ -29,19 +30,19 @@ pub(crate) fn put(
     session.run(query(PUT).bind(kind.as_str()).bind(notes.0).bind(notes.1)).map(drop)
 }
 
-/// Returns the name by which a transaction locks a note.
-pub(crate) fn note_name(kind: DocumentKind, id: &str) -> String {
+/// Returns the name by which a transaction locks a document.
+pub(crate) fn document_name(kind: DocumentKind, id: &str) -> String {
     format!("note {} {id}", kind.as_str())
 }
 
-/// Limits that this transaction has to do with: nobody else changes one until it is committed.
+/// Limits that this transaction has locked. No other transaction changes them until it ends.
 #[derive(Default)]
 pub(crate) struct HeldLimits {
     held: BTreeMap<String, Limit>,
     changed: BTreeSet<String>,
-    /// Jobs under these run no more.
+    /// Keys of limits whose jobs no longer run.
     left: Vec<String>,
-    /// Tells whether other transactions held limits that this transaction could have used.
+    /// True if other transactions held limits that this transaction could have used.
     pub(crate) has_passed_over: bool,
 }
 
@@ -52,9 +53,9 @@ const LIMITS_OR_FAIL: &str =
 const FREE_LIMITS: &str =
     "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE SKIP LOCKED";
 
-/// Statement that inserts those of some limits that do not exist. The statement leaves existing
-/// limits out first, because `ON CONFLICT` waits for the transaction that changes such a limit, and
-/// the lock of the limit then waits once more.
+/// Statement that inserts those of the given limits that do not exist. It leaves existing limits
+/// out first. Otherwise `ON CONFLICT` would wait for the transaction that changes such a limit, and
+/// the lock of the limit would wait once more.
 pub(crate) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
      SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
      WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
@@ -66,22 +67,23 @@ pub(crate) fn make_limits(session: &DatabaseSession, keys: &[String]) -> Result<
 }
 
 impl HeldLimits {
-    /// Notes where a job under a limit runs no more.
+    /// Records the limit of a job that no longer runs.
     pub(crate) fn note(&mut self, before: Option<&Job>, job: &Job) {
         let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref());
         self.left.extend(key.filter(|_| was_active && job.state != JobState::Active).cloned());
     }
 
-    /// Whether there is room under a limit since its last writing.
+    /// Returns true if a job under a limit has stopped running since the latest write.
     pub(crate) fn has_room(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Locks limits for this transaction. A transaction waits for limits once, in their order. A
-    /// transaction that already holds limits does not wait, because the holder of the missing
-    /// limits may wait for those limits; the transaction then fails, and the writer does the work
-    /// in parts.
+    /// Locks limits for this transaction. A transaction waits for limits once, in their order.
+    ///
+    /// A transaction that already holds limits does not wait, because the holder of the missing
+    /// limits may wait for those. The transaction then fails, and the writer retries the writes in
+    /// parts.
     pub(crate) fn hold(
         &mut self,
         session: &DatabaseSession,
@@ -95,8 +97,8 @@ impl HeldLimits {
         make_limits(session, &missing)?;
         let lock = if self.held.is_empty() { WAIT_FOR_LIMITS } else { LIMITS_OR_FAIL };
         self.lock(session, lock, &missing)?;
-        // A limit that was forgotten between the two statements has no row to lock, and is made
-        // again by the retry.
+        // A limit that was removed between the two statements has no row to lock. The retry creates
+        // it again.
         let is_held = |key: &String| self.held.contains_key(key);
         if missing.iter().all(is_held) { Ok(()) } else { Err(Error::RowNotFound) }
     }
@@ -134,7 +136,7 @@ impl HeldLimits {
         if absent.is_empty() {
             return Ok(());
         }
-        // A row that is not there cannot be locked.
+        // An absent row cannot be locked.
         make_limits(session, &absent)?;
         self.lock(session, FREE_LIMITS, &absent)
     }
@@ -148,12 +150,12 @@ impl HeldLimits {
         Ok(())
     }
 
-    /// Returns whether a limit is held and lets another job begin.
+    /// Returns true if a limit is locked and lets another job begin.
     pub(crate) fn admits(&self, key: &str, now: Timestamp) -> bool {
         self.held.get(key).is_some_and(|limit| limit.admits(now))
     }
 
-    /// Changes a limit, which is held.
+    /// Changes a locked limit.
     pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(Limit) -> Limit) {
         if let Some(limit) = self.held.get_mut(key) {
             *limit = change(*limit);
@@ -161,17 +163,17 @@ impl HeldLimits {
         }
     }
 
-    /// Replaces a held limit if `json` is its new note.
-    fn learn(&mut self, kind: DocumentKind, key: &str, json: &str) {
+    /// Replaces a locked limit if `json` is its new document.
+    fn replace(&mut self, kind: DocumentKind, key: &str, json: &str) {
         if kind == DocumentKind::Limit
             && let Some(limit) = self.held.get_mut(key)
-            && let Ok(told) = serde_json::from_str(json)
+            && let Ok(new) = serde_json::from_str(json)
         {
-            *limit = told;
+            *limit = new;
         }
     }
 
-    /// What was left is room again.
+    /// Gives back the capacity of jobs that no longer run.
     pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         let left = std::mem::take(&mut self.left);
         self.hold(session, left.iter().cloned())?;
@@ -179,7 +181,7 @@ impl HeldLimits {
         Ok(())
     }
 
-    /// Writes those that changed.
+    /// Writes the changed limits.
     pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.settle(session)?;
         let changed = std::mem::take(&mut self.changed);
@@ -197,7 +199,7 @@ pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitT
 }
 
 impl PgTxn<'_> {
-    pub(crate) fn decide_note(
+    pub(crate) fn decide_document(
         &mut self,
         kind: DocumentKind,
         id: &str,
@@ -210,7 +212,7 @@ impl PgTxn<'_> {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(DocumentChange::Keep) => {}
             Ok(DocumentChange::Put(json)) => {
-                self.limits.learn(kind, id, &json);
+                self.limits.replace(kind, id, &json);
                 put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
             }
             Ok(DocumentChange::Remove) => {
@@ -236,16 +238,16 @@ impl PgTxn<'_> {
         self.session.rows(sql)?.iter().map(first).collect()
     }
 
-    /// Locks a kind, and returns its first job. Nobody else becomes the first job until this
-    /// transaction is committed. The transaction may have to run again, because this lock comes
-    /// after the locks of jobs.
+    /// Locks a kind, and returns its first job. No other job becomes the first until this
+    /// transaction ends. The transaction may have to be retried, because this lock comes after the
+    /// locks of jobs.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
-        self.lock_names(vec![note_name(DocumentKind::Unique, key)])?;
+        self.lock_names(vec![document_name(DocumentKind::Unique, key)])?;
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
     }
 
-    /// Jobs are the first of their kinds from now on, and their limits are as they say.
-    pub(crate) fn note_own(&mut self, jobs: &[NewJob]) -> Result<(), Error> {
+    /// Makes `jobs` the first of their kinds, and sets the terms of their limits.
+    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) -> Result<(), Error> {
         let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
         let firsts: BTreeMap<&str, &JobId> =
             own().filter_map(|(job, own)| Some((own.unique.as_ref()?.key.as_str(), &job.job_id))).collect();
@@ -262,7 +264,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    /// Jobs are forgotten: they are the first of their kinds no more.
+    /// Removes the marks of removed jobs as the first of their kinds.
     pub(crate) fn forget_firsts(&self, gone: &[Job]) -> Result<(), Error> {
         let firsts =
             gone.iter().filter_map(|job| Some((job.ojs.as_ref()?.unique.clone()?, job.job_id.to_string())));
@@ -270,7 +272,7 @@ impl PgTxn<'_> {
         if keys.is_empty() {
             return Ok(());
         }
-        // A note that another transaction holds is about to name another job.
+        // A document that another transaction has locked is about to name another job.
         let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT n.id FROM agq.notes AS n \
              JOIN unnest($2::text[], $3::text[]) AS g (key, job_id) ON n.id = g.key AND n.json = g.job_id \
              WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";

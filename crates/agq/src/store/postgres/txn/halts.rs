@@ -1,4 +1,4 @@
-//! Halts in a transaction: an action halts with the job whose end meets its policy.
+//! Halt policies in a write transaction: an action halts with the job whose end meets its policy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,7 @@ use crate::store::{
 const DISARM: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
 
 impl PgTxn<'_> {
-    /// Notes which of some new actions have halt policies.
+    /// Marks the new actions that have halt policies.
     pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<(), Error> {
         let armed = new.filter(|action| action.halt.is_some());
         let notes = armed.map(|action| (action.action_id.to_string(), "{}".to_owned())).unzip();
@@ -35,8 +35,8 @@ impl PgTxn<'_> {
             return Ok(());
         }
         let actions = self.actions(&ended.keys().map(ActionId::as_str).collect())?;
-        // The tallies are read under the locks of the actions, because nodes that end jobs at the
-        // same time would otherwise not see the ends of each other.
+        // The tallies are read under the locks of the actions. Otherwise, nodes that end jobs at
+        // the same time would not see each other's changes.
         let mut tallies = self.tallies_of(ended)?;
         let mut halted = Vec::new();
         for action in actions {
@@ -75,7 +75,8 @@ impl PgTxn<'_> {
         Ok(tallies)
     }
 
-    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are retried.
+    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are
+    /// retried.
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let row =
             self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;

@@ -1,4 +1,4 @@
-//! Jobs in a transaction: what rules make of them, and who gets which.
+//! Decisions on jobs, and claims, in a write transaction.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -13,13 +13,13 @@ use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult,
     dedup::{check_only, revived},
     postgres::{
-        codec::{decode, or_pass_over},
+        codec::{decode, or_skip},
         sql_types,
         txn::{PgTxn, documents::put},
     },
 };
 
-/// Someone who wants a job.
+/// Claimant with the parameters of its claim.
 #[derive(Clone, Copy)]
 pub(crate) struct ClaimRequest<'w> {
     pub(crate) claimant: &'w Claimant,
@@ -27,14 +27,14 @@ pub(crate) struct ClaimRequest<'w> {
     pub(crate) start_timeout_ms: u64,
 }
 
-/// A job to decide on.
+/// Rule that decides about one job.
 pub(crate) struct Decision {
     pub(crate) job_id: JobId,
     pub(crate) results: Option<String>,
     pub(crate) rule: JobRule,
 }
 
-/// A ready job that nobody else can take until this is committed.
+/// Ready job that is locked by this transaction.
 struct LockedJob {
     job: Job,
     has_plan: bool,
@@ -42,10 +42,12 @@ struct LockedJob {
     texts: Option<(String, String)>,
 }
 
-/// The first jobs of each lane, locked. Jobs that another node takes at this moment are passed over, and no queue that is paused
-/// gives any. Jobs of halted actions are passed over; the look at the mark of an action is a subquery, because a join would sort all
-/// ready jobs. A lane costs a look at the index and as many rows as are asked for: what belongs to a job is looked up job by job, for
-/// a plan that is made once does not know how few they are, and would join with all there is.
+/// Query that locks the first ready jobs of each lane. Jobs that another transaction has locked,
+/// jobs of paused queues, and jobs of halted actions are passed over.
+///
+/// The check for the halted mark is a subquery, because a join would sort all ready jobs. The other
+/// columns are subqueries for each job, because a generic plan does not know how few jobs there
+/// are, and would join whole tables. A lane thus costs one index lookup and `$2` rows.
 pub(crate) const CANDIDATES: &str = "SELECT c.lane, c.record, \
          EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan, \
          CASE WHEN $3 THEN (SELECT json FROM agq.inputs WHERE job_id = c.job_id) END AS input, \
@@ -61,26 +63,26 @@ const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = AN
 /// Maximum number of candidates that are read with their inputs and plans, which saves a round
 /// trip. Of more candidates, agq reads only the inputs and plans of claimed jobs, because these
 /// texts may be large.
-const MOST_WITH_TEXTS: usize = 4;
+const MAX_WITH_TEXTS: usize = 4;
 /// Maximum number of lanes that a claim looks into without asking first which of them have ready
 /// jobs.
 const FEW_LANES: usize = 16;
 
-/// Maximum number of jobs of a lane that a claim reads at a time if jobs that nobody can run any more
-/// are in front of the others.
-const MOST_BEHIND_ENDED: usize = 1_000;
+/// Maximum number of jobs of a lane that one look of a claim reads. A claim reads that many if jobs
+/// that can no longer run are in front of the others.
+const MAX_BEHIND_ENDED: usize = 1_000;
 
 /// Claims of one look at the lanes.
 struct ClaimRound {
     claims: Vec<Option<Claim>>,
-    /// Number of jobs that the look ended, because nobody can run them any more.
+    /// Number of jobs that the look ended, because they can no longer run.
     ended: usize,
 }
 
 type LockedJobs = BTreeMap<i32, VecDeque<LockedJob>>;
 
 impl PgTxn<'_> {
-    /// Asks every rule, in their order, about its job as it is then.
+    /// Applies every rule, in order, to the current record of its job.
     pub(crate) fn decide(
         &mut self,
         decisions: &[&Decision],
@@ -141,9 +143,9 @@ impl PgTxn<'_> {
         }
     }
 
-    /// Gives each claimant a job, if there is one for it.
+    /// Claims a job for each claimant, if there is one.
     pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>]) -> Result<Vec<Option<Claim>>, Error> {
-        self.known.refresh(self.session)?;
+        self.lanes.refresh(self.session)?;
         let mut most = all.len();
         let ClaimRound { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
         let mut has_looked_again = false;
@@ -153,12 +155,13 @@ impl PgTxn<'_> {
                 return Ok(claims);
             }
             if ended > 0 {
-                // Jobs that nobody could run any more were in front of the others.
-                most = most.max(all.len().max(MOST_BEHIND_ENDED).min(most * 4));
+                // Jobs that can no longer run were in front of the others.
+                most = most.max(all.len().max(MAX_BEHIND_ENDED).min(most * 4));
             } else {
-                // A lane may have been made just now. And where a look takes long, another node may
-                // have locked what was there at its beginning, and left what has come since.
-                let is_worthwhile = self.known.learn(self.session)? || self.known.has_company;
+                // Looks again, because a lane may be new. If the first look took long, another node
+                // may have locked the jobs that were there when it began, and left those that came
+                // later.
+                let is_worthwhile = self.lanes.load(self.session)? || self.lanes.has_peers;
                 if has_looked_again || !is_worthwhile {
                     return Ok(claims);
                 }
@@ -171,7 +174,7 @@ impl PgTxn<'_> {
         }
     }
 
-    /// Gives each claimant one of the first `most` jobs of the known lanes, if there is one for it.
+    /// Claims one of the first `most` jobs of the known lanes for each claimant, if there is one.
     fn claim_in_known_lanes(&mut self, all: &[ClaimRequest<'_>], most: usize) -> Result<ClaimRound, Error> {
         self.write_claimable()?;
         let takers = self.takers(all)?;
@@ -200,7 +203,7 @@ impl PgTxn<'_> {
             }));
         }
         if !again.is_empty() {
-            // What an earlier attempt left is not the result of this one.
+            // The results of an earlier attempt are not the results of this one.
             self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(again))?;
         }
         self.add_texts(&mut claims)?;
@@ -215,15 +218,15 @@ impl PgTxn<'_> {
             all.filter(|claimant| takers.contains(&*claimant.holder))
         };
         let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
-        let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.known.of_queue(queue)).collect();
-        if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.known.limit_of(*lane).is_some()) {
+        let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.lanes.of_queue(queue)).collect();
+        if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.lanes.limit_of(*lane).is_some()) {
             // Most of these lanes may have had jobs once and have none now. A claim also need not
             // lock a limit under which no job waits.
-            lanes = self.known.ready(self.session)?;
+            lanes = self.lanes.ready(self.session)?;
         }
         let is_wanted = |lane: &i32| {
             claimants().any(|claimant| {
-                claimant.queues.iter().any(|queue| self.known.is_for(*lane, queue, &claimant.abilities))
+                claimant.queues.iter().any(|queue| self.lanes.is_for(*lane, queue, &claimant.abilities))
             })
         };
         lanes.retain(is_wanted);
@@ -233,10 +236,10 @@ impl PgTxn<'_> {
     /// Locks the limits of `lanes`, and returns the lanes whose jobs may begin.
     fn open_lanes(&mut self, lanes: BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
         self.limits.settle(self.session)?;
-        let limits = lanes.iter().filter_map(|lane| self.known.limit_of(*lane)).map(str::to_owned);
+        let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned);
         self.limits.hold_free(self.session, limits.collect())?;
         let may_begin =
-            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+            |lane: &i32| self.lanes.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
         Ok(lanes.into_iter().filter(may_begin).collect())
     }
 
@@ -266,22 +269,23 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    /// Notes in `has_left` whether locked jobs are left, because other nodes pass over locked jobs
-    /// and have to look again. Notes nothing if nobody claimed a job, because two nodes would
-    /// otherwise notify each other for ever.
+    /// Sets `has_left` if locked jobs are left, because other nodes pass over locked jobs and have
+    /// to look again. Leaves it unset if no job was claimed, because two nodes would otherwise
+    /// notify each other for ever.
     fn note_left(&mut self, claims: &[Option<Claim>], lanes: &LockedJobs, now: Timestamp) {
         let may_begin =
-            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+            |lane: &i32| self.lanes.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
         let is_left = lanes.iter().any(|(lane, left)| !left.is_empty() && may_begin(lane));
         self.has_left |= is_left && claims.iter().any(Option::is_some);
     }
 
-    /// The holders that take jobs: what a claimant is was looked at when it came, and it may have waited since.
+    /// Returns the holders that may take jobs. Workers are checked again, because a claimant may
+    /// have waited since its first check.
     fn takers<'w>(&self, all: &[ClaimRequest<'w>]) -> Result<BTreeSet<&'w str>, Error> {
         let mut takers: BTreeSet<&str> = all.iter().map(|wanting| &*wanting.claimant.holder).collect();
         let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
         for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
-            let worker: Option<Worker> = or_pass_over(decode(row.try_get("record")?));
+            let worker: Option<Worker> = or_skip(decode(row.try_get("record")?));
             if !worker.is_some_and(|worker| worker.may_claim()) {
                 takers.remove(row.try_get::<&str, _>("worker_id")?);
             }
@@ -293,7 +297,7 @@ impl PgTxn<'_> {
         if lanes.is_empty() {
             return Ok(LockedJobs::new());
         }
-        let has_texts = lanes.len() * of_each <= MOST_WITH_TEXTS;
+        let has_texts = lanes.len() * of_each <= MAX_WITH_TEXTS;
         // Unreadable jobs must not keep a claim from the jobs behind them.
         let mut most_unreadable = 0;
         loop {
@@ -304,7 +308,7 @@ impl PgTxn<'_> {
             let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
             for row in rows {
                 let lane = row.try_get("lane")?;
-                let Some(job) = or_pass_over(decode(row.try_get("record")?)) else {
+                let Some(job) = or_skip(decode(row.try_get("record")?)) else {
                     *unreadable.entry(lane).or_default() += 1;
                     continue;
                 };
@@ -322,8 +326,9 @@ impl PgTxn<'_> {
         }
     }
 
-    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest. Adds to `ended`
-    /// the number of jobs in front of it that nobody can run any more, which end.
+    /// Takes the next job for a claimant: from the first of its queues that has one, the highest
+    /// priority, then the oldest. Ends the jobs in front of it that can no longer run, and adds
+    /// their number to `ended`.
     fn next_for(
         &mut self,
         claimant: &Claimant,
@@ -335,8 +340,8 @@ impl PgTxn<'_> {
             loop {
                 let turn = |(lane, waiting): (&i32, &VecDeque<LockedJob>)| {
                     let first = waiting.front()?;
-                    self.known.is_for(*lane, queue, &claimant.abilities).then_some(())?;
-                    let limit = self.known.limit_of(*lane);
+                    self.lanes.is_for(*lane, queue, &claimant.abilities).then_some(())?;
+                    let limit = self.lanes.limit_of(*lane);
                     limit.is_none_or(|key| self.limits.admits(key, now)).then_some(())?;
                     Some((sql_types::rank(&first.job), first.job.seq, *lane))
                 };
@@ -350,7 +355,7 @@ impl PgTxn<'_> {
                 if candidate.has_plan {
                     return Some((queue.clone(), candidate));
                 }
-                // Its plan was deleted between its retry's check and this.
+                // The plan was deleted between the check at the retry and this claim.
                 self.put_job(Some(&candidate.job), &job::orphaned(&candidate.job, now));
                 *ended += 1;
             }

@@ -1,4 +1,4 @@
-//! Writes of one transaction: what becomes of jobs is collected, and written together.
+//! Write transaction: collects the changes of jobs and counts, and writes them in a few statements.
 
 pub(crate) mod actions;
 pub(crate) mod bulk_insert;
@@ -35,33 +35,37 @@ use crate::store::{
     },
 };
 
-/// A transaction under way.
+/// Write transaction of a writer.
+///
+/// The transaction buffers changes of jobs, counts and results, and `write` sends them to the
+/// database. A method that reads rows by other indexes must call `write` first; otherwise it does
+/// not see the buffered changes.
 pub(super) struct PgTxn<'b> {
     pub(super) session: &'b DatabaseSession,
-    pub(super) known: &'b mut LaneCache,
+    pub(super) lanes: &'b mut LaneCache,
     pub(super) arrived: BatchEvents,
-    /// What is told when it is committed.
+    /// Notices that are sent after the commit.
     pub(super) events: Vec<BusMessage>,
-    /// Actions whose tallies changed.
     pub(super) touched: Vec<ActionId>,
-    /// Which of the tallies and totals this node writes.
+    /// Shard of the tallies and totals that this node writes.
     shard: i16,
-    /// Whether someone wants to know what changed.
-    is_heard: bool,
-    moves: BTreeMap<JobId, JobWrite>,
-    /// Of jobs that are new: a column each.
+    /// True if a client of any node subscribes to changes.
+    has_subscribers: bool,
+    job_writes: BTreeMap<JobId, JobWrite>,
+    /// Inputs of new jobs: ids and texts.
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
     pub(super) deltas: Deltas,
     pub(super) limits: HeldLimits,
-    /// Tells whether the batch locked ready jobs that nobody here got, so that other nodes passed
-    /// over them.
+    /// True if the transaction locked ready jobs that no claimant of this node got, so that other
+    /// nodes passed over them.
     pub(super) has_left: bool,
-    /// Number of new and ended jobs whose rows the batch wrote, for the growth of the tables.
+    /// Number of rows of new and ended jobs that the transaction wrote, for the growth of the
+    /// tables.
     pub(super) grown_by: usize,
 }
 
-/// What became of a job since the last writing.
+/// Change of a job since the latest `write`.
 struct JobWrite {
     before: Option<Job>,
     after: Job,
@@ -70,19 +74,19 @@ struct JobWrite {
 impl<'b> PgTxn<'b> {
     pub(super) fn open(
         session: &'b DatabaseSession,
-        known: &'b mut LaneCache,
+        lanes: &'b mut LaneCache,
         shard: i16,
-        is_heard: bool,
+        has_subscribers: bool,
     ) -> Self {
         Self {
             session,
-            known,
+            lanes,
             arrived: BatchEvents::default(),
             events: Vec::new(),
             touched: Vec::new(),
             shard,
-            is_heard,
-            moves: BTreeMap::new(),
+            has_subscribers,
+            job_writes: BTreeMap::new(),
             inputs: Default::default(),
             results: BTreeMap::new(),
             deltas: Deltas::default(),
@@ -92,7 +96,7 @@ impl<'b> PgTxn<'b> {
         }
     }
 
-    /// Notes what becomes of a job.
+    /// Buffers a change of a job, with its counts, events and limits.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
         let was_ready = before.is_some_and(|before| before.state == JobState::Available);
         self.arrived.jobs |= job.state == JobState::Available && !was_ready;
@@ -120,39 +124,39 @@ impl<'b> PgTxn<'b> {
         if let Some(before) = before {
             self.events.extend(events::moved(before, job));
         }
-        if self.is_heard || job.ojs.is_some() {
+        if self.has_subscribers || job.ojs.is_some() {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let is_heard = self.is_heard;
+            let is_heard = self.has_subscribers;
             self.arrived.tell(ChangeEvent::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
         }
-        match self.moves.get_mut(&job.job_id) {
+        match self.job_writes.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),
             None => {
                 let both = JobWrite { before: before.cloned(), after: job.clone() };
-                self.moves.insert(job.job_id.clone(), both);
+                self.job_writes.insert(job.job_id.clone(), both);
             }
         }
     }
 
-    /// Returns the latest state of a job that this batch has noted.
+    /// Returns the latest state of a job that this transaction has buffered.
     pub(super) fn changed_job(&self, job_id: &JobId) -> Option<&Job> {
-        self.moves.get(job_id).map(|known| &known.after)
+        self.job_writes.get(job_id).map(|known| &known.after)
     }
 
-    /// Notes a job that was not there, with its input.
+    /// Buffers a new job with its input.
     pub(super) fn put_new_job(&mut self, job: &Job, input: &str) {
         self.inputs.0.push(job.job_id.to_string());
         self.inputs.1.push(input.to_owned());
         self.put_job(None, job);
     }
 
-    /// Keeps what a job's worker reported of its tasks.
+    /// Buffers the report of the worker about the tasks of a job.
     pub(super) fn put_results(&mut self, job_id: &JobId, json: &str) {
         self.results.insert(job_id.clone(), json.to_owned());
     }
 
-    /// Counts a job that comes into a status, and out of another.
+    /// Updates the totals for a job that moves from one status to another.
     fn count(&mut self, from: Option<Status>, to: Status) {
         if from == Some(to) {
             return;
@@ -162,47 +166,48 @@ impl<'b> PgTxn<'b> {
             totals.now[from as usize] -= 1;
         }
         totals.now[to as usize] += 1;
-        // A job that waits again was submitted once.
+        // A job that becomes pending again was submitted once.
         if from.is_none() || to != Status::Pending {
             totals.ever[to as usize] += 1;
         }
     }
 
-    /// A job that had ended is forgotten.
+    /// Updates the counts for an ended job that is removed.
     pub(super) fn uncount(&mut self, job: &Job) {
         self.deltas.in_lane(job, -1);
         self.deltas.totals.now[job.status() as usize] -= 1;
     }
 
-    /// The tally of an action is told, though no job of it changed.
+    /// Adds an action to the change events, although no job of it changed.
     pub(super) fn touch(&mut self, action_id: &ActionId) {
         self.touched.push(action_id.clone());
     }
 
-    /// Writes what became of jobs that were ready: what is not written could be claimed still.
+    /// Writes the buffered changes if a ready job is among them, because a claim could take the job
+    /// otherwise.
     pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
         let was_ready =
             |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
-        if self.moves.values().any(was_ready) { self.write() } else { Ok(()) }
+        if self.job_writes.values().any(was_ready) { self.write() } else { Ok(()) }
     }
 
-    /// Writes the jobs that were not there, so that they can be claimed.
+    /// Writes the new jobs, so that claims find them.
     pub(super) fn write_new(&mut self) -> Result<(), Error> {
         let mut new = JobRows::default();
-        for (_, JobWrite { after, .. }) in self.moves.extract_if(.., |_, one| one.before.is_none()) {
+        for (_, JobWrite { after, .. }) in self.job_writes.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
         }
         self.grown_by += new.len();
         new.insert(self.session, std::mem::take(&mut self.inputs))
     }
 
-    /// Writes what was noted. What is read after this has it.
+    /// Writes all buffered changes. Later reads see them.
     pub(super) fn write(&mut self) -> Result<(), Error> {
         self.limits.write(self.session)?;
         self.write_new()?;
         let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
         let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
-        for (_, JobWrite { before, after }) in std::mem::take(&mut self.moves) {
+        for (_, JobWrite { before, after }) in std::mem::take(&mut self.job_writes) {
             match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
                 (false, false) => changed.push(&after)?,
                 (false, true) => ended.push(&after)?,
@@ -219,34 +224,35 @@ impl<'b> PgTxn<'b> {
         deltas.write_with(self.session, self.shard, changed, ended, &results)
     }
 
-    /// How many jobs there are and were.
+    /// Returns the totals over all shards.
     pub(super) fn totals(&self) -> Result<Totals, Error> {
         let row = self.session.row(query(crate::store::postgres::queries::TOTALS))?;
         row.as_ref().map_or(Ok(Totals::default()), crate::store::postgres::queries::totals_of)
     }
 
-    /// Locks and returns those of `ids` that exist. Nobody else writes these actions until this
-    /// transaction is committed.
+    /// Locks and returns those of `ids` that exist. No other transaction writes these actions until
+    /// this one ends.
     pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
         let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;
         rows.iter().map(|row| decode(row.try_get(0)?)).collect()
     }
 
-    /// An action, which nobody else writes until this is committed.
+    /// Locks and returns an action. No other transaction writes the action until this one ends.
     pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(action_id.as_str()))?;
         row.map(|row| decode(row.try_get(0)?)).transpose()
     }
 
-    /// Jobs, which nobody else writes until this is committed.
+    /// Locks and returns those of `ids` that exist. No other transaction writes these jobs until
+    /// this one ends.
     pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>, Error> {
         self.jobs_and_armed(ids).map(|(jobs, _)| jobs)
     }
 
-    /// Jobs, as by [`jobs`](Self::jobs), and those of their actions that have halt policies which
-    /// are not met yet.
+    /// Locks and returns jobs as [`jobs`](Self::jobs) does, and returns those of their actions
+    /// whose halt policies are not met yet.
     pub(super) fn jobs_and_armed(
         &self,
         ids: &[&str],
@@ -256,7 +262,8 @@ impl<'b> PgTxn<'b> {
         let ended =
             "SELECT record, NULL::boolean FROM agq.ended WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
         let (mut found, mut armed) = (BTreeMap::<JobId, Job>::new(), BTreeSet::new());
-        // One that is in neither may have gone from the second to the first between the two looks.
+        // A job that is in neither table may have moved from the second to the first between the
+        // two queries.
         for sql in [live, ended, live] {
             let known: HashSet<&str> = found.keys().map(JobId::as_str).collect();
             let missing: Vec<&str> = ids.iter().copied().filter(|id| !known.contains(id)).collect();

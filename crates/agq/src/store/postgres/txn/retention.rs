@@ -1,4 +1,4 @@
-//! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
+//! Removes ended jobs that need not be kept, in steps that never occupy the writer for long.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,19 @@ use crate::store::{
     },
 };
 
-/// The statuses of ended jobs, the dead apart.
+/// Statuses of ended jobs other than dead ones.
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 const BEFORE: &str = "SELECT record FROM agq.ended WHERE status = $1 AND ended_at < $2 \
      ORDER BY ended_at, job_id LIMIT $3 FOR UPDATE SKIP LOCKED";
-/// Query for the oldest ended jobs. The query takes the first jobs of each status from the index,
-/// which is in order of time only within a status, and then the oldest of all of them. The query
-/// locks the rows after that, by their places in the table, because a sort under the locks would
-/// read every ended job.
+/// Query for the oldest ended jobs. It takes the first jobs of each status from the index, which is
+/// in order of time only within a status, and then the oldest of them. The rows are locked after
+/// that, by their places in the table, because a sort under the locks would read every ended job.
 pub(crate) const OLDEST: &str = "SELECT record FROM agq.ended WHERE ctid = ANY (ARRAY(\
      SELECT o.place FROM unnest($1::smallint[]) AS s (status) CROSS JOIN LATERAL (\
          SELECT e.ctid AS place, e.ended_at, e.job_id FROM agq.ended AS e WHERE e.status = s.status \
          ORDER BY e.ended_at, e.job_id LIMIT $2) AS o ORDER BY o.ended_at, o.job_id LIMIT $2)) \
      ORDER BY ended_at, job_id FOR UPDATE SKIP LOCKED";
-/// Query for those of some actions that have no job any more.
+/// Query for those of the given actions that have no jobs.
 const WITHOUT_JOBS: &str = "SELECT action_id FROM unnest($1::text[]) AS a (action_id) \
      WHERE NOT EXISTS (SELECT FROM agq.jobs AS j WHERE j.action_id = a.action_id) \
      AND NOT EXISTS (SELECT FROM agq.ended AS e WHERE e.action_id = a.action_id)";
@@ -70,7 +69,7 @@ impl PgTxn<'_> {
         self.write()
     }
 
-    /// Forgets those actions of forgotten jobs that are closed and have no other job.
+    /// Removes those actions of removed jobs that are closed and have no other job.
     fn remove_empty_actions(&self, gone: &[Job]) -> Result<(), Error> {
         let ids: BTreeSet<&str> = gone.iter().map(|job| job.action_id.as_str()).collect();
         let closed = self.actions(&ids)?.into_iter().filter(|action| !action.is_open);
@@ -92,7 +91,7 @@ impl PgTxn<'_> {
         Ok(readable(&rows))
     }
 
-    /// The jobs that ended first, whatever their status.
+    /// Returns the jobs that ended first, whatever their status.
     fn oldest_ended(&self, limit: usize) -> Result<Vec<Job>, Error> {
         let sql = query(OLDEST).bind(ENDED.map(sql_types::status).to_vec()).bind(sql_types::limit(limit));
         let jobs: Vec<Job> = readable(&self.session.rows(sql)?);

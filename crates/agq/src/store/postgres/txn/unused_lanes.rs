@@ -1,4 +1,4 @@
-//! Forgets lanes and limits that nothing uses any more.
+//! Removes lanes and limits that nothing uses any more.
 
 use std::collections::HashSet;
 
@@ -9,43 +9,41 @@ use tracing::debug;
 
 use crate::store::{
     DocumentKind, UnusedRecords,
-    postgres::{codec::or_pass_over, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
+    postgres::{codec::or_skip, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
 };
 
-/// Maximum number of lanes, and of limits, that are forgotten at a time.
-const MOST: usize = 1_000;
+/// Maximum number of lanes, and of limits, that are removed at a time.
+const MAX_REMOVED: usize = 1_000;
 /// Query for lanes without any job, ended jobs included.
 const EMPTY_LANES: &str = "SELECT lane FROM agq.lanes AS l WHERE l.is_counted AND NOT EXISTS (\
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
          GROUP BY i HAVING sum(n) <> 0) \
      ORDER BY lane LIMIT $1";
-/// Query that locks those of some lanes to which nobody is adding jobs.
+/// Query that locks those of the given lanes to which no transaction is adding jobs.
 const LOCK_LANES: &str =
     "SELECT lane FROM agq.lanes WHERE lane = ANY ($1) ORDER BY lane FOR UPDATE SKIP LOCKED";
 const REMOVE_LANES: &str = "WITH gone AS (DELETE FROM agq.lanes AS l WHERE lane = ANY ($1) AND NOT EXISTS (\
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
          GROUP BY i HAVING sum(n) <> 0) RETURNING lane) \
      DELETE FROM agq.lane_counts WHERE lane IN (SELECT lane FROM gone)";
-/// Statement that removes those of some limits that nobody has written since the look at them.
+/// Statement that removes those of the given limits that have not been written since they were
+/// read.
 const REMOVE_LIMITS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
          SELECT n.id FROM agq.notes AS n JOIN unnest($2::text[], $3::text[]) AS u (id, version) \
          ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
 
 /// Returns lanes without jobs, and limits that have no job and hold nothing back.
 pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords, Error> {
-    // The limits are read before the lanes, because a transaction that adds jobs to a lane also
-    // writes the lane's limit, and so changes the version of that limit.
+    // The limits are read before the lanes. A transaction that adds jobs to a lane also writes the
+    // limit of the lane, and so changes the version of the limit.
     let mut limits = idle_limits(pool, now).await?;
     let lanes = query("SELECT lane, queue, needs FROM agq.lanes").fetch_all(pool).await?;
-    let taken: HashSet<String> = lanes
-        .iter()
-        .filter_map(|row| or_pass_over(lane_of(row)))
-        .filter_map(|(_, key)| key.needs.limit)
-        .collect();
+    let taken: HashSet<String> =
+        lanes.iter().filter_map(|row| or_skip(lane_of(row))).filter_map(|(_, key)| key.needs.limit).collect();
     limits.retain(|(key, _)| !taken.contains(key));
-    limits.truncate(MOST);
+    limits.truncate(MAX_REMOVED);
     let lanes = query_scalar(EMPTY_LANES)
-        .bind(crate::store::postgres::sql_types::limit(MOST))
+        .bind(crate::store::postgres::sql_types::limit(MAX_REMOVED))
         .fetch_all(pool)
         .await?;
     Ok(UnusedRecords { lanes, limits })
@@ -65,21 +63,21 @@ async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)
 }
 
 impl PgTxn<'_> {
-    /// Forgets the lanes and limits of `unused` that are still unused.
+    /// Removes the lanes and limits of `unused` that are still unused.
     pub(crate) fn forget(&mut self, unused: &UnusedRecords) -> Result<(), Error> {
         if !unused.lanes.is_empty() {
-            // Jobs may have come since the look. The lanes are locked first, because their counts
-            // show those jobs once nobody can add any more.
+            // Jobs may have been added since the look. The lanes are locked first, because their
+            // counts include those jobs once no transaction can add more.
             let locked = self.session.rows(query(LOCK_LANES).bind(&unused.lanes))?;
             let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i32>, Error>>()?;
             self.session.run(query(REMOVE_LANES).bind(locked))?;
-            self.known.forget();
+            self.lanes.clear();
         }
         if !unused.limits.is_empty() {
             let (keys, versions): (Vec<String>, Vec<String>) = unused.limits.iter().cloned().unzip();
             let sql = query(REMOVE_LIMITS).bind(DocumentKind::Limit.as_str()).bind(keys).bind(versions);
             let gone = self.session.run(sql)?;
-            debug!(gone, "limits without jobs were forgotten");
+            debug!(gone, "limits without jobs were removed");
         }
         Ok(())
     }

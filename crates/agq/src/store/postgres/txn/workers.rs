@@ -1,4 +1,4 @@
-//! Writes on workers and queues, in a transaction.
+//! Workers and paused queues in a write transaction.
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Liveness, Worker};
@@ -13,7 +13,7 @@ use crate::store::{
 };
 
 impl PgTxn<'_> {
-    /// A worker, which nobody else writes until this is committed.
+    /// Locks and returns a worker. No other transaction writes the worker until this one ends.
     fn worker(&self, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
         let sql = "SELECT record FROM agq.workers WHERE worker_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(worker_id.as_str()))?;
@@ -48,7 +48,7 @@ impl PgTxn<'_> {
         seen_before: Timestamp,
     ) -> Result<bool, Error> {
         let is_old = |worker: Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
-        // It may have come back since somebody looked.
+        // The worker may have come back after the caller read its record.
         if self.worker(worker_id)?.is_some_and(is_old) { self.remove_worker(worker_id) } else { Ok(false) }
     }
 

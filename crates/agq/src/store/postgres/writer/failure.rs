@@ -7,20 +7,20 @@ use crate::store::{
     postgres::connection::errors::{is_disconnect, message, to_store_error},
 };
 
-/// Where a transaction failed.
+/// Phase in which a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailurePhase {
-    /// Before anything was done.
+    /// Before any work: nothing was changed.
     Before,
-    /// On the way: nothing of it is left.
+    /// During the work: all changes are rolled back.
     During,
-    /// While it was committed: it may have been done.
+    /// During the commit: the changes may have been committed.
     Commit,
-    /// At any point, by a panic.
+    /// A panic of agq, at any point.
     Panic,
 }
 
-/// Why a transaction failed.
+/// Failure of a transaction.
 pub(crate) struct TxnFailure {
     pub(crate) error: Error,
     pub(crate) stage: FailurePhase,
@@ -32,16 +32,16 @@ impl TxnFailure {
     }
 
     pub(crate) fn panic() -> Self {
-        let text = "agq failed while it did this, which is a fault in agq; its log has more";
+        let text = "agq panicked during this write, which is a bug in agq; see its log";
         Self { error: Error::InvalidArgument(text.into()), stage: FailurePhase::Panic }
     }
 
-    /// For people.
+    /// Converts the failure to an error with a message that names the fate of the write.
     pub(crate) fn to_store_error(&self) -> StoreError {
         let Self { error, stage } = self;
         if *stage == FailurePhase::Commit && is_disconnect(error) {
             let text = format!(
-                "the database was lost while this was committed ({}): whether it was done is not known",
+                "the connection to the database was lost during the commit ({}): the write may or may not have been made",
                 message(error)
             );
             return StoreError(text);
@@ -56,8 +56,8 @@ impl From<Error> for TxnFailure {
     }
 }
 
-/// Returns whether a retry may succeed: after a deadlock, after somebody wrote a row meanwhile, or
-/// after a row that was there a moment ago is gone.
+/// Returns true if a retry may succeed: after a deadlock, after a concurrent change of a row, or
+/// after a row has vanished.
 pub(crate) fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Database(error) => error.code().is_some_and(|code| code == "40P01" || code == "40001"),
@@ -66,7 +66,7 @@ pub(crate) fn is_retryable(error: &Error) -> bool {
     }
 }
 
-/// Returns whether another session holds a lock that the transaction wanted.
+/// Returns true if another session holds a lock that the transaction wanted.
 pub(crate) fn is_locked(error: &Error) -> bool {
     matches!(error, Error::Database(error) if error.code().is_some_and(|code| code == "55P03"))
 }

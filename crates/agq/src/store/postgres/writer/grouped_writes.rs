@@ -52,7 +52,7 @@ pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<(), E
     Ok(())
 }
 
-/// Whether it depends on what is there whether all of its jobs may be added.
+/// Returns true if existing records decide whether all jobs may be added.
 pub(crate) fn is_checked(new: &NewAction) -> bool {
     new.jobs
         .iter()

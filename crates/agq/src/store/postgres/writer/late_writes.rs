@@ -9,7 +9,7 @@ use crate::store::{
 };
 
 /// Interval at which late writes are retried.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Late write.
 pub(crate) struct LateWrite {
@@ -41,8 +41,8 @@ impl Late {
         self.waiting.push(late);
     }
 
-    /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which the
-    /// writer then does.
+    /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which
+    /// the writer then does.
     pub(crate) fn divert(&mut self, writes: Vec<PgWrite>) -> Vec<PgWrite> {
         if self.waiting.is_empty() {
             return writes;
@@ -58,27 +58,27 @@ impl Late {
         others
     }
 
-    /// Returns whether a write on `subjects` depends on an earlier late write.
+    /// Returns true if a write on `subjects` depends on an earlier late write.
     pub(crate) fn is_after_another(&self, subjects: &Subjects) -> bool {
         self.waiting.iter().any(|earlier| subjects.depend_on(&earlier.subjects))
     }
 
     /// Returns the maximum time to wait for other writes; `None` means no bound.
     pub(crate) fn pause(&self) -> Option<Duration> {
-        (!self.waiting.is_empty()).then_some(PAUSE)
+        (!self.waiting.is_empty()).then_some(RETRY_INTERVAL)
     }
 
     /// Returns the late writes if a retry is due. The writer puts back the writes that it cannot
     /// do.
     pub(crate) fn due(&mut self) -> Vec<LateWrite> {
-        if self.tried_at.is_some_and(|at| at.elapsed() < PAUSE) || self.waiting.is_empty() {
+        if self.tried_at.is_some_and(|at| at.elapsed() < RETRY_INTERVAL) || self.waiting.is_empty() {
             return Vec::new();
         }
         self.tried_at = Some(Instant::now());
         std::mem::take(&mut self.waiting)
     }
 
-    /// Refuses all late writes, because no more writes come.
+    /// Refuses all late writes, because the queue is closed.
     pub(crate) fn give_up(&mut self) {
         for late in self.waiting.drain(..) {
             let text = "another session of the database has locked what this is about, and agq stops";

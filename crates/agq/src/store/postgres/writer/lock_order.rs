@@ -1,9 +1,9 @@
 //! Lock order of transactions: a transaction waits for all locks of one kind at once and in one
-//! order, and for the kinds in one order, so that no two transactions wait for each other.
+//! order, and for the kinds in one order. Therefore no two transactions wait for each other.
 //!
-//! A transaction locks names first, because a name may have no row yet; then jobs; then limits. A
-//! transaction passes over later locks that another transaction holds, or only one transaction at a
-//! time wants them.
+//! A transaction locks names first, because a name may have no row yet; then jobs; then limits.
+//! Later locks are passed over if another transaction holds them, or are wanted by one transaction
+//! at a time.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::store::{
     postgres::{
         txn::{
             PgTxn,
-            documents::{limits_of, note_name},
+            documents::{document_name, limits_of},
         },
         writer::{
             grouped_writes::is_checked,
@@ -25,9 +25,9 @@ use crate::store::{
     },
 };
 
-/// The class of the advisory locks that stand for names.
+/// Class of the advisory locks for names.
 const NAMES: i32 = 0x6171;
-/// Statement that locks names. 1,024 locks stand for all names, because the lock table is small and
+/// Statement that locks names. All names share 1,024 locks, because the lock table is small and
 /// belongs to the whole server.
 const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
      SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($2::text[]) AS n (name) ORDER BY slot) AS slots";
@@ -57,7 +57,7 @@ impl PgTxn<'_> {
     pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>, Error> {
         let mut checks = Checks::default();
         new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
-        let kinds = checks.kinds.iter().map(|kind| note_name(DocumentKind::Unique, kind));
+        let kinds = checks.kinds.iter().map(|kind| document_name(DocumentKind::Unique, kind));
         let mut names: Vec<String> = checks.ids.iter().map(|id| format!("job {id}")).chain(kinds).collect();
         for write in writes {
             if let WriteKind::Other(other) = &write.work {

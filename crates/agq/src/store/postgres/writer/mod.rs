@@ -1,5 +1,6 @@
-//! The writer: one thread, one connection, one transaction at a time with everything that waits. What is written together costs
-//! one round to the database for each kind, and one commit.
+//! Writer: one thread with one connection, which commits all waiting writes in one transaction
+//! (group commit). Writes of one kind share a statement, so that a batch costs one round trip for
+//! each kind and one commit.
 
 pub(crate) mod failure;
 pub(crate) mod grouped_writes;
@@ -44,26 +45,30 @@ use crate::store::{
     },
 };
 
-/// Most writes that share a transaction.
-const MOST_TOGETHER: usize = 1024;
-/// Maximum number of bytes that the writes of a transaction bring along, unless a single write has
-/// more, because a message to the database holds no more than 1 GB, and each batch is in memory
-/// several times.
-const MOST_BYTES: usize = 8 << 20;
+/// Maximum number of writes that share a transaction.
+const MAX_WRITES: usize = 1024;
+/// Maximum number of bytes of the writes of a transaction, unless a single write has more. A
+/// message to the database holds at most 1 GB, and each batch is in memory several times.
+const MAX_BYTES: usize = 8 << 20;
 /// Maximum time, in milliseconds, for which a transaction waits for a lock, because all its writes
 /// wait.
-const LONGEST_WAIT: &str = "500";
+const LOCK_TIMEOUT_MS: &str = "500";
 /// Delay before claimants look again if another node held a limit that they needed.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const RELOOK_DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for which late writes are tried at a time.
 const LATE_ROUND: Duration = Duration::from_millis(50);
-/// How often a transaction is tried that others were in the way of.
-const MOST_TRIES: u32 = 10;
-/// Whoever writes users' keys holds this advisory lock until it is committed: a command reads before it writes, and what is not
-/// there yet has no row to lock.
+/// Maximum number of attempts at a transaction that conflicts with others.
+const MAX_ATTEMPTS: u32 = 10;
+/// Advisory lock that a transaction on users' keys holds until its commit, because a command reads
+/// before it writes, and an absent row cannot be locked.
 pub(super) const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
 
-/// Writes.
+/// Writer of a node.
+///
+/// `work` takes writes from the queue, and `attempt` commits them in one transaction, which it
+/// retries after a conflict or a lost connection. If a batch fails, `write` halves it until the
+/// failing write is alone. A write that meets a lock of another session becomes a late write, which
+/// other writes do not wait for.
 pub(super) struct PgWriter {
     pub(super) access: ConnectOptions,
     pub(super) pool: Pool,
@@ -71,27 +76,27 @@ pub(super) struct PgWriter {
     pub(super) queue: Arc<PgQueue>,
     pub(super) notifier: Arc<ChangeNotifier>,
     pub(super) nodes: Arc<Nodes>,
-    /// Where others are told what happens here.
+    /// Sender of notices for other nodes.
     pub(super) notices: mpsc::Sender<BusMessage>,
-    /// Which of the tallies and totals this node writes.
+    /// Shard of the tallies and totals that this node writes.
     pub(super) shard: i16,
-    pub(super) known: LaneCache,
-    /// The connection, as long as it works.
+    pub(super) lanes: LaneCache,
+    /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
-    /// How long to wait for an answer.
+    /// Maximum time to wait for an answer.
     pub(super) patience: Duration,
-    /// Late writes, which wait for the locks of others.
+    /// Late writes, which wait for locks of other sessions.
     pub(super) late: Late,
     pub(super) growth: Growth,
 }
 
-/// What a transaction brought about, besides its outcomes.
+/// Effects of a transaction besides the outcomes of its writes.
 struct TxnEffects {
     arrived: BatchEvents,
     events: Vec<BusMessage>,
-    /// Tells whether other nodes passed over ready jobs that nobody here got.
+    /// True if other nodes passed over ready jobs that no claimant of this node got.
     has_left: bool,
-    /// Tells whether this node passed over jobs whose limits another node held.
+    /// True if this node passed over jobs whose limits another node held.
     has_passed_over: bool,
     grown_by: usize,
 }
@@ -105,10 +110,10 @@ enum LockWait {
 }
 
 impl PgWriter {
-    /// Writes until nothing comes any more.
+    /// Commits writes until the queue is closed and empty.
     pub(super) fn work(mut self) {
         let queue = Arc::clone(&self.queue);
-        while let Some(writes) = queue.take(MOST_TOGETHER, MOST_BYTES, self.late.pause()) {
+        while let Some(writes) = queue.take(MAX_WRITES, MAX_BYTES, self.late.pause()) {
             let writes = self.late.divert(writes);
             self.write(writes, LockWait::Long);
             self.write_late();
@@ -123,9 +128,9 @@ impl PgWriter {
         }
         match self.attempt(&mut writes, wait) {
             Ok(effects) => self.answer(effects, writes),
-            // One of them cannot be done: the others are not to suffer from it.
+            // One of the writes fails, and the others must not fail with it.
             Err(TxnFailure { error, .. }) if writes.len() > 1 && !is_disconnect(&error) => {
-                debug!(%error, count = writes.len(), "these writes are done in two parts");
+                debug!(%error, count = writes.len(), "the batch failed, and is retried in two halves");
                 let rest = writes.split_off(writes.len() / 2);
                 let wait = if is_locked(&error) { LockWait::Short } else { wait };
                 for part in [writes, rest] {
@@ -172,46 +177,47 @@ impl PgWriter {
         }
     }
 
-    /// Makes all claimants look once more after a short while.
+    /// Wakes all waiters after a short while, so that they look again.
     fn wake_waiters(&self) {
         let notifier = Arc::clone(&self.notifier);
         self.runtime.spawn(async move {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RELOOK_DELAY).await;
             notifier.announce_all();
         });
     }
 
-    /// Refuses writes that cannot be done.
+    /// Answers writes with an error.
     fn refuse(&self, writes: Vec<PgWrite>, failure: &TxnFailure) {
-        let fate = failure.to_store_error();
+        let error = failure.to_store_error();
         if is_disconnect(&failure.error) {
-            warn!(count = writes.len(), "writes are refused: {fate}");
+            warn!(count = writes.len(), "writes are refused: {error}");
         }
         if matches!(failure.stage, FailurePhase::Commit | FailurePhase::Panic) {
-            // After a lost commit the writes may have been done, and a client that repeats them adds
-            // nothing new. After a panic the database takes a moment to end the given-up session,
-            // whose locks claimants have passed over meanwhile.
+            // After a lost commit the writes may have been made, and a client that repeats them
+            // changes nothing. After a panic the database takes a moment to end the abandoned
+            // session, whose locks claimants have passed over meanwhile.
             self.wake_waiters();
         }
-        writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
+        writes.into_iter().for_each(|write| write.answer(Err(error.clone())));
     }
 
-    /// Tells other nodes, and whoever else listens at the database. Who misses it looks by itself, sooner or later.
+    /// Notifies other nodes and other programs. A lost notification only delays waiters until they
+    /// poll.
     fn notify_peers(&self, arrived: &BatchEvents, events: Vec<BusMessage>, has_left: bool) {
-        let tell = |notice| drop(self.notices.try_send(notice));
+        let send = |notice| drop(self.notices.try_send(notice));
         if self.nodes.has_peers() {
             if arrived.jobs || has_left {
-                tell(BusMessage::Jobs);
+                send(BusMessage::Jobs);
             }
-            arrived.lists.iter().for_each(|key| tell(BusMessage::List(key.clone())));
+            arrived.lists.iter().for_each(|key| send(BusMessage::List(key.clone())));
         }
-        events.into_iter().for_each(tell);
+        events.into_iter().for_each(send);
     }
 
-    /// Does all of it in one transaction, again where others were in the way, and over another connection where that was broken
-    /// before anything was begun.
+    /// Commits `writes` in one transaction. Retries after a conflict, and over a new connection if
+    /// the kept one failed before any work was done.
     fn attempt(&mut self, writes: &mut [PgWrite], wait: LockWait) -> Result<TxnEffects, TxnFailure> {
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let (session, is_kept) = match self.session.take() {
                 Some(session) => (session, true),
@@ -226,36 +232,37 @@ impl PgWriter {
                     return Ok(effects);
                 }
                 Err(failure) => {
-                    // What was learned may have been of this transaction alone.
-                    self.known = LaneCache::default();
+                    // The lanes in the cache may have existed in this transaction only.
+                    self.lanes = LaneCache::default();
                     // A server that takes no writes has done nothing, and another server may be
                     // there by now.
                     let is_stale =
                         is_kept && (failure.stage == FailurePhase::Before || is_read_only(&failure.error));
-                    // A connection on which that fails is not used again.
+                    // A connection whose rollback fails is not used again.
                     let is_usable = !is_disconnect(&failure.error) && failure.stage != FailurePhase::Panic;
                     if is_usable && session.script("ROLLBACK").is_ok() {
                         self.session = Some(session);
                     } else {
                         session.give_up();
                     }
-                    if tries == MOST_TRIES || !is_stale && !is_retryable(&failure.error) {
+                    if attempts == MAX_ATTEMPTS || !is_stale && !is_retryable(&failure.error) {
                         return Err(failure);
                     }
-                    tries += 1;
+                    attempts += 1;
                 }
             }
         }
     }
 
     fn connect(&self) -> Result<DatabaseSession, Error> {
-        // The writer says the same few things again and again. To plan each anew takes longer than to do it.
+        // The writer repeats a few statements, and planning them each time takes longer than
+        // running them.
         let connecting = self.access.connect_with(&[
             ("plan_cache_mode", "force_generic_plan"),
             // The writer looks all rows up by index, but a plan from the time when a table was
             // small would scan the table.
             ("enable_seqscan", "off"),
-            ("lock_timeout", LONGEST_WAIT),
+            ("lock_timeout", LOCK_TIMEOUT_MS),
         ]);
         DatabaseSession::connect(connecting, self.patience)
     }
@@ -267,30 +274,30 @@ impl PgWriter {
         wait: LockWait,
     ) -> Result<TxnEffects, TxnFailure> {
         session.script(begin(writes, wait)).map_err(TxnFailure::before)?;
-        let is_heard = self.is_heard();
-        self.known.has_company = self.nodes.has_peers();
-        let (mut effects, touched) = self.apply(session, writes, is_heard)?;
+        let has_subscribers = self.has_subscribers();
+        self.lanes.has_peers = self.nodes.has_peers();
+        let (mut effects, touched) = self.apply(session, writes, has_subscribers)?;
         session.script("COMMIT").map_err(|error| TxnFailure { error, stage: FailurePhase::Commit })?;
-        if is_heard {
+        if has_subscribers {
             self.read_actions(touched, &mut effects.arrived);
         }
         Ok(effects)
     }
 
-    /// Whether anybody listens, here or at another node.
-    fn is_heard(&self) -> bool {
+    /// Returns true if a client of any node subscribes to changes.
+    fn has_subscribers(&self) -> bool {
         self.notifier.has_subscribers() || self.nodes.has_remote_subscribers()
     }
 
-    /// How actions stand of which something changed. Only when it is committed: of two nodes that end the last jobs of an action,
-    /// neither sees the other's before.
+    /// Reads the changed actions for change events. Runs after the commit, because two nodes that
+    /// end the last jobs of an action do not see each other's changes before.
     fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut BatchEvents) {
         match self.runtime.block_on(within(self.patience, queries::these_actions(&self.pool, touched))) {
             Ok(found) => found
                 .into_iter()
                 .for_each(|(action, tally)| arrived.tell(ChangeEvent::Action(Box::new(action), tally))),
-            // It is committed, whatever can be told of it.
-            Err(error) => debug!(%error, "how actions stand could not be read for those who listen"),
+            // The writes are committed even if the change events are incomplete.
+            Err(error) => debug!(%error, "the changed actions could not be read for subscribers"),
         }
     }
 
@@ -298,52 +305,53 @@ impl PgWriter {
         &mut self,
         session: &DatabaseSession,
         writes: &mut [PgWrite],
-        is_heard: bool,
+        has_subscribers: bool,
     ) -> Result<(TxnEffects, Vec<ActionId>), Error> {
         if writes.iter().any(PgWrite::is_on_keys) {
-            // Before everything else, so that nobody waits for it who is waited for.
+            // The lock comes first, so that no session waits for it while others wait for that
+            // session.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
-        let mut batch = PgTxn::open(session, &mut self.known, self.shard, is_heard);
-        let limits = batch.lock_first(writes)?;
-        decide(&mut batch, writes)?;
-        batch.hold_limits(writes, limits)?;
-        add(&mut batch, writes)?;
+        let mut txn = PgTxn::open(session, &mut self.lanes, self.shard, has_subscribers);
+        let limits = txn.lock_first(writes)?;
+        decide(&mut txn, writes)?;
+        txn.hold_limits(writes, limits)?;
+        add(&mut txn, writes)?;
         for write in &mut *writes {
             if let WriteKind::Other(other) = &mut write.work {
-                // It may look at jobs.
-                batch.write()?;
-                other.apply(&mut batch)?;
+                // The write may read jobs.
+                txn.write()?;
+                other.apply(&mut txn)?;
             }
         }
-        claim(&mut batch, writes)?;
-        batch.write()?;
+        claim(&mut txn, writes)?;
+        txn.write()?;
         let effects = TxnEffects {
-            arrived: take(&mut batch.arrived),
-            events: take(&mut batch.events),
-            has_left: batch.has_left,
-            has_passed_over: batch.limits.has_passed_over,
-            grown_by: batch.grown_by,
+            arrived: take(&mut txn.arrived),
+            events: take(&mut txn.events),
+            has_left: txn.has_left,
+            has_passed_over: txn.limits.has_passed_over,
+            grown_by: txn.grown_by,
         };
-        Ok((effects, take(&mut batch.touched)))
+        Ok((effects, take(&mut txn.touched)))
     }
 }
 
-/// Returns the script that begins a transaction. The script sets the isolation level, because the
-/// default of the database or the user must not count: a later statement sees the commits of
-/// others, and locks protect what must not change.
+/// Returns the script that begins a transaction. The script sets the isolation level, so that the
+/// default of the database or the user has no effect. A later statement sees the commits of others,
+/// and locks protect rows that must not change.
 fn begin(writes: &[PgWrite], wait: LockWait) -> &'static str {
     macro_rules! begin {
         ($more:literal) => {
             concat!("BEGIN ISOLATION LEVEL READ COMMITTED", $more)
         };
     }
-    let is_promised = writes.iter().any(|write| write.promise > AckLevel::Visible);
+    let is_durable = writes.iter().any(|write| write.level > AckLevel::Visible);
     if writes.iter().any(PgWrite::is_on_keys) {
         // One lock guards all keys, and a large command may hold that lock for long.
         return begin!("; SET LOCAL lock_timeout TO 0");
     }
-    match (is_promised, wait) {
+    match (is_durable, wait) {
         (true, LockWait::Long) => begin!(""),
         (false, LockWait::Long) => begin!("; SET LOCAL synchronous_commit TO off"),
         (true, LockWait::Short) => begin!("; SET LOCAL lock_timeout TO 10"),

@@ -1,4 +1,4 @@
-//! Where writes wait for the writer, in the order in which they were handed in.
+//! Queue of writes for a writer thread, in the order of their submission.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -13,54 +13,54 @@ use crate::store::{
     AckLevel, AddOutcome, Claim, Claimant, DocumentKind, DocumentRule, JobChange, NewAction, RuleResult,
     StoreError, StoreFuture, count_submitted_write,
     postgres::{
-        txn::{PgTxn, documents::note_name, jobs::Decision},
+        txn::{PgTxn, documents::document_name, jobs::Decision},
         writer::subject::{Subject, Subjects},
     },
 };
 
-/// Who waits for an outcome.
+/// Sender for the outcome of a write.
 type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// A write that waits.
+/// Submitted write.
 pub(crate) struct PgWrite {
-    pub(crate) promise: AckLevel,
+    pub(crate) level: AckLevel,
     pub(crate) work: WriteKind,
     /// Approximate number of bytes that go to the database with the write.
     bytes: usize,
 }
 
-/// What is to be done.
+/// Work of a write.
 pub(crate) enum WriteKind {
-    /// What becomes of a job; many are done together.
+    /// Decision on a job. The decisions of a batch share statements.
     Decide(Box<Deciding>),
-    /// Jobs for claimants; many are done together.
+    /// Claims. The claims of a batch share statements.
     Claim(Claiming, PendingReply<Vec<Option<Claim>>>),
-    /// An action with its jobs; many are added together.
+    /// Addition of an action. The additions of a batch share statements.
     Add(Box<Adding>),
-    /// Anything else, in its order.
+    /// Any other write, in its order.
     Other(Box<dyn SingleWrite>),
 }
 
-/// What is to become of a job, and who waits for that.
+/// Decision on a job, with its pending reply.
 pub(crate) struct Deciding {
     pub(crate) decision: Decision,
     pub(crate) pending: PendingReply<RuleResult<Option<JobChange>>>,
 }
 
-/// An action to add, and who waits for that.
+/// Action to add, with its pending reply.
 pub(crate) struct Adding {
     pub(crate) new: NewAction,
     pub(crate) pending: PendingReply<RuleResult<AddOutcome>>,
 }
 
-/// Those who want jobs.
+/// Claimants of one call.
 pub(crate) struct Claiming {
     pub(crate) claimants: Vec<Claimant>,
     pub(crate) now: Timestamp,
     pub(crate) start_timeout_ms: u64,
 }
 
-/// An outcome, and who waits for it.
+/// Outcome of a write, and the sender for its answer.
 pub(crate) struct PendingReply<T> {
     pub(crate) outcome: Option<T>,
     reply: ReplySender<T>,
@@ -72,22 +72,22 @@ impl<T> PendingReply<T> {
         (Self { outcome: None, reply }, answer)
     }
 
-    fn answer(self, fate: Result<(), StoreError>) {
-        let never = || StoreError("the write was never done".into());
-        // Whoever asked may have gone.
-        let _gone = self.reply.send(fate.and_then(|()| self.outcome.ok_or_else(never)));
+    fn answer(self, result: Result<(), StoreError>) {
+        let never = || StoreError("the write was never applied".into());
+        // The caller may have dropped the future.
+        let _gone = self.reply.send(result.and_then(|()| self.outcome.ok_or_else(never)));
     }
 }
 
-/// A write that is done by itself; it may be done more than once.
+/// Write with statements of its own. The writer may apply it more than once.
 pub(crate) trait SingleWrite: Send {
-    fn apply(&mut self, batch: &mut PgTxn<'_>) -> Result<(), Error>;
-    fn answer(self: Box<Self>, fate: Result<(), StoreError>);
-    /// Whether it is about users' keys.
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error>;
+    fn answer(self: Box<Self>, result: Result<(), StoreError>);
+    /// Returns true if the write changes users' keys.
     fn is_on_keys(&self) -> bool;
-    /// Returns the name that the task locks first, if it locks one.
+    /// Returns the name that the write locks first, if it locks one.
     fn name(&self) -> Option<&str>;
-    /// Returns the subjects of the task.
+    /// Returns the subjects of the write.
     fn subjects(&self) -> Subjects;
 }
 
@@ -104,13 +104,13 @@ where
     T: Send,
     F: Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send,
 {
-    fn apply(&mut self, batch: &mut PgTxn<'_>) -> Result<(), Error> {
-        self.pending.outcome = Some((self.work)(batch)?);
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error> {
+        self.pending.outcome = Some((self.work)(txn)?);
         Ok(())
     }
 
-    fn answer(self: Box<Self>, fate: Result<(), StoreError>) {
-        self.pending.answer(fate);
+    fn answer(self: Box<Self>, result: Result<(), StoreError>) {
+        self.pending.answer(result);
     }
 
     fn is_on_keys(&self) -> bool {
@@ -127,12 +127,12 @@ where
 }
 
 impl PgWrite {
-    /// Returns whether the write is about users' keys.
+    /// Returns true if the write changes users' keys.
     pub(crate) fn is_on_keys(&self) -> bool {
         matches!(&self.work, WriteKind::Other(other) if other.is_on_keys())
     }
 
-    /// Returns the subjects of the write. A claim has none, because it takes what nobody holds.
+    /// Returns the subjects of the write. A claim has none, because it takes jobs without a holder.
     pub(crate) fn subjects(&self) -> Subjects {
         match &self.work {
             WriteKind::Decide(deciding) => Subjects::of_decision(&deciding.decision),
@@ -142,21 +142,21 @@ impl PgWrite {
         }
     }
 
-    pub(crate) fn answer(self, fate: Result<(), StoreError>) {
+    pub(crate) fn answer(self, result: Result<(), StoreError>) {
         match self.work {
-            WriteKind::Decide(deciding) => deciding.pending.answer(fate),
-            WriteKind::Claim(_, pending) => pending.answer(fate),
-            WriteKind::Add(adding) => adding.pending.answer(fate),
-            WriteKind::Other(other) => other.answer(fate),
+            WriteKind::Decide(deciding) => deciding.pending.answer(result),
+            WriteKind::Claim(_, pending) => pending.answer(result),
+            WriteKind::Add(adding) => adding.pending.answer(result),
+            WriteKind::Other(other) => other.answer(result),
         }
     }
 }
 
-/// What waits.
+/// Queue of submitted writes.
 #[derive(Default)]
 pub(crate) struct PgQueue {
     state: Mutex<PgQueueState>,
-    called: Condvar,
+    submitted: Condvar,
 }
 
 #[derive(Default)]
@@ -170,16 +170,18 @@ impl PgQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for writes, and returns them in their order: at most `most` writes, and more than one
-    /// only as long as they have at most `bytes` bytes together. Returns no writes if none has come
-    /// within `pause`, and `None` if no more can come.
+    /// Waits for writes, and returns them in their order. Returns at most `most` writes, and more
+    /// than one only if they have at most `bytes` bytes together.
+    ///
+    /// Returns no writes if none is submitted within `pause`, and `None` once the queue is closed
+    /// and empty.
     pub(crate) fn take(&self, most: usize, bytes: usize, pause: Option<Duration>) -> Option<Vec<PgWrite>> {
         let idle = |state: &mut PgQueueState| state.waiting.is_empty() && !state.is_closed;
         let state = self.locked();
         let mut state = match pause {
-            None => self.called.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
+            None => self.submitted.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
             Some(pause) => {
-                let waited = self.called.wait_timeout_while(state, pause, idle);
+                let waited = self.submitted.wait_timeout_while(state, pause, idle);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
@@ -196,55 +198,56 @@ impl PgQueue {
     }
 }
 
-/// The way to the writer. When it is dropped the writer does what was handed in, and ends.
+/// Handle that submits writes to a writer. When the handle is dropped, the writer finishes the
+/// submitted writes, and ends.
 pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
 impl PgWriteHandle {
     pub(crate) fn decide(
         &self,
-        promise: AckLevel,
+        level: AckLevel,
         decision: Decision,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
         let (pending, answer) = PendingReply::new();
         let bytes = decision.results.as_ref().map_or(0, String::len);
-        self.hand_in(promise, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
+        self.submit(level, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
     }
 
     pub(crate) fn claim(&self, claiming: Claiming) -> StoreFuture<Vec<Option<Claim>>> {
         let (pending, answer) = PendingReply::new();
-        self.hand_in(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
+        self.submit(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
     }
 
     pub(crate) fn add(&self, new: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
         let (pending, answer) = PendingReply::new();
         let bytes = new.jobs.iter().map(|job| job.input.len()).sum();
-        self.hand_in(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
+        self.submit(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
     }
 
     pub(crate) fn write<T: Send + 'static>(
         &self,
         subjects: Subjects,
-        promise: AckLevel,
+        level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
     ) -> StoreFuture<T> {
         let (pending, answer) = PendingReply::new();
         let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name: None };
-        self.hand_in(promise, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit(level, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
-    pub(crate) fn decide_note(
+    pub(crate) fn decide_document(
         &self,
         kind: DocumentKind,
         id: String,
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
         let (pending, answer) = PendingReply::new();
-        // Of two nodes that look for a note that is not there, one comes after the other.
-        let name = Some(note_name(kind, &id));
+        // The lock on the name puts two nodes that read an absent document in order.
+        let name = Some(document_name(kind, &id));
         let subjects = Subjects::from(Subject::Note(kind, id.clone()));
-        let work = move |batch: &mut PgTxn<'_>| batch.decide_note(kind, &id, &rule);
+        let work = move |txn: &mut PgTxn<'_>| txn.decide_document(kind, &id, &rule);
         let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name };
-        self.hand_in(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
     pub(crate) fn change_keys(
@@ -255,20 +258,20 @@ impl PgWriteHandle {
         // These writes share one lock, for which they wait without bound, so none of them is late.
         let subjects = Subjects::default();
         let task = ClosureWrite { work, pending, subjects, is_on_keys: true, name: None };
-        self.hand_in(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
-    /// Its place in the order is taken before this returns.
-    fn hand_in<T: Send + 'static>(
+    /// Submits a write. The write takes its place in the order before this returns.
+    fn submit<T: Send + 'static>(
         &self,
-        promise: AckLevel,
+        level: AckLevel,
         work: WriteKind,
         bytes: usize,
         answer: oneshot::Receiver<Result<T, StoreError>>,
     ) -> StoreFuture<T> {
-        self.0.locked().waiting.push(PgWrite { promise, work, bytes });
+        self.0.locked().waiting.push(PgWrite { level, work, bytes });
         count_submitted_write();
-        self.0.called.notify_one();
+        self.0.submitted.notify_one();
         Box::pin(async move { answer.await.map_err(|_| StoreError("the store has stopped".into()))? })
     }
 }
@@ -276,7 +279,7 @@ impl PgWriteHandle {
 impl Drop for PgWriteHandle {
     fn drop(&mut self) {
         self.0.locked().is_closed = true;
-        self.0.called.notify_one();
+        self.0.submitted.notify_one();
     }
 }
 
@@ -290,35 +293,35 @@ mod tests {
     use super::{PgQueue, PgWriteHandle};
     use crate::store::{AckLevel, postgres::txn::jobs::Decision};
 
-    /// Hands in a report with `bytes` bytes of results.
-    fn report(inbox: &PgWriteHandle, bytes: usize) {
+    /// Submits a report with `bytes` bytes of results.
+    fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));
         let decision = Decision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
-        drop(inbox.decide(AckLevel::Durable, decision));
+        drop(handle.decide(AckLevel::Durable, decision));
     }
 
     #[test]
-    fn a_batch_is_bounded_by_its_bytes_and_by_its_writes() {
+    fn take_bounds_a_batch_by_bytes_and_by_writes() {
         let queue = Arc::new(PgQueue::default());
-        let inbox = PgWriteHandle(Arc::clone(&queue));
+        let handle = PgWriteHandle(Arc::clone(&queue));
         for bytes in [60, 30, 20, 500, 0, 0] {
-            report(&inbox, bytes);
+            report(&handle, bytes);
         }
         let sizes: Vec<usize> =
             std::iter::from_fn(|| queue.take(2, 100, Some(Duration::ZERO)).map(|taken| taken.len()))
                 .take(5)
                 .collect();
-        // A write that is larger than the bound goes alone, and no write is left out.
+        // A write that is larger than the bound is taken alone, and no write is left out.
         assert_eq!(sizes, [2, 1, 1, 2, 0]);
     }
 
     #[test]
-    fn whoever_has_something_late_does_not_wait_for_ever() {
+    fn take_returns_after_the_pause_and_at_the_end() {
         let queue = Arc::new(PgQueue::default());
-        let inbox = PgWriteHandle(Arc::clone(&queue));
+        let handle = PgWriteHandle(Arc::clone(&queue));
         assert!(queue.take(2, 100, Some(Duration::ZERO)).is_some_and(|taken| taken.is_empty()));
-        drop(inbox);
+        drop(handle);
         assert!(queue.take(2, 100, Some(Duration::ZERO)).is_none());
         assert!(queue.take(2, 100, None).is_none());
     }

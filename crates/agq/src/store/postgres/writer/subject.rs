@@ -26,7 +26,7 @@ pub(crate) enum Subject {
 pub(crate) struct Subjects {
     changed: HashSet<Subject>,
     relied_on: HashSet<Subject>,
-    /// Tells whether the write comes after every earlier one.
+    /// True if the write comes after every earlier one.
     is_barrier: bool,
 }
 
@@ -60,7 +60,7 @@ impl Subjects {
         }
     }
 
-    /// Returns whether a write on these subjects has to wait for an earlier one on `earlier`.
+    /// Returns true if a write on these subjects has to wait for an earlier one on `earlier`.
     pub(crate) fn depend_on(&self, earlier: &Self) -> bool {
         self.is_barrier
             || !self.changed.is_disjoint(&earlier.changed)
@@ -76,7 +76,7 @@ mod tests {
     use super::{Subject, Subjects};
 
     #[test]
-    fn only_writes_that_change_a_common_subject_depend_on_each_other() {
+    fn writes_depend_only_on_earlier_changes_of_a_common_subject() {
         let plan = || Subject::Plan(PlanId::new("p").unwrap());
         let job = |id: &str| Subject::Job(JobId::new(id).unwrap());
         let relying =
@@ -85,7 +85,7 @@ mod tests {
         assert!(!a.depend_on(&b) && a.depend_on(&relying("a")));
         assert!(a.depend_on(&changing) && changing.depend_on(&a) && changing.depend_on(&changing));
         assert!(!changing.depend_on(&Subjects::from(Subject::Queue("p".into()))));
-        // A barrier waits, and nobody waits for it.
+        // A barrier waits for earlier writes, and no write waits for a barrier.
         assert!(Subjects::all().depend_on(&Subjects::default()) && !a.depend_on(&Subjects::all()));
     }
 }

@@ -15,20 +15,20 @@ use crate::store::postgres::connection::pool::Pool;
 const FIRST: usize = 5_000;
 const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
 
-/// Maximum duration of `ANALYZE`, because its connection must come back to the pool even if the
-/// answer is lost.
+/// Maximum duration of `ANALYZE`, because its connection must return to the pool even if the answer
+/// is lost.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Number of rows that a node has written since its start.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     written: usize,
-    looked_at: usize,
+    analyzed_at: usize,
 }
 
 impl Growth {
-    /// Counts `rows` written rows, and starts `ANALYZE` if it is due. Every session plans its
-    /// statements anew after `ANALYZE`.
+    /// Counts `rows` written rows, and starts `ANALYZE` if it is due. After `ANALYZE`, every
+    /// session plans its statements again.
     pub(crate) fn note(&mut self, rows: usize, runtime: &Handle, pool: &Pool) {
         if self.is_due(rows) {
             let pool = pool.clone();
@@ -36,7 +36,7 @@ impl Growth {
                 match timeout(LONGEST, raw_sql(ANALYZE).execute(&pool)).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => debug!(%error, "the tables could not be analysed"),
-                    Err(_elapsed) => debug!("the tables could not be analysed in time"),
+                    Err(_elapsed) => debug!("the tables were not analysed in time"),
                 }
             });
         }
@@ -44,9 +44,9 @@ impl Growth {
 
     fn is_due(&mut self, rows: usize) -> bool {
         self.written += rows;
-        let is_due = self.written >= 2 * self.looked_at + FIRST;
+        let is_due = self.written >= 2 * self.analyzed_at + FIRST;
         if is_due {
-            self.looked_at = self.written;
+            self.analyzed_at = self.written;
         }
         is_due
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::Growth;
 
     #[test]
-    fn tables_are_looked_at_each_time_they_have_doubled() {
+    fn tables_are_analyzed_each_time_they_have_doubled() {
         let mut growth = Growth::default();
         let due = (1..=100_000).filter(|_row| growth.is_due(1)).collect::<Vec<_>>();
         assert_eq!(due, [5_000, 15_000, 35_000, 75_000]);

@@ -1,4 +1,5 @@
-//! What is counted along with the jobs: tallies, loads of plans, lengths of lanes, totals.
+//! Compares stored counts with the jobs: counts of actions, plans, lanes and queues, and the
+//! totals.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::{Inconsistencies, RecordTables};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         schema::{
             codec::decode,
             tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},
@@ -21,11 +22,11 @@ use crate::store::{
     },
 };
 
-/// Every status, in its order.
+/// All statuses, in order.
 const STATUSES: [Status; 6] =
     [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
 
-/// The jobs that are there, counted.
+/// Counts of the stored jobs.
 #[derive(Default)]
 pub(super) struct CountedJobs {
     /// By status.
@@ -33,7 +34,7 @@ pub(super) struct CountedJobs {
     actions: BTreeMap<String, JobCounts>,
     /// Jobs that have not ended, by plan.
     loads: BTreeMap<String, u64>,
-    /// Available jobs, and all, by lane.
+    /// Available jobs and all jobs, by lane.
     lanes: BTreeMap<u32, (u64, u64)>,
     /// By lane and state.
     states: BTreeMap<u32, [u64; 8]>,
@@ -57,7 +58,7 @@ impl CountedJobs {
     }
 }
 
-/// Compares everything that is counted with the jobs that are there.
+/// Compares all stored counts with the jobs.
 pub(super) fn check(
     read: &Snapshot<'_>,
     tables: &RecordTables<'_>,
@@ -83,21 +84,21 @@ fn actions(
         let (key, record) = entry?;
         let id = key.value();
         let Ok(action) = decode::<Action>(record.value()) else {
-            found.say(format_args!("actions: {id} has a record that cannot be read"));
+            found.report(format_args!("actions: {id} has a record that cannot be read"));
             continue;
         };
         if action.action_id.as_str() != id {
-            found.say(format_args!("actions: {id} has the record of {}", action.action_id));
+            found.report(format_args!("actions: {id} has the record of {}", action.action_id));
             continue;
         }
         let jobs = counted.get(id);
         if jobs.is_none() && action.total_jobs > 0 && !action.is_open {
             let total = action.total_jobs;
-            found.say(format_args!("actions: {id} is closed, but none of its {total} jobs is left"));
+            found.report(format_args!("actions: {id} is closed, but none of its {total} jobs is left"));
         }
         match tallies.get(id)?.map(|record| decode::<JobCounts>(record.value())) {
-            None => found.say(format_args!("tallies: {id} has no tally")),
-            Some(Err(_)) => found.say(format_args!("tallies: {id} has a record that cannot be read")),
+            None => found.report(format_args!("tallies: {id} has no tally")),
+            Some(Err(_)) => found.report(format_args!("tallies: {id} has a record that cannot be read")),
             Some(Ok(tally)) => compare(&action, &tally, &jobs.copied().unwrap_or_default(), found),
         }
     }
@@ -105,33 +106,34 @@ fn actions(
         let (key, _) = entry?;
         let id = key.value();
         if tables.actions.get(id)?.is_none() {
-            found.say(format_args!("tallies: {id} has a tally, but there is no such action"));
+            found.report(format_args!("tallies: {id} has a tally, but there is no such action"));
         }
     }
     Ok(())
 }
 
-/// A tally goes on counting the ended jobs that were forgotten.
+/// The counts of an action still include ended jobs that retention has removed.
 fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {
-        found.say(format_args!("tallies: {id} counts {sum} jobs, but should count {total}"));
+        found.report(format_args!("tallies: {id} counts {sum} jobs, but should count {total}"));
     }
     for status in STATUSES {
         let (told, are, word) = (tally.jobs[status as usize], jobs.jobs[status as usize], status.as_str());
         if told < are {
-            found.say(format_args!(
+            found.report(format_args!(
                 "tallies: {id} counts {told} {word} jobs, but should count {are} at least"
             ));
         } else if told > are && !status.is_ended() {
-            found.say(format_args!("tallies: {id} counts {told} {word} jobs, but should count {are}"));
+            found.report(format_args!("tallies: {id} counts {told} {word} jobs, but should count {are}"));
         }
     }
     if tally.last_ended_at < jobs.last_ended_at {
         let [told, last] = [tally, jobs].map(|tally| tally.last_ended_at.unwrap_or_default().0);
-        found
-            .say(format_args!("tallies: {id} says that its last job ended at {told}, but one did at {last}"));
+        found.report(format_args!(
+            "tallies: {id} has {told} as the end of its last job, but one ended at {last}"
+        ));
     }
 }
 
@@ -140,8 +142,8 @@ fn loads(
     mut counted: BTreeMap<String, u64>,
     found: &mut Inconsistencies,
 ) -> Result<(), Error> {
-    let mut say = |id: &str, told: u64, are: u64| {
-        found.say(format_args!(
+    let mut report = |id: &str, told: u64, are: u64| {
+        found.report(format_args!(
             "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}"
         ));
     };
@@ -150,16 +152,16 @@ fn loads(
         let (id, told) = (key.value(), load.value());
         let are = counted.remove(id).unwrap_or_default();
         if told != are {
-            say(id, told, are);
+            report(id, told, are);
         }
     }
     for (id, are) in counted {
-        say(&id, 0, are);
+        report(&id, 0, are);
     }
     Ok(())
 }
 
-/// A lane is there as long as it has jobs.
+/// A lane is stored as long as it has jobs.
 fn lengths(
     read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
@@ -170,11 +172,11 @@ fn lengths(
     for lane in queues.keys() {
         let (ready, all) = counted.get(lane).copied().unwrap_or_default();
         if all == 0 {
-            found.say(format_args!("lanes: lane {lane} is there, but has no jobs"));
+            found.report(format_args!("lanes: lane {lane} is there, but has no jobs"));
         }
         match lengths.get(*lane)?.map(|length| length.value()) {
-            None => found.say(format_args!("lane_lengths: lane {lane} has no length")),
-            Some(told) if told != (ready, all) => found.say(format_args!(
+            None => found.report(format_args!("lane_lengths: lane {lane} has no length")),
+            Some(told) if told != (ready, all) => found.report(format_args!(
                 "lane_lengths: lane {lane} counts {} ready jobs of {}, but should count {ready} of {all}",
                 told.0, told.1
             )),
@@ -185,13 +187,13 @@ fn lengths(
         let (lane, _) = entry?;
         let lane = lane.value();
         if !queues.contains_key(&lane) {
-            found.say(format_args!("lane_lengths: lane {lane} has a length, but there is no such lane"));
+            found.report(format_args!("lane_lengths: lane {lane} has a length, but there is no such lane"));
         }
     }
     Ok(())
 }
 
-/// How many jobs of a queue are in which state.
+/// Returns the numbers of jobs by queue and state.
 fn by_queue(
     read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
@@ -209,9 +211,9 @@ fn by_queue(
         let queue = queue.value();
         let are = are.remove(queue).unwrap_or_default();
         match decode::<[u64; 8]>(told.value()) {
-            Err(_) => found.say(format_args!("queue_counts: {queue} has a record that cannot be read")),
+            Err(_) => found.report(format_args!("queue_counts: {queue} has a record that cannot be read")),
             Ok(told) if told != are => {
-                found.say(format_args!(
+                found.report(format_args!(
                     "queue_counts: {queue} counts {told:?} by state, but should count {are:?}"
                 ));
             }
@@ -219,7 +221,7 @@ fn by_queue(
         }
     }
     for (queue, are) in are {
-        found.say(format_args!("queue_counts: {queue} is not counted, but should count {are:?} by state"));
+        found.report(format_args!("queue_counts: {queue} is not counted, but should count {are:?} by state"));
     }
     Ok(())
 }
@@ -228,19 +230,19 @@ fn totals(read: &Snapshot<'_>, counted: &[u64; 6], found: &mut Inconsistencies) 
     let totals = read.table(&TOTALS);
     let record = totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {
-        found.say(format_args!("totals: the record cannot be read"));
+        found.report(format_args!("totals: the record cannot be read"));
         return Ok(());
     };
     for status in STATUSES {
         let (at, word) = (status as usize, status.as_str());
         let (now, ever, are) = (totals.now[at], totals.ever[at], counted[at]);
         if now != are {
-            found.say(format_args!("totals: now counts {now} {word} jobs, but should count {are}"));
+            found.report(format_args!("totals: now counts {now} {word} jobs, but should count {are}"));
         }
-        // Every job was submitted, whatever became of it.
+        // Every job was pending once.
         let least = if status == Status::Pending { counted.iter().sum() } else { are };
         if ever < least {
-            found.say(format_args!(
+            found.report(format_args!(
                 "totals: ever counts {ever} {word} jobs, but should count {least} at least"
             ));
         }

@@ -1,4 +1,4 @@
-//! The indexes: whether every entry names a job that says the same of itself.
+//! Compares every entry of an index with the record of the job that it names.
 
 use std::fmt;
 
@@ -8,12 +8,11 @@ use redb::Error;
 
 use super::{Inconsistencies, RecordTables, Text, end_of};
 use crate::store::redb::{
-    engine::{snapshot::Snapshot, table::Table},
-    schema::{codec::decode, tables::RESULTS},
-    txn::turn,
+    engine::{Snapshot, Table},
+    schema::{codec::decode, index_keys::ready_key, tables::RESULTS},
 };
 
-/// Goes through all indexes, and through what is kept beside the jobs.
+/// Checks all indexes, and the tables of inputs and results.
 pub(super) fn check(
     read: &Snapshot<'_>,
     tables: &RecordTables<'_>,
@@ -29,7 +28,8 @@ pub(super) fn check(
     ended(tables, found)
 }
 
-/// Compares an entry, which `stands` somewhere, with the record of its job: `differs` is what that says instead.
+/// Compares an entry with the record of its job. `stands` describes the entry, and `differs`
+/// returns what the record says instead.
 fn compare(
     tables: &RecordTables<'_>,
     id: &str,
@@ -40,11 +40,11 @@ fn compare(
     let why = match tables.jobs.get(id)?.map(|record| decode::<Job>(record.value())) {
         None => Some("there is no such job".to_owned()),
         Some(Ok(job)) => differs(&job),
-        // The walk of the jobs has said so.
+        // The check of the jobs reports unreadable records.
         Some(Err(_)) => None,
     };
     if let Some(why) = why {
-        found.say(format_args!("{stands}, but {why}"));
+        found.report(format_args!("{stands}, but {why}"));
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn action_jobs(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result
     for entry in tables.action_jobs.iter()? {
         let (place, id) = entry?;
         let ((action_id, index), id) = (place.value(), id.value());
-        let stands = format_args!("action_jobs: {id} stands as input {index} of {action_id}");
+        let stands = format_args!("action_jobs: {id} is listed as input {index} of {action_id}");
         compare(tables, id, stands, found, |job| {
             let is_so = job.action_id.as_str() == action_id && job.index == index;
             (!is_so).then(|| format!("its record says input {} of {}", job.index, job.action_id))
@@ -66,7 +66,7 @@ fn action_jobs(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result
     Ok(())
 }
 
-/// What is kept beside the jobs has no word on its own, but a job.
+/// Checks that every row of a table that extends jobs belongs to a job.
 fn beside(
     name: &str,
     table: &Table<'_, Text, Text>,
@@ -77,7 +77,7 @@ fn beside(
         let (key, _) = entry?;
         let id = key.value();
         if tables.jobs.get(id)?.is_none() {
-            found.say(format_args!("{name}: {id} stands there, but there is no such job"));
+            found.report(format_args!("{name}: {id} is listed there, but there is no such job"));
         }
     }
     Ok(())
@@ -88,12 +88,12 @@ fn ready(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), E
         let (place, id) = entry?;
         let (place, id) = (place.value(), id.value());
         let (lane, rank, seq) = place;
-        let stands = format_args!("ready: {id} stands in lane {lane} at rank {rank}, place {seq}");
+        let stands = format_args!("ready: {id} is listed in lane {lane} at rank {rank}, place {seq}");
         compare(tables, id, stands, found, |job| {
             if job.state != JobState::Available {
                 return Some(state_of(job));
             }
-            let (lane, rank, seq) = turn(job);
+            let (lane, rank, seq) = ready_key(job);
             let is_so = (lane, rank, seq) == place;
             (!is_so).then(|| format!("its record says lane {lane}, rank {rank}, place {seq}"))
         })?;
@@ -101,7 +101,8 @@ fn ready(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), E
     Ok(())
 }
 
-/// The leases are of active jobs, and of available ones that come to be too late; all others wait.
+/// Checks the two tables of times. Active jobs and available jobs with an expiry are in the leases,
+/// all others in the waiting jobs.
 fn due(
     name: &str,
     table: &Table<'_, (u64, Text), ()>,
@@ -111,7 +112,7 @@ fn due(
     for entry in table.iter()? {
         let (place, _) = entry?;
         let (at, id) = place.value();
-        compare(tables, id, format_args!("{name}: {id} stands at {at}"), found, |job| {
+        compare(tables, id, format_args!("{name}: {id} is listed at {at}"), found, |job| {
             if matches!(job.state, JobState::Active | JobState::Available) != (name == "leases") {
                 return Some(state_of(job));
             }
@@ -128,7 +129,7 @@ fn held(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Er
     for entry in tables.held.iter()? {
         let (place, _) = entry?;
         let (holder, id) = place.value();
-        compare(tables, id, format_args!("held: {id} stands under {holder}"), found, |job| {
+        compare(tables, id, format_args!("held: {id} is listed under {holder}"), found, |job| {
             if job.is_held_by(holder) {
                 return None;
             }
@@ -143,7 +144,7 @@ fn ended(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), E
     for entry in tables.ended.iter()? {
         let (place, _) = entry?;
         let (status, at, id) = place.value();
-        let stands = format_args!("ended: {id} stands under status {status} at {at}");
+        let stands = format_args!("ended: {id} is listed under status {status} at {at}");
         compare(tables, id, stands, found, |job| match end_of(job) {
             None => Some(state_of(job)),
             Some(end) if end == (status, at) => None,

@@ -1,4 +1,5 @@
-//! The records of jobs: whether each is possible, and whether all that belongs to it is there.
+//! Checks that the record of every job is possible, and that everything that belongs to the job
+//! exists.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,9 @@ use agenix_rules::{
 use redb::Error;
 
 use super::{Inconsistencies, RecordTables, counts::CountedJobs, end_of};
-use crate::store::redb::{schema::codec::decode, txn::turn};
+use crate::store::redb::schema::{codec::decode, index_keys::ready_key};
 
-/// Goes through all jobs, and counts them on the way.
+/// Checks all jobs, and counts them.
 pub(super) fn check(
     tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
@@ -23,15 +24,15 @@ pub(super) fn check(
         let (key, record) = entry?;
         let id = key.value();
         let Ok(job) = decode::<Job>(record.value()) else {
-            found.say(format_args!("jobs: {id} has a record that cannot be read"));
+            found.report(format_args!("jobs: {id} has a record that cannot be read"));
             continue;
         };
         if job.job_id.as_str() != id {
-            found.say(format_args!("jobs: {id} has the record of {}", job.job_id));
+            found.report(format_args!("jobs: {id} has the record of {}", job.job_id));
             continue;
         }
         if job.seq > last_seq {
-            found.say(format_args!("meta: next_seq is {last_seq}, but {id} has place {}", job.seq));
+            found.report(format_args!("meta: next_seq is {last_seq}, but {id} has place {}", job.seq));
         }
         impossible(&job, found);
         belongings(tables, queues, &job, found)?;
@@ -41,7 +42,7 @@ pub(super) fn check(
     Ok(counted)
 }
 
-/// What no rule makes of a job.
+/// Reports states of a job that no rule produces.
 fn impossible(job: &Job, found: &mut Inconsistencies) {
     let (is_active, is_ended) = (job.state == JobState::Active, job.is_ended());
     let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
@@ -64,11 +65,11 @@ fn impossible(job: &Job, found: &mut Inconsistencies) {
         (job.losses > most_losses, "lost more workers than it may"),
     ];
     for (_, fault) in faults.iter().filter(|(is_so, _)| *is_so) {
-        found.say(format_args!("jobs: {} is {}, but {fault}", job.job_id, job.state.as_str()));
+        found.report(format_args!("jobs: {} is {}, but {fault}", job.job_id, job.state.as_str()));
     }
 }
 
-/// Its action, its place in it, its input, its lane and its plan.
+/// Checks action, index, input, lane and plan of a job.
 fn belongings(
     tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
@@ -78,45 +79,47 @@ fn belongings(
     let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
     match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
         None => {
-            found.say(format_args!("actions: {id} belongs to {action_id}, but there is no such action"));
+            found.report(format_args!("actions: {id} belongs to {action_id}, but there is no such action"));
         }
         Some(Ok(action)) => against_action(&action, queues, job, found),
-        // The walk of the actions says so.
+        // The check of the actions reports unreadable records.
         Some(Err(_)) => {}
     }
     let named = tables.action_jobs.get((action_id, index))?;
     let named = named.as_ref().map(|other| other.value());
     if named != Some(id) {
         let other = named.unwrap_or("nobody");
-        found.say(format_args!("action_jobs: input {index} of {action_id} should be {id}, but is {other}"));
+        found
+            .report(format_args!("action_jobs: input {index} of {action_id} should be {id}, but is {other}"));
     }
     if tables.inputs.get(id)?.is_none() {
-        found.say(format_args!("inputs: {id} has no input"));
+        found.report(format_args!("inputs: {id} has no input"));
     }
     if !queues.contains_key(&lane) {
-        found.say(format_args!("lanes: {id} belongs to lane {lane}, but there is no such lane"));
+        found.report(format_args!("lanes: {id} belongs to lane {lane}, but there is no such lane"));
     }
-    // One that was retried while its plan was deleted is available without: whoever claims it finds out.
+    // A job that was retried while its plan was deleted is available without a plan. The next claim
+    // ends it.
     let needs_plan = matches!(job.state, JobState::Active | JobState::Scheduled | JobState::Retryable);
     if needs_plan && tables.plans.get(job.plan_id.as_str())?.is_none() {
         let (state, plan_id) = (job.state.as_str(), &job.plan_id);
-        found.say(format_args!("plans: {id} is {state}, but there is no plan {plan_id}"));
+        found.report(format_args!("plans: {id} is {state}, but there is no plan {plan_id}"));
     }
     Ok(())
 }
 
-/// What an action says of all its jobs.
+/// Compares a job with its action.
 fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {
         let (index, total) = (job.index, action.total_jobs);
-        found.say(format_args!("actions: {id} is input {index} of {action_id}, which has {total} inputs"));
+        found.report(format_args!("actions: {id} is input {index} of {action_id}, which has {total} inputs"));
     }
     if let Some(ojs) = &job.ojs {
-        // It has a queue and a plan of its own.
+        // The job has a queue and a plan of its own.
         if let Some(queue) = queues.get(&job.lane).filter(|queue| **queue != ojs.queue) {
             let (lane, other) = (job.lane, &ojs.queue);
-            found.say(format_args!(
+            found.report(format_args!(
                 "lanes: {id} belongs to lane {lane} of queue {queue}, but its record says {other}"
             ));
         }
@@ -124,27 +127,27 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
     }
     if job.plan_id != action.plan_id {
         let (plan_id, other) = (&job.plan_id, &action.plan_id);
-        found.say(format_args!("jobs: {id} runs plan {plan_id}, but its action {action_id} runs {other}"));
+        found.report(format_args!("jobs: {id} runs plan {plan_id}, but its action {action_id} runs {other}"));
     }
     if let Some(queue) = queues.get(&job.lane).filter(|queue| **queue != action.queue) {
         let (lane, other) = (job.lane, &action.queue);
-        found.say(format_args!(
+        found.report(format_args!(
             "lanes: {id} belongs to lane {lane} of queue {queue}, but its action {action_id} has queue {other}"
         ));
     }
 }
 
-/// Its places in the indexes: those that it must have.
+/// Checks that the job is in every index to which it belongs.
 fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<(), Error> {
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;
     if job.state == JobState::Available {
-        let (lane, rank, seq) = turn(job);
+        let (lane, rank, seq) = ready_key(job);
         let named = tables.ready.get((lane, rank, seq))?;
         let named = named.as_ref().map(|other| other.value());
         if named != Some(id) {
             let other = named.unwrap_or("nobody");
-            found.say(format_args!(
+            found.report(format_args!(
                 "ready: {id} should stand in lane {lane} at rank {rank}, place {seq}, but {other} does"
             ));
         }
@@ -156,18 +159,18 @@ fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> 
             ("waiting", &tables.waiting)
         };
         if table.get((due.0, id))?.is_none() {
-            found.say(format_args!("{name}: {id} should stand at {}, but does not", due.0));
+            found.report(format_args!("{name}: {id} should stand at {}, but does not", due.0));
         }
     }
     if let Some(holder) = job.holder.as_deref().filter(|_| is_active)
         && tables.held.get((holder, id))?.is_none()
     {
-        found.say(format_args!("held: {id} should stand under {holder}, but does not"));
+        found.report(format_args!("held: {id} should stand under {holder}, but does not"));
     }
     if let Some((status, at)) = end_of(job)
         && tables.ended.get((status, at, id))?.is_none()
     {
-        found.say(format_args!("ended: {id} should stand under status {status} at {at}, but does not"));
+        found.report(format_args!("ended: {id} should stand under status {status} at {at}, but does not"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The keys of users: their numbers, expiries, elements and members.
+//! Checks users' keys: numbers, expiries, elements and members.
 
 use agenix_protocol::time::Timestamp;
 use redb::Error;
@@ -7,7 +7,7 @@ use super::{Bytes, Inconsistencies};
 use crate::store::{
     StoredValue,
     redb::{
-        engine::{snapshot::Snapshot, table::Table},
+        engine::{Snapshot, Table},
         queries::keys::FIRST,
         schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, score_of},
     },
@@ -22,7 +22,7 @@ struct KeyTables<'v> {
     by_score: Table<'v, (Bytes, u64, Bytes), ()>,
 }
 
-/// Goes through all keys, then through what they hold.
+/// Checks all keys, then their contents.
 pub(super) fn check(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     let tables = KeyTables {
         keys: read.table(&KEYS),
@@ -50,12 +50,12 @@ impl KeyTables<'_> {
         let named = named.as_ref().map(|other| other.value());
         if named != Some(key) {
             let other = named.unwrap_or(b"nothing").escape_ascii();
-            found.say(format_args!("key_numbers: {number} should be {shown}, but is {other}"));
+            found.report(format_args!("key_numbers: {number} should be {shown}, but is {other}"));
         }
         if let Some(Timestamp(at)) = record.entry.expires_at
             && self.expiries.get((at, key))?.is_none()
         {
-            found.say(format_args!("expiries: {shown} should stand at {at}, but does not"));
+            found.report(format_args!("expiries: {shown} should stand at {at}, but does not"));
         }
         match record.entry.content {
             StoredValue::Text(_) => Ok(()),
@@ -67,14 +67,14 @@ impl KeyTables<'_> {
     fn list(&self, key: &[u8], head: i64, tail: i64, found: &mut Inconsistencies) -> Result<(), Error> {
         let shown = key.escape_ascii();
         if head >= tail {
-            found.say(format_args!("keys: {shown} is a list without elements"));
+            found.report(format_args!("keys: {shown} is a list without elements"));
             return Ok(());
         }
         let mut items = self.items.range((key, head)..(key, tail))?;
         let are = items.try_fold(0_u64, |count, item| item.map(|_| count + 1))?;
         let told = tail.abs_diff(head);
         if told != are {
-            found.say(format_args!("list_items: {shown} has {are} elements, but should have {told}"));
+            found.report(format_args!("list_items: {shown} has {are} elements, but should have {told}"));
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl KeyTables<'_> {
     fn sorted_set(&self, key: &[u8], members: u64, found: &mut Inconsistencies) -> Result<(), Error> {
         let shown = key.escape_ascii();
         if members == 0 {
-            found.say(format_args!("keys: {shown} is a sorted set without members"));
+            found.report(format_args!("keys: {shown} is a sorted set without members"));
         }
         let mut are = 0;
         for entry in self.scores.range((key, FIRST)..)? {
@@ -93,7 +93,7 @@ impl KeyTables<'_> {
             are += 1;
         }
         if members != are {
-            found.say(format_args!("scores: {shown} has {are} members, but should have {members}"));
+            found.report(format_args!("scores: {shown} has {are} members, but should have {members}"));
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl KeyTables<'_> {
                 Some(own) => format!("its number is {own}"),
                 None => "there is no such key".to_owned(),
             };
-            found.say(format_args!("key_numbers: {number} is {}, but {why}", key.escape_ascii()));
+            found.report(format_args!("key_numbers: {number} is {}, but {why}", key.escape_ascii()));
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl KeyTables<'_> {
                 Some(None) => "it never expires".to_owned(),
                 None => "there is no such key".to_owned(),
             };
-            found.say(format_args!("expiries: {} stands at {at}, but {why}", key.escape_ascii()));
+            found.report(format_args!("expiries: {} is listed at {at}, but {why}", key.escape_ascii()));
         }
         Ok(())
     }
@@ -136,7 +136,8 @@ impl KeyTables<'_> {
                 matches!(content, Some(StoredValue::List { head, tail }) if (head..tail).contains(&place));
             if !is_so {
                 let shown = key.escape_ascii();
-                found.say(format_args!("list_items: {shown} has an element at {place}, but no such place"));
+                found
+                    .report(format_args!("list_items: {shown} has an element at {place}, but no such place"));
             }
         }
         Ok(())
@@ -149,11 +150,13 @@ impl KeyTables<'_> {
             let (shown, name) = (key.escape_ascii(), member.escape_ascii());
             let content = self.keys.get(key)?.map(|record| record.value().entry.content);
             if !matches!(content, Some(StoredValue::Sorted { .. })) {
-                found.say(format_args!("scores: {shown} has member {name}, but is no sorted set"));
+                found.report(format_args!("scores: {shown} has member {name}, but is no sorted set"));
             }
             if self.by_score.get((key, score, member))?.is_none() {
                 let score = score_of(score);
-                found.say(format_args!("by_score: {name} of {shown} should stand at {score}, but does not"));
+                found.report(format_args!(
+                    "by_score: {name} of {shown} should stand at {score}, but does not"
+                ));
             }
         }
         Ok(())
@@ -169,7 +172,7 @@ impl KeyTables<'_> {
                 None => "it is no member".to_owned(),
             };
             let (shown, name, score) = (key.escape_ascii(), member.escape_ascii(), score_of(score));
-            found.say(format_args!("by_score: {name} of {shown} stands at {score}, but {why}"));
+            found.report(format_args!("by_score: {name} of {shown} is listed at {score}, but {why}"));
         }
         Ok(())
     }

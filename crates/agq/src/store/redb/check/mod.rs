@@ -1,8 +1,9 @@
-//! Every inconsistency of a database, by name: every table is compared with every other. Nothing is mended here.
+//! Consistency check of a database: compares the tables with each other, and names every
+//! contradiction. Nothing is repaired.
 //!
-//! `jobs` goes through the records of jobs and looks into the indexes, `indexes` goes the other way, `counts` compares
-//! what is counted, `keys` is about users' keys. Tables are walked, not loaded: what is kept in memory is a count for
-//! each action, plan and lane.
+//! `jobs` reads the records of jobs and looks them up in the indexes, `indexes` does the reverse,
+//! `counts` compares stored counts, and `keys` checks users' keys. Tables are read row by row:
+//! memory holds one count for each action, plan and lane.
 
 mod counts;
 mod indexes;
@@ -21,23 +22,23 @@ use serde::de::DeserializeOwned;
 use crate::store::{
     StoredPlan,
     redb::{
-        engine::{snapshot::Snapshot, table::Table},
+        engine::{Snapshot, Table},
         schema::{
             codec::decode,
+            index_keys::LaneKey,
             tables::{
                 ACTION_JOBS, ACTIONS, ENDED, FORMAT, HELD, INPUTS, JOBS, LANES, LEASES, META, PLANS, READY,
                 REGISTRATIONS, WAITING, WORKERS,
             },
         },
-        txn::lanes::LaneKey,
     },
 };
 
-/// Most inconsistencies that are told.
+/// Maximum number of reported inconsistencies.
 const MOST: usize = 1000;
 
-/// What every table says that another contradicts, one a line; empty where the database is sound. An error is what
-/// cannot be read at all.
+/// Returns the inconsistencies, one a line, or nothing if the database is sound. An error means
+/// that it cannot be read at all.
 pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     let (tables, mut found) = (RecordTables::open(read)?, Inconsistencies::default());
     let last_seq = last_seq(read, &mut found)?;
@@ -51,7 +52,7 @@ pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>, Error>
     Ok(found.told())
 }
 
-/// What was found so far.
+/// Inconsistencies so far.
 #[derive(Default)]
 struct Inconsistencies {
     lines: Vec<String>,
@@ -59,7 +60,7 @@ struct Inconsistencies {
 }
 
 impl Inconsistencies {
-    fn say(&mut self, line: fmt::Arguments<'_>) {
+    fn report(&mut self, line: fmt::Arguments<'_>) {
         if self.lines.len() < MOST {
             self.lines.push(line.to_string());
         } else {
@@ -78,7 +79,7 @@ impl Inconsistencies {
 type Bytes = &'static [u8];
 type Text = &'static str;
 
-/// The tables that more than one walk looks into.
+/// Tables that several checks use.
 struct RecordTables<'v> {
     plans: Table<'v, Text, Bytes>,
     actions: Table<'v, Text, Bytes>,
@@ -109,36 +110,36 @@ impl<'v> RecordTables<'v> {
     }
 }
 
-/// The last place in the order of all jobs that was given.
+/// Returns the last sequence number that was assigned.
 fn last_seq(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<u64, Error> {
     let meta = read.table(&META);
     match meta.get("format")?.map(|format| format.value()) {
         Some(FORMAT) => {}
-        Some(other) => found.say(format_args!("meta: format is {other}, but should be {FORMAT}")),
-        None => found.say(format_args!("meta: there is no format")),
+        Some(other) => found.report(format_args!("meta: format is {other}, but should be {FORMAT}")),
+        None => found.report(format_args!("meta: there is no format")),
     }
     Ok(meta.get("next_seq")?.map_or(0, |seq| seq.value()))
 }
 
-/// The queue of every lane.
+/// Returns the queue of every lane.
 fn queues(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u32, String>, Error> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
     for entry in read.table(&LANES).iter()? {
         let (number, key) = entry?;
         let number = number.value();
         let Ok(key) = decode::<LaneKey>(key.value()) else {
-            found.say(format_args!("lanes: lane {number} has a record that cannot be read"));
+            found.report(format_args!("lanes: lane {number} has a record that cannot be read"));
             continue;
         };
         queues.insert(number, key.queue.clone());
         if let Some(same) = numbers.insert(key, number) {
-            found.say(format_args!("lanes: lanes {same} and {number} have the same queue and needs"));
+            found.report(format_args!("lanes: lanes {same} and {number} have the same queue and needs"));
         }
     }
     Ok(queues)
 }
 
-/// Whether every record can be read and stands under its own id.
+/// Checks that every record can be read, and is stored under its own id.
 fn own_ids<T: DeserializeOwned>(
     name: &str,
     table: &Table<'_, Text, Bytes>,
@@ -149,9 +150,9 @@ fn own_ids<T: DeserializeOwned>(
         let (key, record) = entry?;
         let id = key.value();
         match decode::<T>(record.value()) {
-            Err(_) => found.say(format_args!("{name}: {id} has a record that cannot be read")),
+            Err(_) => found.report(format_args!("{name}: {id} has a record that cannot be read")),
             Ok(record) if id_of(&record) != id => {
-                found.say(format_args!("{name}: {id} has the record of {}", id_of(&record)));
+                found.report(format_args!("{name}: {id} has the record of {}", id_of(&record)));
             }
             Ok(_) => {}
         }
@@ -159,7 +160,7 @@ fn own_ids<T: DeserializeOwned>(
     Ok(())
 }
 
-/// A worker is there with what it registered, or not at all.
+/// Checks that every worker has a registration, and every registration a worker.
 fn workers(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     let (workers, registrations) = (read.table(&WORKERS), read.table(&REGISTRATIONS));
     own_ids::<Worker>("workers", &workers, |worker| worker.worker_id.as_str(), found)?;
@@ -167,20 +168,20 @@ fn workers(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error
         let (key, _) = entry?;
         let id = key.value();
         if registrations.get(id)?.is_none() {
-            found.say(format_args!("registrations: {id} has no registration"));
+            found.report(format_args!("registrations: {id} has no registration"));
         }
     }
     for entry in registrations.iter()? {
         let (key, _) = entry?;
         let id = key.value();
         if workers.get(id)?.is_none() {
-            found.say(format_args!("registrations: {id} has a registration, but there is no such worker"));
+            found.report(format_args!("registrations: {id} has a registration, but there is no such worker"));
         }
     }
     Ok(())
 }
 
-/// Where a job stands among the ended ones: its status, and when it ended.
+/// Returns status and time in the index of ended jobs.
 fn end_of(job: &Job) -> Option<(u8, u64)> {
     job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
 }

@@ -1,30 +1,31 @@
-//! How rows come into a table of the database. They come in their order, and where they were written one after the other they often lie
-//! side by side in it: such a run is put there, or taken out, in one go. Row by row, each would look for its place anew, and for each
-//! the page would be put together again.
+//! Writes the rows of a memtable into a table of the database.
+//!
+//! The rows are sorted, and rows that were written one after the other are often adjacent in the
+//! table. Such a run is inserted or removed in one operation, because an operation per row would
+//! search the tree and rebuild the page for each row.
 
 use std::{iter::Peekable, ops::Bound};
 
 use redb::{CursorError, Error, Key, ReadableTable, Table, Value};
 
-use crate::store::redb::engine::{
-    memtable::RawKey,
-    sorted_runs::{SortedRuns, Versioned},
+use crate::store::redb::{
+    engine::{
+        raw_key::RawKey,
+        sorted_runs::{SortedRuns, Versioned},
+    },
+    schema::key_order::AreAdjacent,
 };
 
-/// Whether nothing can be between two keys, of which the first comes before the second.
-pub(crate) type AreAdjacent = fn(&[u8], &[u8]) -> bool;
-
-/// A run of fewer rows is not worth what it costs to begin one.
-const WORTH_IT: usize = 3;
-/// No run is longer, in bytes, for redb holds all of it in memory until it ends: what is longer takes new memory from the system each
-/// time, which costs more than to begin another run.
-const LONGEST: usize = 32 * 1024;
-/// Where one was not worth it so often, one after the other, no more are begun.
-const MOST_MISSES: usize = 4;
+/// Minimum number of rows of a run that is worth the cost of a cursor.
+const MIN_RUN_ROWS: usize = 3;
+/// Maximum number of bytes of a run. redb holds a whole run in memory, and allocating a larger
+/// buffer costs more than starting another run.
+const MAX_RUN_BYTES: usize = 32 * 1024;
+/// Number of consecutive short runs after which no more runs are started.
+const MAX_MISSES: usize = 4;
 
 type RowRef<'r> = (&'r RawKey, &'r Versioned);
 
-/// Writes rows into a table.
 pub(crate) fn write<K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     rows: &SortedRuns,
@@ -38,15 +39,16 @@ pub(crate) fn write<K: Key + 'static, V: Value + 'static>(
             continue;
         };
         let is_new = table.insert(K::from_bytes(key.bytes()), V::from_bytes(value))?.is_none();
-        if is_new && misses < MOST_MISSES && rows.peek().is_some_and(|(_, value)| value.is_some()) {
+        if is_new && misses < MAX_MISSES && rows.peek().is_some_and(|(_, value)| value.is_some()) {
             let run = insert_run(table, key, &mut rows)?;
-            misses = if run < WORTH_IT { misses + 1 } else { 0 };
+            misses = if run < MIN_RUN_ROWS { misses + 1 } else { 0 };
         }
     }
     Ok(())
 }
 
-/// Inserts rows behind a key until there is one that was there before, or that does not lie beside it, or it is enough; how many.
+/// Inserts rows behind `behind` until a row exists already, a row is not adjacent, or the run has
+/// [`MAX_RUN_BYTES`] bytes. Returns the number of inserted rows.
 fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     behind: &RawKey,
@@ -54,7 +56,7 @@ fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
 ) -> Result<usize, Error> {
     let mut cursor = table.upper_bound_mut(Bound::Included(K::from_bytes(behind.bytes())))?;
     let (mut count, mut len) = (0, 0);
-    while len < LONGEST
+    while len < MAX_RUN_BYTES
         && let Some((key, Some(value))) = rows.peek()
     {
         match cursor.insert_before(K::from_bytes(key.bytes()), V::from_bytes(value)) {
@@ -68,7 +70,7 @@ fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
     Ok(count)
 }
 
-/// Removes a key, and those behind it that are to be removed, too, and adjoin it.
+/// Removes a key together with the removals behind it that adjoin it.
 fn remove_run<'r, K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     first: &'r RawKey,
@@ -89,8 +91,8 @@ fn remove_run<'r, K: Key + 'static, V: Value + 'static>(
     Ok(())
 }
 
-/// Passes over what is to be removed behind a key, and is not there either: what came and went between two writes of the database never
-/// was in it.
+/// Skips the removals behind `behind` that are not in the table, because a row that was inserted
+/// and removed between two flushes was never there.
 fn skip_absent<'r, K: Key + 'static, V: Value + 'static>(
     table: &Table<'_, K, V>,
     behind: &RawKey,
@@ -117,14 +119,12 @@ mod tests {
     use redb::{Database, ReadableDatabase, ReadableTable, backends::InMemoryBackend};
 
     use crate::store::redb::{
-        engine::{
-            memtable::{Memtable, RawKey},
-            sorted_runs::SortedRuns,
-        },
+        engine::{memtable::Memtable, raw_key::RawKey, sorted_runs::SortedRuns},
         schema::tables::LIST_ITEMS,
     };
 
-    /// Rows that come or go: from a place on, so many, and so far from each other.
+    /// Rows that are inserted or removed: first place, number of rows, distance between them, and
+    /// true for an insert.
     type Run = (i64, i64, i64, bool);
 
     fn run() -> impl Strategy<Value = Run> {
@@ -135,7 +135,7 @@ mod tests {
         let mut rows = SortedRuns::default();
         for (from, count, apart, is_in) in runs {
             for place in (0..*count).map(|n| from + n * apart) {
-                // So large that a run may be longer than the longest that redb is given at once.
+                // Large enough that a run can be longer than `MAX_RUN_BYTES`.
                 let value = format!("{place} of round {round}{:1000}", "");
                 let key = RawKey::of::<(&[u8], i64)>(&(&b"list"[..], place));
                 rows.insert(key, is_in.then(|| value.as_bytes().into()));
@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn runs_leave_what_rows_by_themselves_would(
+        fn apply_rows_in_runs_equals_row_by_row(
             rounds in proptest::collection::vec(proptest::collection::vec(run(), 1..12), 1..6),
         ) {
             let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();

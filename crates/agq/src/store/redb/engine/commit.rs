@@ -1,6 +1,6 @@
-//! How a batch becomes durable and visible; nobody else knows. What it wrote goes into the journal, with one sync for all of it, and
-//! into memory. When a half of the journal is full the database is brought up to date, while the other half is filled (ADR 7, ADR 9,
-//! ADR 15).
+//! Commits batches: makes each one durable, then visible. The changes go into the WAL, with one
+//! sync for the whole batch, and into the memtable. When half of the WAL is full, the memtable is
+//! flushed while records go into the other half (ADR 7, ADR 9, ADR 15).
 
 use std::{
     sync::{
@@ -23,63 +23,64 @@ use crate::store::{
     },
 };
 
-/// A batch that wrote more is not for the journal: it goes into the database itself, so that nothing large is written twice.
-const MOST_JOURNALED: usize = 256 * 1024;
-/// What nobody waits for is written when it is so much.
-const MOST_PENDING: usize = 256 * 1024;
+/// Maximum number of bytes of a batch that goes through the WAL. A larger batch is written into the
+/// database directly, so that nothing large is written twice.
+const MAX_WAL_BATCH: usize = 256 * 1024;
+/// Maximum number of unsynced bytes that stay in memory.
+const MAX_PENDING: usize = 256 * 1024;
 
-/// A disk whose syncs take longer is slow.
+/// Average duration of a sync above which a disk counts as slow, in microseconds.
 const SLOW_SYNC_US: u64 = 600;
 
 pub(crate) struct Committer {
-    contents: Arc<Versions>,
-    journal: Wal,
+    versions: Arc<Versions>,
+    wal: Wal,
     flusher: Flusher,
     durability: Durability,
-    /// Whether something visible is not on disk yet.
+    /// True while something visible is not on disk.
     owes_sync: Arc<AtomicBool>,
-    /// How long a sync takes, in microseconds, on average and lately.
+    /// Moving average of the duration of a sync, in microseconds.
     sync_us: u64,
-    /// After that the journal and the database may differ: only starting again brings them together.
+    /// Set after an error, when WAL and database may differ. Only a restart makes them agree.
     has_failed: bool,
 }
 
 impl Committer {
     pub(crate) fn new(
-        contents: Arc<Versions>,
-        journal: Wal,
+        versions: Arc<Versions>,
+        wal: Wal,
         flusher: Flusher,
         durability: Durability,
         owes_sync: Arc<AtomicBool>,
     ) -> Self {
-        Self { contents, journal, flusher, durability, owes_sync, sync_us: 0, has_failed: false }
+        Self { versions, wal, flusher, durability, owes_sync, sync_us: 0, has_failed: false }
     }
 
-    /// What a batch begins with.
-    pub(crate) fn view(&self) -> Result<Snapshot<'_>, Error> {
+    /// Returns the snapshot on which a batch is based, or an error after a failed commit.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, Error> {
         if self.has_failed {
             return Err(Error::PreviousIo);
         }
-        Ok(self.contents.snapshot())
+        Ok(self.versions.snapshot())
     }
 
-    /// Nothing is written any more.
+    /// Refuses all further writes.
     pub(crate) fn poison(&mut self) {
         self.has_failed = true;
     }
 
-    /// Whether a sync is soon over, so that a thread that has other work may wait for it.
+    /// Returns true if a sync is usually so fast that a thread with other work can wait for it.
     pub(crate) fn sync_is_fast(&self) -> bool {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
     }
 
-    /// Whether the journal has room for any batch that goes there: else what is in its other half has to be in the database first,
-    /// and that takes its time.
+    /// Returns true if the WAL has room for any batch. Otherwise the flush of the other half has to
+    /// end first, which takes long.
     pub(crate) fn has_room(&self) -> bool {
-        self.journal.room() >= MOST_JOURNALED || !self.flusher.is_busy()
+        self.wal.room() >= MAX_WAL_BATCH || !self.flusher.is_busy()
     }
 
-    /// How long a sync takes, where anybody waits for one.
+    /// Returns the average duration of a sync, or zero if no write waits for one.
     pub(crate) fn sync_time(&self) -> Duration {
         if self.durability == Durability::Interval {
             Duration::ZERO
@@ -88,70 +89,72 @@ impl Committer {
         }
     }
 
-    /// Makes a batch visible, and durable where that was promised to anybody in it. An error is final.
-    pub(crate) fn commit(&mut self, changes: Memtable, promise: AckLevel) -> Result<(), Error> {
+    /// Commits a batch with the highest acknowledgement level of its writes. Every error is final:
+    /// later commits fail, too.
+    pub(crate) fn commit(&mut self, changes: Memtable, ack_level: AckLevel) -> Result<(), Error> {
         let len = changes.record_len();
-        let done = if len > self.journal.room_of_half().min(MOST_JOURNALED) {
+        let done = if len > self.wal.room_of_half().min(MAX_WAL_BATCH) {
             self.commit_to_database(&changes)
         } else {
-            self.commit_to_wal(changes, len, promise)
+            self.commit_to_wal(changes, len, ack_level)
         };
         self.has_failed |= done.is_err();
-        self.owes_sync.store(self.journal.owes_sync(), Ordering::Relaxed);
+        self.owes_sync.store(self.wal.owes_sync(), Ordering::Relaxed);
         done
     }
 
-    fn commit_to_wal(&mut self, changes: Memtable, len: usize, promise: AckLevel) -> Result<(), Error> {
+    fn commit_to_wal(&mut self, changes: Memtable, len: usize, ack_level: AckLevel) -> Result<(), Error> {
         self.flusher.poll()?;
-        if len > self.journal.room() {
+        if len > self.wal.room() {
             self.switch_half()?;
         }
-        self.journal.append(|record| changes.record(record));
-        if self.must_sync(promise) && self.journal.owes_sync() {
+        self.wal.append(|record| changes.record(record));
+        if self.must_sync(ack_level) && self.wal.owes_sync() {
             let begun = Instant::now();
-            self.journal.sync()?;
+            self.wal.sync()?;
             self.sync_us = smoothed(self.sync_us, begun.elapsed());
-        } else if self.durability == Durability::Interval || self.journal.pending() > MOST_PENDING {
-            self.journal.write()?;
+        } else if self.durability == Durability::Interval || self.wal.pending() > MAX_PENDING {
+            self.wal.write()?;
         }
-        self.contents.absorb(changes);
+        self.versions.absorb(changes);
         Ok(())
     }
 
-    fn must_sync(&self, promise: AckLevel) -> bool {
+    fn must_sync(&self, ack_level: AckLevel) -> bool {
         match self.durability {
             Durability::Always => true,
-            Durability::Promised => promise >= AckLevel::Durable,
-            Durability::Interval => promise == AckLevel::OnDisk,
+            Durability::Promised => ack_level >= AckLevel::Durable,
+            Durability::Interval => ack_level == AckLevel::OnDisk,
         }
     }
 
-    /// A half of the journal is full: what is recent is brought into the database, while records go into the other half.
+    /// Continues in the other half of the WAL, and starts a flush of everything in the memtable.
     fn switch_half(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.journal.switch_half()?;
-        let kept = self.contents.pin();
-        self.flusher.begin(Flush { kept, journal: self.journal.id(), next: self.journal.next() })
+        self.wal.switch_half()?;
+        let kept = self.versions.pin();
+        self.flusher.begin(Flush { kept, wal: self.wal.id(), next: self.wal.next() })
     }
 
     fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.contents.flush(&self.contents.pin(), |transaction| {
+        self.versions.flush(&self.versions.pin(), |transaction| {
             changes.write(&transaction)?;
-            make_durable(transaction, self.journal.id(), self.journal.next())
+            make_durable(transaction, self.wal.id(), self.wal.next())
         })?;
-        self.journal.reset();
+        self.wal.reset();
         Ok(())
     }
 
-    /// The database is complete without its journal.
+    /// Flushes everything, and removes the WAL position, because the database is complete without
+    /// the WAL.
     fn finish_flush(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.contents.flush(&self.contents.pin(), remove_wal_position)
+        self.versions.flush(&self.versions.pin(), remove_wal_position)
     }
 }
 
-/// A moving average, in microseconds: the newest counts for an eighth.
+/// Returns the moving average in microseconds, in which `newest` has a weight of one eighth.
 pub(crate) fn smoothed(average_us: u64, newest: Duration) -> u64 {
     let newest = u64::try_from(newest.as_micros()).unwrap_or(u64::MAX);
     average_us - average_us / 8 + newest / 8
@@ -163,7 +166,7 @@ impl Drop for Committer {
             return;
         }
         if let Err(error) = self.finish_flush() {
-            tracing::warn!(%error, "the database is not complete without its journal; the next start reads it");
+            tracing::warn!(%error, "the last flush failed: the database needs its journal, and the next start replays it");
         }
     }
 }

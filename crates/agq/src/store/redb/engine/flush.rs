@@ -1,4 +1,4 @@
-//! How what is recent is brought into the database while the writer goes on (ADR 15).
+//! Flushes the memtable into the database while the writer goes on (ADR 15).
 
 use std::{
     io,
@@ -17,51 +17,53 @@ use crate::store::redb::engine::{
     snapshot::{PinnedSnapshot, Versions},
 };
 
-/// What is to be brought into the database, and which record of the journal is the first that may hold more.
+/// A snapshot to flush, with the WAL and the number of the first record that the snapshot does not
+/// contain.
 pub(crate) struct Flush {
     pub(crate) kept: PinnedSnapshot,
-    pub(crate) journal: u64,
+    pub(crate) wal: u64,
     pub(crate) next: u64,
 }
 
 impl Flush {
-    fn run(self, contents: &Versions) -> Result<(), Error> {
-        contents.flush(&self.kept, |transaction| make_durable(transaction, self.journal, self.next))
+    fn run(self, versions: &Versions) -> Result<(), Error> {
+        versions.flush(&self.kept, |transaction| make_durable(transaction, self.wal, self.next))
     }
 }
 
-/// Whoever brings it in, one after the other.
+/// Runs flushes, one after the other.
 pub(crate) enum Flusher {
     Threaded(Thread),
-    /// Whoever works the writer by hand wants everything in one order: it is done so many batches later, by the writer.
+    /// For the simulation, which needs a deterministic order: the writer runs the flush after a
+    /// number of further batches.
     #[cfg(feature = "simulation")]
     Deferred {
-        contents: Arc<Versions>,
+        versions: Arc<Versions>,
         waiting: Option<(Flush, u64)>,
     },
 }
 
-/// A thread of its own.
+/// A thread that runs flushes.
 pub(crate) struct Thread {
-    /// `None` once it is to end.
+    /// `None` when the thread has to end.
     orders: Option<Sender<Flush>>,
     outcomes: Receiver<Result<(), Error>>,
-    /// Whether an outcome is to come that nobody has heard.
+    /// True while the outcome of the last flush has not been received.
     is_owed: bool,
     is_busy: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Flusher {
-    pub(crate) fn threaded(contents: Arc<Versions>) -> io::Result<Self> {
+    pub(crate) fn threaded(versions: Arc<Versions>) -> io::Result<Self> {
         let ((orders, ordered), (tell, outcomes)) = (mpsc::channel::<Flush>(), mpsc::channel());
         let is_busy = Arc::new(AtomicBool::new(false));
         let busy = Arc::clone(&is_busy);
         let work = move || {
             for flush in ordered {
-                let outcome = flush.run(&contents);
+                let outcome = flush.run(&versions);
                 busy.store(false, Ordering::Release);
-                // Whoever asked for it hears of it when they ask for more.
+                // The caller receives the outcome when it starts the next flush.
                 let _gone = tell.send(outcome);
             }
         };
@@ -70,11 +72,11 @@ impl Flusher {
     }
 
     #[cfg(feature = "simulation")]
-    pub(crate) fn deferred(contents: Arc<Versions>) -> Self {
-        Self::Deferred { contents, waiting: None }
+    pub(crate) fn deferred(versions: Arc<Versions>) -> Self {
+        Self::Deferred { versions, waiting: None }
     }
 
-    /// Whether something is being brought in: who has more waits for it.
+    /// Returns true while a flush runs. The next one has to wait for it.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             Self::Threaded(thread) => thread.is_busy.load(Ordering::Acquire),
@@ -83,7 +85,7 @@ impl Flusher {
         }
     }
 
-    /// Sets to work. What was begun before has been waited for.
+    /// Starts a flush. The caller has waited for the previous one.
     pub(crate) fn begin(&mut self, flush: Flush) -> Result<(), Error> {
         match self {
             Self::Threaded(thread) => {
@@ -94,7 +96,7 @@ impl Flusher {
             }
             #[cfg(feature = "simulation")]
             Self::Deferred { waiting, .. } => {
-                // Soon, and now and then so late that the other half is full before.
+                // Soon, and sometimes so late that the other half of the WAL is full before.
                 let batches = if flush.next.is_multiple_of(5) { 15 } else { flush.next % 4 };
                 *waiting = Some((flush, batches));
                 Ok(())
@@ -102,7 +104,8 @@ impl Flusher {
         }
     }
 
-    /// A batch comes: what became of what was begun, where that is known.
+    /// Returns the outcome of the last flush if it has ended. The writer calls this for every
+    /// batch.
     pub(crate) fn poll(&mut self) -> Result<(), Error> {
         match self {
             Self::Threaded(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => {
@@ -119,7 +122,7 @@ impl Flusher {
         }
     }
 
-    /// Waits until what was begun is in the database, durably.
+    /// Waits until the last flush is durable.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
         match self {
             Self::Threaded(thread) if thread.is_owed => {
@@ -128,15 +131,15 @@ impl Flusher {
             }
             Self::Threaded(_) => Ok(()),
             #[cfg(feature = "simulation")]
-            Self::Deferred { contents, waiting } => {
-                waiting.take().map_or(Ok(()), |(flush, _)| flush.run(contents))
+            Self::Deferred { versions, waiting } => {
+                waiting.take().map_or(Ok(()), |(flush, _)| flush.run(versions))
             }
         }
     }
 }
 
 fn thread_ended() -> Error {
-    Error::Io(io::Error::other("the thread that writes the database broke off"))
+    Error::Io(io::Error::other("the flush thread panicked"))
 }
 
 impl Drop for Thread {
@@ -144,7 +147,7 @@ impl Drop for Thread {
         self.orders = None;
         let thread = self.thread.take().map(JoinHandle::join);
         if let Some(Err(_panic)) = thread {
-            tracing::error!("the thread that writes the database broke off");
+            tracing::error!("the flush thread panicked");
         }
     }
 }

@@ -1,71 +1,19 @@
-//! What was written since the database was last brought up to date, in memory: rows for each table, in the order of its keys. A
-//! journal's record is one of these, written down.
-
-use std::{cmp::Ordering, fmt};
+//! The memtable: changes in memory that the database does not have yet. It has the rows of each
+//! table in the order of their keys. A WAL record is a serialised memtable.
 
 use redb::{Error, WriteTransaction};
-use smallvec::SmallVec;
 
-use crate::store::redb::{
-    engine::sorted_runs::{SortedRuns, Versioned},
-    schema::{
-        key_order::{KeyCompare, Ordered},
-        tables::{ALL, AnyTable},
-    },
+use crate::store::redb::engine::{
+    any_table::{ALL, AnyTable},
+    raw_key::RawKey,
+    sorted_runs::{SortedRuns, Versioned},
 };
 
-/// In the place of a value's length: the key was removed.
+/// Length of a value that stands for a removed key (tombstone).
 const REMOVED: u32 = u32::MAX;
 
-/// Most keys have no more bytes: a job's id beside two numbers. Those lie in the rows themselves, where they are compared without a look
-/// elsewhere.
-const MOST_INLINE: usize = 54;
-
-/// A key as the database has it, in the order of its table.
-#[derive(Clone)]
-pub(crate) struct RawKey {
-    bytes: SmallVec<[u8; MOST_INLINE]>,
-    order: KeyCompare,
-}
-
-impl RawKey {
-    pub(crate) fn of<K: Ordered>(key: &K::SelfType<'_>) -> Self {
-        Self { bytes: SmallVec::from_slice(K::as_bytes(key).as_ref()), order: K::ORDER }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl PartialEq for RawKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for RawKey {}
-
-impl PartialOrd for RawKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for RawKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.order)(&self.bytes, &other.bytes)
-    }
-}
-
-impl fmt::Debug for RawKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.bytes.escape_ascii().fmt(f)
-    }
-}
-
-/// Rows of any number of tables: of those alone that have any, in the order of their numbers. A batch changes a few of all, and
-/// whatever is done for each table would be done for those that it does not touch.
+/// Rows of all tables that have any, sorted by the number of the table. It does not store empty
+/// tables, because a batch changes only a few tables.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memtable(Vec<(usize, SortedRuns)>);
 
@@ -74,17 +22,16 @@ impl Memtable {
         self.0.is_empty()
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows of all tables.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|(_, rows)| rows.len()).sum()
     }
 
-    /// What it has of a table.
     pub(crate) fn rows(&self, table: usize) -> Option<&SortedRuns> {
         self.place(table).ok().map(|place| &self.0[place].1)
     }
 
-    /// Where a table is, or where it would come.
+    /// Returns the index of a table, or the index at which the table has to be inserted.
     fn place(&self, table: usize) -> Result<usize, usize> {
         self.0.binary_search_by_key(&table, |(number, _)| *number)
     }
@@ -100,27 +47,27 @@ impl Memtable {
         }
     }
 
-    /// Adds what is newer.
+    /// Adds newer rows of all tables.
     pub(crate) fn absorb(&mut self, newer: Self) {
         for (table, rows) in newer.0 {
             self.put(table, rows);
         }
     }
 
-    /// Every table of which it has rows, with these.
+    /// Returns every table that has rows, with its rows.
     fn tables(&self) -> impl Iterator<Item = (&'static dyn AnyTable, &SortedRuns)> {
         self.0.iter().map(|(number, rows)| (ALL[*number], rows))
     }
 
-    /// Writes everything into the tables of a database.
+    /// Writes all rows into the tables of a database.
     pub(crate) fn write(&self, to: &WriteTransaction) -> Result<(), Error> {
         self.tables().try_for_each(|(table, rows)| table.write(to, rows))
     }
 
-    /// How many bytes a record of it has.
+    /// Returns the exact number of bytes of the WAL record.
     pub(crate) fn record_len(&self) -> usize {
         let of_row = |(key, value): (&RawKey, &Versioned)| {
-            key.bytes.len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
+            key.bytes().len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
         };
         let of_table = |(table, rows): (&'static dyn AnyTable, &SortedRuns)| {
             rows.iter().map(of_row).sum::<usize>() + rows.len() * (1 + table.name().len())
@@ -128,7 +75,8 @@ impl Memtable {
         self.tables().map(of_table).sum()
     }
 
-    /// Writes it down as a record: for each row `name's length, name, key's length, key, value's length, value`.
+    /// Appends the content of the WAL record: for each row `name length, name, key length, key,
+    /// value length, value`.
     pub(crate) fn record(&self, into: &mut Vec<u8>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(REMOVED - 1);
         for (table, rows) in self.tables() {
@@ -138,33 +86,34 @@ impl Memtable {
                 let value = value.as_deref();
                 into.push(short);
                 into.extend_from_slice(name.as_bytes());
-                into.extend_from_slice(&length(&key.bytes).to_le_bytes());
-                into.extend_from_slice(&key.bytes);
+                into.extend_from_slice(&length(key.bytes()).to_le_bytes());
+                into.extend_from_slice(key.bytes());
                 into.extend_from_slice(&value.map_or(REMOVED, length).to_le_bytes());
                 into.extend_from_slice(value.unwrap_or_default());
             }
         }
     }
 
-    /// Adds what a record holds; whether all of it could be read.
+    /// Adds the rows of a WAL record. Returns false if a part of it cannot be read.
     pub(crate) fn replay(&mut self, mut record: &[u8]) -> bool {
         while let Some(RecordRow { table, key, value }) = take_row(&mut record) {
             let Some(table) = ALL.iter().find(|known| known.name() == table) else { return false };
-            let key = RawKey { bytes: SmallVec::from_slice(key), order: table.order() };
+            let key = RawKey::from_bytes(key, table.order());
             self.put(table.number(), [(key, value.map(Into::into))].into_iter().collect());
         }
         record.is_empty()
     }
 }
 
-/// One row, as it stands in a record.
+/// A row of a WAL record.
 struct RecordRow<'r> {
     table: &'r str,
     key: &'r [u8],
     value: Option<&'r [u8]>,
 }
 
-/// The next row of a record, which it is taken from; `None` where it ends or cannot be read.
+/// Removes the next row from a record, and returns it. `None` at the end of the record, or if it
+/// cannot be read.
 fn take_row<'r>(record: &mut &'r [u8]) -> Option<RecordRow<'r>> {
     let (&name, rest) = record.split_first()?;
     let (table, rest) = rest.split_at_checked(name.into())?;
@@ -196,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_brings_back_what_was_written_down_and_a_cut_one_does_not() {
+    fn memtable_record_round_trips_and_a_truncated_one_is_refused() {
         let mut written = Memtable::default();
         written.put(JOBS.number, rows(&[("a", Some(b"1")), ("b", None), ("", Some(b""))]));
         written
@@ -212,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_newer_stays() {
+    fn absorb_keeps_the_newer_value() {
         let mut table = Memtable::default();
         table.put(JOBS.number, rows(&[("a", Some(b"1")), ("b", Some(b"1"))]));
         let mut newer = Memtable::default();
@@ -220,12 +169,5 @@ mod tests {
         table.absorb(newer);
         let whole = rows(&[("a", Some(b"1")), ("b", None), ("c", Some(b"2"))]);
         assert_eq!(table.rows(JOBS.number), Some(&whole));
-    }
-
-    #[test]
-    fn keys_have_the_order_of_their_table_not_that_of_their_bytes() {
-        assert!(RawKey::of::<u32>(&255) < RawKey::of::<u32>(&256));
-        assert!(RawKey::of::<(&str, u64)>(&("b", 1)) < RawKey::of::<(&str, u64)>(&("b", 256)));
-        assert!(RawKey::of::<(&str, u64)>(&("a", 9)) < RawKey::of::<(&str, u64)>(&("aa", 1)));
     }
 }

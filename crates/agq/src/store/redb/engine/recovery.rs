@@ -1,4 +1,5 @@
-//! From the database as it was last made durable, and its journal, to everything that was acknowledged.
+//! Recovery: brings the database, as it was last made durable, up to date with the records of its
+//! WAL.
 
 use anyhow::{anyhow, bail};
 use redb::{Database, Durability, Error, ReadableDatabase, StorageBackend, TableError, WriteTransaction};
@@ -11,12 +12,13 @@ use crate::store::redb::{
     schema::tables::META,
 };
 
-/// Which journal holds what the database does not, in [`META`]; 0 or missing where nothing is.
-pub(crate) const JOURNAL_ID: &str = "journal_id";
-/// The number of the first record that may hold more, in [`META`].
-pub(crate) const JOURNAL_NEXT: &str = "journal_next";
+/// Key in [`META`] for the id of the WAL that has changes which the database does not have. 0 or
+/// absent if there is none.
+pub(crate) const WAL_ID: &str = "journal_id";
+/// Key in [`META`] for the number of the first WAL record that the database may not contain.
+pub(crate) const WAL_NEXT: &str = "journal_next";
 
-/// What the database says of its journal.
+/// Position in the WAL from which records have to be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WalPosition {
     id: u64,
@@ -29,12 +31,12 @@ fn wal_position(database: &Database) -> Result<Option<WalPosition>, Error> {
         meta => meta?,
     };
     let number = |name| Ok::<_, Error>(meta.get(name)?.map_or(0, |number| number.value()));
-    let mark = WalPosition { id: number(JOURNAL_ID)?, next: number(JOURNAL_NEXT)? };
+    let mark = WalPosition { id: number(WAL_ID)?, next: number(WAL_NEXT)? };
     Ok(Some(mark).filter(|mark| mark.id != 0))
 }
 
-/// Brings a database to what its journal says, where there is more in it.
-pub(crate) fn replay(database: &Database, file: &dyn StorageBackend) -> anyhow::Result<()> {
+/// Replays the records that the database does not contain, and makes the database durable.
+pub(crate) fn replay_wal(database: &Database, file: &dyn StorageBackend) -> anyhow::Result<()> {
     let Some(mark) = wal_position(database)? else { return Ok(()) };
     let found = wal::read(file, mark.id, mark.next).map_err(|why| match why {
         WalError::Io(error) => anyhow!("the journal cannot be read: {error}"),
@@ -57,42 +59,44 @@ pub(crate) fn replay(database: &Database, file: &dyn StorageBackend) -> anyhow::
     Ok(())
 }
 
-/// Begins a journal for a database that holds everything that was acknowledged. A new one gets this id and size.
-pub(crate) fn begin(
+/// Opens the WAL of a database that contains every acknowledged write. A new WAL gets `new_id` and
+/// `len` bytes.
+pub(crate) fn begin_wal(
     database: &Database,
     file: Box<dyn StorageBackend>,
     new_id: u64,
     len: u64,
 ) -> anyhow::Result<Wal> {
     if let Some(mark) = wal_position(database)? {
-        // A record that was torn when the power failed may have others behind it. They never get a number that comes again.
+        // Records behind a torn record may be intact. Skipping this many numbers ensures that none
+        // of their numbers is used again.
         let next = mark.next + file.len()?;
         make_durable(database.begin_write()?, mark.id, next)?;
         return Ok(Wal::reuse(file, mark.id, next)?);
     }
-    let journal = Wal::create(file, new_id, len)?;
-    make_durable(database.begin_write()?, journal.id(), journal.next())?;
-    Ok(journal)
+    let wal = Wal::create(file, new_id, len)?;
+    make_durable(database.begin_write()?, wal.id(), wal.next())?;
+    Ok(wal)
 }
 
-/// Makes the database durable with everything that was written: it needs no journal.
+/// Commits durably, and records that the database needs no WAL.
 pub(crate) fn remove_wal_position(transaction: WriteTransaction) -> Result<(), Error> {
     make_durable(transaction, 0, 0)
 }
 
-/// Notes in the database which record of its journal is the first that may hold more.
+/// Stores the WAL position: the database contains every record before `next`.
 pub(crate) fn put_wal_position(transaction: &WriteTransaction, id: u64, next: u64) -> Result<(), Error> {
     let mut meta = transaction.open_table(META.table)?;
-    meta.insert(JOURNAL_ID, id)?;
-    meta.insert(JOURNAL_NEXT, next)?;
+    meta.insert(WAL_ID, id)?;
+    meta.insert(WAL_NEXT, next)?;
     Ok(())
 }
 
-/// Makes the database durable with everything that was written so far; the journal's records from `next` on are beyond it.
+/// Commits durably. The database then contains every WAL record before `next`.
 pub(crate) fn make_durable(mut transaction: WriteTransaction, id: u64, next: u64) -> Result<(), Error> {
     put_wal_position(&transaction, id, next)?;
     transaction.set_durability(Durability::Immediate)?;
-    // Opened after a crash, it is there at once, however large it is.
+    // This makes opening the database after a crash fast, whatever its size.
     transaction.set_quick_repair(true);
     transaction.commit()?;
     Ok(())

@@ -4,28 +4,30 @@ use std::{fmt, ops::Bound};
 
 use smallvec::SmallVec;
 
-use super::memtable::RawKey;
+use crate::store::redb::engine::raw_key::RawKey;
 
-/// As many rows lie side by side; where there are more, they are in several runs.
-const MOST_IN_A_RUN: usize = 64;
+/// Maximum number of rows of a run.
+const MAX_RUN_ROWS: usize = 64;
 
-/// What a key has in memory; `None` where it was removed.
+/// Value of a key in memory. `None` is a tombstone: the key was removed.
 pub(crate) type Versioned = Option<Box<[u8]>>;
 type Run = Vec<(RawKey, Versioned)>;
-/// The number of a run, and a place in it.
+/// Index of a run, and index of a row in it.
 type RunPosition = (usize, usize);
 
-/// Values by their keys. Nearly every row that comes is the last of all, or comes right behind the one that came before: it is put
-/// there without a search through a tree, and without moving others.
+/// A sorted map of rows, as a list of short sorted vectors.
+///
+/// Nearly every new row is the last of all, or follows the row that was inserted before it. Such a
+/// row is appended without a search in a tree, and without moving other rows.
 #[derive(Default)]
 pub(crate) struct SortedRuns {
-    /// None of them is empty. A batch has few rows in each of its tables, and those lie in one.
+    /// None of them is empty. The rows of one batch usually fit into one run.
     runs: SmallVec<[Run; 1]>,
     len: usize,
 }
 
 impl SortedRuns {
-    /// How many there are.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -38,7 +40,7 @@ impl SortedRuns {
         self.place(key).ok().map(|(run, at)| &self.runs[run][at].1)
     }
 
-    /// Gives a key a value, in the place of what it had.
+    /// Sets the value of a key, and returns the previous value.
     pub(crate) fn insert(&mut self, key: RawKey, value: Versioned) -> Option<Versioned> {
         match self.place(&key) {
             Ok((run, at)) => Some(std::mem::replace(&mut self.runs[run][at].1, value)),
@@ -50,12 +52,11 @@ impl SortedRuns {
         }
     }
 
-    /// All rows.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&RawKey, &Versioned)> {
         self.runs.iter().flatten().map(|(key, value)| (key, value))
     }
 
-    /// The rows between two bounds, of which the first is not behind the second.
+    /// Returns the rows between two bounds. The start must not be greater than the end.
     pub(crate) fn range<'r>(
         &'r self,
         (start, end): (Bound<&RawKey>, Bound<&RawKey>),
@@ -80,14 +81,15 @@ impl SortedRuns {
         head.iter().chain(between.iter().flatten()).chain(tail).map(|(key, value)| (key, value))
     }
 
-    /// Adds newer rows.
+    /// Adds newer rows, which replace rows with the same keys.
     pub(crate) fn absorb(&mut self, newer: Self) {
         for (key, slot) in newer.runs.into_iter().flatten() {
             self.insert(key, slot);
         }
     }
 
-    /// Where a key is, or where it would come: at the end of a run that has room rather than at the beginning of the next.
+    /// Returns the position of a key, or the position at which the key has to be inserted. The end
+    /// of a run with room is preferred to the beginning of the next run.
     fn place(&self, key: &RawKey) -> Result<RunPosition, RunPosition> {
         let Some(last) = self.runs.len().checked_sub(1) else { return Err((0, 0)) };
         let is_behind = |run: &Run| run.last().is_some_and(|(greatest, _)| greatest < key);
@@ -98,24 +100,24 @@ impl SortedRuns {
         let run = if is_in_last { last } else { self.runs.partition_point(is_behind) };
         match self.runs[run].binary_search_by(|(other, _)| other.cmp(key)) {
             Ok(at) => Ok((run, at)),
-            Err(0) if run > 0 && self.runs[run - 1].len() < MOST_IN_A_RUN => {
+            Err(0) if run > 0 && self.runs[run - 1].len() < MAX_RUN_ROWS => {
                 Err((run - 1, self.runs[run - 1].len()))
             }
             Err(at) => Err((run, at)),
         }
     }
 
-    /// Puts a row where it belongs. A full run is split in the middle; but whoever comes before or behind all of its rows begins a run,
-    /// for more will come there.
+    /// Inserts a row. A full run is split in the middle. A row before or behind all rows of a full
+    /// run starts a run of its own, because more rows are likely to follow there.
     fn insert_at(&mut self, (mut run, mut at): RunPosition, row: (RawKey, Versioned)) {
         if self.runs.is_empty() {
             self.runs.push(Run::new());
-        } else if self.runs[run].len() == MOST_IN_A_RUN {
-            let split = if at == 0 || at == MOST_IN_A_RUN { at } else { MOST_IN_A_RUN / 2 };
-            let mut behind = Run::with_capacity(MOST_IN_A_RUN);
+        } else if self.runs[run].len() == MAX_RUN_ROWS {
+            let split = if at == 0 || at == MAX_RUN_ROWS { at } else { MAX_RUN_ROWS / 2 };
+            let mut behind = Run::with_capacity(MAX_RUN_ROWS);
             behind.extend(self.runs[run].drain(split..));
             self.runs.insert(run + 1, behind);
-            if at > split || at == MOST_IN_A_RUN {
+            if at > split || at == MAX_RUN_ROWS {
                 (run, at) = (run + 1, at - split);
             }
         }
@@ -153,9 +155,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{MOST_IN_A_RUN, RawKey, SortedRuns, Versioned};
+    use super::{MAX_RUN_ROWS, RawKey, SortedRuns, Versioned};
 
-    /// From a key on, so many keys, up or down, that are given a value or removed.
+    /// First key, number of keys, direction, and true if the keys are inserted.
     type Stretch = (u32, u32, bool, bool);
 
     fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
@@ -170,10 +172,10 @@ mod tests {
         }
     }
 
-    /// Whether every row is in its order in runs that are neither empty nor too long.
+    /// Returns true if all rows are sorted, and no run is empty or too long.
     fn is_sound(rows: &SortedRuns) -> bool {
         let keys: Vec<_> = rows.iter().map(|(key, _)| key).collect();
-        rows.runs.iter().all(|run| (1..=MOST_IN_A_RUN).contains(&run.len()))
+        rows.runs.iter().all(|run| (1..=MAX_RUN_ROWS).contains(&run.len()))
             && keys.is_sorted_by(|one, other| one < other)
             && keys.len() == rows.len()
             && rows.is_empty() == keys.is_empty()
@@ -182,7 +184,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn they_are_an_ordered_map(
+        fn sorted_runs_behave_like_a_btreemap(
             stretches in stretches(),
             start in (0_u8..3, 0_u32..2000),
             end in (0_u8..3, 0_u32..2000),
@@ -216,8 +218,8 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_order_fills_its_runs_up_or_down_and_between_others() {
-        let many = u32::try_from(8 * MOST_IN_A_RUN).unwrap();
+    fn sorted_runs_are_filled_by_rows_in_order() {
+        let many = u32::try_from(8 * MAX_RUN_ROWS).unwrap();
         let up = (0..many).chain(3 * many..4 * many);
         let between = (many..2 * many).chain((2 * many..3 * many).rev());
         let rows: SortedRuns = up.chain(between).map(|key| (RawKey::of::<u32>(&key), None)).collect();

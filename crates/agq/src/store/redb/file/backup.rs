@@ -1,21 +1,18 @@
-//! A copy of everything, as it is at one moment, in a file of its own.
+//! Backup: copies a snapshot into a database file of its own.
 
 use std::path::Path;
 
 use redb::{Database, Error, WriteTransaction};
 
 use crate::store::redb::{
-    engine::{
-        recovery::{JOURNAL_ID, JOURNAL_NEXT},
-        snapshot::Snapshot,
-    },
-    schema::tables::{ALL, META},
+    engine::{ALL, Snapshot, WAL_ID, WAL_NEXT},
+    schema::tables::META,
 };
 
-/// Memory that a copy may take, beside what the store itself has.
+/// Size of redb's page cache for a copy, in bytes.
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
-/// Writes a new database that holds what is there now; how many bytes it has.
+/// Writes a snapshot into a new database, and returns its number of bytes.
 pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64, Error> {
     let mut to = Database::builder().set_cache_size(CACHE_BYTES).create(file)?;
     let write = to.begin_write()?;
@@ -29,8 +26,8 @@ pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64, Error> {
 fn copy_all(from: &Snapshot<'_>, to: &WriteTransaction) -> Result<(), Error> {
     ALL.iter().try_for_each(|table| table.copy(from.stored(), to))?;
     from.write_recent(to)?;
-    // What is copied is complete: it needs no journal.
-    for mark in [JOURNAL_ID, JOURNAL_NEXT] {
+    // The copy is complete without a WAL.
+    for mark in [WAL_ID, WAL_NEXT] {
         to.open_table(META.table)?.remove(mark)?;
     }
     Ok(())
@@ -44,7 +41,7 @@ mod tests {
     use redb::TableHandle;
 
     use crate::store::{
-        KeyEntry, Keyspace, OpenOptions, Records, StoredPlan, StoredValue, look,
+        JobStore, KeyEntry, Keyspace, OpenOptions, StoreAdmin, StoredPlan, StoredValue, look,
         redb::{RedbStore, file},
     };
 
@@ -53,7 +50,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_has_every_table_and_what_was_there_when_it_was_made() {
+    async fn backup_copies_every_table_as_of_its_start() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("copy.redb");
         let store = RedbStore::in_memory().unwrap();
@@ -68,9 +65,9 @@ mod tests {
         assert_eq!((found.plans, found.inconsistencies), (1, Vec::new()));
         let copy = RedbStore::open(&path, OpenOptions::default()).unwrap();
         let [tables, copied] = [&store, &copy].map(|store| {
-            let kept = store.contents.pin();
-            let view = kept.view();
-            let names = view.stored().list_tables().unwrap().map(|table| table.name().to_owned());
+            let kept = store.versions.pin();
+            let snapshot = kept.snapshot();
+            let names = snapshot.stored().list_tables().unwrap().map(|table| table.name().to_owned());
             names.collect::<BTreeSet<String>>()
         });
         assert_eq!(copied, tables);

@@ -1,5 +1,5 @@
-//! A file that is only read: what is written to it stays in memory. A database that was not closed well has to be mended
-//! before it can be read, and one of an older format has to be brought to this one; a look at it changes nothing.
+//! Copy-on-write view of a file: writes stay in memory, and the file is never changed. It serves to
+//! read a database that needs a repair or a migration first.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 
 use redb::{BackendError, DatabaseError, StorageBackend, backends::FileBackend};
 
-/// What is written is kept in blocks of this size.
+/// Number of bytes of a block of written data.
 const BLOCK: usize = 4096;
 
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub(crate) struct CowBackend {
 #[derive(Debug)]
 struct WrittenBlocks {
     len: u64,
-    /// How much of the file still shows where nothing is written over it.
+    /// Length of the prefix of the file that is still visible below written blocks.
     shown: u64,
-    /// By the number of the block.
+    /// By number of the block.
     written: BTreeMap<u64, Box<[u8; BLOCK]>>,
 }
 
@@ -42,7 +42,7 @@ impl CowBackend {
 }
 
 impl WrittenBlocks {
-    /// What stands at an offset: zeros where the file has ended.
+    /// Reads bytes at an offset, and zeros beyond the end of the file.
     fn read(&self, file: &FileBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if offset.saturating_add(out.len() as u64) > self.len {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
@@ -76,7 +76,7 @@ impl WrittenBlocks {
         Ok(())
     }
 
-    /// What is cut off does not come back: where it grows again, there are zeros.
+    /// Truncated bytes do not reappear: if the file grows again, it has zeros there.
     fn set_len(&mut self, len: u64) {
         if len < self.len {
             let first_gone = len.div_ceil(BLOCK as u64);
@@ -91,7 +91,8 @@ impl WrittenBlocks {
     }
 }
 
-/// The blocks of a range: each with where in it that begins, and which part of the range is in it.
+/// Returns the blocks of a range: each with its offset in the block, and the part of the range in
+/// it.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -129,7 +130,7 @@ impl StorageBackend for CowBackend {
         self.file.close()
     }
 
-    // It keeps off who writes, not who only reads.
+    // Excludes writers, but not other readers.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.file.try_lock_shared_range(start, end)
     }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn it_behaves_like_a_file_and_the_file_stays_as_it_is() {
+    fn cow_backend_behaves_like_a_file_and_leaves_the_file_unchanged() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut model = vec![1; 3 * BLOCK + 100];
         file.write_all(&model).unwrap();

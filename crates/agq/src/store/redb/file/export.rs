@@ -1,4 +1,4 @@
-//! A database file as records that any store can read, and back.
+//! Export of a database file as records that every store can import, and import of such records.
 
 use std::{collections::BTreeMap, io::BufRead, path::Path};
 
@@ -10,58 +10,59 @@ use crate::store::{
     DocumentKind, KeyEntry, StoredJob, Totals,
     export::{Checksums, ExportRecord, Importer, Sink},
     redb::{
-        engine::snapshot::{Snapshot, Versions},
+        engine::{Snapshot, Versions},
         file::{backup, migrations, open_readonly},
         schema::{
             codec::{decode, encode},
+            index_keys::LaneKey,
             tables::{
                 ACTIONS, INPUTS, JOBS, KEYS, LANES, LIST_ITEMS, NOTES, PAUSED, PLANS, REGISTRATIONS, RESULTS,
                 SCORES, TALLIES, TOTALS, WORKERS, ordered, score_of,
             },
         },
-        txn::{WriteTxn, lanes::LaneKey, writer_cache::WriterCache},
+        txn::{WriteTxn, writer_cache::WriterCache},
     },
 };
 
-/// How many records are put into a database at a time.
-const TOGETHER: usize = 2_000;
+/// Number of records that are imported in one transaction.
+const IMPORT_BATCH: usize = 2_000;
 
-/// Hands out everything that is in a database file, which stays as it is.
+/// Exports everything in a database file, without changing the file.
 pub(crate) fn export(file: &Path, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    hand_out(&open_readonly(file)?.kept.view(), sink)
+    hand_out(&open_readonly(file)?.kept.snapshot(), sink)
 }
 
-fn hand_out(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    records(view, sink)?;
-    keys(view, sink)?;
-    for row in view.table(&NOTES).iter()? {
+fn hand_out(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    records(snapshot, sink)?;
+    keys(snapshot, sink)?;
+    for row in snapshot.table(&NOTES).iter()? {
         let (place, json) = row?;
         let (kind, id) = place.value();
         sink(ExportRecord::Note { kind: kind.to_owned(), id: id.to_owned(), json: json.value().to_owned() })?;
     }
-    let totals = view.table(&TOTALS).get("totals")?.map(|totals| decode(totals.value())).transpose()?;
+    let totals = snapshot.table(&TOTALS).get("totals")?.map(|totals| decode(totals.value())).transpose()?;
     totals
         .filter(|totals| *totals != Totals::default())
         .map_or(Ok(()), |totals| sink(ExportRecord::Totals(totals)))
 }
 
-fn records(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    for row in view.table(&PLANS).iter()? {
+fn records(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    for row in snapshot.table(&PLANS).iter()? {
         sink(ExportRecord::Plan(decode(row?.1.value())?))?;
     }
-    let tallies = view.table(&TALLIES);
-    for row in view.table(&ACTIONS).iter()? {
+    let tallies = snapshot.table(&TALLIES);
+    for row in snapshot.table(&ACTIONS).iter()? {
         let (id, action) = row?;
         let tally = tallies.get(id.value())?;
         let tally = tally.map(|tally| decode(tally.value())).transpose()?.unwrap_or_default();
         sink(ExportRecord::Action { action: decode(action.value())?, tally })?;
     }
-    jobs(view, sink)?;
-    for row in view.table(&PAUSED).iter()? {
+    jobs(snapshot, sink)?;
+    for row in snapshot.table(&PAUSED).iter()? {
         sink(ExportRecord::Paused { queue: row?.0.value().to_owned() })?;
     }
-    let registrations = view.table(&REGISTRATIONS);
-    for row in view.table(&WORKERS).iter()? {
+    let registrations = snapshot.table(&REGISTRATIONS);
+    for row in snapshot.table(&WORKERS).iter()? {
         let (id, worker) = row?;
         let registration = registrations.get(id.value())?.map(|told| told.value().to_owned());
         sink(ExportRecord::Worker { worker: decode(worker.value())?, registration })?;
@@ -69,14 +70,14 @@ fn records(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn jobs(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn jobs(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let mut lanes: BTreeMap<u32, LaneKey> = BTreeMap::new();
-    for row in view.table(&LANES).iter()? {
+    for row in snapshot.table(&LANES).iter()? {
         let (number, key) = row?;
         lanes.insert(number.value(), decode(key.value())?);
     }
-    let (inputs, results) = (view.table(&INPUTS), view.table(&RESULTS));
-    for row in view.table(&JOBS).iter()? {
+    let (inputs, results) = (snapshot.table(&INPUTS), snapshot.table(&RESULTS));
+    for row in snapshot.table(&JOBS).iter()? {
         let (id, record) = row?;
         let mut job: agenix_rules::job::Job = decode(record.value())?;
         let lane = lanes.get(&job.lane).ok_or_else(|| anyhow!("{} has no lane", job.job_id))?;
@@ -89,20 +90,20 @@ fn jobs(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn keys(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    for row in view.table(&KEYS).iter()? {
+fn keys(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    for row in snapshot.table(&KEYS).iter()? {
         let (key, record) = row?;
         let (key, record) = (key.value().to_vec().into(), record.value());
         let KeyEntry { content, expires_at } = record.entry;
         let expires_at_ms = expires_at.map(|at| at.0);
         sink(ExportRecord::Key { key, number: record.number, content, expires_at_ms })?;
     }
-    for row in view.table(&LIST_ITEMS).iter()? {
+    for row in snapshot.table(&LIST_ITEMS).iter()? {
         let (place, item) = row?;
         let (key, place) = place.value();
         sink(ExportRecord::Item { key: key.to_vec().into(), place, item: item.value().to_vec().into() })?;
     }
-    for row in view.table(&SCORES).iter()? {
+    for row in snapshot.table(&SCORES).iter()? {
         let (member, score) = row?;
         let (key, member) = member.value();
         let (key, member) = (key.to_vec().into(), member.to_vec().into());
@@ -111,78 +112,82 @@ fn keys(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a database of records in a file that is empty; what is in it then, which is all of them.
+/// Creates a database in an empty file, and imports all records. Returns checksums of the result.
 pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     let database = Database::builder().set_cache_size(backup::CACHE_BYTES).create(file)?;
     migrations::prepare(&database)?;
-    let contents = Versions::of(database)?;
+    let versions = Versions::of(database)?;
     let mut known = WriterCache::default();
     loop {
-        let mut records = Vec::with_capacity(TOGETHER);
-        while records.len() < TOGETHER
+        let mut records = Vec::with_capacity(IMPORT_BATCH);
+        while records.len() < IMPORT_BATCH
             && let Some(record) = from.take()?
         {
             records.push(record);
         }
-        let is_last = records.len() < TOGETHER;
-        put_all(&contents, &mut known, records, is_last)?;
+        let is_last = records.len() < IMPORT_BATCH;
+        put_all(&versions, &mut known, records, is_last)?;
         if is_last {
-            return from.verify(|sink| hand_out(&contents.snapshot(), sink));
+            return from.verify(|sink| hand_out(&versions.snapshot(), sink));
         }
     }
 }
 
-/// Puts records into a database; they are on disk with the last of them.
+/// Inserts records. All of them are durable when the last one is.
 fn put_all(
-    contents: &Versions,
+    versions: &Versions,
     known: &mut WriterCache,
     records: Vec<ExportRecord>,
     is_last: bool,
 ) -> anyhow::Result<()> {
     let closed = {
-        let view = contents.snapshot();
-        let mut batch = WriteTxn::open(&view, known, false);
+        let snapshot = versions.snapshot();
+        let mut batch = WriteTxn::open(&snapshot, known, false);
         records.into_iter().try_for_each(|record| batch.put_record(record))?;
         batch.close()?
     };
-    let mut transaction = contents.begin_write()?;
+    let mut transaction = versions.begin_write()?;
     transaction.set_durability(if is_last { Durability::Immediate } else { Durability::None })?;
     closed.changes.write(&transaction)?;
     transaction.commit()?;
-    Ok(contents.refresh(&contents.pin())?)
+    Ok(versions.refresh(&versions.pin())?)
 }
 
 impl WriteTxn<'_> {
     fn put_record(&mut self, record: ExportRecord) -> anyhow::Result<()> {
         match record {
-            ExportRecord::Plan(plan) => self.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice()),
+            ExportRecord::Plan(plan) => {
+                self.tables.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice())
+            }
             ExportRecord::Action { action, tally } => {
                 self.put_action(&action)?;
                 self.put_tally(&action.action_id, tally);
             }
             ExportRecord::Job(stored) => self.put_stored(*stored)?,
             ExportRecord::Paused { queue } => {
-                self.paused.insert(queue.as_str(), ());
+                self.tables.paused.insert(queue.as_str(), ());
                 self.known.lanes.set_paused(&queue, true);
             }
             ExportRecord::Worker { worker, registration } => {
-                self.workers.insert(worker.worker_id.as_str(), encode(&worker)?.as_slice());
+                self.tables.workers.insert(worker.worker_id.as_str(), encode(&worker)?.as_slice());
                 if let Some(registration) = registration {
-                    self.registrations.insert(worker.worker_id.as_str(), registration.as_str());
+                    self.tables.registrations.insert(worker.worker_id.as_str(), registration.as_str());
                 }
             }
             ExportRecord::Key { key, number, content, expires_at_ms } => {
                 let entry = KeyEntry { content, expires_at: expires_at_ms.map(Timestamp) };
                 self.put_numbered(&key, number, entry);
             }
-            ExportRecord::Item { key, place, item } => self.list_items.insert((&key[..], place), &item[..]),
+            ExportRecord::Item { key, place, item } => {
+                self.tables.list_items.insert((&key[..], place), &item[..])
+            }
             ExportRecord::Score { key, member, score } => {
-                let score: f64 = score.parse().with_context(|| format!("{score} is no score"))?;
+                let score: f64 = score.parse().with_context(|| format!("{score} is not a score"))?;
                 self.put_score(&key, &member, ordered(score))?;
             }
             ExportRecord::Note { kind, id, json } => {
-                let kind =
-                    DocumentKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+                let kind = DocumentKind::parse(&kind)
+                    .with_context(|| format!("{kind} is not a kind of document"))?;
                 self.put_note(kind, &id, &json);
             }
             ExportRecord::Totals(totals) => *self.totals_mut() = totals,
@@ -195,10 +200,10 @@ impl WriteTxn<'_> {
         job.lane = self.known.lanes.number(LaneKey { queue, needs });
         self.known.lanes.observe_seq(job.seq);
         let id = job.job_id.as_str();
-        self.action_jobs.insert((job.action_id.as_str(), job.index), id);
-        self.inputs.insert(id, input.as_str());
+        self.tables.action_jobs.insert((job.action_id.as_str(), job.index), id);
+        self.tables.inputs.insert(id, input.as_str());
         if let Some(results) = results {
-            self.results.insert(id, results.as_str());
+            self.tables.results.insert(id, results.as_str());
         }
         self.put_job(None, &job)
     }

@@ -1,4 +1,4 @@
-//! The format of the file: how an older one becomes this one, step by step, and which are refused.
+//! Format of the file: migrates older formats step by step, and refuses unknown ones.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,22 @@ use tracing::info;
 use crate::store::{
     QueueCounts,
     redb::{
+        engine::ALL,
         schema::{
             codec::{decode, encode},
-            tables::{ALL, FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
+            index_keys::LaneKey,
+            tables::{FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
         },
-        txn::lanes::LaneKey,
     },
 };
 
-/// Brings the tables of one format to the next.
+/// Migrates the tables from one format to the next.
 type Migration = fn(&WriteTransaction) -> Result<(), Error>;
 
-/// Which format a step begins with; the last of them leads to [`FORMAT`].
+/// Steps with the format from which each one migrates. The last step leads to [`FORMAT`].
 const STEPS: [(u64, Migration); 4] = [(2, to_3), (3, to_4), (4, to_5), (5, to_6)];
 
-/// The format that a database has; `None` where agq has written nothing into it yet.
+/// Returns the format of a database, or `None` if agq has never written to it.
 pub(crate) fn of(database: &Database) -> Result<Option<u64>, Error> {
     match database.begin_read()?.open_table(META.table) {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
@@ -32,12 +33,12 @@ pub(crate) fn of(database: &Database) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Refuses a database of a format that this agq cannot bring to its own.
+/// Refuses a database of a format that cannot be migrated.
 pub(crate) fn check(database: &Database) -> anyhow::Result<()> {
     of(database)?.map_or(Ok(()), check_known)
 }
 
-/// Makes a database ready to be worked with, and says in the log when that has changed its format.
+/// Migrates a database if needed, and logs the migration.
 pub(crate) fn prepare(database: &Database) -> anyhow::Result<()> {
     let before = of(database)?.filter(|format| *format != FORMAT);
     convert(database)?;
@@ -47,8 +48,8 @@ pub(crate) fn prepare(database: &Database) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings a database to this format, then creates every table, so that no read has to ask whether one exists. All or
-/// nothing: it is one transaction, and a crash leaves everything as it was.
+/// Migrates a database, and creates every table, so that reads need not check whether a table
+/// exists. It is one transaction, so a crash changes nothing.
 pub(crate) fn convert(database: &Database) -> anyhow::Result<()> {
     let transaction = database.begin_write()?;
     let found = transaction.open_table(META.table)?.get("format")?.map_or(FORMAT, |format| format.value());
@@ -81,7 +82,8 @@ fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lanes die with their last job: a lane says how many jobs it has at all, and those without any go.
+/// Lanes are removed with their last job: adds the number of all jobs to each lane, and removes
+/// lanes without jobs.
 fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
     let mut lengths: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for entry in transaction.open_table(JOBS.table)?.iter()? {
@@ -91,7 +93,7 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
         *all += 1;
     }
     transaction.open_table(LANES.table)?.retain(|number, _| lengths.contains_key(&number))?;
-    // Its values had another type.
+    // The values had another type.
     transaction.delete_table(LANE_LENGTHS.table)?;
     let mut table = transaction.open_table(LANE_LENGTHS.table)?;
     for (number, length) in lengths {
@@ -100,12 +102,12 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// A journal stands before the database: an agq that knows of none would miss what is in it.
+/// A WAL precedes the database. An agq without WAL would miss its records.
 fn to_4(_: &WriteTransaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// Jobs are counted by queue and state.
+/// Adds counts of jobs by queue and state.
 fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
     let mut counts = QueueCounts::new();
     let lanes = transaction.open_table(LANES.table)?;
@@ -122,7 +124,7 @@ fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// The journal has two halves: an agq that knows of one would miss what is in the other.
+/// The WAL has two halves. An agq that reads one half would miss the other.
 fn to_6(_: &WriteTransaction) -> Result<(), Error> {
     Ok(())
 }
@@ -137,14 +139,14 @@ mod tests {
 
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
-        OpenOptions, Records, look,
-        redb::{RedbStore, file, txn::lanes::LaneKey},
+        JobStore, OpenOptions, WorkerStore, look,
+        redb::{RedbStore, file, schema::index_keys::LaneKey},
     };
 
-    /// As it was in format 2.
+    /// The table as it was in format 2.
     const OLD_LENGTHS: TableDefinition<'_, u32, u64> = TableDefinition::new("lane_lengths");
 
-    /// A database that an agq of format 2 wrote; see `fixtures/README.md`.
+    /// Returns a database that agq wrote in format 2; see `fixtures/README.md`.
     fn fixture() -> (TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.redb");
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_of_format_2_is_brought_to_this_one_and_nothing_is_missing() {
+    async fn migration_keeps_everything_of_format_2() {
         let (_dir, path) = fixture();
         let before = file::examine(&path).unwrap();
         assert_eq!((before.format, before.plans, before.jobs), (2, 3, 10));
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_that_fails_in_the_middle_leaves_the_old_format() {
+    fn migration_that_fails_leaves_the_old_format() {
         let (_dir, path) = fixture();
         let old = Database::create(&path).unwrap();
         let write = old.begin_write().unwrap();
@@ -207,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_unknown_format_is_left_alone_and_the_message_says_what_to_do() {
-        // As it was in format 1: a table of the same name with other keys.
+    fn migration_refuses_an_unknown_format_with_advice() {
+        // The table as it was in format 1, with the same name and other keys.
         let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
         for (format, advice) in [
             (1, "it has format 1, this agq reads format 6: use the agq version that wrote it"),

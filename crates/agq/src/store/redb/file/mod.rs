@@ -1,4 +1,4 @@
-//! The database file: opened to be worked with, or looked at without being changed.
+//! The database file: opens it for the store, or read-only for a check or an export.
 
 pub(crate) mod backup;
 pub(crate) mod cow_backend;
@@ -21,39 +21,41 @@ use tracing::info;
 
 use crate::store::redb::{
     check,
-    engine::{recovery, snapshot::PinnedSnapshot},
+    engine::{PinnedSnapshot, replay_wal},
     file::cow_backend::CowBackend,
     schema::tables::{ACTIONS, JOBS, PLANS},
 };
 
-/// What a look at a database file found.
+/// Result of examining a database file.
 #[derive(Debug)]
 pub(crate) struct DatabaseReport {
-    /// The format of the file, whatever this agq writes.
+    /// Format of the file before any migration.
     pub(crate) format: u64,
     pub(crate) bytes: u64,
     pub(crate) plans: u64,
     pub(crate) actions: u64,
     pub(crate) jobs: u64,
-    /// What in it contradicts itself, one a line.
+    /// Contradictions in the database, one a line.
     pub(crate) inconsistencies: Vec<String>,
 }
 
-/// Memory that redb may take for pages. With more it is slower: it takes ever new memory, where the system keeps the same pages.
+/// Size of redb's page cache, in bytes. A larger one is slower, because it allocates new memory
+/// instead of reusing cached pages.
 const CACHE_BYTES: usize = 128 << 20;
 
-/// Every page is compared with its checksum: a file that was changed outside agq is refused, not worked with.
+/// Returns a builder that compares every page with its checksum, and so refuses a file that was
+/// changed outside agq.
 fn checking() -> Builder {
     let mut builder = Database::builder();
     builder.set_check_integrity_on_open(true);
     builder
 }
 
-/// Opens the database file, or creates it. A large one is not compared with its checksums: that takes one to two seconds a
-/// gigabyte.
+/// Opens the database file, or creates it. The checksums of a file above `max_checked_bytes` are
+/// not compared, because that takes seconds.
 pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Database> {
     create_if_missing(file).with_context(|| format!("cannot create the database {}", file.display()))?;
-    // redb would take it for a new one.
+    // redb would initialise an empty file as a new database.
     let bytes = file.metadata().map_or(1, |metadata| metadata.len());
     if bytes == 0 {
         return Err(damaged(file, "it is empty"));
@@ -75,12 +77,12 @@ pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Databa
     Ok(database)
 }
 
-/// Opens the journal of a database file, or creates an empty file for it.
-pub(super) fn open_journal(file: &Path) -> anyhow::Result<FileBackend> {
-    let journal = wal_path(file);
-    let shown = || format!("cannot open the journal {}", journal.display());
-    let is_new = !journal.exists();
-    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&journal);
+/// Opens the WAL of a database file, or creates an empty file for it.
+pub(super) fn open_wal_file(file: &Path) -> anyhow::Result<FileBackend> {
+    let wal = wal_path(file);
+    let shown = || format!("cannot open the journal {}", wal.display());
+    let is_new = !wal.exists();
+    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&wal);
     let opened = opened.with_context(shown)?;
     if is_new {
         File::open(parent(file))?.sync_all()?;
@@ -88,33 +90,34 @@ pub(super) fn open_journal(file: &Path) -> anyhow::Result<FileBackend> {
     FileBackend::new(opened).with_context(shown)
 }
 
-/// Where the journal of a database file is.
+/// Returns the path of the WAL of a database file.
 pub(crate) fn wal_path(file: &Path) -> PathBuf {
     file.with_extension("journal")
 }
 
 fn create_if_missing(file: &Path) -> anyhow::Result<()> {
     let _alone = lock_dir(parent(file))?;
-    // A link that leads nowhere is there: its disk may be missing for now.
+    // A dangling link counts as existing, because its disk may only be unmounted.
     match file.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => create(file),
         found => Ok(found.map(drop)?),
     }
 }
 
-/// Nobody else puts a database into this directory while this is held.
+/// Locks a directory, so that no other process creates a database in it.
 pub(crate) fn lock_dir(dir: &Path) -> std::io::Result<File> {
     let dir = File::open(dir)?;
     dir.lock()?;
     Ok(dir)
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 pub(crate) fn parent(file: &Path) -> &Path {
     file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new file gets its name when it is one: whatever has the name of a database was one once.
+/// Creates a database under a temporary name, and renames it. A file with the name of a database is
+/// therefore always complete.
 fn create(file: &Path) -> anyhow::Result<()> {
     let begun = file.with_extension("new");
     match std::fs::remove_file(&begun) {
@@ -128,44 +131,44 @@ fn create(file: &Path) -> anyhow::Result<()> {
     Ok(File::open(parent(file))?.sync_all()?)
 }
 
-/// Opens a database that is kept somewhere else than in a file of the system.
+/// Opens a database in a simulated disk.
 #[cfg(feature = "simulation")]
 pub(super) fn open_on(backend: impl redb::StorageBackend) -> anyhow::Result<Database> {
     checking().create_with_backend(backend).map_err(|error| unopened(error, Path::new("agq.redb")))
 }
 
-/// Looks at a database file: its checksums, and whether its tables agree. What has to be mended or upgraded for that is so in
-/// memory alone. An error says why it cannot be read at all.
+/// Examines a database file: its checksums, and the consistency of its tables. A repair or
+/// migration happens in memory only. An error means that the file cannot be read at all.
 pub(crate) fn examine(file: &Path) -> anyhow::Result<DatabaseReport> {
     let looked = open_readonly(file)?;
-    let view = looked.kept.view();
+    let snapshot = looked.kept.snapshot();
     Ok(DatabaseReport {
         format: looked.format,
         bytes: looked.bytes,
-        plans: view.table(&PLANS).len()?,
-        actions: view.table(&ACTIONS).len()?,
-        jobs: view.table(&JOBS).len()?,
-        inconsistencies: check::inconsistencies(&view)?,
+        plans: snapshot.table(&PLANS).len()?,
+        actions: snapshot.table(&ACTIONS).len()?,
+        jobs: snapshot.table(&JOBS).len()?,
+        inconsistencies: check::inconsistencies(&snapshot)?,
     })
 }
 
-/// What is in a database file, while it is not changed.
+/// A database file that is opened read-only.
 pub(super) struct ReadOnlyDatabase {
     pub(super) kept: PinnedSnapshot,
-    /// The format of the file, whatever this agq writes.
+    /// Format of the file before any migration.
     format: u64,
     bytes: u64,
-    /// After what is kept of it: it is closed when nobody reads any more.
+    /// Dropped after the snapshot, because the database closes when no read transaction is left.
     _database: Database,
 }
 
-/// Opens a database file to be looked at, with what its journal says.
+/// Opens a database file read-only, and replays its WAL in memory.
 pub(super) fn open_readonly(file: &Path) -> anyhow::Result<ReadOnlyDatabase> {
     let shown = file.display();
     let opened = File::open(file).with_context(|| format!("cannot open {shown}"))?;
     let bytes = opened.metadata()?.len();
     if bytes == 0 {
-        bail!("{shown} is empty: it is no database of agq");
+        bail!("{shown} is empty: it is not a database of agq");
     }
     let overlay = CowBackend::new(opened).map_err(|error| unopened(error, file))?;
     let mut builder = checking();
@@ -176,18 +179,17 @@ pub(super) fn open_readonly(file: &Path) -> anyhow::Result<ReadOnlyDatabase> {
     };
     let unusable = || format!("cannot use the database {shown}");
     migrations::check(&database).with_context(unusable)?;
-    replay_journal(&database, file).with_context(unusable)?;
+    replay_wal_file(&database, file).with_context(unusable)?;
     migrations::convert(&database).with_context(unusable)?;
     Ok(ReadOnlyDatabase { kept: PinnedSnapshot::of(&database)?, format, bytes, _database: database })
 }
 
-/// Brings a database to what its journal says. Where there is no such file, an empty one says enough to whoever needs one.
-fn replay_journal(database: &Database, file: &Path) -> anyhow::Result<()> {
+/// Replays the WAL. A missing file counts as an empty one, which is an error if the database needs
+/// a WAL.
+fn replay_wal_file(database: &Database, file: &Path) -> anyhow::Result<()> {
     match File::open(wal_path(file)) {
-        Ok(journal) => recovery::replay(database, &FileBackend::new(journal)?),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            recovery::replay(database, &InMemoryBackend::new())
-        }
+        Ok(wal) => replay_wal(database, &FileBackend::new(wal)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => replay_wal(database, &InMemoryBackend::new()),
         Err(error) => Err(error).context("cannot open its journal"),
     }
 }
@@ -204,7 +206,7 @@ fn unopened(error: DatabaseError, file: &Path) -> anyhow::Error {
         {
             damaged(file, &what.to_string())
         }
-        // agq never wrote with a version of redb that had another format.
+        // agq has never used a version of redb with another file format.
         DatabaseError::UpgradeRequired(version) => damaged(file, &format!("redb's file format {version}")),
         error => anyhow::Error::new(error).context(format!("cannot open the database {shown}")),
     }
@@ -224,9 +226,9 @@ mod tests {
     use agenix_protocol::time::Timestamp;
 
     use super::examine;
-    use crate::store::{OpenOptions, Records, StoredPlan, redb::RedbStore};
+    use crate::store::{JobStore, OpenOptions, StoredPlan, redb::RedbStore};
 
-    /// A store with this many plans, and nothing else.
+    /// Returns a store with `count` plans and nothing more.
     async fn with_plans(file: &Path, count: usize) -> RedbStore {
         let store = RedbStore::open(file, OpenOptions::default()).unwrap();
         for n in 0..count {
@@ -236,7 +238,7 @@ mod tests {
         store
     }
 
-    /// The same with one other byte in every plan, for some stand in pages that are used no more.
+    /// Changes one byte in every copy of every plan, because some copies are in unused pages.
     fn damaged(before: &[u8]) -> Vec<u8> {
         let mut damaged = before.to_vec();
         for at in 1..before.len() - 2 {
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_at_the_bound_is_compared_with_its_checksums_and_one_beyond_it_is_not() {
+    async fn open_compares_checksums_up_to_the_size_bound() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.redb");
         drop(with_plans(&file, 300).await);
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_changes_nothing_and_a_damaged_file_is_refused_with_advice() {
+    async fn examine_changes_nothing_and_refuses_a_damaged_file_with_advice() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.redb");
         let store = with_plans(&file, 300).await;
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_name_of_a_database_is_never_replaced() {
+    fn open_never_replaces_an_existing_file() {
         let dir = tempfile::tempdir().unwrap();
         let (file, elsewhere) = (dir.path().join("agq.redb"), dir.path().join("unmounted/agq.redb"));
         let refusal = || format!("{:#}", RedbStore::open(&file, OpenOptions::default()).err().unwrap());
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_of_agq_is_said_to_be_none() {
+    fn open_refuses_a_file_that_is_not_a_database_of_agq() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         let refusal = |content: &[u8]| {

@@ -1,11 +1,11 @@
-//! Reads of notes and of what is counted by queue.
+//! Reads of documents, and of counts by queue.
 
 use redb::Error;
 
 use crate::store::{
     DocumentKind, QueueCounts,
     redb::{
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         queries::records::behind,
         schema::{
             codec::decode,
@@ -14,7 +14,7 @@ use crate::store::{
     },
 };
 
-/// How many jobs of each queue are in which state.
+/// Returns the numbers of jobs by queue and state.
 pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
     let mut all = QueueCounts::new();
     for entry in read.table(&QUEUE_COUNTS).iter()? {
@@ -24,16 +24,16 @@ pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
     Ok(all)
 }
 
-pub(crate) fn note(read: &Snapshot<'_>, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
+pub(crate) fn document(read: &Snapshot<'_>, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
     Ok(read.table(&NOTES).get((kind.as_str(), id))?.map(|note| note.value().to_owned()))
 }
 
-pub(crate) fn has_notes(read: &Snapshot<'_>, kind: DocumentKind) -> Result<bool, Error> {
+pub(crate) fn has_documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<bool, Error> {
     let kind = kind.as_str();
     Ok(read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))?.next().transpose()?.is_some())
 }
 
-pub(crate) fn notes(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
+pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
     let mut all = Vec::new();
     let kind = kind.as_str();
     for entry in read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))? {

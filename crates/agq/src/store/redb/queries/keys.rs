@@ -1,4 +1,4 @@
-//! Reads of users' keys, the same in a batch as in a transaction that only reads.
+//! Reads of users' keys, for write transactions and snapshots alike.
 
 use std::ops::{Bound, Range};
 
@@ -9,12 +9,12 @@ use redb::Error;
 use crate::store::{
     KeyEntry, RangeSlice,
     redb::{
-        engine::table::Table,
+        engine::Table,
         schema::tables::{KeyRecord, ordered, score_of},
     },
 };
 
-/// The least of all keys and members.
+/// Sorts before all other keys and members.
 pub(crate) const FIRST: &[u8] = b"";
 
 pub(crate) fn entry(

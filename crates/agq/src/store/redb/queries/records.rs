@@ -1,4 +1,4 @@
-//! Reads of records, of whatever is in view.
+//! Reads of records in a snapshot.
 
 use std::collections::BTreeSet;
 
@@ -19,15 +19,15 @@ use redb::Error;
 use crate::store::{
     JobFilter, LaneSummary, Retention, StoredJob, StoredPlan, Totals,
     redb::{
-        engine::{snapshot::Snapshot, table::Table},
+        engine::{Snapshot, Table},
         schema::{
             codec::decode,
+            index_keys::{LaneKey, ready_key},
             tables::{
                 ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS,
                 READY, REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
             },
         },
-        txn::{lanes::LaneKey, turn},
     },
 };
 
@@ -47,7 +47,7 @@ pub(crate) fn actions(read: &Snapshot<'_>, page: &Page) -> Result<Vec<ActionId>,
     page_of(&read.table(&ACTIONS), page, ActionId::new)
 }
 
-/// The ids of a table that match a page's pattern, those of the page.
+/// Returns the ids on a page that match its pattern.
 fn page_of<T, E: ToString>(
     table: &Table<'_, &'static str, &'static [u8]>,
     page: &Page,
@@ -83,8 +83,8 @@ pub(crate) fn action(
     Ok(Some((decode(action.value())?, tally.transpose()?.unwrap_or_default())))
 }
 
-/// Of all jobs, a slice costs what it holds, however far from the start: their places are in the index. Of those of a status, all
-/// before it are looked at.
+/// Returns a slice of the jobs of an action. Without `statuses`, the cost depends on the slice
+/// alone, because the index has the places of the jobs. With `statuses`, all earlier jobs are read.
 pub(crate) fn jobs_of(
     read: &Snapshot<'_>,
     action_id: &ActionId,
@@ -121,8 +121,12 @@ pub(crate) fn jobs_of(
     Ok(found)
 }
 
-/// Jobs with a time to come that are wanted.
-pub(crate) fn waits(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
+/// Returns wanted jobs with a time in the future.
+pub(crate) fn pending_timers(
+    read: &Snapshot<'_>,
+    now: Timestamp,
+    wanted: &JobFilter,
+) -> Result<Vec<Job>, Error> {
     let (jobs, mut found) = (read.table(&JOBS), Vec::new());
     for table in [read.table(&WAITING), read.table(&LEASES)] {
         for entry in table.range((now.0, "")..)? {
@@ -134,7 +138,7 @@ pub(crate) fn waits(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> 
     Ok(found)
 }
 
-/// Every job, in the order of their ids.
+/// Returns all jobs, in order of their ids.
 #[cfg(feature = "simulation")]
 pub(crate) fn jobs(read: &Snapshot<'_>) -> Result<Vec<Job>, Error> {
     read.table(&JOBS).iter()?.map(|entry| decode(entry?.1.value())).collect()
@@ -156,12 +160,13 @@ pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJo
     Ok(Some(StoredJob { job, queue, needs, input, results }))
 }
 
-/// How far the order of ids may differ from that of the times beside them: a large submission takes a while, and clocks are
-/// set.
-const SLACK_MS: u64 = 60_000;
+/// Maximum difference in milliseconds between the order of ids and the order of submission times. A
+/// large submission takes a while, and clocks are adjusted.
+const MAX_SKEW_MS: u64 = 60_000;
 
-/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission. Where a condition has an
-/// index, only what that names is looked at; else every job that is not older than `since`.
+/// Returns the jobs that meet every condition, newest first, because ids are in order of
+/// submission. If a condition has an index, only the jobs in the index are read, and otherwise
+/// every job since `since`.
 pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>, Error> {
     let jobs = read.table(&JOBS);
     let mut found = Vec::new();
@@ -177,7 +182,7 @@ pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>,
     }
     for entry in jobs.range_back::<&str>(..)? {
         let job: Job = decode(entry?.1.value())?;
-        let is_older = search.since.is_some_and(|since| job.created_at.plus_ms(SLACK_MS) < since);
+        let is_older = search.since.is_some_and(|since| job.created_at.plus_ms(MAX_SKEW_MS) < since);
         if is_older || found.len() >= search.limit {
             break;
         }
@@ -188,8 +193,8 @@ pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>,
     Ok(found)
 }
 
-/// The jobs that an index names for one of the conditions, the oldest first; `None` where none has one. Of completed jobs
-/// there are as many as of all.
+/// Returns the jobs in the index of one of the conditions, oldest first, or `None` if no condition
+/// has an index. Completed jobs do not count as indexed, because nearly all jobs are completed.
 fn indexed(read: &Snapshot<'_>, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
     let mut found = BTreeSet::new();
     match (&search.action_id, search.status) {
@@ -224,7 +229,7 @@ fn is_sought(job: &Job, search: &Search) -> bool {
         && search.until.is_none_or(|until| job.created_at < until)
 }
 
-/// The next jobs of a queue, whoever may run them.
+/// Returns the next jobs of a queue, for any worker.
 pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
     let (keys, ready) = (read.table(&LANES), read.table(&READY));
     let mut next = Vec::new();
@@ -254,9 +259,9 @@ pub(crate) fn peek_scheduled(read: &Snapshot<'_>, count: usize) -> Result<Vec<Jo
     ids.collect()
 }
 
-pub(crate) fn ahead(read: &Snapshot<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
+pub(crate) fn position(read: &Snapshot<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
     let ready = read.table(&READY);
-    let count = ready.range((job.lane, 0, 0)..turn(job))?.take(limit).count();
+    let count = ready.range((job.lane, 0, 0)..ready_key(job))?.take(limit).count();
     Ok(count as u64)
 }
 
@@ -264,7 +269,7 @@ pub(crate) fn paused(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     read.table(&PAUSED).iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
 }
 
-/// Whether an ended job need not be kept: a look at the first of each status.
+/// Returns true if retention can remove an ended job. It reads only the first job of each status.
 pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool, Error> {
     let ended = read.table(&ENDED);
     for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {
@@ -285,7 +290,8 @@ pub(crate) fn totals(read: &Snapshot<'_>) -> Result<Totals, Error> {
 pub(crate) fn held_by(read: &Snapshot<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
     let table = read.table(&HELD);
     let mut found = Vec::new();
-    // With an end: else whoever holds nothing any more would look at all that was taken from those behind it.
+    // The upper bound matters: without it, a holder that has no more jobs would cause a scan over
+    // all removed rows behind it.
     for entry in table.range((holder, "")..(behind(holder).as_str(), ""))? {
         let (place, _) = entry?;
         found.push(JobId::new(place.value().1).map_err(|error| corrupted(&error))?);
@@ -293,12 +299,12 @@ pub(crate) fn held_by(read: &Snapshot<'_>, holder: &str) -> Result<Vec<JobId>, E
     Ok(found)
 }
 
-/// What comes right behind a name: none sorts between it and itself with a NUL.
+/// Returns the smallest string that sorts after `name`.
 pub(crate) fn behind(name: &str) -> String {
     format!("{name}\0")
 }
 
-/// Jumps from holder to holder: the cost is theirs, not that of their jobs.
+/// Returns all holders, with one lookup each, whatever the number of their jobs.
 pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     let table = read.table(&HELD);
     let mut found: Vec<String> = Vec::new();
@@ -348,7 +354,7 @@ pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>, Error> {
             continue;
         }
         let (mut span, mut rank): (Option<(Timestamp, Timestamp)>, u8) = (None, 0);
-        // The jobs of a rank are in the order of their submission.
+        // Jobs of the same rank are in order of submission.
         while let Some(head) =
             ready.range((number, rank, 0)..=(number, u8::MAX, u64::MAX))?.next().transpose()?
         {

@@ -1,10 +1,11 @@
-//! Records to bytes and back: MessagePack, fields by position. New fields are appended with `#[serde(default)]`.
+//! Encoding of records: MessagePack, with fields by position. New fields are appended with
+//! `#[serde(default)]`.
 
 use redb::Error;
 use rmp_serde::Serializer;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Most records have fewer bytes: room is made for them once.
+/// Initial capacity for an encoded record, which most records fit into.
 const MOST_BYTES: usize = 512;
 
 pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {

@@ -1,20 +1,23 @@
-//! The order of keys in memory: the database's own, found without what the database does besides.
+//! Order of keys in memory, which equals the order in the database but is cheaper to compute.
 
 use std::cmp::Ordering;
 
 use redb::Key;
 
-/// Which of two keys of a table comes first, both as the database has them.
+/// Compares two encoded keys of one table.
 pub(crate) type KeyCompare = fn(&[u8], &[u8]) -> Ordering;
 
-/// A key whose order is known. Texts are ordered as their bytes are, and have the same bytes as those by themselves; redb makes sure
-/// each time that they are texts, which took longer than to compare them.
+/// Returns true if no key can be between two keys, of which the first is the smaller one. It may
+/// return false for adjacent keys.
+pub(crate) type AreAdjacent = fn(&[u8], &[u8]) -> bool;
+
+/// A type of keys whose order is known. Texts have the same encoding and order as their bytes. They
+/// are compared as bytes, because redb would validate UTF-8 at each comparison.
 pub(crate) trait Ordered: Key + 'static {
-    /// The order.
     const ORDER: KeyCompare;
 }
 
-/// `key as key`: the one has the order of the other.
+/// Implements [`Ordered`] for a type, with the order of another type that has the same encoding.
 macro_rules! ordered {
     ($($key:ty as $same:ty),+ $(,)?) => {
         $(impl Ordered for $key {
@@ -52,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_come_in_the_order_of_the_database(
+        fn key_order_of_texts_equals_that_of_the_database(
             (a, b, c, d) in (".{0,12}", ".{0,12}", ".{0,4}", ".{0,4}"),
             (m, n, k) in (0_u64..4, 0_u64..4, 0_u8..3),
         ) {

@@ -1,5 +1,6 @@
 //! The tables of the database, the order of their keys, and the encoding of their records.
 
 pub(crate) mod codec;
+pub(crate) mod index_keys;
 pub(crate) mod key_order;
 pub(crate) mod tables;

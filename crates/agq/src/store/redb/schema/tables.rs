@@ -1,34 +1,94 @@
-//! The tables of the database file. A change of any of them is a new [`FORMAT`] and a step in `format`.
-
-use std::any::Any;
+//! The tables of the database file. A change of a table needs a new [`FORMAT`] and a step in
+//! `file/migrations`.
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::{
-    Error, Key, ReadTransaction, ReadableTable, TableDefinition, TableHandle, TypeName, Value,
-    WriteTransaction,
-};
+use redb::{Key, TableDefinition, TypeName, Value};
 
-use crate::store::{
-    KeyEntry, StoredValue,
-    redb::{
-        engine::{
-            apply_rows::{self, AreAdjacent},
-            sorted_runs::SortedRuns,
-        },
-        schema::key_order::{KeyCompare, Ordered},
-    },
-};
+use crate::store::{KeyEntry, StoredValue, redb::schema::key_order::AreAdjacent};
 
-/// The format of the file, kept under `format` in [`META`].
+/// Format of the file, stored under `format` in [`META`].
 pub(crate) const FORMAT: u64 = 6;
 
-/// A table: its name in the database, and its number here.
+/// Calls a macro with the rows of all tables. This is the only list of them.
+///
+/// A row has the constant, the name in the database, the field of
+/// [`Tables`](crate::store::redb::txn::tables::Tables), the type of keys and the type of values.
+/// Two optional parts follow: the function that recognises adjacent keys, and the type that wraps
+/// the table in a write transaction.
+macro_rules! for_each_table {
+    ($callback:ident) => {
+        $callback! {
+            /// Numbers of the file itself: `format`, `next_seq`, `journal_id`, `journal_next`.
+            META "meta" meta: &'static str => u64;
+            /// Plan → its record.
+            PLANS "plans" plans: &'static str => &'static [u8];
+            /// Action → its record.
+            ACTIONS "actions" actions: &'static str => &'static [u8];
+            /// Action → numbers of its jobs by status.
+            TALLIES "tallies" tallies: &'static str => &'static [u8];
+            /// Action, index of the input → job.
+            ACTION_JOBS "action_jobs" action_jobs: (&'static str, u64) => &'static str;
+            /// Plan → number of its jobs that have not ended.
+            PLAN_LOADS "plan_loads" plan_loads: &'static str => u64;
+            /// Job → its record. Input and results are in tables of their own, because a change of
+            /// state does not write them again.
+            JOBS "jobs" jobs: &'static str => &'static [u8];
+            /// Job → its input, JSON.
+            INPUTS "inputs" inputs: &'static str => &'static str;
+            /// Job → the report of its worker, JSON.
+            RESULTS "results" results: &'static str => &'static str;
+            /// Lane → its [`LaneKey`](super::index_keys::LaneKey).
+            LANES "lanes" lane_keys: u32 => &'static [u8];
+            /// Lane → number of its ready jobs, and number of all its jobs, which is at least 1.
+            LANE_LENGTHS "lane_lengths" lane_lengths: u32 => (u64, u64);
+            /// Paused queues.
+            PAUSED "paused" paused: &'static str => ();
+            /// Index of ready jobs: lane, rank (100 - priority), sequence number → job.
+            READY "ready" ready: (u32, u8, u64) => &'static str, adjacent if are_adjacent_ready_keys;
+            /// Index of scheduled and retryable jobs: due time, job.
+            WAITING "waiting" waiting: (u64, &'static str) => ();
+            /// Index of deadlines: end of the attempt of an active job, or expiry of an available
+            /// one; job.
+            LEASES "leases" leases: (u64, &'static str) => ();
+            /// Index of claims: holder, active job.
+            HELD "held" held: (&'static str, &'static str) => ();
+            /// Index of ended jobs: status, time of the end, job.
+            ENDED "ended" ended: (u8, u64, &'static str) => ();
+            /// `totals` → numbers of jobs by status, now and ever.
+            TOTALS "totals" totals: &'static str => &'static [u8];
+            /// Worker → its record, which every heartbeat writes.
+            WORKERS "workers" workers: &'static str => &'static [u8];
+            /// Worker → its registration, JSON.
+            REGISTRATIONS "registrations" registrations: &'static str => &'static str;
+            /// User's key → [`KeyRecord`].
+            KEYS "keys" keys: &'static [u8] => KeyRecord, wrapped by KeyTable;
+            /// Number of a user's key → the key: the keys in order of creation.
+            KEY_NUMBERS "key_numbers" key_numbers: u64 => &'static [u8];
+            /// Index of expiries: time, key.
+            EXPIRIES "expiries" expiries: (u64, &'static [u8]) => ();
+            /// Key, place → element of a list.
+            LIST_ITEMS "list_items" list_items: (&'static [u8], i64) => &'static [u8],
+                adjacent if are_adjacent_list_places,
+                wrapped by ListTable;
+            /// Key, member → score, encoded by [`ordered`].
+            SCORES "scores" scores: (&'static [u8], &'static [u8]) => u64;
+            /// Key, score, member: a sorted set in its order.
+            BY_SCORE "by_score" by_score: (&'static [u8], u64, &'static [u8]) => ();
+            /// Kind, id → a document, JSON.
+            NOTES "notes" notes: (&'static str, &'static str) => &'static str;
+            /// Queue → numbers of its jobs by state.
+            QUEUE_COUNTS "queue_counts" queue_counts: &'static str => &'static [u8];
+        }
+    };
+}
+pub(crate) use for_each_table;
+
+/// A table: its name in the database, and its number, which is its place in the list of tables.
 pub(crate) struct Definition<K: Key + 'static, V: Value + 'static> {
     pub(crate) number: usize,
     pub(crate) table: TableDefinition<'static, K, V>,
-    /// Whether two of its keys are known to have none between them.
-    adjoins: AreAdjacent,
+    pub(crate) adjoins: AreAdjacent,
 }
 
 impl<K: Key + 'static, V: Value + 'static> Clone for Definition<K, V> {
@@ -40,8 +100,8 @@ impl<K: Key + 'static, V: Value + 'static> Clone for Definition<K, V> {
 impl<K: Key + 'static, V: Value + 'static> Copy for Definition<K, V> {}
 
 impl<K: Key + 'static, V: Value + 'static> Definition<K, V> {
-    const fn new(number: usize, name: &'static str) -> Self {
-        Self { number, table: TableDefinition::new(name), adjoins: |_, _| false }
+    const fn new(number: TableNumber, name: &'static str) -> Self {
+        Self { number: number as usize, table: TableDefinition::new(name), adjoins: |_, _| false }
     }
 
     const fn with_neighbours(self, adjoins: AreAdjacent) -> Self {
@@ -49,162 +109,28 @@ impl<K: Key + 'static, V: Value + 'static> Definition<K, V> {
     }
 }
 
-/// Numbers of the file itself: `format`, `next_seq`, `journal_id`, `journal_next`.
-pub(crate) const META: Definition<&str, u64> = Definition::new(0, "meta");
+macro_rules! define_constants {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $text:literal $field:ident: $key:ty => $value:ty
+        $(, adjacent if $adjoins:ident)? $(, wrapped by $wrapper:ident)?;
+    )*) => {
+        #[expect(non_camel_case_types, reason = "the numbers are named as the constants")]
+        enum TableNumber { $($name,)* }
 
-/// plan → its record.
-pub(crate) const PLANS: Definition<&str, &[u8]> = Definition::new(1, "plans");
-/// action → its record.
-pub(crate) const ACTIONS: Definition<&str, &[u8]> = Definition::new(2, "actions");
-/// action → how many of its jobs are where.
-pub(crate) const TALLIES: Definition<&str, &[u8]> = Definition::new(3, "tallies");
-/// action, place among its inputs → job.
-pub(crate) const ACTION_JOBS: Definition<(&str, u64), &str> = Definition::new(4, "action_jobs");
-
-/// plan → how many jobs need it that have not ended.
-pub(crate) const PLAN_LOADS: Definition<&str, u64> = Definition::new(5, "plan_loads");
-
-/// job → its record. Small: input and results are kept apart, so that a change of state does not write them again.
-pub(crate) const JOBS: Definition<&str, &[u8]> = Definition::new(6, "jobs");
-/// job → its input, JSON.
-pub(crate) const INPUTS: Definition<&str, &str> = Definition::new(7, "inputs");
-/// job → what its worker reported, JSON.
-pub(crate) const RESULTS: Definition<&str, &str> = Definition::new(8, "results");
-
-/// lane → its queue and needs.
-pub(crate) const LANES: Definition<u32, &[u8]> = Definition::new(9, "lanes");
-/// lane → how many jobs are ready in it, and how many of its jobs are kept at all: at least one.
-pub(crate) const LANE_LENGTHS: Definition<u32, (u64, u64)> = Definition::new(10, "lane_lengths");
-/// Queues that give no jobs.
-pub(crate) const PAUSED: Definition<&str, ()> = Definition::new(11, "paused");
-/// Index ready: lane, rank (100 - priority), order of arrival → job.
-pub(crate) const READY: Definition<(u32, u8, u64), &str> =
-    Definition::new(12, "ready").with_neighbours(one_after_the_other);
-/// Index due, of jobs that wait for a time: when, job.
-pub(crate) const WAITING: Definition<(u64, &str), ()> = Definition::new(13, "waiting");
-/// Index due, of active jobs: when the attempt is over, job; of available ones: when it is too late to begin.
-pub(crate) const LEASES: Definition<(u64, &str), ()> = Definition::new(14, "leases");
-/// Index held: holder, active job.
-pub(crate) const HELD: Definition<(&str, &str), ()> = Definition::new(15, "held");
-
-/// Index ended: status, when, job.
-pub(crate) const ENDED: Definition<(u8, u64, &str), ()> = Definition::new(16, "ended");
-/// `totals` → how many jobs there are and were.
-pub(crate) const TOTALS: Definition<&str, &[u8]> = Definition::new(17, "totals");
-
-/// worker → its record. Small: it is written at every heartbeat.
-pub(crate) const WORKERS: Definition<&str, &[u8]> = Definition::new(18, "workers");
-/// worker → what it registered, JSON.
-pub(crate) const REGISTRATIONS: Definition<&str, &str> = Definition::new(19, "registrations");
-
-/// A user's key → [`KeyRecord`].
-pub(crate) const KEYS: Definition<&[u8], KeyRecord> = Definition::new(20, "keys");
-/// The number of a user's key → the key: the keys in the order in which they came.
-pub(crate) const KEY_NUMBERS: Definition<u64, &[u8]> = Definition::new(21, "key_numbers");
-/// Index expiries: when, key.
-pub(crate) const EXPIRIES: Definition<(u64, &[u8]), ()> = Definition::new(22, "expiries");
-/// key, place → element of a list.
-pub(crate) const LIST_ITEMS: Definition<(&[u8], i64), &[u8]> =
-    Definition::new(23, "list_items").with_neighbours(side_by_side);
-/// key, member → score (see [`ordered`]).
-pub(crate) const SCORES: Definition<(&[u8], &[u8]), u64> = Definition::new(24, "scores");
-/// key, score, member: a sorted set in its order.
-pub(crate) const BY_SCORE: Definition<(&[u8], u64, &[u8]), ()> = Definition::new(25, "by_score");
-
-/// kind, id → a note, JSON.
-pub(crate) const NOTES: Definition<(&str, &str), &str> = Definition::new(26, "notes");
-/// queue → how many of its jobs are kept in each state.
-pub(crate) const QUEUE_COUNTS: Definition<&str, &[u8]> = Definition::new(27, "queue_counts");
-
-/// Every table, each at the place of its number.
-pub(crate) const ALL: [&dyn AnyTable; 28] = [
-    &META,
-    &PLANS,
-    &ACTIONS,
-    &TALLIES,
-    &ACTION_JOBS,
-    &PLAN_LOADS,
-    &JOBS,
-    &INPUTS,
-    &RESULTS,
-    &LANES,
-    &LANE_LENGTHS,
-    &PAUSED,
-    &READY,
-    &WAITING,
-    &LEASES,
-    &HELD,
-    &ENDED,
-    &TOTALS,
-    &WORKERS,
-    &REGISTRATIONS,
-    &KEYS,
-    &KEY_NUMBERS,
-    &EXPIRIES,
-    &LIST_ITEMS,
-    &SCORES,
-    &BY_SCORE,
-    &NOTES,
-    &QUEUE_COUNTS,
-];
-
-/// A table, whatever its keys and values are.
-pub(crate) trait AnyTable: Sync {
-    fn name(&'static self) -> &'static str;
-    /// Its place among all.
-    fn number(&self) -> usize;
-    /// Opens it, to be read as what it is: a [`ReadOnlyTable`].
-    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
-    /// The order of its keys.
-    fn order(&self) -> KeyCompare;
-    /// Makes sure that it is there.
-    fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
-    /// Writes rows into it.
-    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
-    /// Copies it into another database. Entries are written in their order, which is what a tree takes fastest.
-    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
+        $(
+            $(#[$doc])*
+            pub(crate) const $name: Definition<$key, $value> =
+                Definition::new(TableNumber::$name, $text)$(.with_neighbours($adjoins))?;
+        )*
+    };
 }
+for_each_table!(define_constants);
 
-impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
-    fn name(&'static self) -> &'static str {
-        self.table.name()
-    }
-
-    fn number(&self) -> usize {
-        self.number
-    }
-
-    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error> {
-        Ok(Box::new(from.open_table(self.table)?))
-    }
-
-    fn order(&self) -> KeyCompare {
-        K::ORDER
-    }
-
-    fn create(&self, to: &WriteTransaction) -> Result<(), Error> {
-        to.open_table(self.table)?;
-        Ok(())
-    }
-
-    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error> {
-        apply_rows::write(&mut to.open_table(self.table)?, rows, self.adjoins)
-    }
-
-    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
-        let mut copy = to.open_table(self.table)?;
-        for entry in from.open_table(self.table)?.iter()? {
-            let (key, value) = entry?;
-            copy.insert(key.value(), value.value())?;
-        }
-        Ok(())
-    }
-}
-
-/// What is kept of a user's key in one place. As bytes: the type, the number, the expiry (0 for none), what it holds.
+/// Record of a user's key. Its encoding is: type, number, expiry (0 for none), content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRecord {
-    /// Its place in [`KEY_NUMBERS`].
+    /// Key in [`KEY_NUMBERS`].
     pub(crate) number: u64,
     pub(crate) entry: KeyEntry,
 }
@@ -261,26 +187,26 @@ impl Value for KeyRecord {
     }
 }
 
-/// Whether the places of two elements follow each other.
-fn side_by_side(one: &[u8], other: &[u8]) -> bool {
+/// Returns true if two elements of one list have consecutive places.
+fn are_adjacent_list_places(one: &[u8], other: &[u8]) -> bool {
     let [(key, place), (other_key, other_place)] = [one, other].map(<(&[u8], i64)>::from_bytes);
     key == other_key && place.checked_add(1) == Some(other_place)
 }
 
-/// Whether two jobs of one lane and rank have come one right after the other.
-fn one_after_the_other(one: &[u8], other: &[u8]) -> bool {
+/// Returns true if two ready jobs of the same lane and rank have consecutive sequence numbers.
+fn are_adjacent_ready_keys(one: &[u8], other: &[u8]) -> bool {
     let [(lane, rank, seq), (other_lane, other_rank, other_seq)] =
         [one, other].map(<(u32, u8, u64)>::from_bytes);
     (lane, rank) == (other_lane, other_rank) && seq.checked_add(1) == Some(other_seq)
 }
 
-/// A score as a number that sorts as the score does.
+/// Returns an integer that sorts as the score does.
 pub(crate) fn ordered(score: f64) -> u64 {
     let bits = (score + 0.0).to_bits();
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
-/// The score that [`ordered`] made a number of.
+/// Returns the score of which [`ordered`] made `ordered`.
 pub(crate) fn score_of(ordered: u64) -> f64 {
     f64::from_bits(if ordered >> 63 == 1 { ordered & !(1_u64 << 63) } else { !ordered })
 }
@@ -291,15 +217,10 @@ mod tests {
     use bytes::Bytes;
     use redb::Value;
 
-    use super::{ALL, KeyEntry, KeyRecord, LIST_ITEMS, READY, StoredValue, ordered, score_of};
+    use super::{KeyEntry, KeyRecord, LIST_ITEMS, READY, StoredValue, ordered, score_of};
 
     #[test]
-    fn every_table_is_at_the_place_of_its_number() {
-        assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
-    }
-
-    #[test]
-    fn what_has_nothing_between_follows_right_after() {
+    fn adjacent_keys_are_recognised() {
         let ready = |one, other| {
             let [one, other] = [one, other].map(|key| <(u32, u8, u64)>::as_bytes(&key).to_vec());
             (READY.adjoins)(&one, &other)
@@ -317,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_keep_their_order_and_come_back() {
+    fn scores_keep_their_order_and_round_trip() {
         let scores = [f64::NEG_INFINITY, -2.5, -0.5, 0.0, 1e-9, 3.0, f64::INFINITY];
         assert!(scores.windows(2).all(|pair| ordered(pair[0]) < ordered(pair[1])));
         assert!(scores.iter().all(|score| score_of(ordered(*score)).to_bits() == score.to_bits()));
@@ -325,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_keys_come_back() {
+    fn records_of_keys_round_trip() {
         let texts = [StoredValue::Text(Bytes::new()), StoredValue::Text(Bytes::from_static(b"text"))];
         let others = [StoredValue::List { head: -3, tail: 9 }, StoredValue::Sorted { members: 7 }];
         for content in texts.into_iter().chain(others) {

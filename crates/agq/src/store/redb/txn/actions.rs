@@ -1,4 +1,4 @@
-//! Writes on plans and actions, inside a batch.
+//! Changes of plans and actions in a write transaction.
 
 use std::borrow::Cow;
 
@@ -16,20 +16,17 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, NewAction, RuleResult, StoredPlan,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
     dedup::deduplicate,
-    redb::{
-        schema::codec::encode,
-        txn::{WriteTxn, lanes::LaneKey},
-    },
+    redb::{schema::codec::encode, txn::WriteTxn},
 };
 
 impl WriteTxn<'_> {
     pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
-        if self.plans.get(plan.plan_id.as_str())?.is_some() {
+        if self.tables.plans.get(plan.plan_id.as_str())?.is_some() {
             return Ok(false);
         }
-        self.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice());
+        self.tables.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice());
         Ok(true)
     }
 
@@ -37,9 +34,9 @@ impl WriteTxn<'_> {
         if let Err(rejection) = plan::check_unused(self.open_job_count(plan_id)?) {
             return Ok(Err(rejection));
         }
-        let is_there = self.plans.get(plan_id.as_str())?.is_some();
+        let is_there = self.tables.plans.get(plan_id.as_str())?.is_some();
         if is_there {
-            self.plans.remove(plan_id.as_str());
+            self.tables.plans.remove(plan_id.as_str());
         }
         Ok(Ok(is_there))
     }
@@ -49,8 +46,8 @@ impl WriteTxn<'_> {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
         for plan_id in new.plans() {
-            if self.plans.get(plan_id.as_str())?.is_none() {
-                // It was deleted since the command looked.
+            if self.tables.plans.get(plan_id.as_str())?.is_none() {
+                // The plan was deleted after the command had checked it.
                 return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
             }
         }
@@ -72,7 +69,7 @@ impl WriteTxn<'_> {
             new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect()
         };
         if is_whole || !jobs.is_empty() {
-            // It has none yet, which need not be looked for.
+            // A new action has no jobs yet, so there is no need to read its counts.
             self.put_tally(&new.action.action_id, JobCounts::default());
             self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
@@ -87,7 +84,8 @@ impl WriteTxn<'_> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
-        let known = match self.known_from(&action, more.at, &more.jobs)? {
+        let has_input = |index, input: &str| self.has_input(&action, index, input);
+        let known = match decisions::count_known(&action, more.at, &more.jobs, has_input)? {
             Ok(known) => known,
             Err(rejection) => return Ok(Err(rejection)),
         };
@@ -97,34 +95,13 @@ impl WriteTxn<'_> {
         if let Err(rejection) = action::check_open(&action) {
             return Ok(Err(rejection));
         }
-        if self.plans.get(action.plan_id.as_str())?.is_none() {
+        if self.tables.plans.get(action.plan_id.as_str())?.is_none() {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
     }
 
-    /// How many of the jobs are there already, of jobs that begin at a place of the action.
-    fn known_from(
-        &self,
-        action: &Action,
-        at: Option<u64>,
-        jobs: &[NewJob],
-    ) -> Result<RuleResult<usize>, Error> {
-        let Some(at) = at else { return Ok(Ok(0)) };
-        if let Err(rejection) = action::check_place(action, at) {
-            return Ok(Err(rejection));
-        }
-        let mut known = 0;
-        for (index, job) in (at..action.total_jobs).zip(jobs) {
-            if let Err(rejection) = action::check_known(index, self.has_input(action, index, &job.input)?) {
-                return Ok(Err(rejection));
-            }
-            known += 1;
-        }
-        Ok(Ok(known))
-    }
-
-    /// Puts jobs at the end of an action; how many it has then.
+    /// Appends jobs to an action, and returns its new number of jobs.
     fn append(
         &mut self,
         action: &Action,
@@ -145,8 +122,8 @@ impl WriteTxn<'_> {
                 }
             };
             let place = QueuePosition { lane, seq: self.known.lanes.take_seq() };
-            self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
-            self.inputs.insert(job_id.as_str(), &**input);
+            self.tables.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
+            self.tables.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &new.job(action, index, place, terms, now))?;
             self.note_own(new)?;
         }
@@ -168,9 +145,9 @@ impl WriteTxn<'_> {
             Ok(None) => {}
             Ok(Some(action)) => {
                 let id = action_id.as_str();
-                let is_empty = self.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
+                let is_empty = self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
                 if is_empty && !action.is_open && action.total_jobs > 0 {
-                    // Its jobs were forgotten while it was open.
+                    // Retention has removed all its jobs while it was open.
                     self.remove_action(action_id);
                     return Ok(Ok(()));
                 }
@@ -182,12 +159,9 @@ impl WriteTxn<'_> {
         Ok(Ok(()))
     }
 
-    /// Whether the action that is there came from the same submission.
+    /// Returns true if the stored action came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
-        let count = new.jobs.len() as u64;
-        // An open action may have grown since.
-        let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
-        if !action::is_same(known, &new.action) || !fits {
+        if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
         for (index, job) in (0u64..).zip(&new.jobs) {
@@ -199,10 +173,10 @@ impl WriteTxn<'_> {
     }
 
     fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
-        let Some(job_id) = self.action_jobs.get((action.action_id.as_str(), index))? else {
-            // Its job was forgotten since: it was there, and nobody can say more.
+        let Some(job_id) = self.tables.action_jobs.get((action.action_id.as_str(), index))? else {
+            // Retention has removed the job, so its input cannot be compared.
             return Ok(index < action.total_jobs);
         };
-        Ok(self.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))
+        Ok(self.tables.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))
     }
 }

@@ -1,4 +1,4 @@
-//! Notes inside a batch, and what is kept in them: limits, and the first jobs of their kinds.
+//! Documents in a write transaction: limits, and the first jobs of unique keys.
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
@@ -19,20 +19,20 @@ impl WriteTxn<'_> {
         id: &str,
         rule: &DocumentRule,
     ) -> Result<RuleResult<()>, Error> {
-        let change = rule(self.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
+        let change = rule(self.tables.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
         Ok(change.map(|change| match change {
             DocumentChange::Keep => {}
             DocumentChange::Put(json) => self.put_note(kind, id, &json),
-            DocumentChange::Remove => self.notes.remove((kind.as_str(), id)),
+            DocumentChange::Remove => self.tables.notes.remove((kind.as_str(), id)),
         }))
     }
 
     pub(crate) fn put_note(&mut self, kind: DocumentKind, id: &str, json: &str) {
-        self.notes.insert((kind.as_str(), id), json);
+        self.tables.notes.insert((kind.as_str(), id), json);
     }
 
     fn limit(&self, key: &str) -> Result<Limit, Error> {
-        let note = self.notes.get((DocumentKind::Limit.as_str(), key))?;
+        let note = self.tables.notes.get((DocumentKind::Limit.as_str(), key))?;
         note.map_or(Ok(Limit::default()), |note| {
             serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
         })
@@ -42,14 +42,14 @@ impl WriteTxn<'_> {
         self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
-    /// What a limit allows from now on.
+    /// Sets the terms of a limit.
     pub(crate) fn set_limit(&mut self, key: &str, terms: LimitTerms) -> Result<(), Error> {
         let limit = Limit { terms, ..self.limit(key)? };
         self.put_limit(key, &limit);
         Ok(())
     }
 
-    /// Whether the limit of a lane lets another job begin.
+    /// Returns true if the limit of a lane lets another job start.
     pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool, Error> {
         match self.known.lanes.limit_of(lane) {
             None => Ok(true),
@@ -57,7 +57,7 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// A job under a limit begins.
+    /// Counts a started job under its limit.
     pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<(), Error> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) else { return Ok(()) };
         let limit = self.limit(key)?.begun(now);
@@ -65,24 +65,24 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// A job under a limit runs no more, if that is what becomes of it.
+    /// Removes a job from its limit when it stops running.
     pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
         let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
         let Some(key) = key.filter(|_| was_active && job.state != JobState::Active) else { return Ok(()) };
         let limit = self.limit(key)?.ended();
         self.put_limit(key, &limit);
-        // Another one may begin.
+        // Another job may start now.
         self.arrived.jobs = true;
         Ok(())
     }
 
-    /// Forgets limits under which no job stands any more and which hold nobody back.
+    /// Removes limits that apply to no job, and that hold no job back. Returns their number.
     pub(crate) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
         let kind = DocumentKind::Limit.as_str();
         let mut gone = Vec::new();
         let used = self.known.lanes.limits();
-        for entry in self.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
+        for entry in self.tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
             let (place, note) = entry?;
             let (_, key) = place.value();
             let is_idle = serde_json::from_str(note.value()).is_ok_and(|limit: Limit| limit.is_idle(now));
@@ -91,20 +91,21 @@ impl WriteTxn<'_> {
             }
         }
         for key in &gone {
-            self.notes.remove((kind, key.as_str()));
+            self.tables.notes.remove((kind, key.as_str()));
         }
         Ok(gone.len())
     }
 
-    /// The first job of a kind.
+    /// Returns the first job with a unique key.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
-        let note = self.notes.get((DocumentKind::Unique.as_str(), key))?;
+        let note = self.tables.notes.get((DocumentKind::Unique.as_str(), key))?;
         let id =
             note.map(|note| JobId::new(note.value()).map_err(|error| Error::Corrupted(error.to_string())));
         id.transpose()
     }
 
-    /// A job is the first of its kind from now on, and its limit is as it says.
+    /// Stores that a job is the first with its unique key, and sets the limit that the job
+    /// specifies.
     pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<(), Error> {
         let Some(own) = &new.own else { return Ok(()) };
         if let Some(unique) = &own.unique {
@@ -114,11 +115,11 @@ impl WriteTxn<'_> {
         key.zip(own.limit).map_or(Ok(()), |(key, terms)| self.set_limit(key, terms))
     }
 
-    /// A job is forgotten: it is the first of its kind no more.
+    /// Removes the mark that a job is the first with its unique key.
     pub(crate) fn forget_first(&mut self, job: &Job) -> Result<(), Error> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
         if self.first_of(key)?.as_ref() == Some(&job.job_id) {
-            self.notes.remove((DocumentKind::Unique.as_str(), key));
+            self.tables.notes.remove((DocumentKind::Unique.as_str(), key));
         }
         Ok(())
     }

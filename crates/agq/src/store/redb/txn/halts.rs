@@ -9,12 +9,12 @@ use redb::Error;
 
 use crate::store::{DocumentKind, redb::txn::WriteTxn};
 
-/// Maximum number of jobs of halted actions that the claims of a batch cancel. Others get their turn
-/// after that, and the claimants look again.
-const MOST_CANCELLED: usize = 1000;
+/// Maximum number of jobs of halted actions that the claims of one batch cancel. The claimants then
+/// look again.
+const MAX_CANCELLED: usize = 1000;
 
 impl WriteTxn<'_> {
-    /// Notes that a new action has a halt policy.
+    /// Stores the halt policy of a new action.
     pub(crate) fn arm(&mut self, action: &Action) {
         if action.halt.is_some() {
             self.put_note(DocumentKind::Halt, action.action_id.as_str(), "{}");
@@ -22,7 +22,7 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// Halts an action if the ends of its jobs meet its policy now.
+    /// Halts an action if its ended jobs meet its policy.
     pub(crate) fn halt_if_met(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let id = action_id.as_str();
         if !self.known.armed.contains(id) {
@@ -38,7 +38,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Cancels a ready job whose action has halted. Returns false if its action has not.
+    /// Cancels a ready job whose action is halted. Returns false if the action is not halted.
     pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool, Error> {
         if !self.known.halted.contains(job.action_id.as_str()) {
             return Ok(false);
@@ -50,15 +50,16 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    /// Tells whether the claims of this batch have cancelled enough jobs of halted actions. The
+    /// Returns true if the claims of this batch have cancelled the maximum number of jobs. The
     /// claimants then look again.
     pub(crate) fn has_withdrawn_enough(&mut self) -> bool {
-        let is_enough = self.withdrawn >= MOST_CANCELLED;
+        let is_enough = self.withdrawn >= MAX_CANCELLED;
         self.arrived.jobs |= is_enough;
         is_enough
     }
 
-    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are retried.
+    /// Removes the halted mark of an action, so that workers may claim its jobs again after a
+    /// retry.
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let action = self.action(action_id)?;
         let tally = self.tally(action_id)?;
@@ -70,17 +71,17 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Forgets the halt policy and the halt of an action that is removed or settled.
+    /// Removes halt policy and halted mark of an action that is removed or settled.
     pub(crate) fn forget_halt(&mut self, id: &str) {
         self.disarm(id);
         if self.known.halted.remove(id) {
-            self.notes.remove((DocumentKind::Halted.as_str(), id));
+            self.tables.notes.remove((DocumentKind::Halted.as_str(), id));
         }
     }
 
     fn disarm(&mut self, id: &str) {
         if self.known.armed.remove(id) {
-            self.notes.remove((DocumentKind::Halt.as_str(), id));
+            self.tables.notes.remove((DocumentKind::Halt.as_str(), id));
         }
     }
 }

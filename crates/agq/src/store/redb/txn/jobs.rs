@@ -1,4 +1,4 @@
-//! Jobs inside a batch: what a rule makes of one, and who gets which.
+//! Changes of jobs in a write transaction: decisions of rules, and claims.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,8 @@ use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult, StoredPlan,
     dedup::{check_only, revived},
     redb::{
-        schema::codec::decode,
-        txn::{
-            WriteTxn,
-            lanes::{LaneTurn, MOST_HEADS},
-        },
+        schema::{codec::decode, index_keys::LaneTurn},
+        txn::{WriteTxn, lanes::MAX_HEADS},
     },
 };
 
@@ -44,7 +41,7 @@ impl WriteTxn<'_> {
         }
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
-            self.results.insert(job_id.as_str(), results);
+            self.tables.results.insert(job_id.as_str(), results);
         }
         Ok(Ok(Some(JobChange { before, after: *next })))
     }
@@ -67,8 +64,10 @@ impl WriteTxn<'_> {
         while !self.has_withdrawn_enough()
             && let Some((queue, job_id)) = self.next_for(claimant, now)?
         {
-            // What the claimant is was looked at when it came; it may have waited since.
-            let worker = self.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
+            // The worker was checked when the claimant arrived, and the claimant may have waited
+            // since.
+            let worker =
+                self.tables.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
             if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
                 return Ok(None);
             }
@@ -76,10 +75,13 @@ impl WriteTxn<'_> {
             if self.is_withdrawn(&before, now)? {
                 continue;
             }
-            let plan =
-                self.plans.get(before.plan_id.as_str())?.map(|plan| decode::<StoredPlan>(plan.value()));
+            let plan = self
+                .tables
+                .plans
+                .get(before.plan_id.as_str())?
+                .map(|plan| decode::<StoredPlan>(plan.value()));
             let Some(plan) = plan.transpose()? else {
-                // Its plan was deleted between its retry's check and this.
+                // The plan was deleted between the check of a retry and this claim.
                 self.put_job(Some(&before), &job::orphaned(&before, now))?;
                 continue;
             };
@@ -91,11 +93,11 @@ impl WriteTxn<'_> {
             let job = job::claimed(&before, &claimant.holder, now, hold);
             self.enter_limit(&job, now)?;
             if before.attempt > 0 {
-                // What an earlier attempt left is not the result of this one.
-                self.results.remove(job_id.as_str());
+                // The results of an earlier attempt do not belong to this one.
+                self.tables.results.remove(job_id.as_str());
             }
             self.put_job(Some(&before), &job)?;
-            let input = self.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
+            let input = self.tables.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
             let input = input.ok_or_else(|| missing("the input of job", job_id.as_str()))?;
             let queue = queue.to_owned();
             return Ok(Some(Claim { job, queue, input, plan: plan.json }));
@@ -103,7 +105,8 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
+    /// Returns the next job for a claimant: of the first queue that has one, the job with the
+    /// highest priority, then the oldest.
     fn next_for<'c>(
         &mut self,
         claimant: &'c Claimant,
@@ -118,7 +121,7 @@ impl WriteTxn<'_> {
             if let Some((_, lane)) = next
                 && !self.admits(lane, now)?
             {
-                // Its limit lets none begin: whose is next?
+                // The limit of this lane lets no job start, so the next lane is tried.
                 heads.sort_unstable();
                 next = None;
                 for head in heads {
@@ -136,12 +139,13 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// The turn of the ready job of a lane that comes first.
+    /// Returns the position of the first ready job of a lane.
     fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>, Error> {
         if self.known.lanes.first(lane).is_none() {
             let (rank, seq) = self.known.lanes.cursor(lane);
             let mut heads = VecDeque::new();
-            for row in self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MOST_HEADS) {
+            for row in self.tables.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MAX_HEADS)
+            {
                 let (turn, job_id) = row?;
                 let (_, rank, seq) = turn.value();
                 let job_id = JobId::new(job_id.value());
@@ -152,17 +156,17 @@ impl WriteTxn<'_> {
         Ok(self.known.lanes.first(lane).map(|(turn, _)| *turn))
     }
 
-    /// Removes a job that ended, and what is kept beside it.
+    /// Removes an ended job with its input, results and index entries.
     pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
         self.known.lanes.adjust_total(job.lane, -1);
         self.count_in_queue(job, -1);
         self.forget_first(job)?;
-        self.jobs.remove(id);
-        self.inputs.remove(id);
-        self.results.remove(id);
-        self.action_jobs.remove((job.action_id.as_str(), job.index));
-        self.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
+        self.tables.jobs.remove(id);
+        self.tables.inputs.remove(id);
+        self.tables.results.remove(id);
+        self.tables.action_jobs.remove((job.action_id.as_str(), job.index));
+        self.tables.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
         let totals = self.totals_mut();
         let now = &mut totals.now[job.status() as usize];
         *now = now.saturating_sub(1);

@@ -1,19 +1,16 @@
-//! The records of users' keys in a batch.
+//! The table of users' keys in a write transaction, with a cache of one record.
 
 use std::cell::RefCell;
 
 use redb::Error;
 
 use crate::store::redb::{
-    engine::{
-        memtable::Memtable,
-        table::{Table, TakeChanges},
-    },
+    engine::{Memtable, Table},
     schema::tables::KeyRecord,
 };
 
-/// The table, and the record that was looked at last: a command looks at its key more than once, and commands that come together are
-/// often about the same.
+/// The table, and the record that was used last. A command reads its key more than once, and
+/// concurrent commands often use the same key.
 pub(crate) struct KeyTable<'v> {
     table: Table<'v, &'static [u8], KeyRecord>,
     last: RefCell<Option<CachedKey>>,
@@ -24,9 +21,16 @@ struct CachedKey {
     record: Option<KeyRecord>,
 }
 
-impl<'v> KeyTable<'v> {
-    pub(crate) fn new(table: Table<'v, &'static [u8], KeyRecord>) -> Self {
+impl<'v> From<Table<'v, &'static [u8], KeyRecord>> for KeyTable<'v> {
+    fn from(table: Table<'v, &'static [u8], KeyRecord>) -> Self {
         Self { table, last: RefCell::default() }
+    }
+}
+
+impl<'v> KeyTable<'v> {
+    /// Moves the changes into a memtable.
+    pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
+        self.table.take_changes(into);
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<KeyRecord>, Error> {
@@ -57,15 +61,8 @@ impl<'v> KeyTable<'v> {
         }
     }
 
-    /// All of them.
     pub(crate) fn table(&self) -> &Table<'v, &'static [u8], KeyRecord> {
         &self.table
-    }
-}
-
-impl TakeChanges for KeyTable<'_> {
-    fn take_changes(&mut self, into: &mut Memtable) {
-        self.table.take_changes(into);
     }
 }
 
@@ -77,7 +74,7 @@ mod tests {
     use super::{KeyRecord, KeyTable};
     use crate::store::{
         KeyEntry, StoredValue,
-        redb::{engine::snapshot::Versions, file::migrations, schema::tables::KEYS},
+        redb::{engine::Versions, file::migrations, schema::tables::KEYS},
     };
 
     fn record(number: u64) -> KeyRecord {
@@ -86,12 +83,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_what_is_there() {
+    fn key_cache_agrees_with_the_table() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
-        let contents = Versions::of(database).unwrap();
-        let view = contents.snapshot();
-        let mut keys = KeyTable::new(view.table(&KEYS));
+        let versions = Versions::of(database).unwrap();
+        let snapshot = versions.snapshot();
+        let mut keys = KeyTable::from(snapshot.table(&KEYS));
         let get = |keys: &KeyTable<'_>, key: &[u8]| keys.get(key).unwrap().map(|record| record.number);
         assert_eq!([get(&keys, b"a"), get(&keys, b"a")], [None, None]);
         keys.insert(b"a", record(1));

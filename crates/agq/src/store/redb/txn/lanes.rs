@@ -1,42 +1,39 @@
-//! The lanes in the writer's memory: few, asked at every claim, written along with the batch that changed them. A lane
-//! lives from its first job until its last is forgotten: users make up labels, and nobody bounds how many.
+//! Lanes, cached in the writer's memory, because every claim needs them. Changes are written with
+//! the batch that made them. A lane exists from its first job until its last job is removed. Their
+//! number is unbounded, because users invent labels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
 
 use agenix_protocol::ids::JobId;
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::Abilities;
 use redb::Error;
-use serde::{Deserialize, Serialize};
 
-use crate::store::redb::engine::{snapshot::Snapshot, table::Table};
-use crate::store::redb::schema::codec::{decode, encode};
-use crate::store::redb::schema::tables::{LANE_LENGTHS, LANES, META, PAUSED};
+use crate::store::redb::{
+    engine::{Snapshot, Table},
+    schema::{
+        codec::{decode, encode},
+        index_keys::{LaneKey, LaneTurn},
+        tables::{LANE_LENGTHS, LANES, META, PAUSED},
+    },
+};
 
-/// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
-pub(crate) type LaneTurn = (u8, u64);
-
-/// How many of the first ready jobs of a lane are known by heart at the most: the table is asked once for so many claims.
-pub(crate) const MOST_HEADS: usize = 16;
-
-/// What makes a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct LaneKey {
-    pub(crate) queue: String,
-    pub(crate) needs: Needs,
-}
+/// Maximum number of ready jobs of a lane that are cached. One read of the table serves this many
+/// claims.
+pub(crate) const MAX_HEADS: usize = 16;
 
 #[derive(Debug)]
 struct Lane {
     key: LaneKey,
-    /// Jobs that are ready.
+    /// Number of ready jobs.
     ready: u64,
-    /// Jobs that are kept, whatever their state.
+    /// Number of stored jobs in any state.
     all: u64,
-    /// None of its ready jobs has an earlier turn. What was claimed lately is not looked at again.
+    /// Lower bound for the position of its first ready job. Reads start here, and skip rows of
+    /// claimed jobs.
     beginning: LaneTurn,
-    /// Its first ready jobs, in their order: whichever is not among them comes after them.
+    /// First ready jobs, in order. Every other ready job is behind them.
     heads: VecDeque<(LaneTurn, JobId)>,
-    /// Whether its key is in the database, or about to be.
+    /// True if its key is in the database, or in the current batch.
     is_stored: bool,
 }
 
@@ -45,7 +42,7 @@ impl Lane {
         Self { key, ready: 0, all: 0, beginning: (0, 0), heads: VecDeque::new(), is_stored: false }
     }
 
-    /// One more is ready, and is a head where it comes before another one, or all are.
+    /// Adds a ready job. It is cached if it precedes a cached job, or if all ready jobs are cached.
     fn came(&mut self, turn: LaneTurn, job_id: &JobId) {
         let is_all_known = self.heads.len() as u64 == self.ready;
         self.beginning = if self.ready == 0 { turn } else { self.beginning.min(turn) };
@@ -53,11 +50,11 @@ impl Lane {
         let place = self.heads.partition_point(|(other, _)| *other < turn);
         if is_all_known || place < self.heads.len() {
             self.heads.insert(place, (turn, job_id.clone()));
-            self.heads.truncate(MOST_HEADS);
+            self.heads.truncate(MAX_HEADS);
         }
     }
 
-    /// One is not ready any more.
+    /// Removes a ready job.
     fn went(&mut self, turn: LaneTurn) {
         self.ready = self.ready.saturating_sub(1);
         if let Ok(place) = self.heads.binary_search_by_key(&turn, |(turn, _)| *turn) {
@@ -69,27 +66,26 @@ impl Lane {
     }
 }
 
-/// The lanes that have jobs, by number.
+/// All lanes that have jobs, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: BTreeMap<u32, Lane>,
     numbers: HashMap<LaneKey, u32>,
-    /// Numbers below the highest that no lane has: they are given first.
+    /// Unused numbers below the highest used one. They are assigned first.
     free: BTreeSet<u32>,
     changed: BTreeSet<u32>,
-    /// The lanes that have ready jobs.
+    /// Lanes that have ready jobs.
     filled: BTreeSet<u32>,
-    /// Queues that give no jobs.
     paused: HashSet<String>,
     next_seq: u64,
-    /// What of it is stored.
+    /// Sequence number that is stored.
     saved_seq: u64,
 }
 
 impl Lanes {
-    pub(crate) fn load(view: &Snapshot<'_>) -> Result<Self, Error> {
+    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self, Error> {
         let mut lanes = Self::default();
-        let (keys, lengths) = (view.table(&LANES), view.table(&LANE_LENGTHS));
+        let (keys, lengths) = (snapshot.table(&LANES), snapshot.table(&LANE_LENGTHS));
         let mut next = 0;
         for entry in keys.iter()? {
             let (number, key) = entry?;
@@ -100,10 +96,10 @@ impl Lanes {
             let lane = Lane::new(decode(key.value())?);
             lanes.insert(number, Lane { ready, all, is_stored: true, ..lane });
         }
-        for entry in view.table(&PAUSED).iter()? {
+        for entry in snapshot.table(&PAUSED).iter()? {
             lanes.paused.insert(entry?.0.value().to_owned());
         }
-        lanes.next_seq = view.table(&META).get("next_seq")?.map_or(0, |seq| seq.value());
+        lanes.next_seq = snapshot.table(&META).get("next_seq")?.map_or(0, |seq| seq.value());
         lanes.saved_seq = lanes.next_seq;
         Ok(lanes)
     }
@@ -116,12 +112,12 @@ impl Lanes {
         self.lanes.insert(number, lane);
     }
 
-    /// The number of a lane, which is made where it is new: it stays when it has a job by the end of the batch.
+    /// Returns the number of a lane. A new lane is stored if it has a job at the end of the batch.
     pub(crate) fn number(&mut self, key: LaneKey) -> u32 {
         if let Some(&number) = self.numbers.get(&key) {
             return number;
         }
-        // Where none is free, the lanes have the numbers from 0 on.
+        // If no number is free, the lanes have the numbers from 0 on without gaps.
         let after_all = || u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
         let number = self.free.pop_first().unwrap_or_else(after_all);
         self.insert(number, Lane::new(key));
@@ -129,7 +125,8 @@ impl Lanes {
         number
     }
 
-    /// The lanes of a queue that have ready jobs for someone with these abilities: none where the queue gives no jobs.
+    /// Returns the lanes of a queue with ready jobs for a worker with these capabilities, or none
+    /// if the queue is paused.
     pub(crate) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
         if self.paused.contains(queue) {
             return Vec::new();
@@ -138,17 +135,16 @@ impl Lanes {
         self.filled.iter().copied().filter(|number| self.lanes.get(number).is_some_and(is_for)).collect()
     }
 
-    /// The queue of a lane.
     pub(crate) fn queue_of(&self, number: u32) -> Option<&str> {
         self.lanes.get(&number).map(|lane| lane.key.queue.as_str())
     }
 
-    /// The key of the limit that the jobs of a lane stand under.
+    /// Returns the key of the limit that applies to the jobs of a lane.
     pub(crate) fn limit_of(&self, number: u32) -> Option<&str> {
         self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
     }
 
-    /// Returns the keys of all limits under which kept jobs stand.
+    /// Returns the keys of all limits that apply to stored jobs.
     pub(crate) fn limits(&self) -> HashSet<&str> {
         self.lanes.values().filter_map(|lane| lane.key.needs.limit.as_deref()).collect()
     }
@@ -161,17 +157,17 @@ impl Lanes {
         }
     }
 
-    /// From where on a lane has ready jobs.
+    /// Returns the position from which on a lane has ready jobs.
     pub(crate) fn cursor(&self, number: u32) -> LaneTurn {
         self.lanes.get(&number).map_or((0, 0), |lane| lane.beginning)
     }
 
-    /// The first of a lane's ready jobs, where it is known.
+    /// Returns the first ready job of a lane if it is cached.
     pub(crate) fn first(&self, number: u32) -> Option<&(LaneTurn, JobId)> {
         self.lanes.get(&number).and_then(|lane| lane.heads.front())
     }
 
-    /// These were found to be the first ready jobs of a lane, in their order.
+    /// Caches the first ready jobs of a lane, in order.
     pub(crate) fn set_cursor(&mut self, number: u32, heads: VecDeque<(LaneTurn, JobId)>) {
         if let Some(lane) = self.lanes.get_mut(&number)
             && let Some((turn, _)) = heads.front()
@@ -181,7 +177,7 @@ impl Lanes {
         }
     }
 
-    /// A ready job with this turn has come into a lane.
+    /// Adds a ready job to a lane.
     pub(crate) fn came(&mut self, number: u32, turn: LaneTurn, job_id: &JobId) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.came(turn, job_id);
@@ -189,7 +185,7 @@ impl Lanes {
         self.changed.insert(number);
     }
 
-    /// A job with this turn is not ready any more.
+    /// Removes a ready job from a lane.
     pub(crate) fn went(&mut self, number: u32, turn: LaneTurn) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.went(turn);
@@ -199,25 +195,26 @@ impl Lanes {
         self.changed.insert(number);
     }
 
-    /// A lane got a job, or one of its jobs was forgotten.
+    /// Changes the number of stored jobs of a lane.
     pub(crate) fn adjust_total(&mut self, number: u32, by: i64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.all = lane.all.saturating_add_signed(by);
         self.changed.insert(number);
     }
 
-    /// The next place in the order of all jobs.
+    /// Returns the next sequence number.
     pub(crate) fn take_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq
     }
 
-    /// A job has this place in the order of all jobs; later ones come after it.
+    /// Ensures that later sequence numbers are above `seq`.
     pub(crate) fn observe_seq(&mut self, seq: u64) {
         self.next_seq = self.next_seq.max(seq);
     }
 
-    /// Writes what changed. A lane without jobs goes here and not sooner: within a batch no number is given twice.
+    /// Writes the changes. Lanes without jobs are removed here and not earlier, so that no number
+    /// is assigned twice within a batch.
     pub(crate) fn save(
         &mut self,
         keys: &mut Table<'_, u32, &'static [u8]>,
@@ -239,7 +236,7 @@ impl Lanes {
             }
             lengths.insert(number, (lane.ready, lane.all));
         }
-        // Jobs that wait for a time take a turn too, and change no lane.
+        // A job that waits for its due time has a sequence number, too, but changes no lane.
         if self.next_seq != self.saved_seq {
             meta.insert("next_seq", self.next_seq);
             self.saved_seq = self.next_seq;
@@ -257,9 +254,9 @@ mod tests {
     use proptest::prelude::*;
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{LaneKey, LaneTurn, Lanes, MOST_HEADS};
+    use super::{LaneKey, LaneTurn, Lanes, MAX_HEADS};
     use crate::store::redb::{
-        engine::snapshot::Versions,
+        engine::Versions,
         file::migrations,
         schema::tables::LANES,
         txn::{WriteTxn, writer_cache::WriterCache},
@@ -275,33 +272,33 @@ mod tests {
         Versions::of(database).unwrap()
     }
 
-    fn load(contents: &Versions) -> WriterCache {
-        WriterCache::load(&contents.snapshot()).unwrap()
+    fn load(versions: &Versions) -> WriterCache {
+        WriterCache::load(&versions.snapshot()).unwrap()
     }
 
-    /// A batch that does this to the lanes.
-    fn batch(contents: &Versions, known: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
-        let view = contents.snapshot();
-        let batch = WriteTxn::open(&view, known, false);
+    /// Runs a batch that changes the lanes.
+    fn batch(versions: &Versions, known: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
+        let snapshot = versions.snapshot();
+        let batch = WriteTxn::open(&snapshot, known, false);
         work(&mut batch.known.lanes);
         let closed = batch.close().unwrap();
-        drop(view);
-        contents.absorb(closed.changes);
+        drop(snapshot);
+        versions.absorb(closed.changes);
     }
 
-    /// Gives a queue's lane a job that is not ready.
+    /// Adds a job that is not ready to the lane of a queue.
     fn fill(lanes: &mut Lanes, queue: &str) -> u32 {
         let number = lanes.number(key(queue));
         lanes.adjust_total(number, 1);
         number
     }
 
-    fn stored(contents: &Versions) -> u64 {
-        contents.snapshot().table(&LANES).len().unwrap()
+    fn stored(versions: &Versions) -> u64 {
+        versions.snapshot().table(&LANES).len().unwrap()
     }
 
     #[test]
-    fn a_lane_goes_with_its_last_job_and_its_number_is_given_again() {
+    fn lane_is_removed_with_its_last_job_and_its_number_is_reused() {
         let database = database();
         let mut known = load(&database);
         batch(&database, &mut known, |lanes| {
@@ -316,7 +313,7 @@ mod tests {
             assert_eq!(fill(lanes, "d"), 3, "within a batch no number is given twice");
         });
         assert_eq!(stored(&database), 2);
-        // What is in memory and what a start reads give the same numbers.
+        // The lanes in memory and those that a restart loads assign the same numbers.
         for WriterCache { lanes, .. } in [&mut known, &mut load(&database)] {
             let numbers = ["c", "d", "e", "a", "f"].map(|queue| lanes.number(key(queue)));
             assert_eq!(numbers, [2, 3, 0, 1, 4]);
@@ -324,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_loses_its_last_job_and_gets_another_in_one_batch_stays() {
+    fn lane_stays_if_a_batch_replaces_its_last_job() {
         let database = database();
         let mut known = load(&database);
         batch(&database, &mut known, |lanes| assert_eq!(fill(lanes, "a"), 0));
@@ -343,11 +340,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_are_known_until_all_of_them_have_gone() {
+    fn lane_caches_first_jobs_until_all_are_claimed() {
         let mut lanes = Lanes::default();
         let number = lanes.number(key("a"));
         let first = |lanes: &Lanes| lanes.first(number).map(|(turn, _)| *turn);
-        let last = MOST_HEADS as u64 + 1;
+        let last = MAX_HEADS as u64 + 1;
         (1..=last).for_each(|seq| lanes.came(number, (100, seq), &job((100, seq))));
         for seq in 1..last {
             assert_eq!(first(&lanes), Some((100, seq)));
@@ -362,7 +359,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_known_of_a_lane_is_its_beginning(
+        fn lane_cache_is_a_prefix_of_the_ready_jobs(
             steps in prop::collection::vec((0_u8..3, 0_u8..3, 0_u64..40), 1..200),
         ) {
             let mut lanes = Lanes::default();
@@ -375,7 +372,7 @@ mod tests {
                     1 if ready.remove(&turn) => lanes.went(number, turn),
                     _ if lanes.first(number).is_none() => {
                         let from = lanes.cursor(number);
-                        let heads = ready.range(from..).take(MOST_HEADS).map(|turn| (*turn, job(*turn)));
+                        let heads = ready.range(from..).take(MAX_HEADS).map(|turn| (*turn, job(*turn)));
                         lanes.set_cursor(number, heads.collect());
                         prop_assert_eq!(lanes.first(number).is_some(), !ready.is_empty());
                     }
@@ -383,14 +380,14 @@ mod tests {
                 }
                 let lane = &lanes.lanes[&number];
                 prop_assert!(lane.heads.iter().eq(ready.iter().map(|turn| (*turn, job(*turn))).take(lane.heads.len()).collect::<Vec<_>>().iter()));
-                prop_assert!(lane.heads.len() <= MOST_HEADS && lane.ready == ready.len() as u64);
+                prop_assert!(lane.heads.len() <= MAX_HEADS && lane.ready == ready.len() as u64);
                 prop_assert!(ready.first().is_none_or(|first| lane.beginning <= *first));
             }
         }
     }
 
     #[test]
-    fn a_lane_that_never_got_a_job_is_not_stored() {
+    fn lane_without_jobs_is_not_stored() {
         let database = database();
         let mut known = load(&database);
         batch(&database, &mut known, |lanes| assert_eq!(lanes.number(key("a")), 0));

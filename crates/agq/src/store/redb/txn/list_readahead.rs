@@ -1,4 +1,4 @@
-//! The elements of users' lists in a batch.
+//! The table of list elements in a write transaction, with read-ahead.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -6,39 +6,36 @@ use bytes::Bytes;
 use redb::Error;
 
 use crate::store::redb::{
-    engine::{
-        memtable::Memtable,
-        table::{Table, TakeChanges},
-    },
+    engine::{Memtable, Table},
     queries::keys,
 };
 
-/// Most elements that are read ahead.
-const MOST_AHEAD: i64 = 64;
-/// Where they have more bytes than this together, no more are read ahead.
-const MOST_BYTES_AHEAD: usize = 64 * 1024;
+/// Maximum number of elements that are read ahead.
+const MAX_AHEAD: i64 = 64;
+/// Number of bytes at which read-ahead stops.
+const MAX_BYTES_AHEAD: usize = 64 * 1024;
 
 type ListItemKey = (&'static [u8], i64);
 
-/// The table, and the elements that will be taken next: whoever takes two that lie side by side goes on. To walk to the next is less work
-/// than to look for it.
+/// The table, and the elements that are likely to be taken next. Read-ahead starts when two
+/// adjacent elements are taken, because advancing an iterator is cheaper than a lookup.
 pub(crate) struct ListTable<'v> {
     table: Table<'v, ListItemKey, &'static [u8]>,
     ahead: ListReadAhead,
 }
 
-/// What is known of one list.
+/// State of the read-ahead, for one list at a time.
 #[derive(Default)]
 struct ListReadAhead {
     key: Vec<u8>,
-    /// Where the last element was taken.
+    /// Place of the last element that was taken.
     last: Option<i64>,
-    /// Elements with their places, as they are there; the next to be taken is the first.
+    /// Elements with their places, the next one first.
     items: VecDeque<(i64, Bytes)>,
 }
 
 impl ListReadAhead {
-    /// Of this list alone is anything known from now on.
+    /// Discards the state of another list.
     fn turn_to(&mut self, key: &[u8]) {
         if *self.key != *key {
             self.forget();
@@ -51,9 +48,16 @@ impl ListReadAhead {
     }
 }
 
-impl<'v> ListTable<'v> {
-    pub(crate) fn new(table: Table<'v, ListItemKey, &'static [u8]>) -> Self {
+impl<'v> From<Table<'v, ListItemKey, &'static [u8]>> for ListTable<'v> {
+    fn from(table: Table<'v, ListItemKey, &'static [u8]>) -> Self {
         Self { table, ahead: ListReadAhead::default() }
+    }
+}
+
+impl<'v> ListTable<'v> {
+    /// Moves the changes into a memtable.
+    pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
+        self.table.take_changes(into);
     }
 
     pub(crate) fn insert(&mut self, (key, place): (&[u8], i64), item: &[u8]) {
@@ -63,7 +67,7 @@ impl<'v> ListTable<'v> {
         self.table.insert((key, place), item);
     }
 
-    /// Takes the element at a place away.
+    /// Removes the element at a place, and returns it.
     pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
         self.ahead.turn_to(key);
         let item = match self.ahead.items.pop_front() {
@@ -77,16 +81,16 @@ impl<'v> ListTable<'v> {
         Ok(item)
     }
 
-    /// The element at a place, with those behind it where the one before it was the last.
+    /// Returns the element at a place. Reads ahead if the last element was an adjacent one.
     fn read(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
         self.ahead.items.clear();
         let (back, on) = (place.checked_add(1), place.checked_sub(1));
         let rows = if self.ahead.last.is_none() {
             None
         } else if self.ahead.last == on {
-            Some(self.table.range((key, place)..(key, place.saturating_add(MOST_AHEAD)))?)
+            Some(self.table.range((key, place)..(key, place.saturating_add(MAX_AHEAD)))?)
         } else if self.ahead.last == back {
-            Some(self.table.range_back((key, place.saturating_sub(MOST_AHEAD - 1))..=(key, place))?)
+            Some(self.table.range_back((key, place.saturating_sub(MAX_AHEAD - 1))..=(key, place))?)
         } else {
             None
         };
@@ -98,28 +102,20 @@ impl<'v> ListTable<'v> {
             let (at, item) = row?;
             self.ahead.items.push_back((at.value().1, Bytes::copy_from_slice(item.value())));
             bytes += item.value().len();
-            if bytes > MOST_BYTES_AHEAD {
+            if bytes > MAX_BYTES_AHEAD {
                 break;
             }
         }
         Ok(self.ahead.items.pop_front_if(|(first, _)| *first == place).map(|(_, item)| item))
     }
 
-    /// Removes the elements at these places.
     pub(crate) fn remove_in(&mut self, key: &[u8], places: Range<i64>) -> Result<(), Error> {
         self.ahead.forget();
         self.table.remove_in((key, places.start)..(key, places.end))
     }
 
-    /// The elements at these places.
     pub(crate) fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, Error> {
         keys::items(&self.table, key, places)
-    }
-}
-
-impl TakeChanges for ListTable<'_> {
-    fn take_changes(&mut self, into: &mut Memtable) {
-        self.table.take_changes(into);
     }
 }
 
@@ -130,10 +126,11 @@ mod tests {
     use proptest::prelude::*;
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{ListTable, Memtable, TakeChanges};
-    use crate::store::redb::{engine::snapshot::Versions, file::migrations, schema::tables::LIST_ITEMS};
+    use super::{ListTable, Memtable};
+    use crate::store::redb::{engine::Versions, file::migrations, schema::tables::LIST_ITEMS};
 
-    /// Something is put at a place, or taken from one; or, so many of them are taken one after the other, up or down.
+    /// Put an element at a place, take a number of elements upwards or downwards, clear a range, or
+    /// commit.
     #[derive(Debug, Clone)]
     enum ReadDirection {
         Put(i64),
@@ -154,17 +151,17 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn what_is_read_ahead_is_what_is_there(steps in proptest::collection::vec(step(), 1..60)) {
+        fn list_readahead_agrees_with_the_table(steps in proptest::collection::vec(step(), 1..60)) {
             let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
             migrations::prepare(&database).unwrap();
-            let contents = Versions::of(database).unwrap();
+            let versions = Versions::of(database).unwrap();
             let lists: [&[u8]; 2] = [b"a", b"b"];
             let mut model: BTreeMap<(&[u8], i64), String> = BTreeMap::new();
             for batch in steps.split(|step| matches!(step, ReadDirection::Commit)) {
                 let mut changes = Memtable::default();
                 {
-                    let view = contents.snapshot();
-                    let mut table = ListTable::new(view.table(&LIST_ITEMS));
+                    let snapshot = versions.snapshot();
+                    let mut table = ListTable::from(snapshot.table(&LIST_ITEMS));
                     for (number, step) in batch.iter().enumerate() {
                         let list = lists[number % 3 / 2];
                         match *step {
@@ -188,7 +185,7 @@ mod tests {
                     }
                     table.take_changes(&mut changes);
                 }
-                contents.absorb(changes);
+                versions.absorb(changes);
             }
         }
     }

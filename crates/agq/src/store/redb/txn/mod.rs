@@ -1,5 +1,5 @@
-//! Writes that become visible together: the tables as they leave them, and what is written once at the end however often it
-//! changed.
+//! Write transactions: the changes of one batch, which become visible together. Counts that change
+//! often are written once, when the transaction is closed.
 
 pub(crate) mod actions;
 pub(crate) mod documents;
@@ -9,6 +9,7 @@ pub(crate) mod key_cache;
 pub(crate) mod lanes;
 pub(crate) mod list_readahead;
 pub(crate) mod retention;
+pub(crate) mod tables;
 pub(crate) mod workers;
 pub(crate) mod writer_cache;
 
@@ -19,7 +20,7 @@ use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
 };
 use agenix_rules::{
-    action::{Action, JobCounts, PRIORITIES},
+    action::{Action, JobCounts},
     job::{Job, JobState},
 };
 use redb::Error;
@@ -27,59 +28,23 @@ use redb::Error;
 use crate::store::{
     BatchEvents, ChangeEvent, Totals,
     redb::{
-        engine::{
-            memtable::Memtable,
-            snapshot::Snapshot,
-            table::{Table, TakeChanges},
-        },
+        engine::{Memtable, Snapshot, Table},
         schema::{
             codec::{decode, encode},
-            tables::{
-                ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS,
-                LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS,
-                QUEUE_COUNTS, READY, REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
-            },
+            index_keys::{ended_key, ready_key},
         },
-        txn::{key_cache::KeyTable, list_readahead::ListTable, writer_cache::WriterCache},
+        txn::{tables::Tables, writer_cache::WriterCache},
     },
 };
 
-type Bytes = &'static [u8];
 type Text = &'static str;
 
 pub(super) struct WriteTxn<'t> {
-    pub(super) plans: Table<'t, Text, Bytes>,
-    pub(super) actions: Table<'t, Text, Bytes>,
-    pub(super) action_jobs: Table<'t, (Text, u64), Text>,
-    pub(super) jobs: Table<'t, Text, Bytes>,
-    pub(super) inputs: Table<'t, Text, Text>,
-    pub(super) results: Table<'t, Text, Text>,
-    pub(super) ready: Table<'t, (u32, u8, u64), Text>,
-    pub(super) ended: Table<'t, (u8, u64, Text), ()>,
-    pub(super) workers: Table<'t, Text, Bytes>,
-    pub(super) registrations: Table<'t, Text, Text>,
-    pub(super) paused: Table<'t, Text, ()>,
-    pub(super) keys: KeyTable<'t>,
-    pub(super) key_numbers: Table<'t, u64, Bytes>,
-    pub(super) expiries: Table<'t, (u64, Bytes), ()>,
-    pub(super) list_items: ListTable<'t>,
-    pub(super) scores: Table<'t, (Bytes, Bytes), u64>,
-    pub(super) by_score: Table<'t, (Bytes, u64, Bytes), ()>,
-    pub(super) notes: Table<'t, (Text, Text), Text>,
+    pub(super) tables: Tables<'t>,
     pub(super) known: &'t mut WriterCache,
     pub(super) arrived: BatchEvents,
     is_heard: bool,
-    pub(super) tallies: Table<'t, Text, Bytes>,
-    plan_loads: Table<'t, Text, u64>,
-    totals: Table<'t, Text, Bytes>,
-    waiting: Table<'t, (u64, Text), ()>,
-    leases: Table<'t, (u64, Text), ()>,
-    held: Table<'t, (Text, Text), ()>,
-    lane_keys: Table<'t, u32, Bytes>,
-    lane_lengths: Table<'t, u32, (u64, u64)>,
-    meta: Table<'t, Text, u64>,
-    queue_counts: Table<'t, Text, Bytes>,
-    /// The queues whose counts have changed.
+    /// Queues whose counts have changed.
     changed_counts: BTreeSet<String>,
     changed_tallies: BTreeMap<ActionId, JobCounts>,
     changed_loads: BTreeMap<PlanId, i64>,
@@ -88,47 +53,20 @@ pub(super) struct WriteTxn<'t> {
     pub(super) withdrawn: usize,
 }
 
-/// What a batch comes to.
+/// Outcome of a write transaction: changes for the engine, and events for the change notifier.
 pub(super) struct CommittedTxn {
     pub(super) changes: Memtable,
     pub(super) arrived: BatchEvents,
 }
 
 impl<'t> WriteTxn<'t> {
-    pub(super) fn open(view: &'t Snapshot<'t>, known: &'t mut WriterCache, is_heard: bool) -> Self {
+    pub(super) fn open(snapshot: &'t Snapshot<'t>, known: &'t mut WriterCache, is_heard: bool) -> Self {
         Self {
-            plans: view.table(&PLANS),
-            actions: view.table(&ACTIONS),
-            action_jobs: view.table(&ACTION_JOBS),
-            jobs: view.table(&JOBS),
-            inputs: view.table(&INPUTS),
-            results: view.table(&RESULTS),
-            ready: view.table(&READY),
-            ended: view.table(&ENDED),
-            workers: view.table(&WORKERS),
-            registrations: view.table(&REGISTRATIONS),
-            paused: view.table(&PAUSED),
-            keys: KeyTable::new(view.table(&KEYS)),
-            key_numbers: view.table(&KEY_NUMBERS),
-            expiries: view.table(&EXPIRIES),
-            list_items: ListTable::new(view.table(&LIST_ITEMS)),
-            scores: view.table(&SCORES),
-            by_score: view.table(&BY_SCORE),
-            notes: view.table(&NOTES),
-            queue_counts: view.table(&QUEUE_COUNTS),
-            changed_counts: BTreeSet::new(),
-            tallies: view.table(&TALLIES),
-            plan_loads: view.table(&PLAN_LOADS),
-            totals: view.table(&TOTALS),
-            waiting: view.table(&WAITING),
-            leases: view.table(&LEASES),
-            held: view.table(&HELD),
-            lane_keys: view.table(&LANES),
-            lane_lengths: view.table(&LANE_LENGTHS),
-            meta: view.table(&META),
+            tables: Tables::open(snapshot),
             known,
             arrived: BatchEvents::default(),
             is_heard,
+            changed_counts: BTreeSet::new(),
             changed_tallies: BTreeMap::new(),
             changed_loads: BTreeMap::new(),
             has_new_totals: false,
@@ -136,67 +74,33 @@ impl<'t> WriteTxn<'t> {
         }
     }
 
-    /// Every table.
-    fn all(&mut self) -> [&mut dyn TakeChanges; 28] {
-        [
-            &mut self.plans,
-            &mut self.actions,
-            &mut self.action_jobs,
-            &mut self.jobs,
-            &mut self.inputs,
-            &mut self.results,
-            &mut self.ready,
-            &mut self.ended,
-            &mut self.workers,
-            &mut self.registrations,
-            &mut self.paused,
-            &mut self.keys,
-            &mut self.key_numbers,
-            &mut self.expiries,
-            &mut self.list_items,
-            &mut self.scores,
-            &mut self.by_score,
-            &mut self.tallies,
-            &mut self.plan_loads,
-            &mut self.totals,
-            &mut self.waiting,
-            &mut self.leases,
-            &mut self.held,
-            &mut self.lane_keys,
-            &mut self.lane_lengths,
-            &mut self.meta,
-            &mut self.notes,
-            &mut self.queue_counts,
-        ]
-    }
-
-    /// Collects what it changes.
+    /// Writes the counts, and returns all changes.
     pub(super) fn close(mut self) -> Result<CommittedTxn, Error> {
         for (action_id, tally) in &self.changed_tallies {
-            self.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
+            self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
             if self.is_heard
-                && let Some(action) = self.actions.get(action_id.as_str())?
+                && let Some(action) = self.tables.actions.get(action_id.as_str())?
             {
                 self.arrived.tell(ChangeEvent::Action(Box::new(decode(action.value())?), *tally));
             }
         }
         for (plan_id, by) in &self.changed_loads {
-            let load = self.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
+            let load = self.tables.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
             match load.saturating_add_signed(*by) {
-                0 => self.plan_loads.remove(plan_id.as_str()),
-                load => self.plan_loads.insert(plan_id.as_str(), load),
+                0 => self.tables.plan_loads.remove(plan_id.as_str()),
+                load => self.tables.plan_loads.insert(plan_id.as_str(), load),
             }
         }
         self.close_counts()?;
         if self.has_new_totals {
-            self.totals.insert("totals", encode(&self.known.totals)?.as_slice());
+            self.tables.totals.insert("totals", encode(&self.known.totals)?.as_slice());
         }
-        self.known.lanes.save(&mut self.lane_keys, &mut self.lane_lengths, &mut self.meta)?;
-        let mut changes = Memtable::default();
-        for table in self.all() {
-            table.take_changes(&mut changes);
-        }
-        Ok(CommittedTxn { changes, arrived: self.arrived })
+        self.known.lanes.save(
+            &mut self.tables.lane_keys,
+            &mut self.tables.lane_lengths,
+            &mut self.tables.meta,
+        )?;
+        Ok(CommittedTxn { changes: self.tables.take_changes(), arrived: self.arrived })
     }
 
     fn close_counts(&mut self) -> Result<(), Error> {
@@ -204,15 +108,15 @@ impl<'t> WriteTxn<'t> {
             match self.known.queue_counts.get(queue) {
                 Some([0, 0, 0, 0, 0, 0, 0, 0]) | None => {
                     self.known.queue_counts.remove(queue);
-                    self.queue_counts.remove(queue.as_str());
+                    self.tables.queue_counts.remove(queue.as_str());
                 }
-                Some(counts) => self.queue_counts.insert(queue.as_str(), encode(counts)?.as_slice()),
+                Some(counts) => self.tables.queue_counts.insert(queue.as_str(), encode(counts)?.as_slice()),
             }
         }
         Ok(())
     }
 
-    /// Counts a job of a queue into a state, or out of one.
+    /// Adds `by` to the count of the job's state in its queue.
     pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
         let WriterCache { lanes, queue_counts, .. } = &mut *self.known;
         let Some(queue) = lanes.queue_of(job.lane) else { return };
@@ -228,16 +132,16 @@ impl<'t> WriteTxn<'t> {
     }
 
     pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
-        self.jobs.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
+        self.tables.jobs.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
     }
 
-    /// Writes a job and moves every index along.
+    /// Writes a job, and updates indexes, counts and limits.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
         if let Some(before) = before {
             self.unindex(before, job);
         }
         self.index(before, job);
-        self.jobs.insert(job.job_id.as_str(), encode(job)?.as_slice());
+        self.tables.jobs.insert(job.job_id.as_str(), encode(job)?.as_slice());
         self.count(before.map(Job::status), job.status());
         if before.is_none_or(|before| before.state != job.state) {
             before.into_iter().for_each(|before| self.count_in_queue(before, -1));
@@ -272,7 +176,7 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Counts a job that comes into a status, and out of another.
+    /// Counts a job that changes its status.
     fn count(&mut self, from: Option<Status>, to: Status) {
         if from == Some(to) {
             return;
@@ -282,7 +186,7 @@ impl<'t> WriteTxn<'t> {
             totals.now[from as usize] = totals.now[from as usize].saturating_sub(1);
         }
         totals.now[to as usize] += 1;
-        // A job that waits again was submitted once.
+        // A job that becomes pending again was counted when it was submitted.
         if from.is_none() || to != Status::Pending {
             totals.ever[to as usize] += 1;
         }
@@ -293,26 +197,26 @@ impl<'t> WriteTxn<'t> {
         &mut self.known.totals
     }
 
-    /// Jobs of a plan that have not ended.
+    /// Returns the number of jobs of a plan that have not ended.
     pub(super) fn open_job_count(&self, plan_id: &PlanId) -> Result<u64, Error> {
-        let load = self.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
+        let load = self.tables.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
         Ok(load.saturating_add_signed(self.changed_loads.get(plan_id).copied().unwrap_or_default()))
     }
 
     pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
-        self.actions.get(action_id.as_str())?.map(|record| decode(record.value())).transpose()
+        self.tables.actions.get(action_id.as_str())?.map(|record| decode(record.value())).transpose()
     }
 
     pub(super) fn put_action(&mut self, action: &Action) -> Result<(), Error> {
-        self.actions.insert(action.action_id.as_str(), encode(action)?.as_slice());
+        self.tables.actions.insert(action.action_id.as_str(), encode(action)?.as_slice());
         Ok(())
     }
 
-    /// Forgets an action of which no job is left.
+    /// Removes an action that has no jobs left.
     pub(super) fn remove_action(&mut self, action_id: &ActionId) {
         self.changed_tallies.remove(action_id);
-        self.tallies.remove(action_id.as_str());
-        self.actions.remove(action_id.as_str());
+        self.tables.tallies.remove(action_id.as_str());
+        self.tables.actions.remove(action_id.as_str());
         self.forget_halt(action_id.as_str());
     }
 
@@ -320,7 +224,7 @@ impl<'t> WriteTxn<'t> {
         if let Some(tally) = self.changed_tallies.get(action_id) {
             return Ok(*tally);
         }
-        let stored = self.tallies.get(action_id.as_str())?;
+        let stored = self.tables.tallies.get(action_id.as_str())?;
         stored.map_or(Ok(JobCounts::default()), |record| decode(record.value()))
     }
 
@@ -331,8 +235,8 @@ impl<'t> WriteTxn<'t> {
     fn unindex(&mut self, before: &Job, job: &Job) {
         let id = before.job_id.as_str();
         if before.state == JobState::Available && job.state != JobState::Available {
-            let (lane, rank, seq) = turn(before);
-            self.ready.remove((lane, rank, seq));
+            let (lane, rank, seq) = ready_key(before);
+            self.tables.ready.remove((lane, rank, seq));
             self.known.lanes.went(lane, (rank, seq));
         }
         if let Some(due) = before.due_at
@@ -340,14 +244,14 @@ impl<'t> WriteTxn<'t> {
         {
             self.due_table(before.state).remove((due.0, id));
         }
-        if let Some((status, at)) = ended(before) {
-            self.ended.remove((status, at, id));
+        if let Some((status, at)) = ended_key(before) {
+            self.tables.ended.remove((status, at, id));
         }
         if before.state == JobState::Active
             && job.state != JobState::Active
             && let Some(holder) = &before.holder
         {
-            self.held.remove((holder.as_str(), id));
+            self.tables.held.remove((holder.as_str(), id));
         }
     }
 
@@ -355,8 +259,8 @@ impl<'t> WriteTxn<'t> {
         let id = job.job_id.as_str();
         let was = before.map(|before| before.state);
         if job.state == JobState::Available && was != Some(JobState::Available) {
-            let (lane, rank, seq) = turn(job);
-            self.ready.insert((lane, rank, seq), id);
+            let (lane, rank, seq) = ready_key(job);
+            self.tables.ready.insert((lane, rank, seq), id);
             self.known.lanes.came(lane, (rank, seq), &job.job_id);
             self.arrived.jobs = true;
         }
@@ -365,36 +269,22 @@ impl<'t> WriteTxn<'t> {
         {
             self.due_table(job.state).insert((due.0, id), ());
         }
-        if let Some((status, at)) = ended(job) {
-            self.ended.insert((status, at, id), ());
+        if let Some((status, at)) = ended_key(job) {
+            self.tables.ended.insert((status, at, id), ());
         }
         if job.state == JobState::Active
             && was != Some(JobState::Active)
             && let Some(holder) = &job.holder
         {
-            self.held.insert((holder.as_str(), id), ());
+            self.tables.held.insert((holder.as_str(), id), ());
         }
     }
 
     fn due_table(&mut self, state: JobState) -> &mut Table<'t, (u64, Text), ()> {
         if matches!(state, JobState::Active | JobState::Available) {
-            &mut self.leases
+            &mut self.tables.leases
         } else {
-            &mut self.waiting
+            &mut self.tables.waiting
         }
     }
-}
-
-/// A job's place in the ready index: the higher its priority, the earlier.
-pub(super) fn turn(job: &Job) -> (u32, u8, u64) {
-    (job.lane, rank(job.priority), job.seq)
-}
-
-fn rank(priority: i32) -> u8 {
-    u8::try_from(*PRIORITIES.end() - priority).unwrap_or_default()
-}
-
-/// A job's place in the index of ended jobs.
-fn ended(job: &Job) -> Option<(u8, u64)> {
-    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
 }

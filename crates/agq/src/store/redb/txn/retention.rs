@@ -1,4 +1,4 @@
-//! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
+//! Retention: removes ended jobs in small steps, so that other writes do not wait for long.
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
@@ -6,7 +6,7 @@ use redb::Error;
 
 use crate::store::{Retention, redb::txn::WriteTxn};
 
-/// The statuses of ended jobs, the dead apart.
+/// Statuses of ended jobs other than dead jobs.
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 
 impl WriteTxn<'_> {
@@ -33,11 +33,12 @@ impl WriteTxn<'_> {
         Ok(job.is_some())
     }
 
-    /// Forgets a job, and its action where that was its last.
+    /// Removes a job, and its action if this was the last job.
     fn forget(&mut self, job: &Job) -> Result<(), Error> {
         self.remove_job(job)?;
         let action_id = job.action_id.as_str();
-        let is_empty = self.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
+        let is_empty =
+            self.tables.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
         if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
             self.remove_action(&job.action_id);
         }
@@ -46,15 +47,15 @@ impl WriteTxn<'_> {
 
     fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
         let status = status as u8;
-        let range = self.ended.range((status, 0, "")..(status, before.0, ""))?;
+        let range = self.tables.ended.range((status, 0, "")..(status, before.0, ""))?;
         range.take(limit).map(|entry| read_id(entry?.0.value().2)).collect()
     }
 
-    /// The jobs that ended first, whatever their status.
+    /// Returns the jobs that ended first, whatever their status.
     fn oldest_ended(&self, limit: usize) -> Result<Vec<JobId>, Error> {
         let mut oldest = Vec::new();
         for status in ENDED.map(|status| status as u8) {
-            for entry in self.ended.range((status, 0, "")..(status + 1, 0, ""))?.take(limit) {
+            for entry in self.tables.ended.range((status, 0, "")..(status + 1, 0, ""))?.take(limit) {
                 let (place, _) = entry?;
                 let (_, at, job_id) = place.value();
                 oldest.push((at, read_id(job_id)?));

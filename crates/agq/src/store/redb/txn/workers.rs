@@ -1,4 +1,4 @@
-//! Writes on workers and queues, inside a batch.
+//! Changes of workers and queues in a write transaction.
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Liveness, Worker};
@@ -20,14 +20,15 @@ impl WriteTxn<'_> {
         rule: &WorkerRule,
     ) -> Result<RuleResult<()>, Error> {
         let id = worker_id.as_str();
-        let before = self.workers.get(id)?.map(|record| decode::<Worker>(record.value())).transpose()?;
+        let before =
+            self.tables.workers.get(id)?.map(|record| decode::<Worker>(record.value())).transpose()?;
         match rule(before.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(None) => {}
             Ok(Some(worker)) => {
-                self.workers.insert(id, encode(&worker)?.as_slice());
+                self.tables.workers.insert(id, encode(&worker)?.as_slice());
                 if let Some(registration) = registration {
-                    self.registrations.insert(id, registration);
+                    self.tables.registrations.insert(id, registration);
                 }
             }
         }
@@ -39,9 +40,10 @@ impl WriteTxn<'_> {
         worker_id: &WorkerId,
         seen_before: Timestamp,
     ) -> Result<bool, Error> {
-        let known = self.workers.get(worker_id.as_str())?.map(|record| decode::<Worker>(record.value()));
+        let known =
+            self.tables.workers.get(worker_id.as_str())?.map(|record| decode::<Worker>(record.value()));
         let is_old = |worker: &Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
-        // It may have come back since somebody looked.
+        // The worker may have reconnected since the caller selected it.
         if known.transpose()?.is_some_and(|worker| is_old(&worker)) {
             self.remove_worker(worker_id)
         } else {
@@ -50,19 +52,19 @@ impl WriteTxn<'_> {
     }
 
     pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
-        let is_there = self.workers.get(worker_id.as_str())?.is_some();
+        let is_there = self.tables.workers.get(worker_id.as_str())?.is_some();
         if is_there {
-            self.registrations.remove(worker_id.as_str());
-            self.workers.remove(worker_id.as_str());
+            self.tables.registrations.remove(worker_id.as_str());
+            self.tables.workers.remove(worker_id.as_str());
         }
         Ok(is_there)
     }
 
     pub(crate) fn set_paused(&mut self, queue: &str, paused: bool) {
         if paused {
-            self.paused.insert(queue, ());
+            self.tables.paused.insert(queue, ());
         } else {
-            self.paused.remove(queue);
+            self.tables.paused.remove(queue);
             self.arrived.jobs = true;
         }
         self.known.lanes.set_paused(queue, paused);

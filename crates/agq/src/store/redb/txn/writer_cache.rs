@@ -1,4 +1,4 @@
-//! What the writer knows by heart: it would be asked for at every write.
+//! State that the writer caches in memory, because nearly every write needs it.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use redb::Error;
 use crate::store::{
     DocumentKind, QueueCounts, Totals,
     redb::{
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         queries::{documents, records},
         schema::tables::KEY_NUMBERS,
         txn::lanes::Lanes,
@@ -17,29 +17,29 @@ use crate::store::{
 #[derive(Debug, Default)]
 pub(crate) struct WriterCache {
     pub(crate) lanes: Lanes,
-    /// The number of the newest of the users' keys.
+    /// Highest number of a user's key.
     pub(crate) last_key: u64,
     pub(crate) totals: Totals,
     pub(crate) queue_counts: QueueCounts,
-    /// Ids of the actions whose halt policies are not met yet.
+    /// Ids of actions whose halt policies are not met.
     pub(crate) armed: HashSet<String>,
-    /// Ids of the halted actions whose jobs nobody may claim.
+    /// Ids of halted actions, whose jobs no worker may claim.
     pub(crate) halted: HashSet<String>,
 }
 
 impl WriterCache {
-    pub(crate) fn load(view: &Snapshot<'_>) -> Result<Self, Error> {
-        let numbers = view.table(&KEY_NUMBERS);
+    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self, Error> {
+        let numbers = snapshot.table(&KEY_NUMBERS);
         let last = numbers.range_back::<u64>(..)?.next().transpose()?;
         let noted = |kind| {
-            let notes = documents::notes(view, kind)?;
+            let notes = documents::documents(snapshot, kind)?;
             Ok::<_, Error>(notes.into_iter().map(|(id, _)| id).collect())
         };
         Ok(Self {
-            lanes: Lanes::load(view)?,
+            lanes: Lanes::load(snapshot)?,
             last_key: last.map_or(0, |(number, _)| number.value()),
-            totals: records::totals(view)?,
-            queue_counts: documents::queue_counts(view)?,
+            totals: records::totals(snapshot)?,
+            queue_counts: documents::queue_counts(snapshot)?,
             armed: noted(DocumentKind::Halt)?,
             halted: noted(DocumentKind::Halted)?,
         })

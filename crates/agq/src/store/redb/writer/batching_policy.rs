@@ -1,74 +1,79 @@
-//! How many are about to hand something in, by how many came lately: the rule by which a batch waits for more. Pure.
+//! Group-commit policy: predicts how many submitters the next batch will have, and how long it is
+//! worth to wait for them. No I/O, no clock.
 //!
-//! Those who share a sync are answered together, and come again together. But who comes a moment too late waits for the end of a
-//! whole sync, and goes on in a group of its own: eight who could share one sync take two by turns. A batch that waits for a moment
-//! brings them together.
+//! Submitters that share a sync get their answers together, and submit again together. A submitter
+//! that arrives too late waits for the end of a whole sync, and from then on forms a group of its
+//! own. Two groups that could share one sync then take two in turn. A batch that waits for a moment
+//! merges such groups.
 
 use std::time::Duration;
 
-/// Where one more was waited for in vain, that is left alone for 2, 4, 8 batches, and never for more than two to this power.
-const MOST_DOUBLINGS: u32 = 6;
-/// For each that is missing so many wait for half a sync; the more they are beyond that, the shorter they wait.
+/// Exponent of the longest backoff. After failed probes for one more submitter, the next 2, 4, 8, …
+/// batches do not probe, and at most two to this power.
+const MAX_DOUBLINGS: u32 = 6;
+/// For every missing submitter, this many waiting ones wait for half a sync. If more are waiting,
+/// they wait for less.
 const WAIT_FOR_ONE: u32 = 8;
 
-/// Who is known to come.
+/// Predicts the number of submitters of the next batch.
 #[derive(Debug, Default)]
 pub(crate) struct BatchSizePredictor {
-    /// How many came to the last batch.
-    usual: u32,
-    /// How much more often one more than those was waited for in vain than not.
-    in_vain: u32,
-    /// How many batches it is before that is tried again.
-    rest: u32,
+    /// Number of submitters of the last batch.
+    last_count: u32,
+    /// Consecutive failed probes for one more submitter (failures minus successes).
+    failed_probes: u32,
+    /// Number of batches before the next probe.
+    backoff: u32,
 }
 
 impl BatchSizePredictor {
-    /// How many are expected: as many as to the last batch, and now and then one more.
+    /// Returns the expected number of submitters: that of the last batch, and one more in a probe.
     pub(crate) fn expected(&self) -> u32 {
-        self.usual + u32::from(self.rest == 0)
+        self.last_count + u32::from(self.backoff == 0)
     }
 
-    /// How long those who have come wait for the others: half a sync, and less where they are many and few are missing.
-    pub(crate) fn max_wait(&self, come: u32, sync: Duration) -> Duration {
-        let missing = self.expected().saturating_sub(come);
-        (sync * WAIT_FOR_ONE * missing / come.max(1)).min(sync) / 2
+    /// Returns how long `submitted` submitters should wait for the others: at most half of `sync`,
+    /// and less if many wait for few.
+    pub(crate) fn max_wait(&self, submitted: u32, sync: Duration) -> Duration {
+        let missing = self.expected().saturating_sub(submitted);
+        (sync * WAIT_FOR_ONE * missing / submitted.max(1)).min(sync) / 2
     }
 
-    /// So many have come.
-    pub(crate) fn observe(&mut self, came: u32) {
-        if self.rest > 0 {
-            self.rest -= 1;
-        } else if came > self.usual {
-            self.in_vain = self.in_vain.saturating_sub(1);
+    /// Learns from the number of submitters of a batch.
+    pub(crate) fn observe(&mut self, count: u32) {
+        if self.backoff > 0 {
+            self.backoff -= 1;
+        } else if count > self.last_count {
+            self.failed_probes = self.failed_probes.saturating_sub(1);
         } else {
-            self.in_vain = (self.in_vain + 1).min(MOST_DOUBLINGS);
-            self.rest = 1 << self.in_vain;
+            self.failed_probes = (self.failed_probes + 1).min(MAX_DOUBLINGS);
+            self.backoff = 1 << self.failed_probes;
         }
-        self.usual = came;
+        self.last_count = count;
     }
 }
 
-/// Whoever comes so often, and nobody else, is alone.
-const OFTEN: u32 = 8;
+/// Number of consecutive submissions after which a submitter counts as the only one.
+const MIN_CONSECUTIVE: u32 = 8;
 
-/// Who came lately.
+/// The last submitter, to recognise that there is only one.
 #[derive(Debug, Default)]
 pub(crate) struct SubmitterHistory {
     last: Option<u64>,
-    /// How often that one has come since anybody else did.
+    /// Number of its consecutive submissions.
     times: u32,
 }
 
 impl SubmitterHistory {
-    /// This one has come; `None` is many.
-    pub(crate) fn came(&mut self, who: Option<u64>) {
+    /// Records a submission. `None` stands for several submitters.
+    pub(crate) fn record(&mut self, who: Option<u64>) {
         self.times = if who.is_some() && who == self.last { self.times.saturating_add(1) } else { 1 };
         self.last = who;
     }
 
-    /// Whether nobody but one has come for a while.
+    /// Returns true if one submitter has been the only one for a while.
     pub(crate) fn is_one(&self) -> bool {
-        self.times >= OFTEN
+        self.times >= MIN_CONSECUTIVE
     }
 }
 
@@ -76,67 +81,70 @@ impl SubmitterHistory {
 mod tests {
     use std::time::Duration;
 
-    use super::{BatchSizePredictor, OFTEN, SubmitterHistory};
+    use super::{BatchSizePredictor, MIN_CONSECUTIVE, SubmitterHistory};
 
     const SYNC: Duration = Duration::from_micros(120);
 
-    fn after(came: &[u32]) -> BatchSizePredictor {
-        let mut company = BatchSizePredictor::default();
-        came.iter().for_each(|came| company.observe(*came));
-        company
+    fn after(count: &[u32]) -> BatchSizePredictor {
+        let mut predictor = BatchSizePredictor::default();
+        count.iter().for_each(|count| predictor.observe(*count));
+        predictor
     }
 
-    fn patience_us(company: &BatchSizePredictor, come: u32) -> u128 {
-        company.max_wait(come, SYNC).as_micros()
+    fn wait_us(predictor: &BatchSizePredictor, submitted: u32) -> u128 {
+        predictor.max_wait(submitted, SYNC).as_micros()
     }
 
     #[test]
-    fn whoever_is_alone_waits_seldom_and_ever_more_seldom() {
-        let mut company = BatchSizePredictor::default();
+    fn a_single_submitter_probes_with_exponential_backoff() {
+        let mut predictor = BatchSizePredictor::default();
         let waits = (0..300).filter(|_| {
-            let waits = patience_us(&company, 1) > 0;
-            company.observe(1);
+            let waits = wait_us(&predictor, 1) > 0;
+            predictor.observe(1);
             waits
         });
         assert_eq!(waits.count(), 9, "the second batch and behind 2, 4, 8, 16, 32, 64, 64 and 64 others");
     }
 
     #[test]
-    fn few_wait_for_many_longer_than_many_for_few() {
-        assert_eq!([1, 4, 7, 8, 9].map(|come| patience_us(&after(&[8, 8]), come)), [60, 60, 60, 0, 0]);
-        assert_eq!([1, 56, 60, 63, 64].map(|come| patience_us(&after(&[64, 64]), come)), [60, 60, 32, 7, 0]);
+    fn few_submitters_wait_longer_for_many_than_many_for_few() {
+        assert_eq!([1, 4, 7, 8, 9].map(|submitted| wait_us(&after(&[8, 8]), submitted)), [60, 60, 60, 0, 0]);
+        assert_eq!(
+            [1, 56, 60, 63, 64].map(|submitted| wait_us(&after(&[64, 64]), submitted)),
+            [60, 60, 32, 7, 0]
+        );
     }
 
     #[test]
-    fn two_groups_become_one() {
-        // Those of the other group come while this one waits, one more each time.
-        let mut company = after(&[5, 3]);
+    fn two_groups_of_submitters_merge() {
+        // In every round, one more submitter of the other group joins.
+        let mut predictor = after(&[5, 3]);
         for _ in 0..20 {
-            let come = company.expected().min(8);
-            company.observe(come);
+            let submitted = predictor.expected().min(8);
+            predictor.observe(submitted);
         }
-        assert_eq!((company.usual, company.in_vain), (8, 3));
+        assert_eq!((predictor.last_count, predictor.failed_probes), (8, 3));
     }
 
     #[test]
-    fn whoever_is_alone_is_so_until_somebody_else_comes() {
+    fn submitter_counts_as_the_only_one_until_another_submits() {
         let mut callers = SubmitterHistory::default();
         let mut is_one_after = |who| {
-            callers.came(who);
+            callers.record(who);
             callers.is_one()
         };
         for _ in 0..2 {
-            assert!((1..OFTEN).all(|_| !is_one_after(Some(7))));
+            assert!((1..MIN_CONSECUTIVE).all(|_| !is_one_after(Some(7))));
             assert!(is_one_after(Some(7)) && is_one_after(Some(7)));
             assert!(!is_one_after(Some(8)) && (0..20).all(|_| !is_one_after(None)));
         }
     }
 
     #[test]
-    fn those_who_stay_away_are_soon_not_waited_for() {
-        let mut company = after(&[64, 64]);
-        assert_eq!(patience_us(&company, 2), 60);
-        company.observe(2);
-        assert_eq!(patience_us(&company, 2), 0);
+    fn absent_submitters_are_no_longer_waited_for() {
+        let mut predictor = after(&[64, 64]);
+        assert_eq!(wait_us(&predictor, 2), 60);
+        predictor.observe(2);
+        assert_eq!(wait_us(&predictor, 2), 0);
     }
 }

@@ -1,5 +1,6 @@
-//! Who does the writer's work: a thread of its own, or, where that is soon done, whoever has just handed something in (ADR 14). To
-//! wake another thread takes as long as a sync does.
+//! Group commit without a thread switch (ADR 14). The batch is written by the writer thread, or, if
+//! that is fast, by the task that has just submitted a write (the leader), because waking a thread
+//! takes as long as a sync.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
@@ -24,11 +25,12 @@ impl GroupCommit {
         Arc::new(Self { writer: Mutex::new(writer), queue, callers: Mutex::default() })
     }
 
-    /// Sets a thread to work, which ends when the last way in is dropped.
+    /// Starts the writer thread. It ends when the [`WriteHandle`](super::queue::WriteHandle) is
+    /// dropped.
     pub(crate) fn work(self: Arc<Self>) -> std::io::Result<thread::JoinHandle<()>> {
         thread::Builder::new().name("writer".into()).spawn(move || {
             loop {
-                let goes_on = self.queue.wait_for_call();
+                let goes_on = self.queue.wait_for_wakeup();
                 while self.has_work() {
                     let linger = self.locked().linger(self.queue.submitted());
                     self.queue.wait_for_writers(linger);
@@ -41,18 +43,20 @@ impl GroupCommit {
         })
     }
 
-    /// Does `work` for somebody, or for many, which hands writes in and waits for none of them; the round, where any are to be seen to.
+    /// Runs `work`, which submits writes of `who` without waiting for any. `None` stands for
+    /// several submitters. Returns the current round if any write needs a leader.
     pub(crate) fn submit(&self, who: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
         if count_submitted(work) == 0 {
             return None;
         }
-        self.callers().came(who);
+        self.callers().record(who);
         self.queue.count_submitted_write();
         Some(self.queue.rounds())
     }
 
-    /// Whether it is worth to wait for others before what was collected since then is written. Those who are there at this moment
-    /// are waited for in any case, unless nobody but one has come for a while.
+    /// Returns true if it is worth to wait for other submitters before the writes of `round` are
+    /// committed. Without `since`, tasks that are ready now are meant, and only a submitter that
+    /// has been alone for a while does not wait for them.
     pub(crate) fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool {
         let is_worth_it = || match since {
             None => !self.callers().is_one(),
@@ -68,7 +72,7 @@ impl GroupCommit {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what was collected, here or by the thread, unless somebody has taken it since.
+    /// Commits the writes of `round`, here or by the writer thread, unless they were taken already.
     pub(crate) fn flush_round(&self, round: u64) {
         if self.queue.rounds() != round || self.queue.is_empty() {
             return;
@@ -80,7 +84,7 @@ impl GroupCommit {
             }
             Ok(_slow) => true,
             Err(TryLockError::Poisoned(_)) => true,
-            // Whoever is at it looks again when that is done.
+            // The current leader checks the queue again when it is done.
             Err(TryLockError::WouldBlock) => return,
         };
         if must_call || !self.queue.is_empty() {
@@ -89,7 +93,8 @@ impl GroupCommit {
     }
 
     fn has_work(&self) -> bool {
-        // In this order: whoever hands in while the writer is looked at finds it taken, and relies on being found here.
+        // This order matters: a task that submits while the writer is locked here does not become
+        // the leader, and relies on its write being found in the queue.
         let has_more = self.locked().has_more();
         has_more || !self.queue.is_empty()
     }

@@ -1,5 +1,26 @@
-//! The one writer: it drains its inbox, applies every waiting write to one batch, makes the batch durable once, then answers
-//! all (ADR 3). How it becomes durable `commit` knows.
+//! The only writer: applies waiting writes in batches, makes each batch durable with one sync, then
+//! answers all of its writes (group commit, ADR 3 and ADR 14).
+//!
+//! ```text
+//!   tasks -- submit --> WriteQueue -- take --> Writer: one WriteTxn, Committer::commit, answers
+//!     |                                          ^
+//!     +--- the leader: first task that resumes --+--- or the writer thread
+//! ```
+//!
+//! - A task that submits writes yields once, so that other tasks can submit theirs. The first task
+//!   that resumes is the leader, and writes everything that is queued on its own thread
+//!   ([`GroupCommit`](group_commit::GroupCommit)).
+//! - The writer thread takes over if a batch is slow to apply or to sync, if a write adds many
+//!   jobs, if the WAL is full, or if writes are left over.
+//! - [`batching_policy`] decides whether a batch waits for more submitters.
+//! - A batch has at most [`MAX_BATCH`] writes and about [`MAX_NEW_JOBS`] new jobs. Bulk submissions
+//!   take turns with all other writes, so that neither delays the other for long.
+//! - The acknowledgement level of a batch is the highest of its writes. All writes of a batch are
+//!   answered alike: if one fails with an error of the store, none of them is written, and all get
+//!   the error.
+//! - A rejection by a rule is an outcome of a write, not an error, and does not affect the others.
+//! - After a failed batch the [`WriterCache`] is read again, because it may contain changes that
+//!   were not written.
 
 pub(crate) mod batching_policy;
 pub(crate) mod group_commit;
@@ -18,7 +39,7 @@ use tracing::error;
 use crate::store::{
     AckLevel, ChangeNotifier, StoreError,
     redb::{
-        engine::commit::{Committer, smoothed},
+        engine::{Committer, smoothed},
         txn::{CommittedTxn, WriteTxn, writer_cache::WriterCache},
         writer::{
             batching_policy::BatchSizePredictor,
@@ -27,34 +48,36 @@ use crate::store::{
     },
 };
 
-/// Most writes that one batch takes: what came later waits for the next.
+/// Maximum number of writes in one batch.
 pub(super) const MAX_BATCH: usize = 1024;
-/// Most jobs that they add; one write may pass it, for it is done whole.
+/// Maximum number of new jobs in one batch. A single write may exceed it, because a write is not
+/// split.
 const MAX_NEW_JOBS: usize = 2000;
 
-/// What takes longer to apply is done while others read and answer, in microseconds: less than that is about what it takes to wake a
-/// thread and to be woken by it.
+/// Average time to apply a batch above which the writer thread does it, in microseconds. It is
+/// about the time that it takes to wake a thread.
 const LONG_US: u64 = 100;
 
-/// A disk that fails while it writes may have written: nobody knows before the file is opened again.
+/// Addition to the error message of a failed commit, because a failing disk may have written the
+/// batch.
 const IN_DOUBT: &str = "whether it was written is known when agq has started again";
 
-/// The writer, the way in, and the reason why it cannot go on, once there is one.
+/// The writer, the handle for submitting writes, and the reason of its failure, once there is one.
 type StartedWriter = (Writer, WriteHandle, watch::Receiver<Option<String>>);
 
-/// A writer that has yet to be set to work.
+/// Creates a writer that does not run yet.
 pub(super) fn start(committer: Committer, notifier: Arc<ChangeNotifier>) -> Result<StartedWriter, Error> {
     let queue = Arc::new(WriteQueue::default());
     let (failed, failure) = watch::channel(None);
-    let known = WriterCache::load(&committer.view()?)?;
-    let (turn, bulk) = (VecDeque::new(), VecDeque::new());
+    let known = WriterCache::load(&committer.snapshot()?)?;
+    let (in_order, bulk) = (VecDeque::new(), VecDeque::new());
     let writer = Writer {
         queue: Arc::clone(&queue),
-        turn,
+        in_order,
         bulk,
         is_bulks_turn: false,
         apply_us: 0,
-        company: BatchSizePredictor::default(),
+        predictor: BatchSizePredictor::default(),
         committer,
         notifier,
         known,
@@ -63,21 +86,21 @@ pub(super) fn start(committer: Committer, notifier: Arc<ChangeNotifier>) -> Resu
     Ok((writer, WriteHandle(queue), failure))
 }
 
-/// After an error of the disk redb refuses everything until the file is opened again.
+/// Returns true if redb refuses everything until the file is opened again.
 fn is_fatal(error: &Error) -> bool {
     matches!(error, Error::Io(_) | Error::PreviousIo | Error::LockPoisoned(_))
 }
 
 pub(crate) struct Writer {
     queue: Arc<WriteQueue>,
-    /// What came in and waits for its turn.
-    turn: VecDeque<Box<dyn QueuedWrite>>,
-    /// Submissions in bulk: one of them, then all others, and so on.
+    /// Small writes and submissions in order, waiting for a batch.
+    in_order: VecDeque<Box<dyn QueuedWrite>>,
+    /// Bulk submissions. They take turns with all other writes.
     bulk: VecDeque<Box<dyn QueuedWrite>>,
     is_bulks_turn: bool,
-    /// How long it takes to apply a batch, in microseconds, on average and lately.
+    /// Moving average of the time to apply a batch, in microseconds.
     apply_us: u64,
-    company: BatchSizePredictor,
+    predictor: BatchSizePredictor,
     committer: Committer,
     notifier: Arc<ChangeNotifier>,
     known: WriterCache,
@@ -85,7 +108,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes one batch of at most so many waiting writes, on the spot; whether any waited.
+    /// Writes one batch of at most `most` waiting writes. Returns true if any waited.
     #[cfg(feature = "simulation")]
     pub(crate) fn step(&mut self, most: usize) -> bool {
         self.write_batch(most)
@@ -94,52 +117,56 @@ impl Writer {
     fn sort(&mut self, write: Box<dyn QueuedWrite>) {
         match write.size() {
             WriteSize::Bulk(_) => self.bulk.push_back(write),
-            _ => self.turn.push_back(write),
+            _ => self.in_order.push_back(write),
         }
     }
 
-    /// Whether something has come in and waits for its turn.
+    /// Returns true if writes are left over from the last batch.
     pub(super) fn has_more(&self) -> bool {
-        !self.turn.is_empty() || !self.bulk.is_empty()
+        !self.in_order.is_empty() || !self.bulk.is_empty()
     }
 
-    /// A batch broke off in the middle, with a panic: nothing is written any more, and agq ends with this.
+    /// Refuses all further writes after a panic in the middle of a batch, and reports the failure,
+    /// which ends agq.
     pub(super) fn poison(&mut self) {
         self.committer.poison();
-        self.failed.send_replace(Some("the writer broke off in the middle of a batch".into()));
+        self.failed.send_replace(Some("the writer panicked in the middle of a batch".into()));
     }
 
-    /// Whether the next batch is likely to be on disk so soon that a thread that has other work may write it.
+    /// Returns true if a thread with other work should write the next batch, because it is likely
+    /// to be fast.
     pub(super) fn sync_is_fast(&self) -> bool {
         self.apply_us < LONG_US && self.committer.sync_is_fast() && self.committer.has_room()
     }
 
-    /// Whether the next batch, if it is a quick one, waits for others, where so many have come and the first has waited for so long.
-    pub(super) fn waits_for_writers(&self, come: u32, waited: Duration) -> bool {
-        self.sync_is_fast() && waited < self.company.max_wait(come, self.committer.sync_time())
+    /// Returns true if the leader should wait for more submitters, given that `submitted` have
+    /// submitted and that the first has waited for `waited`.
+    pub(super) fn waits_for_writers(&self, submitted: u32, waited: Duration) -> bool {
+        self.sync_is_fast() && waited < self.predictor.max_wait(submitted, self.committer.sync_time())
     }
 
-    /// How many are expected, and for how long the thread waits for them, where so many have come. Where syncs are quick, to be
-    /// woken takes longer than that; where they are slow, it is half as long: much time, if nobody comes.
-    pub(super) fn linger(&self, come: u32) -> (u32, Duration) {
+    /// Returns the expected number of submitters, and how long the writer thread waits for them.
+    /// The time is zero if syncs are fast, because waking the thread takes longer. Otherwise it is
+    /// half of that of a leader, because it is lost if no other submitter comes.
+    pub(super) fn linger(&self, submitted: u32) -> (u32, Duration) {
         let is_quick = self.committer.sync_is_fast();
-        let patience = self.company.max_wait(come, self.committer.sync_time()) / 2;
-        (self.company.expected(), if is_quick { Duration::ZERO } else { patience })
+        let wait = self.predictor.max_wait(submitted, self.committer.sync_time()) / 2;
+        (self.predictor.expected(), if is_quick { Duration::ZERO } else { wait })
     }
 
-    /// Writes the next batch of at most so many writes; whether any waited.
+    /// Writes the next batch of at most `most` writes. Returns true if any waited.
     pub(super) fn write_batch(&mut self, most: usize) -> bool {
         match self.queue.take_submitted() {
-            // What is left of those who came before.
+            // Only writes that are left over from earlier batches.
             0 => {}
-            come => self.company.observe(come),
+            submitted => self.predictor.observe(submitted),
         }
         for write in self.queue.take() {
             self.sort(write);
         }
-        let is_bulk = !self.bulk.is_empty() && (self.is_bulks_turn || self.turn.is_empty());
+        let is_bulk = !self.bulk.is_empty() && (self.is_bulks_turn || self.in_order.is_empty());
         self.is_bulks_turn = !is_bulk;
-        let waiting = next_of(if is_bulk { &mut self.bulk } else { &mut self.turn }, most);
+        let waiting = next_of(if is_bulk { &mut self.bulk } else { &mut self.in_order }, most);
         let is_any = !waiting.is_empty();
         if is_any {
             self.commit(waiting);
@@ -165,38 +192,38 @@ impl Writer {
         }
     }
 
-    /// After a batch that was not written.
+    /// Restores the cache from the database after a batch that was not written.
     fn reload_cache(&mut self) {
-        // Where nothing can be written any more, that has been said.
-        let Ok(view) = self.committer.view() else { return };
-        match WriterCache::load(&view) {
+        // If this fails, the failure has been reported already.
+        let Ok(snapshot) = self.committer.snapshot() else { return };
+        match WriterCache::load(&snapshot) {
             Ok(known) => self.known = known,
             Err(error) => {
                 self.failed.send_replace(Some(error.to_string()));
-                error!(%error, "the lanes could not be read again");
+                error!(%error, "the cache of the writer could not be loaded again");
             }
         }
     }
 
     fn transact(&mut self, waiting: &mut [Box<dyn QueuedWrite>]) -> Result<(), Error> {
         let begun = Instant::now();
-        let view = self.committer.view()?;
-        let mut batch = WriteTxn::open(&view, &mut self.known, self.notifier.has_subscribers());
-        let mut promise = AckLevel::Visible;
+        let snapshot = self.committer.snapshot()?;
+        let mut batch = WriteTxn::open(&snapshot, &mut self.known, self.notifier.has_subscribers());
+        let mut ack_level = AckLevel::Visible;
         for write in waiting.iter_mut() {
-            promise = promise.max(write.ack_level());
+            ack_level = ack_level.max(write.ack_level());
             write.apply(&mut batch)?;
         }
         let CommittedTxn { changes, arrived } = batch.close()?;
-        drop(view);
+        drop(snapshot);
         self.apply_us = smoothed(self.apply_us, begun.elapsed());
-        self.committer.commit(changes, promise)?;
+        self.committer.commit(changes, ack_level)?;
         self.notifier.announce(arrived);
         Ok(())
     }
 }
 
-/// What is next of those that wait, until it is many writes or many jobs.
+/// Removes writes from `waiting` up to the limits of a batch.
 fn next_of(waiting: &mut VecDeque<Box<dyn QueuedWrite>>, most: usize) -> Vec<Box<dyn QueuedWrite>> {
     let mut batch = Vec::with_capacity(64);
     let mut new_jobs = 0;

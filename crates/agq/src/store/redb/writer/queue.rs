@@ -1,4 +1,4 @@
-//! Where writes wait for the writer, in the order in which they were handed in.
+//! Queue of writes that wait for the writer, in order of submission.
 
 use std::{
     cell::Cell,
@@ -15,15 +15,15 @@ use tokio::sync::oneshot;
 
 use crate::store::{AckLevel, StoreError, StoreFuture, count_submitted_write, redb::txn::WriteTxn};
 
-/// How much a write is, and whether others may pass it.
+/// Size of a write, and whether others may overtake it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteSize {
     /// A few records.
     Small,
-    /// So many new jobs, in its turn: what comes behind it on its connection may need them.
+    /// Number of new jobs of a write in order: later writes of the same connection may need them.
     Jobs(usize),
-    /// So many new jobs of someone who sends nothing else until they are there: they have a transaction of their own, and what
-    /// comes behind passes them once.
+    /// Number of new jobs of a client that submits nothing else meanwhile. The write has a batch of
+    /// its own, and other writes may overtake it once.
     Bulk(usize),
 }
 
@@ -36,18 +36,18 @@ impl WriteSize {
     }
 }
 
-/// A write on its way through the writer.
+/// A submitted write.
 pub(crate) trait QueuedWrite: Send {
     fn ack_level(&self) -> AckLevel;
     fn size(&self) -> WriteSize;
-    fn apply(&mut self, batch: &mut WriteTxn<'_>) -> Result<(), Error>;
+    fn apply(&mut self, txn: &mut WriteTxn<'_>) -> Result<(), Error>;
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
 }
 
 struct ClosureTxn<T, F> {
-    promise: AckLevel,
+    ack_level: AckLevel,
     size: WriteSize,
-    /// Taken when it is applied.
+    /// `None` once it has been applied.
     work: Option<F>,
     done: Option<T>,
     reply: oneshot::Sender<Result<T, StoreError>>,
@@ -59,16 +59,16 @@ where
     F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send,
 {
     fn ack_level(&self) -> AckLevel {
-        self.promise
+        self.ack_level
     }
 
     fn size(&self) -> WriteSize {
         self.size
     }
 
-    fn apply(&mut self, batch: &mut WriteTxn<'_>) -> Result<(), Error> {
+    fn apply(&mut self, txn: &mut WriteTxn<'_>) -> Result<(), Error> {
         if let Some(work) = self.work.take() {
-            self.done = Some(work(batch)?);
+            self.done = Some(work(txn)?);
         }
         Ok(())
     }
@@ -76,44 +76,47 @@ where
     fn answer(self: Box<Self>, fate: Result<(), StoreError>) {
         let Self { done, reply, .. } = *self;
         let never = || StoreError("the write was never applied".into());
-        // Whoever asked may have gone.
+        // The submitter may have gone.
         let _gone = reply.send(fate.and_then(|()| done.ok_or_else(never)));
     }
 }
 
-/// Whoever adds more jobs than these leaves them to the writer's thread: they would keep others waiting.
-const MOST_ON_THE_SPOT: usize = 16;
+/// Maximum number of new jobs of a write that a leader applies. Larger writes go to the writer
+/// thread, because they would delay other clients of the leader's thread.
+const MAX_LEADER_JOBS: usize = 16;
 
 thread_local! {
-    /// How many writes this thread has handed in that it looks after itself: nobody need be called for them.
-    static LOOKED_AFTER: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Number of writes that this thread has submitted and will commit as the leader. They do not
+    /// wake the writer thread.
+    static LEADER_WRITES: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Hands writes in without calling anybody; the caller looks after them when this returns. How many there were.
+/// Runs `work` without waking the writer thread, and returns the number of submitted writes. The
+/// caller has to commit them.
 pub(crate) fn count_submitted(work: impl FnOnce()) -> u32 {
-    LOOKED_AFTER.set(Some(0));
+    LEADER_WRITES.set(Some(0));
     let _also_after_a_panic = CountingScope;
     work();
-    LOOKED_AFTER.get().unwrap_or_default()
+    LEADER_WRITES.get().unwrap_or_default()
 }
 
 struct CountingScope;
 
 impl Drop for CountingScope {
     fn drop(&mut self) {
-        LOOKED_AFTER.set(None);
+        LEADER_WRITES.set(None);
     }
 }
 
-/// What waits.
 #[derive(Default)]
 pub(crate) struct WriteQueue {
     waiting: Mutex<Vec<Box<dyn QueuedWrite>>>,
-    /// How often everything that waited was taken.
+    /// Number of times that the queue was emptied.
     rounds: AtomicU64,
-    /// How often something was handed in since anything was taken: several writes at once count as one.
-    hand_ins: AtomicU32,
-    /// Whether the thread was called and has not come yet, or is to end.
+    /// Number of submissions since the queue was last emptied. Several writes of one submission
+    /// count once.
+    submissions: AtomicU32,
+    /// Wake-up of the writer thread.
     call: Mutex<Wakeup>,
     called: Condvar,
 }
@@ -133,54 +136,56 @@ impl WriteQueue {
         locked(&self.waiting).is_empty()
     }
 
-    /// Everything that waits, in its order.
+    /// Removes all waiting writes, and returns them in order.
     pub(crate) fn take(&self) -> Vec<Box<dyn QueuedWrite>> {
         let mut waiting = locked(&self.waiting);
         self.rounds.fetch_add(1, Ordering::Relaxed);
         take(&mut *waiting)
     }
 
-    /// How often everything was taken: what was handed in when it was as often waits still.
+    /// Returns the number of the current round. Writes that were submitted in this round are still
+    /// waiting.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Notes that somebody has handed something in.
+    /// Counts a submission.
     pub(crate) fn count_submitted_write(&self) {
-        self.hand_ins.fetch_add(1, Ordering::Relaxed);
+        self.submissions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was since they were taken.
+    /// Returns the number of submissions since the queue was last emptied.
     pub(crate) fn submitted(&self) -> u32 {
-        self.hand_ins.load(Ordering::Relaxed)
+        self.submissions.load(Ordering::Relaxed)
     }
 
-    /// How often that was, which is taken.
+    /// Returns the number of submissions, and resets it.
     pub(crate) fn take_submitted(&self) -> u32 {
-        self.hand_ins.swap(0, Ordering::Relaxed)
+        self.submissions.swap(0, Ordering::Relaxed)
     }
 
-    /// Waits until so many have handed something in, but no longer than that.
-    pub(crate) fn wait_for_writers(&self, (company, longest): (u32, Duration)) {
+    /// Waits until the expected number of submissions, at most for the given duration.
+    pub(crate) fn wait_for_writers(&self, (expected, longest): (u32, Duration)) {
         if longest.is_zero() {
             return;
         }
         let call = locked(&self.call);
-        let is_missed = |call: &mut Wakeup| !call.is_last && self.submitted() < company;
-        // Who comes calls; what was called for is taken together with the others.
+        let is_missed = |call: &mut Wakeup| !call.is_last && self.submitted() < expected;
+        // Every submission of another thread wakes this one. All writes that caused a wake-up are
+        // taken together.
         let waited = self.called.wait_timeout_while(call, longest, is_missed);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_made = false;
     }
 
-    /// Calls the thread.
+    /// Wakes the writer thread.
     pub(crate) fn call(&self) {
         let mut call = locked(&self.call);
         call.is_made = true;
         self.called.notify_one();
     }
 
-    /// Waits until the thread is called; whether it is to go on after that.
-    pub(crate) fn wait_for_call(&self) -> bool {
+    /// Waits for a wake-up. Returns false if the thread has to end after this round.
+    pub(crate) fn wait_for_wakeup(&self) -> bool {
         let call = locked(&self.call);
         let is_idle = |call: &mut Wakeup| !call.is_made && !call.is_last;
         let mut call = self.called.wait_while(call, is_idle).unwrap_or_else(PoisonError::into_inner);
@@ -189,22 +194,22 @@ impl WriteQueue {
     }
 }
 
-/// The way to the writer. When it is dropped the writer makes everything durable and ends.
+/// Handle for submitting writes. When it is dropped, the writer makes everything durable and ends.
 pub(crate) struct WriteHandle(pub(crate) Arc<WriteQueue>);
 
 impl WriteHandle {
-    /// Hands a write to the writer; its place in the order is taken before this returns.
-    pub(crate) fn write<T, F>(&self, promise: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
+    /// Submits a write, which gets its place in the order of all writes before this returns.
+    pub(crate) fn write<T, F>(&self, ack_level: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let write = ClosureTxn { promise, size, work: Some(work), done: None, reply };
+        let write = ClosureTxn { ack_level, size, work: Some(work), done: None, reply };
         locked(&self.0.waiting).push(Box::new(write));
         count_submitted_write();
-        match LOOKED_AFTER.get() {
-            Some(count) if size.new_jobs() <= MOST_ON_THE_SPOT => LOOKED_AFTER.set(Some(count + 1)),
+        match LEADER_WRITES.get() {
+            Some(count) if size.new_jobs() <= MAX_LEADER_JOBS => LEADER_WRITES.set(Some(count + 1)),
             _ => {
                 self.0.count_submitted_write();
                 self.0.call();

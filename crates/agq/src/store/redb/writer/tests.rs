@@ -1,4 +1,4 @@
-//! The writer with memory that counts its syncs, and can be full.
+//! Tests of the writer, with a backend in memory that counts its syncs, and can be full.
 
 use std::{
     io,
@@ -15,17 +15,17 @@ use bytes::Bytes;
 use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
 use crate::store::{
-    AckLevel, Durability, KeyEntry, Keyspace, Records, StoreFuture, StoredValue, at_once, look,
+    AckLevel, Durability, KeyEntry, Keyspace, StoreAdmin, StoreFuture, StoredValue, at_once, look,
     redb::{RedbStore, WalFile, writer::queue::WriteSize},
 };
 
-/// Memory that counts how often it is synced, and can be full.
+/// Backend in memory that counts its syncs, and can be full.
 #[derive(Debug, Default)]
 struct Counting {
     memory: InMemoryBackend,
     syncs: Arc<AtomicU64>,
     is_full: Arc<AtomicBool>,
-    /// How long each sync takes.
+    /// Duration of each sync.
     sync_time: Duration,
 }
 
@@ -53,19 +53,18 @@ impl StorageBackend for Counting {
     }
 }
 
-/// Sets a string.
 fn set(store: &RedbStore, key: String, value: &'static str) -> StoreFuture<()> {
     let entry = KeyEntry { content: StoredValue::Text(Bytes::from(value)), expires_at: None };
     store.update(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
 }
 
 #[tokio::test]
-async fn a_hundred_writes_that_wait_share_one_sync() {
+async fn writer_syncs_once_for_a_hundred_waiting_writes() {
     let backend = Counting::default();
     let syncs = Arc::clone(&backend.syncs);
-    let store = RedbStore::with_journal(backend).unwrap();
+    let store = RedbStore::with_wal(backend).unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
-    // The writer is kept at work while a hundred writes come in.
+    // The writer is kept busy while a hundred writes are submitted.
     let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
     begun.recv().unwrap();
     let waiting: Vec<_> = (0..100).map(|n| set(&store, format!("k{n}"), "")).collect();
@@ -83,12 +82,12 @@ async fn a_hundred_writes_that_wait_share_one_sync() {
 }
 
 #[tokio::test]
-async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_all_the_same() {
+async fn writer_lets_other_tasks_submit_first_and_writes_for_dropped_tasks() {
     let backend = Counting::default();
-    // Room enough that it is done on the spot.
+    // There is enough room for a leader.
     backend.set_len(1 << 20).unwrap();
     let syncs = Arc::clone(&backend.syncs);
-    let store = Arc::new(RedbStore::with_journal(backend).unwrap());
+    let store = Arc::new(RedbStore::with_wal(backend).unwrap());
     let before = syncs.load(Ordering::Relaxed);
     let hand_in = |number| {
         let store = Arc::clone(&store);
@@ -111,10 +110,10 @@ async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_al
 }
 
 #[tokio::test]
-async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
+async fn writer_waits_briefly_for_submitters_of_the_last_batch() {
     let backend = Counting { sync_time: Duration::from_micros(100), ..Counting::default() };
     backend.set_len(1 << 20).unwrap();
-    let store = RedbStore::with_journal(backend).unwrap();
+    let store = RedbStore::with_wal(backend).unwrap();
     let both = async |number| {
         let (mut one, mut other) = (None, None);
         let first = at_once(&store, Some(1), &mut || one = Some(set(&store, format!("a{number}"), "")));
@@ -124,7 +123,7 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
     };
     let mut answer = None;
     let mut is_waited_for = false;
-    // While the machine is so busy that a sync takes long, nobody is waited for.
+    // While the machine is so busy that a sync takes long, no batch waits for others.
     for number in 0..500 {
         both(number).await;
         let round = store.submit(Some(1), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
@@ -153,7 +152,7 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
 }
 
 #[tokio::test]
-async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
+async fn writer_lets_small_writes_overtake_bulk_submissions() {
     let store = RedbStore::in_memory().unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
     let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
@@ -173,10 +172,10 @@ async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
+async fn writer_fails_on_a_full_disk_and_reports_it() {
     let backend = Counting::default();
     let is_full = Arc::clone(&backend.is_full);
-    let store = RedbStore::with_journal(backend).unwrap();
+    let store = RedbStore::with_wal(backend).unwrap();
     set(&store, "k".into(), "v").await.unwrap();
     is_full.store(true, Ordering::Relaxed);
     assert!(set(&store, "k".into(), "w").await.is_err());
@@ -185,7 +184,7 @@ async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_written_ends_it_and_what_was_acknowledged_is_seen() {
+async fn writer_stops_when_a_flush_fails_and_acknowledged_writes_stay_visible() {
     let backend = Counting::default();
     let is_full = Arc::clone(&backend.is_full);
     let database = Database::builder().create_with_backend(backend).unwrap();
@@ -193,7 +192,7 @@ async fn a_database_that_cannot_be_written_ends_it_and_what_was_acknowledged_is_
     let store = RedbStore::start(database, with, Durability::default()).unwrap();
     is_full.store(true, Ordering::Relaxed);
     let mut acknowledged = 0;
-    // Before the second half of the journal is full it is known that the first cannot be brought in.
+    // The failure of flushing the first half is known before the second half is full.
     while set(&store, format!("k{acknowledged}"), "v").await.is_ok() {
         acknowledged += 1;
         assert!(acknowledged < 1000);

@@ -1,4 +1,4 @@
-//! What is counted along with the jobs.
+//! Wrong counts.
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
@@ -9,17 +9,15 @@ use agenix_rules::{
 use super::{cut, edit, put, tampered, write};
 use crate::store::{
     Totals,
-    redb::{
-        schema::{
-            codec::encode,
-            tables::{ACTIONS, LANE_LENGTHS, LANES, PLAN_LOADS, TALLIES, TOTALS},
-        },
-        txn::lanes::LaneKey,
+    redb::schema::{
+        codec::encode,
+        index_keys::LaneKey,
+        tables::{ACTIONS, LANE_LENGTHS, LANES, PLAN_LOADS, TALLIES, TOTALS},
     },
 };
 
 #[tokio::test]
-async fn lanes_and_loads() {
+async fn check_reports_wrong_lanes_and_plan_loads() {
     let lane = |queue: &str| {
         let key = LaneKey { queue: queue.into(), needs: Needs::default() };
         encode(&key).unwrap()
@@ -34,64 +32,64 @@ async fn lanes_and_loads() {
     let twice =
         ["lanes: lanes 1 and 2 have the same queue and needs", "lanes: lane 2 is there, but has no jobs"];
     assert_eq!(add(2, lane("gpu")).await, twice);
-    let said = tampered(|t| put(t, LANES, 2, b"?".as_slice())).await;
-    assert_eq!(said, ["lanes: lane 2 has a record that cannot be read"]);
+    let reported = tampered(|t| put(t, LANES, 2, b"?".as_slice())).await;
+    assert_eq!(reported, ["lanes: lane 2 has a record that cannot be read"]);
     let without_lane = [
         "lanes: later-0 belongs to lane 1, but there is no such lane",
         "lane_lengths: lane 1 has a length, but there is no such lane",
         "queue_counts: gpu counts [0, 1, 0, 0, 0, 0, 0, 0] by state, but should count [0, 0, 0, 0, 0, 0, 0, 0]",
     ];
     assert_eq!(tampered(|t| cut(t, LANES, 1)).await, without_lane);
-    let said = tampered(|t| put(t, LANE_LENGTHS, 0, (4, 7))).await;
-    assert_eq!(said, ["lane_lengths: lane 0 counts 4 ready jobs of 7, but should count 1 of 5"]);
-    let said = tampered(|t| cut(t, LANE_LENGTHS, 0)).await;
-    assert_eq!(said, ["lane_lengths: lane 0 has no length"]);
-    let said = tampered(|t| put(t, PLAN_LOADS, "p", 9)).await;
-    assert_eq!(said, ["plan_loads: p counts 9 jobs that have not ended, but should count 4"]);
-    let said = tampered(|t| cut(t, PLAN_LOADS, "p")).await;
-    assert_eq!(said, ["plan_loads: p counts 0 jobs that have not ended, but should count 4"]);
-    let said = tampered(|t| put(t, PLAN_LOADS, "q", 1)).await;
-    assert_eq!(said, ["plan_loads: q counts 1 jobs that have not ended, but should count 0"]);
+    let reported = tampered(|t| put(t, LANE_LENGTHS, 0, (4, 7))).await;
+    assert_eq!(reported, ["lane_lengths: lane 0 counts 4 ready jobs of 7, but should count 1 of 5"]);
+    let reported = tampered(|t| cut(t, LANE_LENGTHS, 0)).await;
+    assert_eq!(reported, ["lane_lengths: lane 0 has no length"]);
+    let reported = tampered(|t| put(t, PLAN_LOADS, "p", 9)).await;
+    assert_eq!(reported, ["plan_loads: p counts 9 jobs that have not ended, but should count 4"]);
+    let reported = tampered(|t| cut(t, PLAN_LOADS, "p")).await;
+    assert_eq!(reported, ["plan_loads: p counts 0 jobs that have not ended, but should count 4"]);
+    let reported = tampered(|t| put(t, PLAN_LOADS, "q", 1)).await;
+    assert_eq!(reported, ["plan_loads: q counts 1 jobs that have not ended, but should count 0"]);
 }
 
 #[tokio::test]
-async fn tallies_and_totals() {
+async fn check_reports_wrong_tallies_and_totals() {
     let tally = |id: &'static str, alter: fn(&mut JobCounts)| {
         tampered(move |t| edit::<JobCounts>(t, TALLIES, id, alter))
     };
-    let said = tally("a", |tally| (tally.jobs[0], tally.jobs[1]) = (1, 2)).await;
+    let reported = tally("a", |tally| (tally.jobs[0], tally.jobs[1]) = (1, 2)).await;
     let moved = [
         "tallies: a counts 1 pending jobs, but should count 2 at least",
         "tallies: a counts 2 running jobs, but should count 1",
     ];
-    assert_eq!(said, moved);
-    let said = tally("old", |tally| tally.jobs[5] += 1).await;
-    assert_eq!(said, ["tallies: old counts 3 jobs, but should count 2"]);
-    let said = tally("old", |tally| tally.last_ended_at = Some(Timestamp(5))).await;
-    assert_eq!(said, ["tallies: old says that its last job ended at 5, but one did at 30"]);
+    assert_eq!(reported, moved);
+    let reported = tally("old", |tally| tally.jobs[5] += 1).await;
+    assert_eq!(reported, ["tallies: old counts 3 jobs, but should count 2"]);
+    let reported = tally("old", |tally| tally.last_ended_at = Some(Timestamp(5))).await;
+    assert_eq!(reported, ["tallies: old has 5 as the end of its last job, but one ended at 30"]);
     assert_eq!(tampered(|t| cut(t, TALLIES, "a")).await, ["tallies: a has no tally"]);
-    let said = tampered(|t| write(t, TALLIES, "x", &JobCounts::default())).await;
-    assert_eq!(said, ["tallies: x has a tally, but there is no such action"]);
+    let reported = tampered(|t| write(t, TALLIES, "x", &JobCounts::default())).await;
+    assert_eq!(reported, ["tallies: x has a tally, but there is no such action"]);
 
     let totals = |alter: fn(&mut Totals)| tampered(move |t| edit::<Totals>(t, TOTALS, "totals", alter));
-    let said = totals(|totals| totals.now[3] = 1).await;
-    assert_eq!(said, ["totals: now counts 1 failed jobs, but should count 0"]);
-    let said = totals(|totals| totals.ever[2] = 0).await;
-    assert_eq!(said, ["totals: ever counts 0 completed jobs, but should count 1 at least"]);
-    let said = totals(|totals| totals.ever[0] = 5).await;
-    assert_eq!(said, ["totals: ever counts 5 pending jobs, but should count 6 at least"]);
+    let reported = totals(|totals| totals.now[3] = 1).await;
+    assert_eq!(reported, ["totals: now counts 1 failed jobs, but should count 0"]);
+    let reported = totals(|totals| totals.ever[2] = 0).await;
+    assert_eq!(reported, ["totals: ever counts 0 completed jobs, but should count 1 at least"]);
+    let reported = totals(|totals| totals.ever[0] = 5).await;
+    assert_eq!(reported, ["totals: ever counts 5 pending jobs, but should count 6 at least"]);
 }
 
 #[tokio::test]
-async fn an_action_without_jobs_is_open_or_never_had_any() {
-    let said = |is_open: bool, total_jobs: u64| {
+async fn check_reports_a_closed_action_without_jobs() {
+    let reported = |is_open: bool, total_jobs: u64| {
         tampered(move |t| {
             let action = Action::new("x".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
             write(t, ACTIONS, "x", &Action { is_open, total_jobs, ..action });
             write(t, TALLIES, "x", &JobCounts { jobs: [0, 0, total_jobs, 0, 0, 0], ..JobCounts::default() });
         })
     };
-    assert_eq!(said(true, 2).await, [""; 0]);
-    assert_eq!(said(false, 0).await, [""; 0]);
-    assert_eq!(said(false, 2).await, ["actions: x is closed, but none of its 2 jobs is left"]);
+    assert_eq!(reported(true, 2).await, [""; 0]);
+    assert_eq!(reported(false, 0).await, [""; 0]);
+    assert_eq!(reported(false, 2).await, ["actions: x is closed, but none of its 2 jobs is left"]);
 }

@@ -1,4 +1,4 @@
-//! The records of jobs, and the indexes.
+//! Wrong records of jobs, and wrong indexes.
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
@@ -15,7 +15,7 @@ use crate::store::{
     },
 };
 
-/// A job, what is done to its record, what is said of it.
+/// A job, a change of its record, and the reported lines.
 type Case = (&'static str, fn(&mut Job), &'static [&'static str]);
 
 async fn compare(cases: &[Case]) {
@@ -25,14 +25,14 @@ async fn compare(cases: &[Case]) {
 }
 
 #[tokio::test]
-async fn jobs_that_no_rule_makes() {
+async fn check_reports_impossible_jobs() {
     compare(&[
         (
             "old-1",
             |job| job.ended_at = None,
             &[
                 "jobs: old-1 is cancelled, but does not say when it ended",
-                "ended: old-1 stands under status 5 at 30, but its record says it is cancelled",
+                "ended: old-1 is listed under status 5 at 30, but its record says it is cancelled",
             ],
         ),
         ("a-0", |job| job.ended_at = Some(Timestamp(1)), &["jobs: a-0 is active, but says when it ended"]),
@@ -41,7 +41,7 @@ async fn jobs_that_no_rule_makes() {
             |job| job.due_at = None,
             &[
                 "jobs: a-2 is retryable, but does not say for which time it waits",
-                "waiting: a-2 stands at 1020, but its record says no time",
+                "waiting: a-2 is listed at 1020, but its record says no time",
             ],
         ),
         (
@@ -54,7 +54,7 @@ async fn jobs_that_no_rule_makes() {
             |job| job.holder = None,
             &[
                 "jobs: a-0 is active, but has no holder",
-                "held: a-0 stands under w1, but its record says it is active",
+                "held: a-0 is listed under w1, but its record says it is active",
             ],
         ),
         (
@@ -84,7 +84,7 @@ async fn jobs_that_no_rule_makes() {
 }
 
 #[tokio::test]
-async fn jobs_that_do_not_belong_where_they_are() {
+async fn check_reports_jobs_with_missing_parts() {
     let other_plan = &["jobs: a-1 runs plan q, but its action a runs p"];
     let no_lane = &[
         "lanes: a-1 belongs to lane 9, but there is no such lane",
@@ -119,15 +119,15 @@ async fn jobs_that_do_not_belong_where_they_are() {
     ];
     assert_eq!(tampered(|t| cut(t, PLANS, "p")).await, without_plan);
     assert_eq!(tampered(|t| cut(t, INPUTS, "a-3")).await, ["inputs: a-3 has no input"]);
-    let said = tampered(|t| put(t, INPUTS, "x", "{}")).await;
-    assert_eq!(said, ["inputs: x stands there, but there is no such job"]);
-    let said = tampered(|t| put(t, RESULTS, "x", "[]")).await;
-    assert_eq!(said, ["results: x stands there, but there is no such job"]);
+    let reported = tampered(|t| put(t, INPUTS, "x", "{}")).await;
+    assert_eq!(reported, ["inputs: x is listed there, but there is no such job"]);
+    let reported = tampered(|t| put(t, RESULTS, "x", "[]")).await;
+    assert_eq!(reported, ["results: x is listed there, but there is no such job"]);
 }
 
 #[tokio::test]
-async fn a_job_that_is_retried_may_have_lost_its_plan() {
-    let said = tampered(|t| {
+async fn check_accepts_a_retried_job_without_a_plan() {
+    let reported = tampered(|t| {
         cut(t, PLANS, "p");
         for id in ["a-0", "a-2"] {
             edit(t, JOBS, id, |job: &mut Job| (job.state, job.due_at) = (JobState::Available, None));
@@ -142,61 +142,64 @@ async fn a_job_that_is_retried_may_have_lost_its_plan() {
         edit(t, TOTALS, "totals", |totals: &mut Totals| totals.now = [4, 0, 1, 0, 0, 1]);
         edit(t, QUEUE_COUNTS, "ready", |counts: &mut [u64; 8]| *counts = [0, 0, 3, 0, 1, 0, 1, 0]);
     });
-    assert_eq!(said.await, ["plans: later-0 is scheduled, but there is no plan p"]);
+    assert_eq!(reported.await, ["plans: later-0 is scheduled, but there is no plan p"]);
 }
 
 #[tokio::test]
-async fn jobs_of_actions() {
-    let said = tampered(|t| cut(t, ACTION_JOBS, ("a", 3))).await;
-    assert_eq!(said, ["action_jobs: input 3 of a should be a-3, but is nobody"]);
-    let said = tampered(|t| put(t, ACTION_JOBS, ("a", 9), "a-3")).await;
-    assert_eq!(said, ["action_jobs: a-3 stands as input 9 of a, but its record says input 3 of a"]);
-    let said = tampered(|t| put(t, ACTION_JOBS, ("old", 0), "x")).await;
-    assert_eq!(said, ["action_jobs: x stands as input 0 of old, but there is no such job"]);
+async fn check_reports_wrong_action_jobs() {
+    let reported = tampered(|t| cut(t, ACTION_JOBS, ("a", 3))).await;
+    assert_eq!(reported, ["action_jobs: input 3 of a should be a-3, but is nobody"]);
+    let reported = tampered(|t| put(t, ACTION_JOBS, ("a", 9), "a-3")).await;
+    assert_eq!(reported, ["action_jobs: a-3 is listed as input 9 of a, but its record says input 3 of a"]);
+    let reported = tampered(|t| put(t, ACTION_JOBS, ("old", 0), "x")).await;
+    assert_eq!(reported, ["action_jobs: x is listed as input 0 of old, but there is no such job"]);
 }
 
 #[tokio::test]
-async fn ready_jobs() {
-    let said = tampered(|t| cut(t, READY, (0, 100, 4))).await;
-    assert_eq!(said, ["ready: a-3 should stand in lane 0 at rank 100, place 4, but nobody does"]);
-    let said = tampered(|t| put(t, READY, (0, 100, 9), "a-0")).await;
-    assert_eq!(said, ["ready: a-0 stands in lane 0 at rank 100, place 9, but its record says it is active"]);
-    let said = tampered(|t| put(t, READY, (0, 99, 4), "a-3")).await;
+async fn check_reports_wrong_ready_jobs() {
+    let reported = tampered(|t| cut(t, READY, (0, 100, 4))).await;
+    assert_eq!(reported, ["ready: a-3 should stand in lane 0 at rank 100, place 4, but nobody does"]);
+    let reported = tampered(|t| put(t, READY, (0, 100, 9), "a-0")).await;
+    assert_eq!(
+        reported,
+        ["ready: a-0 is listed in lane 0 at rank 100, place 9, but its record says it is active"]
+    );
+    let reported = tampered(|t| put(t, READY, (0, 99, 4), "a-3")).await;
     let twice =
-        "ready: a-3 stands in lane 0 at rank 99, place 4, but its record says lane 0, rank 100, place 4";
-    assert_eq!(said, [twice]);
-    let said = tampered(|t| put(t, READY, (1, 100, 9), "x")).await;
-    assert_eq!(said, ["ready: x stands in lane 1 at rank 100, place 9, but there is no such job"]);
+        "ready: a-3 is listed in lane 0 at rank 99, place 4, but its record says lane 0, rank 100, place 4";
+    assert_eq!(reported, [twice]);
+    let reported = tampered(|t| put(t, READY, (1, 100, 9), "x")).await;
+    assert_eq!(reported, ["ready: x is listed in lane 1 at rank 100, place 9, but there is no such job"]);
 }
 
 #[tokio::test]
-async fn jobs_that_are_due() {
-    let said = tampered(|t| cut(t, WAITING, (1000, "later-0"))).await;
-    assert_eq!(said, ["waiting: later-0 should stand at 1000, but does not"]);
-    let said = tampered(|t| put(t, WAITING, (7, "later-0"), ())).await;
-    assert_eq!(said, ["waiting: later-0 stands at 7, but its record says 1000"]);
-    let said = tampered(|t| put(t, WAITING, (60, "a-0"), ())).await;
-    assert_eq!(said, ["waiting: a-0 stands at 60, but its record says it is active"]);
-    let said = tampered(|t| cut(t, LEASES, (60, "a-0"))).await;
-    assert_eq!(said, ["leases: a-0 should stand at 60, but does not"]);
-    let said = tampered(|t| put(t, LEASES, (1000, "later-0"), ())).await;
-    assert_eq!(said, ["leases: later-0 stands at 1000, but its record says it is scheduled"]);
-    let said = tampered(|t| put(t, LEASES, (60, "x"), ())).await;
-    assert_eq!(said, ["leases: x stands at 60, but there is no such job"]);
+async fn check_reports_wrong_due_times() {
+    let reported = tampered(|t| cut(t, WAITING, (1000, "later-0"))).await;
+    assert_eq!(reported, ["waiting: later-0 should stand at 1000, but does not"]);
+    let reported = tampered(|t| put(t, WAITING, (7, "later-0"), ())).await;
+    assert_eq!(reported, ["waiting: later-0 is listed at 7, but its record says 1000"]);
+    let reported = tampered(|t| put(t, WAITING, (60, "a-0"), ())).await;
+    assert_eq!(reported, ["waiting: a-0 is listed at 60, but its record says it is active"]);
+    let reported = tampered(|t| cut(t, LEASES, (60, "a-0"))).await;
+    assert_eq!(reported, ["leases: a-0 should stand at 60, but does not"]);
+    let reported = tampered(|t| put(t, LEASES, (1000, "later-0"), ())).await;
+    assert_eq!(reported, ["leases: later-0 is listed at 1000, but its record says it is scheduled"]);
+    let reported = tampered(|t| put(t, LEASES, (60, "x"), ())).await;
+    assert_eq!(reported, ["leases: x is listed at 60, but there is no such job"]);
 }
 
 #[tokio::test]
-async fn held_and_ended_jobs() {
-    let said = tampered(|t| cut(t, HELD, ("w1", "a-0"))).await;
-    assert_eq!(said, ["held: a-0 should stand under w1, but does not"]);
-    let said = tampered(|t| put(t, HELD, ("w2", "a-0"), ())).await;
-    assert_eq!(said, ["held: a-0 stands under w2, but its record says that w1 has it"]);
-    let said = tampered(|t| put(t, HELD, ("w2", "a-1"), ())).await;
-    assert_eq!(said, ["held: a-1 stands under w2, but its record says it is completed"]);
-    let said = tampered(|t| cut(t, ENDED, (2, 20, "a-1"))).await;
-    assert_eq!(said, ["ended: a-1 should stand under status 2 at 20, but does not"]);
-    let said = tampered(|t| put(t, ENDED, (3, 20, "a-1"), ())).await;
-    assert_eq!(said, ["ended: a-1 stands under status 3 at 20, but its record says status 2 at 20"]);
-    let said = tampered(|t| put(t, ENDED, (2, 20, "a-0"), ())).await;
-    assert_eq!(said, ["ended: a-0 stands under status 2 at 20, but its record says it is active"]);
+async fn check_reports_wrong_held_and_ended_jobs() {
+    let reported = tampered(|t| cut(t, HELD, ("w1", "a-0"))).await;
+    assert_eq!(reported, ["held: a-0 should stand under w1, but does not"]);
+    let reported = tampered(|t| put(t, HELD, ("w2", "a-0"), ())).await;
+    assert_eq!(reported, ["held: a-0 is listed under w2, but its record says that w1 has it"]);
+    let reported = tampered(|t| put(t, HELD, ("w2", "a-1"), ())).await;
+    assert_eq!(reported, ["held: a-1 is listed under w2, but its record says it is completed"]);
+    let reported = tampered(|t| cut(t, ENDED, (2, 20, "a-1"))).await;
+    assert_eq!(reported, ["ended: a-1 should stand under status 2 at 20, but does not"]);
+    let reported = tampered(|t| put(t, ENDED, (3, 20, "a-1"), ())).await;
+    assert_eq!(reported, ["ended: a-1 is listed under status 3 at 20, but its record says status 2 at 20"]);
+    let reported = tampered(|t| put(t, ENDED, (2, 20, "a-0"), ())).await;
+    assert_eq!(reported, ["ended: a-0 is listed under status 2 at 20, but its record says it is active"]);
 }

@@ -1,4 +1,5 @@
-//! A sound database is told so, and each thing that can be wrong with one by its line.
+//! Tests that the check reports nothing for a sound database, and every inconsistency with a line
+//! of its own.
 
 mod counts;
 mod jobs;
@@ -22,7 +23,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{MOST, inconsistencies};
 use crate::store::{
-    AckLevel, Claimant, JobRule, KeyEntry, NewAction, Records, Retention, StoredPlan, StoredValue, change,
+    AckLevel, Claimant, JobRule, JobStore, KeyEntry, NewAction, Retention, StoredPlan, StoredValue,
+    WorkerStore, change,
     redb::{
         RedbStore,
         schema::{
@@ -35,8 +37,9 @@ use crate::store::{
     },
 };
 
-/// A job of every kind, all of plan p: a-0 is active, a-1 completed, a-2 retryable, a-3 available, later-0 scheduled in a lane
-/// of its own, old-0 forgotten, old-1 cancelled. A worker w1. The keys text (which expires), list and set.
+/// Returns a store with jobs in every state, all of plan p: a-0 is active, a-1 completed, a-2
+/// retryable, a-3 available, later-0 scheduled in a lane of its own, old-0 removed, old-1
+/// cancelled. It has a worker w1, and the keys text (which expires), list and set.
 async fn sound() -> RedbStore {
     let store = RedbStore::in_memory().unwrap();
     let plan = StoredPlan { plan_id: "p".parse().unwrap(), json: "{}".into(), created_at: Timestamp(1) };
@@ -109,16 +112,16 @@ async fn add_keys(store: &RedbStore) {
     added.await.unwrap();
 }
 
-/// What is said of the sound database after something was done to it.
+/// Changes the sound database, and returns the inconsistencies.
 async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
     let store = sound().await;
-    let kept = store.contents.pin();
-    let transaction = store.contents.begin_write().unwrap();
-    kept.view().write_recent(&transaction).unwrap();
+    let kept = store.versions.pin();
+    let transaction = store.versions.begin_write().unwrap();
+    kept.snapshot().write_recent(&transaction).unwrap();
     tamper(&transaction);
     transaction.commit().unwrap();
-    store.contents.refresh(&kept).unwrap();
-    inconsistencies(&store.contents.snapshot()).unwrap()
+    store.versions.refresh(&kept).unwrap();
+    inconsistencies(&store.versions.snapshot()).unwrap()
 }
 
 fn put<'k, 'v, K: Key + 'static, V: Value + 'static>(
@@ -162,15 +165,15 @@ fn edit<T: Serialize + DeserializeOwned>(
 }
 
 #[tokio::test]
-async fn a_sound_database_has_none() {
+async fn check_reports_nothing_for_a_sound_database() {
     assert_eq!(tampered(|_| {}).await, [""; 0]);
     assert_eq!(tampered(|t| put(t, PAUSED, "ready", ())).await, [""; 0]);
     let empty = RedbStore::in_memory().unwrap();
-    assert_eq!(inconsistencies(&empty.contents.snapshot()).unwrap(), [""; 0]);
+    assert_eq!(inconsistencies(&empty.versions.snapshot()).unwrap(), [""; 0]);
 }
 
 #[tokio::test]
-async fn numbers_of_the_file() {
+async fn check_reports_wrong_meta_numbers() {
     let other = FORMAT + 1;
     let wrong = format!("meta: format is {other}, but should be {FORMAT}");
     assert_eq!(tampered(|t| put(t, META, "format", other)).await, [wrong]);
@@ -180,40 +183,41 @@ async fn numbers_of_the_file() {
 }
 
 #[tokio::test]
-async fn records_that_are_not_what_they_should_be() {
+async fn check_reports_unreadable_and_misplaced_records() {
     let garbage = |table: RecordTable| move |t: &WriteTransaction| put(t, table, "x", b"?".as_slice());
     for (name, table) in [("jobs", JOBS), ("actions", ACTIONS), ("plans", PLANS)] {
         let line = format!("{name}: x has a record that cannot be read");
         assert_eq!(tampered(garbage(table)).await, [line]);
     }
-    let said = tampered(|t| {
+    let reported = tampered(|t| {
         put(t, WORKERS, "x", b"?".as_slice());
         put(t, REGISTRATIONS, "x", "{}");
     });
-    assert_eq!(said.await, ["workers: x has a record that cannot be read"]);
-    let said = tampered(|t| write(t, JOBS, "x", &read::<Job>(t, JOBS, "a-3")));
-    assert_eq!(said.await, ["jobs: x has the record of a-3"]);
-    let said = tampered(|t| write(t, ACTIONS, "x", &read::<Action>(t, ACTIONS, "a")));
-    assert_eq!(said.await, ["actions: x has the record of a"]);
-    let said = tampered(|t| write(t, PLANS, "x", &read::<StoredPlan>(t, PLANS, "p")));
-    assert_eq!(said.await, ["plans: x has the record of p"]);
-    let said = tampered(|t| put(t, TALLIES, "a", b"?".as_slice()));
-    assert_eq!(said.await, ["tallies: a has a record that cannot be read"]);
-    let said = tampered(|t| put(t, TOTALS, "totals", b"?".as_slice()));
-    assert_eq!(said.await, ["totals: the record cannot be read"]);
+    assert_eq!(reported.await, ["workers: x has a record that cannot be read"]);
+    let reported = tampered(|t| write(t, JOBS, "x", &read::<Job>(t, JOBS, "a-3")));
+    assert_eq!(reported.await, ["jobs: x has the record of a-3"]);
+    let reported = tampered(|t| write(t, ACTIONS, "x", &read::<Action>(t, ACTIONS, "a")));
+    assert_eq!(reported.await, ["actions: x has the record of a"]);
+    let reported = tampered(|t| write(t, PLANS, "x", &read::<StoredPlan>(t, PLANS, "p")));
+    assert_eq!(reported.await, ["plans: x has the record of p"]);
+    let reported = tampered(|t| put(t, TALLIES, "a", b"?".as_slice()));
+    assert_eq!(reported.await, ["tallies: a has a record that cannot be read"]);
+    let reported = tampered(|t| put(t, TOTALS, "totals", b"?".as_slice()));
+    assert_eq!(reported.await, ["totals: the record cannot be read"]);
 }
 
 #[tokio::test]
-async fn workers_and_their_registrations() {
-    let said = tampered(|t| cut(t, REGISTRATIONS, "w1")).await;
-    assert_eq!(said, ["registrations: w1 has no registration"]);
-    let said = tampered(|t| cut(t, WORKERS, "w1")).await;
-    assert_eq!(said, ["registrations: w1 has a registration, but there is no such worker"]);
+async fn check_reports_workers_without_registrations() {
+    let reported = tampered(|t| cut(t, REGISTRATIONS, "w1")).await;
+    assert_eq!(reported, ["registrations: w1 has no registration"]);
+    let reported = tampered(|t| cut(t, WORKERS, "w1")).await;
+    assert_eq!(reported, ["registrations: w1 has a registration, but there is no such worker"]);
 }
 
 #[tokio::test]
-async fn what_is_said_has_a_bound() {
-    let said = tampered(|t| (0..MOST + 5).for_each(|n| put(t, RESULTS, format!("{n}").as_str(), "[]"))).await;
-    assert_eq!(said.len(), MOST + 1);
-    assert_eq!(said[MOST], "there are more than these 1000");
+async fn check_reports_a_bounded_number_of_lines() {
+    let reported =
+        tampered(|t| (0..MOST + 5).for_each(|n| put(t, RESULTS, format!("{n}").as_str(), "[]"))).await;
+    assert_eq!(reported.len(), MOST + 1);
+    assert_eq!(reported[MOST], "there are more than these 1000");
 }

@@ -1,4 +1,4 @@
-//! A table as it is now: what a batch has changed in it, over what was written lately, over what the database has.
+//! A table of a snapshot: the changes of a write transaction, over the memtable, over the database.
 
 use std::{
     borrow::Borrow,
@@ -11,33 +11,41 @@ use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetada
 
 use crate::store::redb::{
     engine::{
-        memtable::{Memtable, RawKey},
+        memtable::Memtable,
+        raw_key::RawKey,
         snapshot::Snapshot,
         sorted_runs::{SortedRuns, Versioned},
     },
     schema::{key_order::Ordered, tables::Definition},
 };
 
-/// A table, with what a batch changes in it.
+/// A table of a snapshot, with the changes that a write transaction makes in it.
 pub(crate) struct Table<'v, K: Ordered, V: Value + 'static> {
     definition: &'static Definition<K, V>,
-    view: &'v Snapshot<'v>,
-    /// None where nothing was changed, which is so of most tables in most batches.
+    snapshot: &'v Snapshot<'v>,
+    /// `None` if nothing was changed, which is so of most tables in most transactions.
     changes: Option<SortedRuns>,
 }
 
 impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
-    pub(crate) fn new(definition: &'static Definition<K, V>, view: &'v Snapshot<'v>) -> Self {
-        Self { definition, view, changes: None }
+    pub(crate) fn new(definition: &'static Definition<K, V>, snapshot: &'v Snapshot<'v>) -> Self {
+        Self { definition, snapshot, changes: None }
+    }
+
+    /// Moves the changes into a memtable.
+    pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
+        if let Some(rows) = self.changes.take() {
+            into.put(self.definition.number, rows);
+        }
     }
 
     fn stored(&self) -> &'v ReadOnlyTable<K, V> {
-        self.view.stored_table(self.definition)
+        self.snapshot.stored_table(self.definition)
     }
 
-    /// What is above the database, the newest first.
+    /// Returns the layers above the database, newest first.
     fn layers(&self) -> impl Iterator<Item = &SortedRuns> {
-        self.changes.iter().chain(self.view.layers(self.definition.number))
+        self.changes.iter().chain(self.snapshot.layers(self.definition.number))
     }
 
     pub(crate) fn get<'k>(
@@ -54,7 +62,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(ReadableTable::get(self.stored(), key.borrow())?.map(ValueRef::Stored))
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     pub(crate) fn insert<'k, 'v2>(
         &mut self,
         key: impl Borrow<K::SelfType<'k>>,
@@ -64,7 +72,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.change(RawKey::of::<K>(key.borrow()), Some(value));
     }
 
-    /// Removes a key, whether it is there or not.
+    /// Removes a key. It need not exist.
     pub(crate) fn remove<'k>(&mut self, key: impl Borrow<K::SelfType<'k>>) {
         self.change(RawKey::of::<K>(key.borrow()), None);
     }
@@ -73,7 +81,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.changes.get_or_insert_default().insert(key, value);
     }
 
-    /// Removes every key of a range.
+    /// Removes all keys of a range.
     pub(crate) fn remove_in<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &mut self,
         range: impl RangeBounds<KR> + 'k,
@@ -84,7 +92,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(())
     }
 
-    /// How many keys it has. Everything that is above the database is looked at.
+    /// Returns the number of keys. Its cost is linear in the number of rows above the database.
     pub(crate) fn len(&self) -> Result<u64, Error> {
         let stored = self.stored();
         let mut len = stored.len()?;
@@ -99,12 +107,12 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(len)
     }
 
-    /// Everything, in the order of the keys.
+    /// Returns all rows, in the order of their keys.
     pub(crate) fn iter(&self) -> Result<MergeIter<'_, K, V>, Error> {
         self.range::<K::SelfType<'_>>(..)
     }
 
-    /// The rows of a range, in the order of their keys.
+    /// Returns the rows of a range, in the order of their keys.
     pub(crate) fn range<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
@@ -112,7 +120,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.walk(range, false)
     }
 
-    /// The rows of a range, the last one first.
+    /// Returns the rows of a range in reverse order.
     pub(crate) fn range_back<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
@@ -147,7 +155,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     }
 }
 
-/// Whether no key can be between two bounds.
+/// Returns true if no key can be between two bounds.
 fn is_empty((start, end): &(Bound<RawKey>, Bound<RawKey>)) -> bool {
     match (start, end) {
         (Bound::Included(start), Bound::Included(end)) => start > end,
@@ -158,20 +166,7 @@ fn is_empty((start, end): &(Bound<RawKey>, Bound<RawKey>)) -> bool {
     }
 }
 
-/// Gives away what a batch has changed.
-pub(crate) trait TakeChanges {
-    fn take_changes(&mut self, into: &mut Memtable);
-}
-
-impl<K: Ordered, V: Value + 'static> TakeChanges for Table<'_, K, V> {
-    fn take_changes(&mut self, into: &mut Memtable) {
-        if let Some(rows) = self.changes.take() {
-            into.put(self.definition.number, rows);
-        }
-    }
-}
-
-/// A key or a value, wherever it is kept.
+/// A key or a value, borrowed from a layer in memory or from the database.
 pub(crate) enum ValueRef<'a, T: Value + 'static> {
     Recent(&'a [u8], PhantomData<T>),
     Stored(AccessGuard<'a, T>),
@@ -197,11 +192,11 @@ impl<'a, T: Value + 'static> ValueRef<'a, T> {
     }
 }
 
-/// A row: `None` in the place of its value where a layer says that it is no more.
+/// A row of a layer. The value is `None` for a tombstone.
 type LayerRow<'a, K, V> = Result<(ValueRef<'a, K>, Option<ValueRef<'a, V>>), Error>;
 type LayerIter<'a, K, V> = Peekable<Box<dyn Iterator<Item = LayerRow<'a, K, V>> + 'a>>;
 
-/// The rows of one layer in their direction; `None` where there are none.
+/// Returns the rows of one layer in the direction of the iteration, or `None` if there are none.
 fn source<'a, K: Ordered, V: Value + 'static>(
     rows: impl DoubleEndedIterator<Item = LayerRow<'a, K, V>> + 'a,
     is_back: bool,
@@ -211,15 +206,15 @@ fn source<'a, K: Ordered, V: Value + 'static>(
     rows.peek().is_some().then_some(rows)
 }
 
-/// The rows of all layers, each key as the newest of them has it.
+/// Merges the rows of all layers. Of rows with the same key, the newest layer wins.
 pub(crate) struct MergeIter<'a, K: Ordered, V: Value + 'static> {
-    /// The newest first.
+    /// Iterators over the layers, newest first.
     sources: Vec<LayerIter<'a, K, V>>,
     is_back: bool,
 }
 
 impl<'a, K: Ordered, V: Value + 'static> MergeIter<'a, K, V> {
-    /// The next row of all, as the newest layer has it; what others say of its key is gone by.
+    /// Returns the next row of all layers, and skips older rows with the same key.
     fn next_of_all(&mut self) -> Option<LayerRow<'a, K, V>> {
         if let [only] = self.sources.as_mut_slice() {
             return only.next();
@@ -240,7 +235,8 @@ impl<'a, K: Ordered, V: Value + 'static> MergeIter<'a, K, V> {
         Some(row)
     }
 
-    /// Whether the next row of a source comes before that of another. An error comes before everything.
+    /// Returns true if the next row of source `one` precedes that of `other`. An error precedes
+    /// every row.
     fn is_before(&mut self, one: usize, other: usize) -> bool {
         let Ok([one, other]) = self.sources.get_disjoint_mut([one, other]) else { return false };
         match (one.peek(), other.peek()) {

@@ -1,4 +1,6 @@
-//! What is there at one moment: the database as it was last brought up to date, and over it what was written since.
+//! Snapshots: consistent views of database and memtable at one moment.
+
+mod table;
 
 use std::{
     any::Any,
@@ -8,29 +10,29 @@ use std::{
 use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
 
 use crate::store::redb::{
-    engine::{memtable::Memtable, sorted_runs::SortedRuns, table::Table},
-    schema::{
-        key_order::Ordered,
-        tables::{ALL, Definition},
-    },
+    engine::{any_table::ALL, memtable::Memtable, sorted_runs::SortedRuns},
+    schema::{key_order::Ordered, tables::Definition},
 };
 
-/// More layers than this are not kept where they can be made one.
-const MOST_LAYERS: usize = 8;
+pub(crate) use self::table::Table;
 
-/// Everything that is visible. The writer alone changes it; whoever reads sees it before or after a change, never in between.
+/// Maximum number of memtable layers that are kept although they could be merged.
+const MAX_LAYERS: usize = 8;
+
+/// The current version of all data. Only the writer replaces it, so a reader sees it before or
+/// after a change, never in between.
 pub(crate) struct Versions {
-    // Before the database: it is closed when nobody reads any more.
+    // Dropped before the database, which closes when no read transaction is left.
     now: RwLock<Version>,
     database: Database,
 }
 
 #[derive(Clone)]
 struct Version {
-    /// The database as it was last brought up to date. It is kept open: what the writer brings into the database meanwhile is not
-    /// seen before what was over it is gone.
+    /// Read transaction on the database. It is replaced only together with the memtable layers that
+    /// it supersedes, so that a flush in progress is not visible.
     stored: Arc<OpenDatabase>,
-    /// What was written since, the newest first. A layer that a read has kept does not change any more.
+    /// Layers of the memtable, newest first. A layer that a snapshot shares is immutable.
     recent: Vec<Arc<Memtable>>,
 }
 
@@ -47,10 +49,10 @@ impl Version {
         self.merge();
     }
 
-    /// Makes the newest layers one while that is little work, or there are many.
+    /// Merges the newest layers while that is cheap, or while there are too many.
     fn merge(&mut self) {
         while let [newest, older, ..] = self.recent.as_mut_slice()
-            && (newest.len() >= older.len() / 4 || self.recent.len() > MOST_LAYERS)
+            && (newest.len() >= older.len() / 4 || self.recent.len() > MAX_LAYERS)
         {
             let [newest, older, ..] = self.recent.as_mut_slice() else { return };
             let (Some(newest), Some(older)) = (Arc::get_mut(newest), Arc::get_mut(older)) else { return };
@@ -60,10 +62,11 @@ impl Version {
     }
 }
 
-/// The database at one moment, with its tables open: to open one takes longer than to look for something in it.
+/// A read transaction with its tables opened in advance, because opening a table costs more than a
+/// lookup.
 struct OpenDatabase {
     transaction: ReadTransaction,
-    /// By their numbers.
+    /// Opened tables, by number.
     tables: Vec<Box<dyn Any + Send + Sync>>,
 }
 
@@ -79,24 +82,26 @@ impl Versions {
         Ok(Self { now: RwLock::new(Version::of(&database)?), database })
     }
 
-    /// A look at it. The writer waits until it is dropped: keep it for a few microseconds.
+    /// Returns a snapshot that locks out the writer until it is dropped. Use it for microseconds
+    /// only.
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(SnapshotSource::Shared(self.locked()))
     }
 
-    /// It as it is now, whatever becomes of it: nobody waits for whoever looks at that.
+    /// Returns a snapshot that nobody waits for, and that may live for long.
     pub(crate) fn pin(&self) -> PinnedSnapshot {
         PinnedSnapshot(self.locked().clone())
     }
 
-    /// Brings what was kept into the database: `commit` ends the transaction, and whatever it adds is there with it.
+    /// Writes the memtable of `kept` into the database, and calls `commit` to end the transaction.
+    /// Whatever `commit` adds is part of the transaction.
     pub(crate) fn flush(
         &self,
         kept: &PinnedSnapshot,
         commit: impl FnOnce(WriteTransaction) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let transaction = self.begin_write()?;
-        kept.view().write_recent(&transaction)?;
+        kept.snapshot().write_recent(&transaction)?;
         commit(transaction)?;
         self.refresh(kept)
     }
@@ -105,21 +110,22 @@ impl Versions {
         Ok(self.database.begin_write()?)
     }
 
-    /// Makes changes visible.
+    /// Makes the changes of a batch visible.
     pub(crate) fn absorb(&self, changes: Memtable) {
         if !changes.is_empty() {
             self.locked_to_write().absorb(changes);
         }
     }
 
-    /// A transaction was committed that has all of what was kept: that need not be over the database any more.
+    /// Removes the layers of `kept` from the memtable. The caller has committed a transaction that
+    /// contains them.
     pub(crate) fn refresh(&self, kept: &PinnedSnapshot) -> Result<(), Error> {
         let stored = Arc::new(OpenDatabase::of(self.database.begin_read()?)?);
         let mut now = self.locked_to_write();
-        // While it is kept it does not become one with what is newer.
+        // No newer change was merged into the layers of `kept`, because `kept` shares them.
         let newer = now.recent.len() - kept.0.recent.len();
         let before = (std::mem::replace(&mut now.stored, stored), now.recent.split_off(newer));
-        // What was there is dropped when nobody waits for the lock.
+        // The old version is dropped after the lock is released, because dropping it takes long.
         drop(now);
         drop(before);
         Ok(())
@@ -134,21 +140,21 @@ impl Versions {
     }
 }
 
-/// What was there at a moment.
+/// A snapshot that does not block the writer.
 pub(crate) struct PinnedSnapshot(Version);
 
 impl PinnedSnapshot {
-    /// What is in a database that nobody writes.
+    /// Returns a snapshot of a database that has no writer.
     pub(crate) fn of(database: &Database) -> Result<Self, Error> {
         Ok(Self(Version::of(database)?))
     }
 
-    pub(crate) fn view(&self) -> Snapshot<'_> {
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(SnapshotSource::Kept(&self.0))
     }
 }
 
-/// A look at what is there.
+/// A snapshot through which tables are read.
 pub(crate) struct Snapshot<'c>(SnapshotSource<'c>);
 
 enum SnapshotSource<'c> {
@@ -164,7 +170,7 @@ impl Snapshot<'_> {
         Table::new(definition, self)
     }
 
-    /// A table of the database as it was last brought up to date.
+    /// Returns a table of the database without the memtable.
     pub(crate) fn stored_table<K: Key + 'static, V: Value + 'static>(
         &self,
         definition: &Definition<K, V>,
@@ -173,17 +179,17 @@ impl Snapshot<'_> {
         table.expect("a table is opened as what its definition says, at the place of its number")
     }
 
-    /// The database as it was last brought up to date.
+    /// Returns the read transaction on the database, without the memtable.
     pub(crate) fn stored(&self) -> &ReadTransaction {
         &self.now().stored.transaction
     }
 
-    /// What is over it in a table, the newest first.
+    /// Returns the memtable layers of a table, newest first.
     pub(crate) fn layers(&self, table: usize) -> impl Iterator<Item = &SortedRuns> {
         self.now().recent.iter().filter_map(move |layer| layer.rows(table))
     }
 
-    /// Writes what is over the database into it.
+    /// Writes the memtable layers into the database, oldest first.
     pub(crate) fn write_recent(&self, to: &WriteTransaction) -> Result<(), Error> {
         self.now().recent.iter().rev().try_for_each(|layer| layer.write(to))
     }
@@ -200,48 +206,48 @@ impl Snapshot<'_> {
 mod tests {
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{MOST_LAYERS, Snapshot, Versions};
+    use super::{MAX_LAYERS, Snapshot, Versions};
     use crate::store::redb::{
-        engine::memtable::{Memtable, RawKey},
+        engine::{memtable::Memtable, raw_key::RawKey},
         file::migrations,
         schema::tables::REGISTRATIONS,
     };
 
-    fn put(contents: &Versions, number: usize) {
+    fn put(versions: &Versions, number: usize) {
         let row = (RawKey::of::<&str>(&format!("w{number:03}").as_str()), Some(Box::from(&b""[..])));
         let mut changes = Memtable::default();
         changes.put(REGISTRATIONS.number, [row].into_iter().collect());
-        contents.absorb(changes);
+        versions.absorb(changes);
     }
 
-    fn count(view: &Snapshot<'_>) -> usize {
-        view.table(&REGISTRATIONS).iter().unwrap().count()
+    fn count(snapshot: &Snapshot<'_>) -> usize {
+        snapshot.table(&REGISTRATIONS).iter().unwrap().count()
     }
 
     #[test]
-    fn what_is_kept_stays_as_it_was_and_layers_that_nobody_keeps_become_one() {
+    fn snapshot_stays_as_it_was_and_unshared_layers_are_merged() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
-        let contents = Versions::of(database).unwrap();
+        let versions = Versions::of(database).unwrap();
         let mut kept = Vec::new();
         for number in 0..100 {
-            kept.push(contents.pin());
-            put(&contents, number);
+            kept.push(versions.pin());
+            put(&versions, number);
         }
-        assert!(kept.iter().map(|kept| count(&kept.view())).eq(0..100));
-        assert_eq!(count(&contents.snapshot()), 100);
-        assert_eq!(contents.locked().recent.len(), 100, "each is kept by somebody");
+        assert!(kept.iter().map(|kept| count(&kept.snapshot())).eq(0..100));
+        assert_eq!(count(&versions.snapshot()), 100);
+        assert_eq!(versions.locked().recent.len(), 100, "each is kept by somebody");
         drop(kept);
         for number in 100..200 {
-            put(&contents, number);
+            put(&versions, number);
         }
-        assert_eq!(count(&contents.snapshot()), 200);
-        assert!(contents.locked().recent.len() <= MOST_LAYERS);
-        let kept = contents.pin();
-        put(&contents, 200);
-        contents.refresh(&kept).unwrap();
-        assert_eq!(count(&contents.snapshot()), 1, "the others were said to be in the database");
-        contents.refresh(&contents.pin()).unwrap();
-        assert_eq!(count(&contents.snapshot()), 0);
+        assert_eq!(count(&versions.snapshot()), 200);
+        assert!(versions.locked().recent.len() <= MAX_LAYERS);
+        let kept = versions.pin();
+        put(&versions, 200);
+        versions.refresh(&kept).unwrap();
+        assert_eq!(count(&versions.snapshot()), 1, "the others were said to be in the database");
+        versions.refresh(&versions.pin()).unwrap();
+        assert_eq!(count(&versions.snapshot()), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A table of three layers is as one map would be.
+//! Compares a table of three layers with one ordered map.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 use proptest::prelude::*;
 use redb::{Database, Error, backends::InMemoryBackend};
 
-use super::{Table, TakeChanges};
+use super::Table;
 use crate::store::redb::{
     engine::{memtable::Memtable, snapshot::Versions},
     schema::tables::{Definition, EXPIRIES},
@@ -19,7 +19,7 @@ type TableModel = BTreeMap<(u64, Vec<u8>), ()>;
 
 const TABLE: &Definition<TestKey, ()> = &EXPIRIES;
 
-/// What is done to a key: it comes, or it goes.
+/// Key and member of a row, and true if it is inserted, or false if it is removed.
 #[derive(Debug, Clone)]
 struct TableStep(u64, Vec<u8>, bool);
 
@@ -43,9 +43,9 @@ fn play(table: &mut Table<'_, TestKey, ()>, model: &mut TableModel, steps: &[Tab
     }
 }
 
-fn changes(contents: &Versions, model: &mut TableModel, steps: &[TableStep]) -> Memtable {
-    let view = contents.snapshot();
-    let mut table = view.table(TABLE);
+fn changes(versions: &Versions, model: &mut TableModel, steps: &[TableStep]) -> Memtable {
+    let snapshot = versions.snapshot();
+    let mut table = snapshot.table(TABLE);
     play(&mut table, model, steps);
     let mut changes = Memtable::default();
     table.take_changes(&mut changes);
@@ -65,20 +65,20 @@ fn keys<'t>(
 
 proptest! {
     #[test]
-    fn it_is_as_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
+    fn table_behaves_like_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         crate::store::redb::file::migrations::prepare(&database).unwrap();
-        let contents = Versions::of(database).unwrap();
+        let versions = Versions::of(database).unwrap();
         let mut model = TableModel::new();
-        let below = changes(&contents, &mut model, &stored);
-        let transaction = contents.begin_write().unwrap();
+        let below = changes(&versions, &mut model, &stored);
+        let transaction = versions.begin_write().unwrap();
         below.write(&transaction).unwrap();
         transaction.commit().unwrap();
-        contents.refresh(&contents.pin()).unwrap();
-        let above = changes(&contents, &mut model, &recent);
-        contents.absorb(above);
-        let view = contents.snapshot();
-        let mut table = view.table(TABLE);
+        versions.refresh(&versions.pin()).unwrap();
+        let above = changes(&versions, &mut model, &recent);
+        versions.absorb(above);
+        let snapshot = versions.snapshot();
+        let mut table = snapshot.table(TABLE);
         play(&mut table, &mut model, &changed);
 
         let all: Vec<_> = model.keys().cloned().collect();

@@ -1,0 +1,89 @@
+//! Tables as trait objects, for the work that is done for every table alike: creating, opening,
+//! copying, and writing rows.
+
+use std::any::Any;
+
+use redb::{Error, ReadTransaction, ReadableTable, TableHandle, Value, WriteTransaction};
+
+use crate::store::redb::{
+    engine::{apply_rows, sorted_runs::SortedRuns},
+    schema::{
+        key_order::{KeyCompare, Ordered},
+        tables::{self, Definition},
+    },
+};
+
+macro_rules! define_all {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $text:literal $field:ident: $key:ty => $value:ty
+        $(, adjacent if $adjoins:ident)? $(, wrapped by $wrapper:ident)?;
+    )*) => {
+        /// Every table, at the index of its number.
+        pub(crate) const ALL: &[&dyn AnyTable] = &[$(&tables::$name,)*];
+    };
+}
+tables::for_each_table!(define_all);
+
+/// A table with the types of its keys and values erased.
+pub(crate) trait AnyTable: Sync {
+    fn name(&'static self) -> &'static str;
+    /// Returns the index of the table in [`ALL`].
+    fn number(&self) -> usize;
+    /// Opens the table as a [`redb::ReadOnlyTable`].
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
+    /// Returns the order of the keys.
+    fn order(&self) -> KeyCompare;
+    /// Creates the table if it does not exist.
+    fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
+    /// Copies the table into another database. Rows are written in the order of their keys, because
+    /// sequential inserts are the fastest for a B-tree.
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
+}
+
+impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
+    fn name(&'static self) -> &'static str {
+        self.table.name()
+    }
+
+    fn number(&self) -> usize {
+        self.number
+    }
+
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error> {
+        Ok(Box::new(from.open_table(self.table)?))
+    }
+
+    fn order(&self) -> KeyCompare {
+        K::ORDER
+    }
+
+    fn create(&self, to: &WriteTransaction) -> Result<(), Error> {
+        to.open_table(self.table)?;
+        Ok(())
+    }
+
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error> {
+        apply_rows::write(&mut to.open_table(self.table)?, rows, self.adjoins)
+    }
+
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
+        let mut copy = to.open_table(self.table)?;
+        for entry in from.open_table(self.table)?.iter()? {
+            let (key, value) = entry?;
+            copy.insert(key.value(), value.value())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn all_has_every_table_at_its_number() {
+        assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
+    }
+}

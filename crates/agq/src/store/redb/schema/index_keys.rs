@@ -1,0 +1,23 @@
+//! Keys of the job indexes, computed from a job, and the key of a lane.
+
+use agenix_rules::{action::PRIORITIES, job::Job};
+
+pub(crate) use crate::store::LaneKey;
+
+/// Position of a ready job in its lane: rank, then sequence number.
+pub(crate) type LaneTurn = (u8, u64);
+
+/// Returns the key of a job in the ready index: lane, rank, sequence number. A higher priority has
+/// a lower rank.
+pub(crate) fn ready_key(job: &Job) -> (u32, u8, u64) {
+    (job.lane, rank(job.priority), job.seq)
+}
+
+fn rank(priority: i32) -> u8 {
+    u8::try_from(*PRIORITIES.end() - priority).unwrap_or_default()
+}
+
+/// Returns status and time of an ended job, the beginning of its key in the index of ended jobs.
+pub(crate) fn ended_key(job: &Job) -> Option<(u8, u64)> {
+    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
+}

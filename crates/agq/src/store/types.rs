@@ -1,0 +1,225 @@
+//! Records, rules and results that the traits of a store exchange with their callers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::Action,
+    capability::{Abilities, Needs},
+    job::{Job, JobParams, JobState, NewJob, RuleOutcome},
+    worker::Worker,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{DocumentKind, RuleResult};
+
+/// Rule that decides about a job, given its current record (`None` if it does not exist). May be
+/// called more than once for one write.
+pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> RuleResult<RuleOutcome> + Send + Sync>;
+/// Filter that returns true for the wanted jobs.
+pub(crate) type JobFilter = Box<dyn Fn(&Job) -> bool + Send>;
+/// Rule that decides about a worker; `None` leaves the record unchanged. May be called more than
+/// once for one write.
+pub(crate) type WorkerRule = Box<dyn Fn(Option<&Worker>) -> RuleResult<Option<Worker>> + Send + Sync>;
+
+/// Rule that decides about an action; `None` leaves the record unchanged. May be called more than
+/// once for one write.
+pub(crate) type ActionRule = Box<dyn Fn(Option<&Action>) -> RuleResult<Option<Action>> + Send + Sync>;
+
+/// Plan as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredPlan {
+    pub(crate) plan_id: PlanId,
+    /// Document of the plan, as JSON that includes the id.
+    pub(crate) json: String,
+    pub(crate) created_at: Timestamp,
+}
+
+/// Action to add, whole or not at all.
+#[derive(Debug)]
+pub(crate) struct NewAction {
+    pub(crate) action: Action,
+    /// Capabilities that a worker must offer for the jobs.
+    pub(crate) needs: Needs,
+    pub(crate) terms: JobParams,
+    /// Jobs in the order of the inputs.
+    pub(crate) jobs: Vec<NewJob>,
+    /// Documents that are stored if the action is added: kind, id and text. Must be empty if a job
+    /// has settings of its own.
+    pub(crate) notes: Vec<(DocumentKind, String, String)>,
+}
+
+impl NewAction {
+    /// Returns the plan of the action, and the plans that jobs have for themselves.
+    pub(crate) fn plans(&self) -> BTreeSet<&PlanId> {
+        let own = self.jobs.iter().filter_map(|job| Some(&job.own.as_ref()?.plan_id));
+        std::iter::once(&self.action.plan_id).chain(own).collect()
+    }
+}
+
+/// Jobs to append to an open action, all or none.
+#[derive(Debug)]
+pub(crate) struct AppendJobs {
+    pub(crate) action_id: ActionId,
+    /// Index of the first job among the inputs of the action, if the submitter sent one. Jobs that
+    /// already exist from this index on must have the same inputs.
+    pub(crate) at: Option<u64>,
+    pub(crate) needs: Needs,
+    pub(crate) terms: JobParams,
+    pub(crate) jobs: Vec<NewJob>,
+    pub(crate) now: Timestamp,
+}
+
+/// Outcome of an addition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AddOutcome {
+    /// The record was added.
+    New,
+    /// An equal record existed before; nothing changed.
+    Same,
+    /// The id belongs to a different record; nothing changed.
+    Differs,
+    /// The action was added without these jobs, which other jobs stand for. If other jobs stand for
+    /// every job, nothing was added.
+    Stands(Vec<Duplicate>),
+}
+
+/// Job that was not added, because an existing job is a duplicate of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Duplicate {
+    /// Job that was submitted.
+    pub(crate) job_id: JobId,
+    /// Existing job that stands for the submitted one.
+    pub(crate) by: JobId,
+}
+
+/// Number of kept jobs in each state, in the order of [`JobState`], by queue.
+pub(crate) type QueueCounts = BTreeMap<String, [u64; 8]>;
+
+/// Job with the texts that are stored beside its record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredJob {
+    pub(crate) job: Job,
+    pub(crate) queue: String,
+    /// Capabilities that a worker must offer.
+    pub(crate) needs: Needs,
+    /// Input of the job, as JSON.
+    pub(crate) input: String,
+    /// Report of the worker about the tasks, as JSON.
+    pub(crate) results: Option<String>,
+}
+
+/// Change that a rule made to a job.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JobChange {
+    pub(crate) before: Job,
+    pub(crate) after: Job,
+}
+
+impl JobChange {
+    /// Returns the former holder, if the change ended the claim of the job.
+    pub(crate) fn released_holder(&self) -> Option<&str> {
+        let had = self.before.state == JobState::Active && self.after.state != JobState::Active;
+        self.before.holder.as_deref().filter(|_| had)
+    }
+}
+
+/// Client that claims a job.
+#[derive(Debug, Clone)]
+pub(crate) struct Claimant {
+    /// Id of a worker, or name of a connection.
+    pub(crate) holder: Arc<str>,
+    pub(crate) abilities: Arc<Abilities>,
+    /// Queues to claim from, in order of preference.
+    pub(crate) queues: Arc<[String]>,
+    /// Visibility timeout for jobs of the Open Job Spec, in milliseconds, if the client set one.
+    pub(crate) visibility_ms: Option<u64>,
+}
+
+/// Job that was given to a claimant, with the texts that the claimant needs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Claim {
+    pub(crate) job: Job,
+    pub(crate) queue: String,
+    /// Input of the job, as JSON.
+    pub(crate) input: String,
+    /// Plan of the job, as JSON.
+    pub(crate) plan: String,
+}
+
+/// Retention policy for ended jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Retention {
+    /// Ended jobs other than dead ones are removed if they ended before this time.
+    pub(crate) ended_since: Timestamp,
+    /// Dead jobs are removed if they ended before this time.
+    pub(crate) dead_since: Timestamp,
+    /// Maximum number of ended jobs that are kept, not counting dead ones; 0 for no bound.
+    pub(crate) count: u64,
+}
+
+/// Session of the database with the oldest snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OldestSnapshot {
+    pub(crate) pid: i32,
+    pub(crate) application: String,
+    pub(crate) user: String,
+    /// Age of the transaction, in seconds.
+    pub(crate) secs: u64,
+}
+
+/// Lanes and limits that are stored although nothing uses them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct UnusedRecords {
+    /// Numbers of lanes that have no jobs.
+    pub(crate) lanes: Vec<i32>,
+    /// Keys of limits that hold no job back, each with a version that changes whenever the limit is
+    /// written.
+    pub(crate) limits: Vec<(String, String)>,
+}
+
+/// Counts of jobs over the whole store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    /// Number of kept jobs by status, in the order of [`Status`].
+    pub(crate) now: [u64; 6],
+    /// Number of times that a job entered each status since the store was created; for `pending`,
+    /// the number of submitted jobs.
+    pub(crate) ever: [u64; 6],
+}
+
+impl Totals {
+    /// Returns the number of kept ended jobs, not counting dead ones.
+    pub(crate) fn kept(&self) -> u64 {
+        [Status::Completed, Status::Failed, Status::Cancelled]
+            .iter()
+            .map(|status| self.now[*status as usize])
+            .sum()
+    }
+}
+
+/// Ready jobs of one queue that need the same capabilities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LaneSummary {
+    pub(crate) queue: String,
+    pub(crate) needs: Needs,
+    /// Number of ready jobs.
+    pub(crate) length: u64,
+    /// Earliest and latest time at which one of these jobs was submitted.
+    pub(crate) span: (Timestamp, Timestamp),
+}
+
+/// Identity of a lane: ready jobs of one queue that need the same capabilities. The redb store
+/// encodes the key by the position of its fields, so their order must not change.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct LaneKey {
+    pub(crate) queue: String,
+    pub(crate) needs: Needs,
+}
