@@ -1,5 +1,5 @@
-//! The keys of users, as a store has them: what can be done with them in one transaction. What a command of Redis makes
-//! of that is no concern of a store.
+//! Users' keys in a store: the reads and writes of one transaction, from which `redis` makes
+//! commands.
 
 use std::{
     ops::{Bound, Range},
@@ -12,27 +12,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{StoreError, StoreFuture, export::text};
 
-/// What a key holds, and until when.
+/// Value of a key, with its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) content: StoredValue,
-    /// From when on the key counts as absent. It stays in the store until it is removed.
+    /// Time from which the key counts as absent. It stays in the store until it is removed.
     pub(crate) expires_at: Option<Timestamp>,
 }
 
-/// What a key holds.
+/// Value of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StoredValue {
     /// A string, in place.
     Text(#[serde(with = "text")] Bytes),
-    /// A list: its elements are at the places `head..tail`, of which there is at least one.
+    /// A list with elements at the places `head..tail`, at least one.
     List { head: i64, tail: i64 },
-    /// A sorted set: how many members it has, at least one.
+    /// A sorted set with this number of members, at least one.
     Sorted { members: u64 },
 }
 
-/// A part of what is in order: from which end, how many are left out there, how many there are at most.
+/// Part of an ordered range: from which end, how many entries to skip, how many to take at most.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeSlice {
     pub(crate) is_reversed: bool,
@@ -54,8 +54,8 @@ pub(crate) trait KeyReader {
     fn count(&self, now: Timestamp) -> StoreResult<u64>;
     /// Returns keys with their numbers, which are above 0 and below `below`, in descending order.
     ///
-    /// A key keeps its number as long as it exists, and a new key gets a number above all others. A scan in
-    /// descending order therefore sees every key that stays.
+    /// A key keeps its number as long as it exists, and a new key gets a number above all others. A
+    /// scan in descending order therefore sees every key that stays.
     fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>>;
 
     /// Returns the elements of a list at `places`.
@@ -78,7 +78,8 @@ pub(crate) trait KeyReader {
 
 /// Reads and writes of keys inside one transaction.
 pub(crate) trait KeyWriter: KeyReader {
-    /// Sets the entry of a key. Elements or members of a previous value of another type are removed.
+    /// Sets the entry of a key. Elements or members of a previous value of another type are
+    /// removed.
     fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
     /// Removes a key with its elements or members. Returns true if the key existed.
     fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
@@ -103,7 +104,8 @@ pub(crate) trait KeyWriter: KeyReader {
 /// Work that reads keys on one snapshot. A store may run it more than once.
 pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send + Sync>;
 
-/// Work that changes keys in one transaction. A store may run it more than once. An error undoes all of it.
+/// Work that changes keys in one transaction. A store may run it more than once. An error undoes
+/// all of it.
 pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
 
 /// Keys of users in a store.
@@ -112,7 +114,8 @@ pub(crate) trait Keyspace: Send + Sync + 'static {
     fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
     /// Runs a short read.
     fn read(&self, work: KeyRead) -> StoreFuture<()>;
-    /// Runs a short read before this returns. Returns false if the store cannot: a remote store does nothing.
+    /// Runs a short read before this returns. Returns false if the store cannot: a remote store
+    /// does nothing.
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
     /// Runs a read that may be long, on a thread where nobody waits for it.
     fn scan(&self, work: KeyRead) -> StoreFuture<()>;
@@ -143,8 +146,8 @@ impl<T> ResultSlot<T> {
     }
 }
 
-/// Runs [`Keyspace::update`], and returns the outcome of `work`. The write gets its place in the order of all
-/// writes when this is called, not when the future is polled.
+/// Runs [`Keyspace::update`], and returns the outcome of `work`. The write gets its place in the
+/// order of all writes when this is called, not when the future is polled.
 pub(crate) fn change<S, T, W>(
     store: &S,
     work: W,
