@@ -56,8 +56,8 @@ pub(crate) trait KeyReader {
     fn count(&self, now: Timestamp) -> StoreResult<u64>;
     /// Returns keys with their numbers, which are above 0 and below `below`, in descending order.
     ///
-    /// A key keeps its number as long as it exists, and a new key gets a number above all others. A scan in
-    /// descending order therefore sees every key that stays.
+    /// A key keeps its number as long as it exists, and a new key gets a number above all others. A
+    /// scan in descending order therefore sees every key that stays.
     fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>>;
 
     /// Returns the elements of a list at `places`.
@@ -80,7 +80,8 @@ pub(crate) trait KeyReader {
 
 /// Reads and writes of keys inside one transaction.
 pub(crate) trait KeyWriter: KeyReader {
-    /// Sets the entry of a key. Elements or members of a previous value of another type are removed.
+    /// Sets the entry of a key. Elements or members of a previous value of another type are
+    /// removed.
     fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
     /// Removes a key with its elements or members. Returns true if the key existed.
     fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
@@ -105,7 +106,8 @@ pub(crate) trait KeyWriter: KeyReader {
 /// Work that reads keys on one snapshot. A store may run it more than once.
 pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send + Sync>;
 
-/// Work that changes keys in one transaction. A store may run it more than once. An error undoes all of it.
+/// Work that changes keys in one transaction. A store may run it more than once. An error undoes
+/// all of it.
 pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
 
 /// Keys of users in a store.
@@ -114,7 +116,8 @@ pub(crate) trait Keyspace: Send + Sync + 'static {
     fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
     /// Runs a short read.
     fn read(&self, work: KeyRead) -> StoreFuture<()>;
-    /// Runs a short read before this returns. Returns false if the store cannot: a remote store does nothing.
+    /// Runs a short read before this returns. Returns false if the store cannot: a remote store
+    /// does nothing.
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
     /// Runs a read that may be long, on a thread where nobody waits for it.
     fn scan(&self, work: KeyRead) -> StoreFuture<()>;
@@ -145,8 +148,8 @@ impl<T> ResultSlot<T> {
     }
 }
 
-/// Runs [`Keyspace::update`], and returns the outcome of `work`. The write gets its place in the order of all
-/// writes when this is called, not when the future is polled.
+/// Runs [`Keyspace::update`], and returns the outcome of `work`. The write gets its place in the
+/// order of all writes when this is called, not when the future is polled.
 pub(crate) fn change<S, T, W>(
     store: &S,
     work: W,

@@ -161,7 +161,7 @@ impl WriteTxn<'_> {
 
     /// Inserts a new key with the number that it had in another store.
     pub(super) fn put_numbered(&mut self, key: &[u8], number: u64, entry: KeyEntry) {
-        self.known.last_key = self.known.last_key.max(number);
+        self.cache.last_key = self.cache.last_key.max(number);
         self.tables.key_numbers.insert(number, key);
         if let Some(at) = entry.expires_at {
             self.tables.expiries.insert((at.0, key), ());
@@ -171,9 +171,9 @@ impl WriteTxn<'_> {
 
     /// Returns a number above those of all other keys.
     fn number_key(&mut self, key: &[u8]) -> u64 {
-        self.known.last_key += 1;
-        self.tables.key_numbers.insert(self.known.last_key, key);
-        self.known.last_key
+        self.cache.last_key += 1;
+        self.tables.key_numbers.insert(self.cache.last_key, key);
+        self.cache.last_key
     }
 
     fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {

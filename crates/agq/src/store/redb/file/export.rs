@@ -117,7 +117,7 @@ pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::
     let database = Database::builder().set_cache_size(backup::CACHE_BYTES).create(file)?;
     migrations::prepare(&database)?;
     let versions = Versions::of(database)?;
-    let mut known = WriterCache::default();
+    let mut cache = WriterCache::default();
     loop {
         let mut records = Vec::with_capacity(IMPORT_BATCH);
         while records.len() < IMPORT_BATCH
@@ -126,7 +126,7 @@ pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::
             records.push(record);
         }
         let is_last = records.len() < IMPORT_BATCH;
-        put_all(&versions, &mut known, records, is_last)?;
+        put_all(&versions, &mut cache, records, is_last)?;
         if is_last {
             return from.verify(|sink| hand_out(&versions.snapshot(), sink));
         }
@@ -136,13 +136,13 @@ pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::
 /// Inserts records. All of them are durable when the last one is.
 fn put_all(
     versions: &Versions,
-    known: &mut WriterCache,
+    cache: &mut WriterCache,
     records: Vec<ExportRecord>,
     is_last: bool,
 ) -> anyhow::Result<()> {
     let closed = {
         let snapshot = versions.snapshot();
-        let mut batch = WriteTxn::open(&snapshot, known, false);
+        let mut batch = WriteTxn::open(&snapshot, cache, false);
         records.into_iter().try_for_each(|record| batch.put_record(record))?;
         batch.close()?
     };
@@ -166,7 +166,7 @@ impl WriteTxn<'_> {
             ExportRecord::Job(stored) => self.put_stored(*stored)?,
             ExportRecord::Paused { queue } => {
                 self.tables.paused.insert(queue.as_str(), ());
-                self.known.lanes.set_paused(&queue, true);
+                self.cache.lanes.set_paused(&queue, true);
             }
             ExportRecord::Worker { worker, registration } => {
                 self.tables.workers.insert(worker.worker_id.as_str(), encode(&worker)?.as_slice());
@@ -197,8 +197,8 @@ impl WriteTxn<'_> {
 
     fn put_stored(&mut self, stored: StoredJob) -> Result<(), Error> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
-        job.lane = self.known.lanes.number(LaneKey { queue, needs });
-        self.known.lanes.observe_seq(job.seq);
+        job.lane = self.cache.lanes.number(LaneKey { queue, needs });
+        self.cache.lanes.observe_seq(job.seq);
         let id = job.job_id.as_str();
         self.tables.action_jobs.insert((job.action_id.as_str(), job.index), id);
         self.tables.inputs.insert(id, input.as_str());

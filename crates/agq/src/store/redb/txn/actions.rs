@@ -115,13 +115,13 @@ impl WriteTxn<'_> {
         for (index, new) in (action.total_jobs..).zip(jobs) {
             let NewJob { job_id, input, own } = new;
             let lane = match own {
-                None => *lane.get_or_insert_with(|| self.known.lanes.number(common())),
+                None => *lane.get_or_insert_with(|| self.cache.lanes.number(common())),
                 Some(own) => {
                     let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
-                    self.known.lanes.number(key)
+                    self.cache.lanes.number(key)
                 }
             };
-            let place = QueuePosition { lane, seq: self.known.lanes.take_seq() };
+            let place = QueuePosition { lane, seq: self.cache.lanes.take_seq() };
             self.tables.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
             self.tables.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &new.job(action, index, place, terms, now))?;

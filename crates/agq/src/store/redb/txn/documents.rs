@@ -51,7 +51,7 @@ impl WriteTxn<'_> {
 
     /// Returns true if the limit of a lane lets another job start.
     pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool, Error> {
-        match self.known.lanes.limit_of(lane) {
+        match self.cache.lanes.limit_of(lane) {
             None => Ok(true),
             Some(key) => Ok(self.limit(key)?.admits(now)),
         }
@@ -81,7 +81,7 @@ impl WriteTxn<'_> {
     pub(crate) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
         let kind = DocumentKind::Limit.as_str();
         let mut gone = Vec::new();
-        let used = self.known.lanes.limits();
+        let used = self.cache.lanes.limits();
         for entry in self.tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
             let (place, note) = entry?;
             let (_, key) = place.value();

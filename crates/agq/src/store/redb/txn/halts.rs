@@ -18,14 +18,14 @@ impl WriteTxn<'_> {
     pub(crate) fn arm(&mut self, action: &Action) {
         if action.halt.is_some() {
             self.put_note(DocumentKind::Halt, action.action_id.as_str(), "{}");
-            self.known.armed.insert(action.action_id.to_string());
+            self.cache.armed.insert(action.action_id.to_string());
         }
     }
 
     /// Halts an action if its ended jobs meet its policy.
     pub(crate) fn halt_if_met(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let id = action_id.as_str();
-        if !self.known.armed.contains(id) {
+        if !self.cache.armed.contains(id) {
             return Ok(());
         }
         let Some(action) = self.action(action_id)? else { return Ok(()) };
@@ -33,14 +33,14 @@ impl WriteTxn<'_> {
         self.put_action(&halted)?;
         self.disarm(id);
         self.put_note(DocumentKind::Halted, id, "{}");
-        self.known.halted.insert(id.to_owned());
+        self.cache.halted.insert(id.to_owned());
         self.arrived.halts = true;
         Ok(())
     }
 
     /// Cancels a ready job whose action is halted. Returns false if the action is not halted.
     pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool, Error> {
-        if !self.known.halted.contains(job.action_id.as_str()) {
+        if !self.cache.halted.contains(job.action_id.as_str()) {
             return Ok(false);
         }
         if let job::RuleOutcome::Changed(cancelled) = job::cancelled_unclaimed(job, now) {
@@ -74,13 +74,13 @@ impl WriteTxn<'_> {
     /// Removes halt policy and halted mark of an action that is removed or settled.
     pub(crate) fn forget_halt(&mut self, id: &str) {
         self.disarm(id);
-        if self.known.halted.remove(id) {
+        if self.cache.halted.remove(id) {
             self.tables.notes.remove((DocumentKind::Halted.as_str(), id));
         }
     }
 
     fn disarm(&mut self, id: &str) {
-        if self.known.armed.remove(id) {
+        if self.cache.armed.remove(id) {
             self.tables.notes.remove((DocumentKind::Halt.as_str(), id));
         }
     }

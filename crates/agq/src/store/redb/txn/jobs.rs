@@ -114,7 +114,7 @@ impl WriteTxn<'_> {
     ) -> Result<Option<(&'c str, JobId)>, Error> {
         for queue in &*claimant.queues {
             let mut heads: Vec<(LaneTurn, u32)> = Vec::new();
-            for lane in self.known.lanes.with_jobs_for(queue, &claimant.abilities) {
+            for lane in self.cache.lanes.with_jobs_for(queue, &claimant.abilities) {
                 heads.extend(self.next_ready(lane)?.map(|turn| (turn, lane)));
             }
             let mut next = heads.iter().min().copied();
@@ -132,7 +132,7 @@ impl WriteTxn<'_> {
                 }
             }
             if let Some((_, lane)) = next {
-                let (_, job_id) = self.known.lanes.first(lane).expect("its head was just looked for");
+                let (_, job_id) = self.cache.lanes.first(lane).expect("its head was just looked for");
                 return Ok(Some((queue, job_id.clone())));
             }
         }
@@ -141,8 +141,8 @@ impl WriteTxn<'_> {
 
     /// Returns the position of the first ready job of a lane.
     fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>, Error> {
-        if self.known.lanes.first(lane).is_none() {
-            let (rank, seq) = self.known.lanes.cursor(lane);
+        if self.cache.lanes.first(lane).is_none() {
+            let (rank, seq) = self.cache.lanes.cursor(lane);
             let mut heads = VecDeque::new();
             for row in self.tables.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MAX_HEADS)
             {
@@ -151,15 +151,15 @@ impl WriteTxn<'_> {
                 let job_id = JobId::new(job_id.value());
                 heads.push_back(((rank, seq), job_id.map_err(|error| Error::Corrupted(error.to_string()))?));
             }
-            self.known.lanes.set_cursor(lane, heads);
+            self.cache.lanes.set_cursor(lane, heads);
         }
-        Ok(self.known.lanes.first(lane).map(|(turn, _)| *turn))
+        Ok(self.cache.lanes.first(lane).map(|(turn, _)| *turn))
     }
 
     /// Removes an ended job with its input, results and index entries.
     pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
-        self.known.lanes.adjust_total(job.lane, -1);
+        self.cache.lanes.adjust_total(job.lane, -1);
         self.count_in_queue(job, -1);
         self.forget_first(job)?;
         self.tables.jobs.remove(id);

@@ -43,7 +43,7 @@ impl Lane {
     }
 
     /// Adds a ready job. It is cached if it precedes a cached job, or if all ready jobs are cached.
-    fn came(&mut self, turn: LaneTurn, job_id: &JobId) {
+    fn add_ready(&mut self, turn: LaneTurn, job_id: &JobId) {
         let is_all_known = self.heads.len() as u64 == self.ready;
         self.beginning = if self.ready == 0 { turn } else { self.beginning.min(turn) };
         self.ready = self.ready.saturating_add(1);
@@ -55,7 +55,7 @@ impl Lane {
     }
 
     /// Removes a ready job.
-    fn went(&mut self, turn: LaneTurn) {
+    fn remove_ready(&mut self, turn: LaneTurn) {
         self.ready = self.ready.saturating_sub(1);
         if let Ok(place) = self.heads.binary_search_by_key(&turn, |(turn, _)| *turn) {
             self.heads.remove(place);
@@ -178,17 +178,17 @@ impl Lanes {
     }
 
     /// Adds a ready job to a lane.
-    pub(crate) fn came(&mut self, number: u32, turn: LaneTurn, job_id: &JobId) {
+    pub(crate) fn add_ready(&mut self, number: u32, turn: LaneTurn, job_id: &JobId) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.came(turn, job_id);
+        lane.add_ready(turn, job_id);
         self.filled.insert(number);
         self.changed.insert(number);
     }
 
     /// Removes a ready job from a lane.
-    pub(crate) fn went(&mut self, number: u32, turn: LaneTurn) {
+    pub(crate) fn remove_ready(&mut self, number: u32, turn: LaneTurn) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.went(turn);
+        lane.remove_ready(turn);
         if lane.ready == 0 {
             self.filled.remove(&number);
         }
@@ -277,10 +277,10 @@ mod tests {
     }
 
     /// Runs a batch that changes the lanes.
-    fn batch(versions: &Versions, known: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
+    fn batch(versions: &Versions, cache: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
         let snapshot = versions.snapshot();
-        let batch = WriteTxn::open(&snapshot, known, false);
-        work(&mut batch.known.lanes);
+        let batch = WriteTxn::open(&snapshot, cache, false);
+        work(&mut batch.cache.lanes);
         let closed = batch.close().unwrap();
         drop(snapshot);
         versions.absorb(closed.changes);
@@ -300,21 +300,21 @@ mod tests {
     #[test]
     fn lane_is_removed_with_its_last_job_and_its_number_is_reused() {
         let database = database();
-        let mut known = load(&database);
-        batch(&database, &mut known, |lanes| {
+        let mut cache = load(&database);
+        batch(&database, &mut cache, |lanes| {
             assert_eq!(["a", "b", "c"].map(|queue| fill(lanes, queue)), [0, 1, 2]);
             assert_eq!(fill(lanes, "b"), 1);
         });
-        batch(&database, &mut known, |lanes| lanes.adjust_total(1, -1));
+        batch(&database, &mut cache, |lanes| lanes.adjust_total(1, -1));
         assert_eq!(stored(&database), 3, "b has a job yet");
-        batch(&database, &mut known, |lanes| {
+        batch(&database, &mut cache, |lanes| {
             lanes.adjust_total(1, -1);
             lanes.adjust_total(0, -1);
             assert_eq!(fill(lanes, "d"), 3, "within a batch no number is given twice");
         });
         assert_eq!(stored(&database), 2);
         // The lanes in memory and those that a restart loads assign the same numbers.
-        for WriterCache { lanes, .. } in [&mut known, &mut load(&database)] {
+        for WriterCache { lanes, .. } in [&mut cache, &mut load(&database)] {
             let numbers = ["c", "d", "e", "a", "f"].map(|queue| lanes.number(key(queue)));
             assert_eq!(numbers, [2, 3, 0, 1, 4]);
         }
@@ -323,14 +323,14 @@ mod tests {
     #[test]
     fn lane_stays_if_a_batch_replaces_its_last_job() {
         let database = database();
-        let mut known = load(&database);
-        batch(&database, &mut known, |lanes| assert_eq!(fill(lanes, "a"), 0));
-        batch(&database, &mut known, |lanes| {
+        let mut cache = load(&database);
+        batch(&database, &mut cache, |lanes| assert_eq!(fill(lanes, "a"), 0));
+        batch(&database, &mut cache, |lanes| {
             lanes.adjust_total(0, -1);
             assert_eq!(fill(lanes, "a"), 0);
-            lanes.came(0, (0, 1), &job((0, 1)));
+            lanes.add_ready(0, (0, 1), &job((0, 1)));
         });
-        for WriterCache { lanes, .. } in [&known, &load(&database)] {
+        for WriterCache { lanes, .. } in [&cache, &load(&database)] {
             assert_eq!(lanes.with_jobs_for("a", &Abilities::Anything), [0]);
         }
     }
@@ -345,13 +345,13 @@ mod tests {
         let number = lanes.number(key("a"));
         let first = |lanes: &Lanes| lanes.first(number).map(|(turn, _)| *turn);
         let last = MAX_HEADS as u64 + 1;
-        (1..=last).for_each(|seq| lanes.came(number, (100, seq), &job((100, seq))));
+        (1..=last).for_each(|seq| lanes.add_ready(number, (100, seq), &job((100, seq))));
         for seq in 1..last {
             assert_eq!(first(&lanes), Some((100, seq)));
-            lanes.went(number, (100, seq));
+            lanes.remove_ready(number, (100, seq));
         }
         assert_eq!((first(&lanes), lanes.cursor(number)), (None, (100, last - 1)), "nobody has looked");
-        lanes.came(number, (100, last + 1), &job((100, last + 1)));
+        lanes.add_ready(number, (100, last + 1), &job((100, last + 1)));
         assert_eq!(first(&lanes), None, "it is behind one that nobody knows");
         lanes.set_cursor(number, [((100, last), job((100, last)))].into());
         assert_eq!(first(&lanes), Some((100, last)));
@@ -368,8 +368,8 @@ mod tests {
             for (step, rank, seq) in steps {
                 let turn = (rank, seq);
                 match step {
-                    0 if ready.insert(turn) => lanes.came(number, turn, &job(turn)),
-                    1 if ready.remove(&turn) => lanes.went(number, turn),
+                    0 if ready.insert(turn) => lanes.add_ready(number, turn, &job(turn)),
+                    1 if ready.remove(&turn) => lanes.remove_ready(number, turn),
                     _ if lanes.first(number).is_none() => {
                         let from = lanes.cursor(number);
                         let heads = ready.range(from..).take(MAX_HEADS).map(|turn| (*turn, job(*turn)));
@@ -389,9 +389,9 @@ mod tests {
     #[test]
     fn lane_without_jobs_is_not_stored() {
         let database = database();
-        let mut known = load(&database);
-        batch(&database, &mut known, |lanes| assert_eq!(lanes.number(key("a")), 0));
+        let mut cache = load(&database);
+        batch(&database, &mut cache, |lanes| assert_eq!(lanes.number(key("a")), 0));
         assert_eq!(stored(&database), 0);
-        assert_eq!(known.lanes.number(key("b")), 0);
+        assert_eq!(cache.lanes.number(key("b")), 0);
     }
 }

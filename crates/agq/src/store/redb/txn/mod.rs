@@ -41,9 +41,9 @@ type Text = &'static str;
 
 pub(super) struct WriteTxn<'t> {
     pub(super) tables: Tables<'t>,
-    pub(super) known: &'t mut WriterCache,
+    pub(super) cache: &'t mut WriterCache,
     pub(super) arrived: BatchEvents,
-    is_heard: bool,
+    has_subscribers: bool,
     /// Queues whose counts have changed.
     changed_counts: BTreeSet<String>,
     changed_tallies: BTreeMap<ActionId, JobCounts>,
@@ -60,12 +60,16 @@ pub(super) struct CommittedTxn {
 }
 
 impl<'t> WriteTxn<'t> {
-    pub(super) fn open(snapshot: &'t Snapshot<'t>, known: &'t mut WriterCache, is_heard: bool) -> Self {
+    pub(super) fn open(
+        snapshot: &'t Snapshot<'t>,
+        cache: &'t mut WriterCache,
+        has_subscribers: bool,
+    ) -> Self {
         Self {
             tables: Tables::open(snapshot),
-            known,
+            cache,
             arrived: BatchEvents::default(),
-            is_heard,
+            has_subscribers,
             changed_counts: BTreeSet::new(),
             changed_tallies: BTreeMap::new(),
             changed_loads: BTreeMap::new(),
@@ -78,7 +82,7 @@ impl<'t> WriteTxn<'t> {
     pub(super) fn close(mut self) -> Result<CommittedTxn, Error> {
         for (action_id, tally) in &self.changed_tallies {
             self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
-            if self.is_heard
+            if self.has_subscribers
                 && let Some(action) = self.tables.actions.get(action_id.as_str())?
             {
                 self.arrived.tell(ChangeEvent::Action(Box::new(decode(action.value())?), *tally));
@@ -93,9 +97,9 @@ impl<'t> WriteTxn<'t> {
         }
         self.close_counts()?;
         if self.has_new_totals {
-            self.tables.totals.insert("totals", encode(&self.known.totals)?.as_slice());
+            self.tables.totals.insert("totals", encode(&self.cache.totals)?.as_slice());
         }
-        self.known.lanes.save(
+        self.cache.lanes.save(
             &mut self.tables.lane_keys,
             &mut self.tables.lane_lengths,
             &mut self.tables.meta,
@@ -105,9 +109,9 @@ impl<'t> WriteTxn<'t> {
 
     fn close_counts(&mut self) -> Result<(), Error> {
         for queue in &self.changed_counts {
-            match self.known.queue_counts.get(queue) {
+            match self.cache.queue_counts.get(queue) {
                 Some([0, 0, 0, 0, 0, 0, 0, 0]) | None => {
-                    self.known.queue_counts.remove(queue);
+                    self.cache.queue_counts.remove(queue);
                     self.tables.queue_counts.remove(queue.as_str());
                 }
                 Some(counts) => self.tables.queue_counts.insert(queue.as_str(), encode(counts)?.as_slice()),
@@ -118,7 +122,7 @@ impl<'t> WriteTxn<'t> {
 
     /// Adds `by` to the count of the job's state in its queue.
     pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
-        let WriterCache { lanes, queue_counts, .. } = &mut *self.known;
+        let WriterCache { lanes, queue_counts, .. } = &mut *self.cache;
         let Some(queue) = lanes.queue_of(job.lane) else { return };
         if !self.changed_counts.contains(queue) {
             self.changed_counts.insert(queue.to_owned());
@@ -152,14 +156,14 @@ impl<'t> WriteTxn<'t> {
         if load != 0 {
             *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;
         }
-        if self.is_heard || job.ojs.is_some() {
+        if self.has_subscribers || job.ojs.is_some() {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let is_heard = self.is_heard;
+            let is_heard = self.has_subscribers;
             self.arrived.tell(ChangeEvent::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
         }
         let Some(before) = before else {
-            self.known.lanes.adjust_total(job.lane, 1);
+            self.cache.lanes.adjust_total(job.lane, 1);
             return Ok(());
         };
         let starts = job.starts_since(Some(before));
@@ -194,7 +198,7 @@ impl<'t> WriteTxn<'t> {
 
     pub(super) fn totals_mut(&mut self) -> &mut Totals {
         self.has_new_totals = true;
-        &mut self.known.totals
+        &mut self.cache.totals
     }
 
     /// Returns the number of jobs of a plan that have not ended.
@@ -237,7 +241,7 @@ impl<'t> WriteTxn<'t> {
         if before.state == JobState::Available && job.state != JobState::Available {
             let (lane, rank, seq) = ready_key(before);
             self.tables.ready.remove((lane, rank, seq));
-            self.known.lanes.went(lane, (rank, seq));
+            self.cache.lanes.remove_ready(lane, (rank, seq));
         }
         if let Some(due) = before.due_at
             && (before.due_at, before.state) != (job.due_at, job.state)
@@ -261,7 +265,7 @@ impl<'t> WriteTxn<'t> {
         if job.state == JobState::Available && was != Some(JobState::Available) {
             let (lane, rank, seq) = ready_key(job);
             self.tables.ready.insert((lane, rank, seq), id);
-            self.known.lanes.came(lane, (rank, seq), &job.job_id);
+            self.cache.lanes.add_ready(lane, (rank, seq), &job.job_id);
             self.arrived.jobs = true;
         }
         if let Some(due) = job.due_at

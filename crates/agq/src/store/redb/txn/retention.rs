@@ -15,7 +15,7 @@ impl WriteTxn<'_> {
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);
         }
-        let excess = self.known.totals.kept().saturating_sub(gone.len() as u64).saturating_sub(keep.count);
+        let excess = self.cache.totals.kept().saturating_sub(gone.len() as u64).saturating_sub(keep.count);
         if gone.is_empty() && keep.count > 0 && excess > 0 {
             gone = self.oldest_ended(limit.min(usize::try_from(excess).unwrap_or(usize::MAX)))?;
         }

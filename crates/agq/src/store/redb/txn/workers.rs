@@ -67,6 +67,6 @@ impl WriteTxn<'_> {
             self.tables.paused.remove(queue);
             self.arrived.jobs = true;
         }
-        self.known.lanes.set_paused(queue, paused);
+        self.cache.lanes.set_paused(queue, paused);
     }
 }

@@ -69,7 +69,7 @@ type StartedWriter = (Writer, WriteHandle, watch::Receiver<Option<String>>);
 pub(super) fn start(committer: Committer, notifier: Arc<ChangeNotifier>) -> Result<StartedWriter, Error> {
     let queue = Arc::new(WriteQueue::default());
     let (failed, failure) = watch::channel(None);
-    let known = WriterCache::load(&committer.snapshot()?)?;
+    let cache = WriterCache::load(&committer.snapshot()?)?;
     let (in_order, bulk) = (VecDeque::new(), VecDeque::new());
     let writer = Writer {
         queue: Arc::clone(&queue),
@@ -80,7 +80,7 @@ pub(super) fn start(committer: Committer, notifier: Arc<ChangeNotifier>) -> Resu
         predictor: BatchSizePredictor::default(),
         committer,
         notifier,
-        known,
+        cache,
         failed,
     };
     Ok((writer, WriteHandle(queue), failure))
@@ -103,7 +103,7 @@ pub(crate) struct Writer {
     predictor: BatchSizePredictor,
     committer: Committer,
     notifier: Arc<ChangeNotifier>,
-    known: WriterCache,
+    cache: WriterCache,
     failed: watch::Sender<Option<String>>,
 }
 
@@ -181,8 +181,8 @@ impl Writer {
                 self.failed.send_replace(Some(error.to_string()));
             }
             error!(%error, writes = waiting.len(), "a batch could not be written");
-            let known = if is_fatal(&error) { IN_DOUBT } else { "it was not written" };
-            StoreError(format!("{error}; {known}"))
+            let state = if is_fatal(&error) { IN_DOUBT } else { "it was not written" };
+            StoreError(format!("{error}; {state}"))
         });
         if fate.is_err() {
             self.reload_cache();
@@ -197,7 +197,7 @@ impl Writer {
         // If this fails, the failure has been reported already.
         let Ok(snapshot) = self.committer.snapshot() else { return };
         match WriterCache::load(&snapshot) {
-            Ok(known) => self.known = known,
+            Ok(cache) => self.cache = cache,
             Err(error) => {
                 self.failed.send_replace(Some(error.to_string()));
                 error!(%error, "the cache of the writer could not be loaded again");
@@ -208,7 +208,7 @@ impl Writer {
     fn transact(&mut self, waiting: &mut [Box<dyn QueuedWrite>]) -> Result<(), Error> {
         let begun = Instant::now();
         let snapshot = self.committer.snapshot()?;
-        let mut batch = WriteTxn::open(&snapshot, &mut self.known, self.notifier.has_subscribers());
+        let mut batch = WriteTxn::open(&snapshot, &mut self.cache, self.notifier.has_subscribers());
         let mut ack_level = AckLevel::Visible;
         for write in waiting.iter_mut() {
             ack_level = ack_level.max(write.ack_level());

@@ -94,7 +94,7 @@ impl Versions {
     }
 
     /// Writes the memtable of `kept` into the database, and calls `commit` to end the transaction.
-    /// Whatever `commit` adds is part of the transaction.
+    /// Rows that `commit` adds are part of the transaction.
     pub(crate) fn flush(
         &self,
         kept: &PinnedSnapshot,
