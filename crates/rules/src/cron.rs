@@ -1,4 +1,4 @@
-//! Schedules: what is submitted again and again, and when next (ojs-cron).
+//! Schedules: submit a job or an action at the times of a cron expression (ojs-cron).
 
 mod when;
 
@@ -13,70 +13,70 @@ use crate::rejection::Rejection;
 /// Maximum time, in milliseconds, by which the last run may be in the future and still count as
 /// done after the clock was set back.
 const SMALL_STEP_MS: u64 = 60_000;
-/// Most bytes in a schedule's name.
+/// Maximum number of bytes of the name of a schedule.
 const MAX_NAME_BYTES: usize = 128;
 
-/// What becomes of a run whose time comes while the one before is under way.
+/// Policy for a run that is due while the previous run has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It is left out.
+    /// Skips the run.
     #[default]
     Skip,
-    /// It begins all the same.
+    /// Starts the run.
     Allow,
 }
 
-/// A schedule as it is kept, as JSON.
+/// Stored record of a schedule, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// Five fields, or a word such as `@daily`.
+    /// Cron expression of five fields, or a word such as `@daily`.
     pub expression: String,
-    /// The time zone that it is meant in, of the IANA's database.
+    /// Time zone of the expression, a name of the IANA database.
     pub timezone: String,
-    /// What becomes of runs that overlap.
+    /// Policy for overlapping runs.
     pub overlap_policy: Overlap,
-    /// Whether it submits anything.
+    /// False if the schedule is paused.
     pub enabled: bool,
-    /// What it submits: a job of the Open Job Spec, or an action where it has a `plan_id`.
+    /// Submitted document: a job of the Open Job Spec, or an action if it has a `plan_id`.
     pub template: Box<RawValue>,
-    /// When it was made.
+    /// Time of the creation.
     pub created_at: Timestamp,
-    /// When it submits next.
+    /// Time of the next run.
     pub next_run_at: Option<Timestamp>,
-    /// When it submitted last.
+    /// Time of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<Timestamp>,
-    /// The job or action that it submitted last.
+    /// Job or action of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_id: Option<String>,
-    /// A run that has been decided on and may not have been submitted yet: the id that it is to have.
+    /// Id of a run that was decided and may not have been submitted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_id: Option<String>,
-    /// How often it has submitted something.
+    /// Number of runs.
     #[serde(default)]
     pub runs: u64,
 }
 
-/// A schedule as it is asked for.
+/// Request to create a schedule.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ScheduleRequest {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
     /// See [`Schedule`].
     #[serde(alias = "cron", alias = "schedule")]
     pub expression: String,
-    /// UTC where it is not said.
+    /// Time zone, by default UTC.
     pub timezone: Option<String>,
-    /// `skip` where it is not said.
+    /// Policy for overlapping runs, by default `skip`.
     pub overlap_policy: Option<String>,
-    /// True where it is not said.
+    /// False to create a paused schedule; by default true.
     pub enabled: Option<bool>,
-    /// A job.
+    /// Job to submit.
     pub job_template: Option<Box<RawValue>>,
-    /// An action.
+    /// Action to submit.
     pub action: Option<Box<RawValue>>,
 }
 
@@ -85,7 +85,11 @@ fn invalid(text: impl Into<String>) -> Rejection {
 }
 
 impl Schedule {
-    /// A schedule that is made at `now`.
+    /// Creates a schedule at `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::InvalidSchedule`] that names the invalid field.
     pub fn new(wanted: ScheduleRequest, now: Timestamp) -> Result<Self, Rejection> {
         check_name(&wanted.name)?;
         let overlap_policy = match wanted.overlap_policy.as_deref() {
@@ -118,13 +122,13 @@ impl Schedule {
         })
     }
 
-    /// Whether its time has come.
+    /// Returns true if a run is due.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.enabled && self.next_run_at.is_some_and(|at| at <= now)
     }
 
-    /// Its time has come at `now`: of times that have passed meanwhile, one counts. `id` is what is submitted then; `None` where the
-    /// run before is under way, and this one is left out.
+    /// Decides a run at `now`. Of several times that have passed, one counts. `id` is the id of the
+    /// run, or `None` to skip the run because the previous one has not ended.
     pub fn fired(&self, id: Option<String>, now: Timestamp) -> Self {
         let fired = id.is_some();
         Self {
@@ -146,13 +150,13 @@ impl Schedule {
         is_ahead.then(|| Self { next_run_at: Some(next), ..self.clone() })
     }
 
-    /// What it had decided on is submitted, as the job or action of this id.
+    /// Marks the decided run as submitted, with the id of its job or action.
     #[must_use]
     pub fn submitted(&self, id: &str) -> Self {
         Self { last_id: Some(id.to_owned()), pending_id: None, ..self.clone() }
     }
 
-    /// A schedule that takes the place of another: what that has done stays done.
+    /// Returns the schedule with the history of `known`, the schedule that it replaces.
     #[must_use]
     pub fn after(&self, known: Option<&Self>) -> Self {
         let Some(known) = known else { return self.clone() };
@@ -166,18 +170,18 @@ impl Schedule {
         }
     }
 
-    /// Whether it submits an action of a plan rather than a job.
+    /// Returns true if the schedule submits an action of a plan instead of a job.
     pub fn is_action(&self) -> bool {
         is_action(&self.template)
     }
 }
 
-/// Whether a document is an action of a plan rather than a job.
+/// Returns true if a document is an action of a plan instead of a job.
 pub fn is_action(document: &RawValue) -> bool {
     serde_json::from_str::<Value>(document.get()).is_ok_and(|document| document.get("plan_id").is_some())
 }
 
-/// Whether a schedule or a workflow may have this name.
+/// Checks the name of a schedule or a workflow.
 pub fn check_name(name: &str) -> Result<(), Rejection> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(legal) {
@@ -221,8 +225,8 @@ mod tests {
         assert_eq!(after("@weekly", "UTC", "2026-11-22T10:00:00Z"), "2026-11-29T00:00:00.000Z");
     }
 
-    /// Checks consecutive runs of a schedule in Berlin, where clocks go forward at 2 on 2026-03-29,
-    /// and back at 3 on 2026-10-25.
+    /// Checks consecutive runs of a schedule in Berlin, where clocks change from 2:00 to 3:00 on
+    /// 2026-03-29, and from 3:00 to 2:00 on 2026-10-25.
     fn in_berlin(expression: &str, mut now: &str, runs: [&'static str; 3]) {
         for run in runs {
             assert_eq!(after(expression, "Europe/Berlin", now), run, "{expression} after {now}");

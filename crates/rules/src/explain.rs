@@ -1,4 +1,5 @@
-//! Why a job is not running, in a sentence, and which workers come nearest to running it.
+//! Explanation of a job that does not run: a reason in a sentence, and the workers that are nearest
+//! to running the job (JOB.EXPLAIN).
 
 use agenix_protocol::time::Timestamp;
 
@@ -7,17 +8,17 @@ use crate::{
     worker::{Liveness, Worker},
 };
 
-/// How many workers are named.
+/// Maximum number of listed workers.
 pub const NEAREST: usize = 5;
 
-/// A worker, looked at for a job.
+/// Worker that is compared with the needs of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// The worker.
     pub worker: Worker,
-    /// What it lacks for the job.
+    /// Needs of the job that the worker does not cover.
     pub missing: Vec<String>,
-    /// Jobs that it holds now.
+    /// Number of jobs that the worker holds now.
     pub active_jobs: u64,
 }
 
@@ -31,7 +32,8 @@ impl Candidate {
     }
 }
 
-/// The workers that come nearest, at most [`NEAREST`]: those that live first, then those that lack the least.
+/// Returns at most [`NEAREST`] workers, sorted: live workers first, then by the number of missing
+/// needs.
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
         let is_dead = candidate.worker.standing == Liveness::Dead;
@@ -41,7 +43,8 @@ pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Why the job is not running, in a sentence.
+/// Returns the reason why the job does not run, in a sentence. `ahead` is the number of jobs before
+/// it in its lane.
 pub fn reason(
     job: &Job,
     queue: &str,

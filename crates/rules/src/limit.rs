@@ -1,50 +1,54 @@
-//! How many jobs with one key may run at once, and how many may begin in a time (ext rate-limiting). It holds jobs back when they
-//! are fetched, never when they are submitted.
+//! Limits of the jobs with one key: how many run at once, and how many start in a period (ext
+//! rate-limiting).
+//!
+//! A limit delays claims, and never refuses submissions. The rate limit is the generic cell rate
+//! algorithm (GCRA, ITU-T I.371), a form of the token bucket: a whole period's jobs may start
+//! together, and further jobs are spaced evenly.
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a limit allows.
+/// Terms of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LimitTerms {
-    /// How many may run at once; `None` for no bound.
+    /// Maximum number of running jobs; `None` for no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
-    /// How many may begin in a period; `None` for no bound.
+    /// Maximum number of starts in a period; `None` for no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
-    /// The period, in milliseconds.
+    /// Period, in milliseconds.
     #[serde(default)]
     pub period_ms: u64,
 }
 
-/// A limit and how far it is used up.
+/// Stored state of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limit {
-    /// What it allows, as the job that was submitted last has it.
+    /// Terms of the most recently submitted job with the key.
     pub terms: LimitTerms,
-    /// How many run now.
+    /// Number of running jobs.
     pub active: u64,
-    /// When all that has begun would have, evenly spread over its periods (GCRA: ITU-T I.371).
+    /// Theoretical arrival time of GCRA: end of all starts so far, if they were evenly spaced.
     pub spread_until: Timestamp,
 }
 
 impl Limit {
-    /// Whether another job may begin at `now`.
+    /// Returns true if another job may start at `now`.
     pub fn admits(&self, now: Timestamp) -> bool {
         let has_place = self.terms.concurrency.is_none_or(|most| self.active < most);
         has_place && self.begins_at(now) <= now
     }
 
-    /// When the rate lets another job begin at the earliest.
+    /// Returns the earliest time at which the rate allows another start.
     pub fn begins_at(&self, now: Timestamp) -> Timestamp {
         let Some(gap) = self.gap_ms() else { return now };
-        // As many as may begin in a period may begin together.
+        // All starts of a period may happen at once.
         let burst = gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1));
         Timestamp(self.spread_until.max(now).0.saturating_sub(burst)).max(now)
     }
 
-    /// A job has begun.
+    /// Counts a start.
     #[must_use]
     pub fn begun(self, now: Timestamp) -> Self {
         let spread_until =
@@ -60,14 +64,14 @@ impl Limit {
         (self.spread_until > latest).then_some(Self { spread_until: latest, ..self })
     }
 
-    /// A job runs no more.
+    /// Counts the end of a job.
     #[must_use]
     pub fn ended(self) -> Self {
         Self { active: self.active.saturating_sub(1), ..self }
     }
 
-    /// Tells whether the limit delays no job at `now` beyond its terms. A store may forget an idle
-    /// limit that no job uses.
+    /// Returns true if the limit delays no job at `now` beyond its terms. A store may remove an
+    /// idle limit that no job uses.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.active == 0 && self.spread_until <= now
     }

@@ -8,30 +8,30 @@ use std::collections::VecDeque;
 pub const MAX_KINDS: usize = 32;
 /// Number of latest outcomes per kind of work that count.
 pub const WINDOW: u32 = 50;
-/// Fewest outcomes to judge a worker by, and the others together.
+/// Minimum number of outcomes to judge a worker, and of all other workers together.
 pub const MIN_OUTCOMES: u32 = 20;
-/// A worker is suspect when at least this share of its jobs fails,
+/// Minimum percentage of failures of a suspect worker.
 const MIN_FAILURE_PERCENT: u64 = 50;
-/// and at least so many times the others' share.
+/// Minimum ratio of the failure rate of a suspect worker to that of the others.
 const TIMES_OTHERS: u64 = 3;
 
-/// The latest outcomes of one worker, or of several together.
+/// Latest outcomes of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcomes {
-    /// The latest of them, one bit each, the newest lowest; a failure is 1.
+    /// Outcomes as bits, the newest lowest; a failure is 1.
     bits: u64,
     count: u32,
 }
 
 impl Outcomes {
-    /// With one more outcome; the oldest is forgotten after [`WINDOW`].
+    /// Appends an outcome, and drops the oldest beyond [`WINDOW`].
     #[must_use]
     pub fn with(self, failed: bool) -> Self {
         let mask = (1 << WINDOW) - 1;
         Self { bits: (self.bits << 1 | u64::from(failed)) & mask, count: (self.count + 1).min(WINDOW) }
     }
 
-    /// How many failed, of how many.
+    /// Returns the number of failures, and the number of outcomes.
     pub fn failures(self) -> (u32, u32) {
         (self.bits.count_ones(), self.count)
     }
@@ -58,7 +58,8 @@ impl OutcomeHistory {
     }
 }
 
-/// Tells whether a worker fails often enough at a kind of work for a comparison with other workers.
+/// Returns true if a worker fails often enough at a kind of work for a comparison with other
+/// workers.
 pub fn is_suspect(own: Outcomes) -> bool {
     let (failed, all) = own.failures();
     all >= MIN_OUTCOMES && u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT
@@ -82,7 +83,8 @@ pub fn blame(kind: &str, own: Outcomes, others: impl Iterator<Item = Outcomes>) 
     })
 }
 
-/// Tells whether one more worker may be quarantined if `quarantined` of `live` workers already are.
+/// Returns true if one more worker may be quarantined when `quarantined` of `live` workers already
+/// are.
 pub fn is_bounded(quarantined: usize, live: usize) -> bool {
     (quarantined + 1) * 2 <= live
 }

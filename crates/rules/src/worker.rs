@@ -1,4 +1,4 @@
-//! A worker's life: registered, seen, silent, dead, unregistered (worker spec §6).
+//! Lifecycle of a worker: registration, heartbeat, silence, death, directives (worker spec §6).
 
 use agenix_protocol::{
     documents::{WorkerRegistration, WorkerStatus},
@@ -16,54 +16,55 @@ pub use trial::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
 
 use crate::rejection::Rejection;
 
-/// Where a worker is in its life.
+/// Liveness of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Liveness {
-    /// Registered and heard of in time.
+    /// Registered, with a recent sign of life.
     Active,
-    /// Silent for too long; kept for whoever looks for what happened.
+    /// Silent for too long. The record is kept for diagnosis.
     Dead,
 }
 
-/// What a worker was told by someone who may (WORKER.DRAIN, WORKER.TERMINATE).
+/// Directive of an operator for a worker (WORKER.DRAIN, WORKER.TERMINATE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Directive {
-    /// Take no more jobs.
+    /// Claim no more jobs.
     Drain,
-    /// Take no more jobs, finish those under way, and end.
+    /// Claim no more jobs, finish the running ones, and exit.
     Terminate,
 }
 
-/// A worker as a store keeps it; its registration, which is large, is kept apart. Fields are durable and positional:
-/// append, never reorder.
+/// Stored record of a worker. Its registration is stored apart, because it is large. Fields are
+/// durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
     /// The worker.
     pub worker_id: WorkerId,
-    /// Where it is in its life.
+    /// Liveness.
     pub standing: Liveness,
-    /// The random name of this run of the worker, where it gave one.
+    /// Random name of the current run of the worker, if the worker gave one.
     pub instance: Option<String>,
-    /// The last statistics it sent, as JSON.
+    /// Statistics of the last heartbeat, as JSON.
     pub stats: Option<String>,
-    /// When it registered; every registration has another time.
+    /// Time of the registration. Every registration has another time.
     pub registered_at: Timestamp,
-    /// When it was last heard of.
+    /// Time of the last sign of life.
     pub last_seen_at: Timestamp,
-    /// The connection on which it registered, while that is open.
+    /// Connection of the registration, while it is open.
     pub connection: Option<String>,
-    /// What it was told.
+    /// Directive of an operator.
     pub told: Option<Directive>,
-    /// Why it gets no jobs, where it is quarantined.
+    /// Reason of the quarantine of the worker.
     pub quarantine: Option<String>,
-    /// Jobs of its that took longer than they may.
+    /// Number of jobs of the worker that exceeded their timeout.
     pub timed_out_jobs: u64,
-    /// How many jobs it runs at once.
+    /// Maximum number of concurrent jobs.
     pub max_concurrent_jobs: u32,
-    /// Whether it said that it takes no jobs for now.
+    /// True if the worker reported that it takes no jobs for now.
     #[serde(default)]
     pub is_quiet: bool,
-    /// How long it may be silent, in milliseconds, where that is not what agq is set to.
+    /// Silence after which the worker is dead, in milliseconds, if it differs from the setting of
+    /// agq.
     #[serde(default)]
     pub silence_ms: Option<u64>,
     /// Time from which a quarantined worker may get a trial job. `None` means at once.
@@ -76,17 +77,17 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Whether it may take jobs, and does.
+    /// Returns true if the worker may take jobs, and is not quiet.
     pub fn wants_jobs(&self) -> bool {
         self.takes_jobs() && !self.is_quiet
     }
 
-    /// Whether it may take jobs.
+    /// Returns true if the worker may take jobs.
     pub fn takes_jobs(&self) -> bool {
         self.can_work() && self.quarantine.is_none()
     }
 
-    /// Tells whether a claim of the worker may get a job, because the worker takes jobs or is on
+    /// Returns true if a claim of the worker may get a job, because the worker takes jobs or is on
     /// trial.
     pub fn may_claim(&self) -> bool {
         self.can_work() && (self.quarantine.is_none() || self.is_on_trial)
@@ -96,7 +97,7 @@ impl Worker {
         self.standing == Liveness::Active && self.told.is_none()
     }
 
-    /// The word for how it stands.
+    /// Returns the state that `WORKER.LIST` shows.
     pub fn state(&self) -> &'static str {
         match (self.standing, self.told) {
             (Liveness::Dead, _) => "dead",
@@ -108,7 +109,7 @@ impl Worker {
         }
     }
 
-    /// The worker as `WORKER.LIST` shows it.
+    /// Returns the worker as `WORKER.LIST` shows it.
     pub fn status(&self, registration: Option<WorkerRegistration>, active_jobs: u64) -> WorkerStatus {
         let told = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
         WorkerStatus {
@@ -130,10 +131,15 @@ impl Worker {
     }
 }
 
-/// A worker registers, on `connection`.
+/// Registers a worker on `connection`.
 ///
-/// An id that lives is taken, unless it is the same run of the worker that comes back (same `instance`), or the
-/// connection on which it registered is gone.
+/// A directive and a quarantine stay with a run of the worker, which `instance` identifies. Another
+/// run starts without them.
+///
+/// # Errors
+///
+/// [`Rejection::WorkerIdTaken`] if the id belongs to a live worker on another open connection, and
+/// the registration is not of the same run.
 pub fn registered(
     known: Option<&Worker>,
     registration: &WorkerRegistration,
@@ -153,7 +159,7 @@ pub fn registered(
     {
         return Err(Rejection::WorkerIdTaken);
     }
-    // What it was told and found guilty of stays with a run of the worker; another run is another chance.
+    // Directive and quarantine belong to a run of the worker, because another run may work well.
     let same_run = known.filter(|known| known.instance.is_some() && known.instance == registration.instance);
     let registered_at = known.map_or(now, |known| now.max(known.registered_at.plus_ms(1)));
     Ok(Worker {
@@ -175,7 +181,8 @@ pub fn registered(
     })
 }
 
-/// A connection is one worker: `registered` is who registered on it before.
+/// Checks that a connection registers one worker only. `registered` is the worker that registered
+/// on the connection before.
 pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
     match registered.filter(|other| *other != worker_id) {
         None => Ok(()),
@@ -185,7 +192,7 @@ pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> 
     }
 }
 
-/// A connection that has shown a worker's own key (`own`) speaks for that worker alone.
+/// Checks that a connection with the key of a worker (`own`) acts for that worker only.
 pub fn check_key(own: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
     match own.filter(|own| *own != worker_id) {
         None => Ok(()),
@@ -195,8 +202,10 @@ pub fn check_key(own: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rej
     }
 }
 
-/// In whose name a report is made, of `own`, the worker that the connection is, and `named`, the one that the report names:
-/// who is no worker may name one, who is one may not name another. `None` is the connection itself.
+/// Returns the worker in whose name a report is made. `None` stands for the connection itself.
+///
+/// `own` is the worker of the connection, and `named` the worker that the report names. A
+/// connection without a worker may name one, and a connection with a worker may not name another.
 pub fn reporter<'w>(
     own: Option<&'w WorkerId>,
     named: Option<&'w WorkerId>,
@@ -209,13 +218,13 @@ pub fn reporter<'w>(
     }
 }
 
-/// Whether the worker that registers is another run of the one that is known: what that one had is lost with it. Known only of
-/// workers that name their runs.
+/// Returns true if the registration comes from another run of the worker, so the jobs of the
+/// earlier run are lost. Only workers that name their runs can be told apart.
 pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
     known.instance.is_some() && registration.instance.is_some() && known.instance != registration.instance
 }
 
-/// A heartbeat. A worker that was found dead has to register again.
+/// Applies a heartbeat. A dead worker has to register again.
 pub fn heartbeat(
     known: &Worker,
     stats: Option<&str>,
@@ -226,7 +235,8 @@ pub fn heartbeat(
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let mut seen = known.clone();
-    // Also where that is earlier: the clock was set back, and a time to come would count as heard until it has come.
+    // An earlier time counts, too, because the clock may have been set back. A time in the future
+    // would count as a sign of life until it has passed.
     seen.last_seen_at = now;
     if let Some(stats) = stats {
         seen.stats = Some(stats.to_owned());
@@ -235,7 +245,7 @@ pub fn heartbeat(
     Ok(seen)
 }
 
-/// A worker is told to drain or to terminate, or (`None`) to go on; going on ends its quarantine too.
+/// Sets or, with `None`, removes a directive. Removing a directive ends the quarantine, too.
 pub fn directed(known: &Worker, told: Option<Directive>) -> Result<Worker, Rejection> {
     if known.standing != Liveness::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
@@ -244,20 +254,22 @@ pub fn directed(known: &Worker, told: Option<Directive>) -> Result<Worker, Rejec
     Ok(Worker { told, quarantine, is_on_trial: false, ..known.clone() })
 }
 
-/// A job of a worker took longer than it may: the worker may hang (worker spec §5.2).
+/// Counts a job that exceeded its timeout, because the worker may hang (worker spec §5.2).
 #[must_use]
 pub fn flagged(known: &Worker) -> Worker {
     Worker { timed_out_jobs: known.timed_out_jobs + 1, ..known.clone() }
 }
 
-/// Whether it was heard of in time.
+/// Returns true if the worker is not dead.
 pub fn is_alive(worker: &Worker) -> bool {
     worker.standing == Liveness::Active
 }
 
-/// Whether a worker has been silent for longer than `timeout_ms`, or than its own time where it has one (worker spec §3.2: three heartbeat intervals). Only the time
-/// since `listening_since` counts: while agq was away nobody could be heard. A sign of life from far ahead is from before the
-/// clock was set back, and says nothing.
+/// Returns true if a worker has been silent for longer than `timeout_ms`, or longer than its own
+/// `silence_ms` (worker spec §3.2: three heartbeat intervals).
+///
+/// Only the time since `listening_since` counts, because agq received no heartbeats before. A sign
+/// of life far in the future does not count, because it comes from before the clock was set back.
 pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {
     let timeout_ms = worker.silence_ms.unwrap_or(timeout_ms);
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
@@ -265,12 +277,13 @@ pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, ti
     worker.standing == Liveness::Active && now.ms_since(heard) > timeout_ms
 }
 
-/// The worker, found dead.
+/// Marks the worker as dead.
 pub fn dead(worker: &Worker) -> Worker {
     Worker { standing: Liveness::Dead, connection: None, ..worker.clone() }
 }
 
-/// The worker after `connection` closed; `None` when that changes nothing.
+/// Removes `connection` from the worker after the connection closed. Returns `None` if the worker
+/// registered on another connection.
 pub fn detached(worker: &Worker, connection: &str) -> Option<Worker> {
     let detached = || Worker { connection: None, ..worker.clone() };
     (worker.connection.as_deref() == Some(connection)).then(detached)

@@ -1,9 +1,9 @@
 //! Halt policies: when an action halts, and what is left to do for a halted action.
 //!
-//! An action with a policy is armed. The report that meets the policy halts the action. From then on
-//! the action takes no inputs, and nobody claims its jobs. Its waiting jobs are cancelled, workers give
-//! up the jobs that they have claimed and not started, and after a grace period the started jobs of a
-//! `now` policy are cancelled. When no job is left, the halt is settled.
+//! An action with a policy is armed. The report that meets the policy halts the action. From then
+//! on the action accepts no inputs, and no job of it is claimed. Its waiting jobs are cancelled,
+//! and workers give up the jobs that they have claimed and not started. After a grace period, the
+//! started jobs of a `now` policy are cancelled. When no job is left, the halt is settled.
 
 use agenix_protocol::{
     documents::{Halt, HaltCondition, HaltThreshold, HaltedStatus, Status},
@@ -19,20 +19,20 @@ const LEAST_FOR_PERCENT: u64 = 3;
 /// ended jobs may be on their way.
 pub const GRACE_MS: u64 = 500;
 
-/// The halt of an action: its time, and the ended jobs at that time. Durable and positional.
+/// Halt of an action: its time, and the ended jobs at that time. Durable and positional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halted {
-    /// When the policy was met.
+    /// Time at which the policy was met.
     pub at: Timestamp,
-    /// Completed jobs.
+    /// Number of completed jobs.
     pub completed: u64,
-    /// Failed and dead jobs.
+    /// Number of failed and dead jobs.
     pub failed: u64,
-    /// Jobs that the action had.
+    /// Number of all jobs.
     pub total: u64,
 }
 
-/// Tells whether `halt` is met if `completed` and `failed` of `total` jobs have ended so.
+/// Returns true if `halt` is met when `completed` and `failed` of `total` jobs have ended so.
 pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     let count = match halt.counted {
         HaltCondition::Fail => failed,
@@ -48,8 +48,8 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     }
 }
 
-/// Returns the halted action if the tally meets its policy for the first time. A percentage waits for
-/// the last input of a submission that is stored in pieces, because it counts all jobs.
+/// Returns the halted action if the counts meet its policy for the first time. A percentage waits
+/// for the last input of a submission that is stored in chunks, because it counts all jobs.
 pub fn halted(action: &Action, tally: &JobCounts, now: Timestamp) -> Option<Action> {
     let halt = action.halt.filter(|_| action.halted.is_none())?;
     let is_arriving = action.is_open && !action.wishes.open;
@@ -68,19 +68,18 @@ pub fn halted(action: &Action, tally: &JobCounts, now: Timestamp) -> Option<Acti
 /// Work that is left for a halted action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemainingWork {
-    /// Nothing, because no job waits or runs.
+    /// No work, because no job waits or runs.
     Settled,
-    /// Nothing but to wait for the ends of started jobs.
+    /// Wait for the ends of started jobs.
     Wait,
-    /// Waiting jobs are to be cancelled, and workers are to give up unstarted jobs. `cancels` says
-    /// whether started jobs are to be cancelled, too.
+    /// Cancel waiting jobs, and ask workers to give up unstarted jobs.
     Withdraw {
-        /// True after the grace period of a `now` policy.
+        /// True if started jobs are cancelled, too: after the grace period of a `now` policy.
         cancels: bool,
     },
 }
 
-/// Returns what is left to do at `now` for a halted action.
+/// Returns the work that is left at `now` for a halted action.
 pub fn remaining_work(action: &Action, tally: &JobCounts, now: Timestamp) -> RemainingWork {
     let count = |status: Status| tally.jobs[status as usize];
     let (pending, running) = (count(Status::Pending), count(Status::Running));
@@ -95,7 +94,7 @@ pub fn remaining_work(action: &Action, tally: &JobCounts, now: Timestamp) -> Rem
     if is_all_started && !halt.is_now { RemainingWork::Wait } else { RemainingWork::Withdraw { cancels } }
 }
 
-/// What `ACTION.STATUS` shows of a halt.
+/// Returns the halt as `ACTION.STATUS` shows it.
 pub fn status(halt: Halt, halted: &Halted) -> HaltedStatus {
     let Halted { at, completed, failed, total } = *halted;
     let reason = match halt.counted {
@@ -119,7 +118,6 @@ mod tests {
         Action { total_jobs, is_open: true, halt, ..Action::new(action_id, plan_id, Timestamp(1)) }
     }
 
-    /// In the order of the statuses: pending, running, completed, failed, dead, cancelled.
     fn tally(jobs: [u64; 6], started: u64) -> JobCounts {
         JobCounts { jobs, last_ended_at: None, started }
     }

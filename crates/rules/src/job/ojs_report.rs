@@ -1,23 +1,25 @@
-//! What a worker says of a job that it fetched over HTTP (the OJS worker spec): done, failed, still at it, so far.
+//! Reports of OJS workers on fetched jobs (the OJS worker spec): success, failure, heartbeat and
+//! progress.
 
 use agenix_protocol::time::Timestamp;
 
 use super::{Job, JobState, Progress, ReportedFailure, RuleOutcome, report::failed};
 use crate::rejection::Rejection;
 
-/// In whose name those fetch that give none.
+/// Holder of jobs that are fetched without a worker id.
 pub const NOBODY: &str = "ojs:nobody";
 
-/// Who says something of a job, as far as that was said: it is checked against who has it.
+/// Identity and attempt of a report, as far as the report names them. A rule compares them with the
+/// claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reporter<'s> {
-    /// The worker.
+    /// Worker of the report.
     pub who: Option<&'s str>,
-    /// The attempt that it is about, as the Open Job Spec counts them.
+    /// Attempt of the report, as the Open Job Spec counts attempts.
     pub attempt: Option<u32>,
 }
 
-/// Whether the attempt of the moment is meant, and by the one who has it.
+/// Checks that the report is about the current attempt, and comes from the holder.
 fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
     if job.state != JobState::Active {
         return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
@@ -27,7 +29,7 @@ fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
         Some(who) if !job.is_held_by(who) && !job.is_held_by(NOBODY) => {
             return Err(Rejection::NotHolder { worker: who.to_owned(), holder: holder() });
         }
-        // What an agw runs is reported by its name alone.
+        // Only an agw may report a job of an agw, and an agw always names itself.
         None if !job.is_reserved() => {
             return Err(Rejection::NotHolder { worker: NOBODY.to_owned(), holder: holder() });
         }
@@ -40,12 +42,17 @@ fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
     }
 }
 
-/// Whether this was said of this very attempt before: its answer was lost on the way.
+/// Returns true if the report repeats one on the same attempt, because its answer was lost.
 fn is_repeated(job: &Job, said: Reporter<'_>) -> bool {
     said.who.is_some() && said.who == job.holder.as_deref() && said.attempt == Some(job.shown_attempt())
 }
 
-/// A job is done.
+/// Completes a job.
+///
+/// # Errors
+///
+/// [`Rejection::NotActive`], [`Rejection::NotHolder`] or [`Rejection::StaleAttempt`] for a report
+/// that does not match the claim.
 pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     if job.state == JobState::Completed && is_repeated(job, said) {
         return Ok(RuleOutcome::Unchanged);
@@ -58,7 +65,12 @@ pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcom
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// A job failed; with `requeue` its worker only gives it back, and no failure is counted. `jitter` is a random number in 0..1.
+/// Applies a failure to a job. With `requeue` the job is given back without counting a failure.
+/// `jitter` is a random number in 0..1.
+///
+/// # Errors
+///
+/// As [`acked`].
 pub fn nacked(
     job: &Job,
     said: Reporter<'_>,
@@ -80,9 +92,10 @@ pub fn nacked(
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// Its worker is still at it: the claim holds for its full time again, or from now on for another.
+/// Extends the lease of a job, because its worker is alive. `visibility_ms` replaces the duration
+/// of the lease from now on.
 pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
-    // What was fetched in nobody's name is kept alive by whoever names it.
+    // A job that was fetched without a worker id may be extended by any worker that lists it.
     if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {
         return RuleOutcome::Unchanged;
     }
@@ -95,7 +108,12 @@ pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// How far its worker is, from 0 to 1; that is a sign of life, too. Of a job that nobody has it says nothing.
+/// Stores the progress of a job, from 0 to 1, and extends the lease. A job that is not active stays
+/// unchanged.
+///
+/// # Errors
+///
+/// [`Rejection::NotHolder`] if `who` does not hold the job.
 pub fn progressed(
     job: &Job,
     who: Option<&str>,

@@ -1,5 +1,3 @@
-//! The lifecycle, one path a test.
-
 use agenix_protocol::{
     documents::{JobUpdate, Plan, Status, parse},
     time::Timestamp,

@@ -1,9 +1,10 @@
-//! Durations as ISO 8601 writes them: `PT1.5S`, `PT5M`, `P1DT2H`, `P2W`.
+//! Durations of ISO 8601: `PT1.5S`, `PT5M`, `P1DT2H`, `P2W`.
 
-/// The longest, in milliseconds: a hundred years.
+/// Longest duration, in milliseconds: a hundred years.
 const MAX_MS: f64 = 3_155_760_000_000.0;
 
-/// Reads a duration, in milliseconds. Months and years, which have no fixed length, are none.
+/// Parses a duration, and returns it in milliseconds. Months and years are refused, because they
+/// have no fixed length.
 pub fn parse_duration(text: &str) -> Option<u64> {
     let (date, time) = match text.strip_prefix('P')?.split_once('T') {
         Some((_, "")) => return None,
@@ -23,7 +24,7 @@ pub fn parse_duration(text: &str) -> Option<u64> {
     (0.0..=MAX_MS).contains(&ms).then(|| ms.round() as u64)
 }
 
-/// The parts of a text like `1H30M`, each unit once and in this order.
+/// Sums the parts of a text like `1H30M`. Each unit occurs at most once, in the order of `units`.
 fn sum(mut text: &str, units: &[(char, f64)]) -> Option<f64> {
     let (mut total, mut units) = (0.0, units.iter());
     while !text.is_empty() {

@@ -1,4 +1,4 @@
-//! The options of a submitted job, read one by one: what is wrong is said of the field that it is wrong in.
+//! Parser of the options of a submitted job. Every error names the invalid field.
 
 use agenix_protocol::time::Timestamp;
 use serde_json::{Map, Value};
@@ -12,12 +12,12 @@ use crate::{
     retry::{Retry, Strategy},
 };
 
-/// The longest reservation or timeout, in milliseconds: a hundred years.
+/// Longest visibility timeout or timeout, in milliseconds: a hundred years.
 pub const MAX_MS: u64 = 3_155_760_000_000;
-/// Most tags of a job, most states and keys in a list.
+/// Maximum number of tags of a job, and of states and keys of a constraint.
 const MAX_LISTED: usize = 100;
 
-/// The fields of an object, and where it stands.
+/// Fields of an object, with the place of the object for errors.
 pub(super) struct OptionReader<'f> {
     place: String,
     fields: &'f Map<String, Value>,
@@ -36,12 +36,12 @@ impl<'f> OptionReader<'f> {
         format!("{}.{field}", self.place)
     }
 
-    /// A field that is there and not null.
+    /// Returns a field that is neither missing nor null.
     fn get(&self, field: &str) -> Option<&'f Value> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
-    /// A field of a form, and what that form is called.
+    /// Returns a field that `read` converts. The error names the expected `form`.
     fn read<T>(
         &self,
         field: &str,
@@ -63,13 +63,13 @@ impl<'f> OptionReader<'f> {
         self.read(field, "true or false", Value::as_bool)
     }
 
-    /// A whole number of milliseconds above 0.
+    /// Returns a whole number of milliseconds above 0.
     pub(super) fn ms(&self, field: &str) -> Result<Option<u64>, Rejection> {
         let read = |value: &Value| value.as_u64().filter(|ms| (1..=MAX_MS).contains(ms));
         self.read(field, "a whole number of milliseconds above 0", read)
     }
 
-    /// A number of seconds above 0, in milliseconds.
+    /// Returns a number of seconds above 0, in milliseconds.
     pub(super) fn seconds(&self, field: &str) -> Result<Option<u64>, Rejection> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before")]
         let read = |value: &Value| {
@@ -98,7 +98,7 @@ impl<'f> OptionReader<'f> {
         self.read(field, &format!("a list of at most {MAX_LISTED} texts"), read)
     }
 
-    /// A moment: RFC 3339, or `+` and a duration from now on.
+    /// Returns a time: RFC 3339, or `+` and a duration from `now` on.
     pub(super) fn moment(&self, field: &str, now: Timestamp) -> Result<Option<Timestamp>, Rejection> {
         let read = |value: &Value| {
             let text = value.as_str()?;
@@ -116,7 +116,8 @@ impl<'f> OptionReader<'f> {
         Ok(self.read("priority", "a whole number from -100 to 100", read)?.unwrap_or_default())
     }
 
-    /// A duration as text, or in milliseconds under the same name with `_ms`.
+    /// Returns a duration: a text under `field`, or milliseconds under `field` with the suffix
+    /// `_ms`.
     fn duration(&self, field: &str) -> Result<Option<u64>, Rejection> {
         let read = |value: &Value| parse_duration(value.as_str()?);
         match self.read(field, "an ISO 8601 duration such as PT1S", read)? {
@@ -177,7 +178,7 @@ impl<'f> OptionReader<'f> {
                 )));
             }
         };
-        // Whatever is wrong in a policy is refused in the same way.
+        // Every error in a retry policy becomes the same kind of rejection.
         let as_policy = |error: Rejection| match error {
             Rejection::InvalidJob(text) => policy(text),
             other => other,
@@ -194,7 +195,7 @@ impl<'f> OptionReader<'f> {
         })
     }
 
-    /// A limit and its key: that of the queue where none is named.
+    /// Returns a limit and its key. The default key is that of the queue.
     pub(super) fn limit(&self, queue: &str) -> Result<(String, LimitTerms), Rejection> {
         let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
         if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
@@ -253,7 +254,7 @@ impl<'f> OptionReader<'f> {
     }
 }
 
-/// RFC 3339; a time before 1970 is over as every other one that has passed.
+/// Parses RFC 3339. A time before 1970 counts as 1970, because both have passed.
 fn moment(text: &str) -> Option<Timestamp> {
     Timestamp::parse(text).or_else(|| (text.len() >= 20 && text.starts_with("19")).then_some(Timestamp(0)))
 }

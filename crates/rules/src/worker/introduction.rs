@@ -34,7 +34,7 @@ pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> 
     Ok(())
 }
 
-/// Checks that the other words and tags of a registration are short enough to keep and show.
+/// Checks that the other texts and tags of a registration are short enough to store and show.
 pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejection> {
     let instance = registration.instance.as_deref().unwrap_or_default();
     for (field, word) in [
@@ -56,7 +56,7 @@ pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejec
     Ok(())
 }
 
-/// Checks that the statistics of a heartbeat are short enough to keep and show. The ids of jobs
+/// Checks that the statistics of a heartbeat are short enough to store and show. The ids of jobs
 /// have a limit of their own.
 pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
     let is_counted = |field: &str| !matches!(field, "active_job_ids" | "active_jobs");
@@ -70,7 +70,7 @@ pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Most bytes that are kept of what an agentic unit says of itself.
+/// Maximum number of bytes of the description of an agentic unit. agq cuts longer descriptions.
 pub const MAX_DESCRIPTION_BYTES: usize = 4096;
 
 /// Cuts long descriptions, and removes surplus descriptions.

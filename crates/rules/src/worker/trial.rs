@@ -17,8 +17,8 @@ pub fn quarantined(known: &Worker, reason: &str, now: Timestamp) -> Worker {
 }
 
 /// Starts a trial, in which the worker may get one job. Returns `None` if the worker cannot work,
-/// is not quarantined, or has its next trial in the future. A time of the trial that is too far in
-/// the future counts as past, because it comes from before the clock was set back.
+/// is not quarantined, or has its next trial in the future. A trial more than [`TRIAL_AFTER_MS`] in
+/// the future counts as due, because its time comes from before the clock was set back.
 pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     let at = known.trial_at.unwrap_or_default();
     let is_due = at <= now || at.ms_since(now) > TRIAL_AFTER_MS;
@@ -27,7 +27,7 @@ pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     may_try.then(|| Worker { trial_at, is_on_trial: true, ..known.clone() })
 }
 
-/// Ends a trial for which there was no job. The next claim of the worker is its trial.
+/// Ends a trial for which no job was available. The next claim of the worker is its trial.
 pub fn untried(known: &Worker) -> Option<Worker> {
     known.is_on_trial.then(|| Worker { trial_at: None, is_on_trial: false, ..known.clone() })
 }

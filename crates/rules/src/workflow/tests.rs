@@ -22,7 +22,7 @@ fn stages(workflow: &Workflow) -> Vec<StepState> {
 const STEP: &str = r#"{"type":"a","args":[]}"#;
 use StepState::{Cancelled, Completed, Failed, Running, Waiting};
 
-/// Text of the refusal of a workflow.
+/// Returns the text of the refusal of a workflow.
 fn refused(json: &str) -> String {
     Workflow::new(serde_json::from_str(json).unwrap(), || "id".into(), NOW).unwrap_err().to_string()
 }

@@ -1,5 +1,3 @@
-//! What a submitted job may say.
-
 use agenix_protocol::time::Timestamp;
 
 use super::{JobSubmission, is_uuid_v7, read};
