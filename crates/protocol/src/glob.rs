@@ -1,9 +1,10 @@
-//! Patterns of names, as Redis matches them: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before what stands for itself.
+//! Globs of Redis: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before a literal character.
 
-/// Whether the whole of `text` matches `pattern`. Takes at most the product of their lengths in steps, whatever they are.
+/// Returns true if the whole of `text` matches `pattern`. Takes at most as many steps as the
+/// product of both lengths.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
-    // The last star: the pattern goes on after it, and it has swallowed the text before this place.
+    // Place in the pattern after the last star, and place in the text up to which the star matches.
     let mut star: Option<(usize, usize)> = None;
     while let Some(byte) = text.get(read) {
         if pattern.get(at) == Some(&b'*') {
@@ -20,7 +21,8 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// Where the pattern goes on after its element at `at`, when that matches `byte`. A star is no element.
+/// Returns the place in the pattern after the element at `at` if that element matches `byte`. A
+/// star does not count as an element.
 fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match &pattern[at..] {
         [] => None,
@@ -31,7 +33,7 @@ fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// A class goes on to its `]`; one that is never closed, to the end of the pattern.
+/// Matches a class. It extends to its `]` or, without one, to the end of the pattern.
 fn class(pattern: &[u8], mut at: usize, byte: u8) -> Option<usize> {
     let is_negated = pattern.get(at) == Some(&b'^');
     at += usize::from(is_negated);

@@ -1,7 +1,7 @@
-//! Placeholders in a plan: `{{input.field}}` stands for a field of the job's input (design, decision 10).
+//! Placeholders in a plan: `{{input.field}}` stands for a field of the input of the job.
 //!
 //! A value is data: it fills the one text that contains its placeholder, and never becomes two
-//! arguments. Numbers keep the text of the submitter, because the input is parsed in pieces without
+//! arguments. Numbers keep the text of the submitter, because the input is parsed in parts without
 //! a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more opening braces in
 //! quotation marks.
 
@@ -10,13 +10,13 @@ use std::{borrow::Cow, fmt};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, value::RawValue};
 
-/// Why a template cannot be used.
+/// Error of a template, or of its values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// `{{` without its `}}`.
+    /// A `{{` has no `}}`.
     #[error("'{{{{' is never closed by '}}}}': write {{{{\"{{{{\"}}}} for these two characters as they are")]
     Unclosed,
-    /// Something else than `input.field` between the braces.
+    /// The text between the braces is neither `input.field` nor braces in quotation marks.
     #[error(
         "'{{{{{0}}}}}' is not a placeholder: write {{{{input.FIELD}}}}, or {{{{\"{{{{\"}}}} for two braces as they are"
     )]
@@ -26,7 +26,7 @@ pub enum TemplateError {
     Missing(String),
 }
 
-/// A piece of a template.
+/// Part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TemplatePart<'t> {
     Text(&'t str),
@@ -63,7 +63,11 @@ fn is_path(field: &str) -> bool {
     field.split('.').all(|part| !part.is_empty() && part.chars().all(legal))
 }
 
-/// The fields that `template` names, in order; an error when its braces are wrong.
+/// Returns the fields that `template` names, in order.
+///
+/// # Errors
+///
+/// [`TemplateError::Unclosed`] or [`TemplateError::NotAnInput`] for invalid placeholders.
 pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
     let field = |piece| match piece {
         TemplatePart::Field(field) => Some(field),
@@ -72,7 +76,7 @@ pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
     Ok(pieces(template)?.into_iter().filter_map(field).collect())
 }
 
-/// The value at a dotted path of `input`.
+/// Returns the value at a dotted path of `input`.
 pub fn lookup<'v>(input: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(input, |value, part| value.get(part))
 }

@@ -1,5 +1,3 @@
-//! The table as a whole, and the commands that are not about keys.
-
 use bytes::Bytes;
 
 use super::{BlockingWait, Command, Concurrency, Request};
@@ -121,7 +119,7 @@ fn names_match_in_any_case_and_timeouts_may_be_fractions() {
     assert_eq!(parse("ping").unwrap(), Request::Ping { message: None });
     let Request::BlockingPop(pop) = parse("brpop l 0.0001").unwrap() else { panic!("not a pop") };
     assert_eq!(pop.timeout, BlockingWait::Ms(1));
-    // 2.007 times 1000 is a little more than 2007, and no millisecond of its own.
+    // 2.007 times 1000 is a little more than 2007, and must not become 2008.
     let Request::BlockingPop(pop) = parse("brpop l 2.007").unwrap() else { panic!("not a pop") };
     assert_eq!(pop.timeout, BlockingWait::Ms(2007));
     assert_eq!(parse("brpop l -1").unwrap_err(), "ERR timeout is negative");

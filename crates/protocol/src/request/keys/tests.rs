@@ -1,5 +1,3 @@
-//! What is read of commands on keys, what is refused, and that encode is the way back.
-
 use std::ops::Bound;
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What is read and what is refused; that it does not matter how bytes come; and what waiting for more may cost.
+//! Tests of accepted and refused input, of split input, and of the memory of incomplete commands.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -18,7 +18,7 @@ fn decode(bytes: &[u8]) -> Result<Option<Vec<Bytes>>, FrameError> {
     decoder(100).decode(&mut BytesMut::from(bytes))
 }
 
-/// A command as clients send it.
+/// Returns a command as an array of bulk strings.
 fn array(args: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -29,7 +29,7 @@ fn array(args: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A command as a line, every byte of it escaped.
+/// Returns a command as an inline line with every byte escaped.
 fn line(args: &[Vec<u8>]) -> Vec<u8> {
     let escaped = |arg: &Vec<u8>| arg.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
     let words: Vec<String> = args.iter().map(|arg| format!("\"{}\"", escaped(arg))).collect();
@@ -85,7 +85,7 @@ fn broken_frames_are_named() {
     }
 }
 
-/// A number as it stands in a header: most often up to `likely`, else whatever somebody thinks of.
+/// Strategy for the number in a header: most often up to `likely`, otherwise any number.
 fn promise(likely: u64) -> impl Strategy<Value = String> {
     let text = |number: u64| number.to_string();
     prop_oneof![
@@ -131,7 +131,7 @@ proptest! {
         prop_assert!(src.is_empty() && !decoder.has_begun() && decoder.held_bytes() == 0);
     }
 
-    /// Huge counts, huge lengths, elements that come and elements that do not, byte by byte or at once.
+    /// Huge counts and lengths, with and without the announced elements, byte by byte or at once.
     #[test]
     fn what_waits_is_bounded_by_the_limits_and_by_what_has_come(
         count in promise(40),
@@ -140,7 +140,7 @@ proptest! {
     ) {
         let mut bytes = format!("*{count}\r\n").into_bytes();
         for (length, element) in &elements {
-            // As long as was promised, or all that there is.
+            // As many bytes as announced, or all there are.
             let given = length.parse().unwrap_or(usize::MAX).min(element.len());
             bytes.extend(format!("${length}\r\n").bytes());
             bytes.extend(&element[..given]);
@@ -153,7 +153,7 @@ proptest! {
             received += piece.len();
             src.extend_from_slice(piece);
             let Ok(None) = decoder.decode(&mut src) else { return Ok(()) };
-            // The places for elements double as they are filled; 16 are there at once.
+            // The capacity doubles as elements arrive, and starts with 16.
             let (held, few) = (decoder.held_bytes(), 16 * place);
             prop_assert!(held <= max_message_bytes + 2 * max_elements * place, "{held} bytes are held");
             prop_assert!(held <= received + received / 6 * 2 * place + few, "{held} bytes are held of {received}");
