@@ -1,4 +1,4 @@
-//! Checks for JSON texts that other readers could interpret in another way, or could not read.
+//! Checks for JSON texts that other parsers could interpret in another way, or could not parse.
 
 use std::{collections::HashSet, fmt};
 
@@ -9,7 +9,7 @@ use super::BadDocument;
 
 /// Maximum depth of nested arrays and objects, because `serde_json` reads no deeper texts.
 pub const MAX_DEPTH: usize = 127;
-/// Fields whose content belongs to the user.
+/// Fields whose content belongs to users.
 const OF_USERS: [&str; 9] =
     ["args", "data", "details", "input", "inputs", "labels", "meta", "metadata", "result"];
 
