@@ -107,7 +107,7 @@ mod tests {
     use super::{JobId, PlanId, WorkerId};
 
     #[test]
-    fn the_edge_is_legal_and_one_past_it_is_not() {
+    fn id_may_have_its_maximum_length_and_not_one_more() {
         assert!(WorkerId::new("w".repeat(64)).is_ok());
         assert!(WorkerId::new("w".repeat(65)).is_err());
         assert!(JobId::new("j".repeat(128)).is_ok());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_kind_and_shows_no_control_characters() {
+    fn id_error_names_the_kind_and_escapes_control_characters() {
         let error = WorkerId::new("a\nb").expect_err("a newline is not legal").to_string();
         assert_eq!(error, "worker_id 'a?b' is not valid: use 1 to 64 letters, digits and '-', '_'");
     }

@@ -95,7 +95,7 @@ mod tests {
     use super::exceeds;
 
     #[test]
-    fn the_edge_passes_one_more_does_not_and_zero_is_no_limit() {
+    fn limit_accepts_its_value_refuses_one_more_and_zero_disables_it() {
         assert!(!exceeds(10, 10));
         assert!(exceeds(11, 10));
         assert!(!exceeds(usize::MAX, 0));

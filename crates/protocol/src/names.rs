@@ -59,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_has_a_channel_of_its_own() {
+    fn reply_channel_is_recognised_and_reserved() {
         assert!(is_reply(reply_channel("w1", "r1").as_bytes()));
         assert!(is_reserved(reply_channel("w1", "r1").as_bytes()));
         assert!(!is_reply(orders_channel("w1").as_bytes()) && !is_reply(b"worker:reply:x"));
     }
 
     #[test]
-    fn a_queue_key_names_a_queue() {
+    fn claimed_queue_needs_a_valid_queue_key() {
         assert_eq!(claimed_queue(b"queue:gpu").map(String::from).as_deref(), Some("gpu"));
         assert!(
             [&b"queue:scheduled"[..], b"queue:", b"queue:a b", b"gpu"]

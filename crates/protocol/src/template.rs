@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_data() {
+    fn values_are_not_expanded_again() {
         let input = r#"{"file": "a b; rm -rf {{input.n}}", "n": 3, "deep": {"er": true}}"#;
         assert_eq!(fill("--in={{input.file}}", input).unwrap(), "--in=a b; rm -rf {{input.n}}");
         assert_eq!(fill("{{ input.n }}/{{input.deep.er}}", input).unwrap(), "3/true");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_its_json_without_blanks() {
+    fn other_values_are_inserted_as_compact_json() {
         let input = "{\"a\" : { \"z\":\t\"a \\\" b\",\n\"b\": [ ] }, \"t\": \"\\u0041 \\\\\", \"x\": null}";
         assert_eq!(fill("{{input.a}}", input).unwrap(), r#"{"z":"a \" b","b":[]}"#);
         assert_eq!(fill("{{input.t}}|{{input.x}}", input).unwrap(), "A \\|null");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_in_quotation_marks_are_text() {
+    fn quoted_braces_are_literal() {
         let input = r#"{"x": "v"}"#;
         for (template, text) in [
             (r#"{{"{{"}}.Name}}"#, "{{.Name}}"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_wrong() {
+    fn template_errors_name_the_cause() {
         assert_eq!(fill("{{input.file}}", "{}"), Err(TemplateError::Missing("file".into())));
         assert_eq!(fields("{{input.file"), Err(TemplateError::Unclosed));
         assert_eq!(fields("{{env.HOME}}"), Err(TemplateError::NotAnInput("env.HOME".into())));

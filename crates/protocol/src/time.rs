@@ -79,7 +79,7 @@ mod tests {
     use super::Timestamp;
 
     #[test]
-    fn text_and_back() {
+    fn timestamp_round_trips_through_rfc_3339() {
         let time = Timestamp(1_763_373_605_250);
         assert_eq!(time.to_string(), "2025-11-17T10:00:05.250Z");
         assert_eq!(Timestamp::parse("2025-11-17T10:00:05.250Z"), Some(time));

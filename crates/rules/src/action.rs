@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_must_have_what_the_plan_names() {
+    fn inputs_need_the_fields_that_the_plan_names() {
         assert_eq!(checked(r#"{"file":"a"}"#, 10), Ok(()));
         let missing =
             "Invalid action schema: inputs[1] has no field 'file', which task 1 args[0] of the plan uses";
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_runs_on_outputs_names_nothing_else() {
+    fn plan_on_outputs_names_only_fields_of_outputs() {
         let told = |field: &str| {
             let task = format!(r#"{{"task_number":1,"command":"cat","args":["{{{{input.{field}}}}}"]}}"#);
             let plan: Plan = parse(format!(r#"{{"tasks":[{task}]}}"#).as_bytes()).unwrap();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_no_worker_can_read_is_refused() {
+    fn input_with_invalid_json_is_refused() {
         let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"true"}]}"#).unwrap();
         let checked = |value: &str| {
             let input = RawValue::from_string(format!(r#"{{"a":{value}}}"#)).unwrap();
@@ -355,13 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_bounded() {
+    fn inputs_are_limited_in_number() {
         assert_eq!(checked(r#"{"file":1},{"file":2}"#, 2), Ok(()));
         assert_eq!(checked(r#"{"file":1},{"file":2},{"file":3}"#, 2).unwrap_err(), "Too many inputs: max 2");
     }
 
     #[test]
-    fn a_tally_follows_its_jobs() {
+    fn job_counts_follow_the_changes_of_jobs() {
         let tally = JobCounts::default().with_new(2).moved(Status::Pending, Status::Running, None);
         let tally = tally.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
         assert_eq!((tally.jobs, tally.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_bounded() {
+    fn options_are_refused_outside_their_bounds() {
         let refused = |wish: &str| {
             let json = format!(r#"{{"plan_id":"p","inputs":[{{}}],{wish}}}"#);
             let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"true"}]}"#).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_need_must_be_met() {
+    fn abilities_have_to_cover_every_need() {
         assert!(worker().cover(&needs(&["sort", "uniq"], &["gpu"], &[("zone", "eu"), ("cores", "4")])));
         assert!(worker().cover(&Needs::default()));
         for lacking in
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_needs_are_named() {
         let missing = worker().missing(&needs(&["sort", "jq"], &["tpu"], &[("zone", "us")]));
         assert_eq!(missing, ["tool jq", "tag tpu", "label zone=us"]);
     }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time_is_that_of_the_zone() {
+    fn next_run_uses_the_time_zone() {
         assert_eq!(after("* * * * *", "UTC", "2026-11-22T10:00:00Z"), "2026-11-22T10:01:00.000Z");
         assert_eq!(after("0 9 * * *", "Asia/Tokyo", "2026-11-22T10:00:00Z"), "2026-11-23T00:00:00.000Z");
         assert_eq!(
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_that_comes_twice_is_one_run_of_a_named_hour() {
+    fn next_run_of_a_named_hour_is_not_repeated_in_a_repeated_hour() {
         let (evening, next_day) = ("2026-10-24T20:00:00Z", "2026-10-26T01:30:00.000Z");
         in_berlin("30 2 * * *", evening, ["2026-10-25T00:30:00.000Z", next_day, "2026-10-27T01:30:00.000Z"]);
         let quarters = ["2026-10-25T00:15:00.000Z", "2026-10-25T00:45:00.000Z", "2026-10-26T01:15:00.000Z"];
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_falls_into_an_hour_that_never_comes_runs_right_after_it() {
+    fn next_run_in_a_skipped_hour_is_right_after_it() {
         let (evening, behind) = ("2026-03-28T20:00:00Z", "2026-03-29T01:00:00.000Z");
         in_berlin("30 2 * * *", evening, [behind, "2026-03-30T00:30:00.000Z", "2026-03-31T00:30:00.000Z"]);
         in_berlin("30 2,3 * * *", evening, [behind, "2026-03-29T01:30:00.000Z", "2026-03-30T00:30:00.000Z"]);
@@ -257,19 +257,19 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_begins_with_a_star_restricts_the_other() {
+    fn day_fields_must_both_match_if_one_begins_with_a_star() {
         assert_eq!(after("0 0 */2 * 1", "UTC", "2025-01-01T00:00:00Z"), "2025-01-13T00:00:00.000Z");
         assert_eq!(after("0 0 13 * 5", "UTC", "2025-01-01T00:00:00Z"), "2025-01-03T00:00:00.000Z");
         assert_eq!(after("0 0 * * 1", "UTC", "2025-01-01T00:00:00Z"), "2025-01-06T00:00:00.000Z");
     }
 
     #[test]
-    fn leap_days_are_found_across_a_century() {
+    fn next_run_on_a_leap_day_is_found_across_a_century() {
         assert_eq!(after("0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z"), "2104-02-29T00:00:00.000Z");
     }
 
     #[test]
-    fn words_of_cron_are_taken_or_refused_with_what_to_write() {
+    fn nicknames_are_accepted_or_refused_with_an_alternative() {
         for word in ["@midnight", "@Midnight", "@daily"] {
             assert_eq!(after(word, "UTC", "2026-11-22T10:00:00Z"), "2026-11-23T00:00:00.000Z");
         }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_does_not_wait_for_a_time_that_a_clock_ahead_has_named() {
+    fn schedule_is_rescheduled_after_the_clock_was_set_back() {
         let now = at("2026-11-22T10:00:30Z");
         let ahead = schedule().fired(Some("j".into()), at("2026-11-23T12:00:10Z"));
         let mended = ahead.rescheduled(now).unwrap();
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn a_small_step_back_repeats_no_run() {
+    fn schedule_repeats_no_run_after_a_small_step_back() {
         let ran = schedule().fired(Some("j".into()), at("2026-11-22T10:01:00Z"));
         assert!(ran.rescheduled(at("2026-11-22T10:00:59Z")).is_none());
         assert!(ran.rescheduled(at("2026-11-22T09:30:00Z")).is_some());
     }
 
     #[test]
-    fn what_is_no_schedule_is_said() {
+    fn invalid_schedules_are_refused() {
         for (expression, zone) in [
             ("not a valid cron", "UTC"),
             ("0 0 0 0 0 0 0", "UTC"),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_that_a_path_can_have() {
+    fn schedule_name_is_a_valid_path_segment() {
         for fine in ["n", "a.b", "...", ".hidden", "nightly:1_2-3"] {
             assert_eq!(check_name(fine), Ok(()), "{fine}");
         }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn of_times_that_have_passed_one_counts() {
+    fn schedule_fires_once_for_several_missed_times() {
         let made = schedule();
         assert!(!made.is_due(at("2026-11-22T10:00:59Z")) && made.is_due(at("2026-11-22T10:01:00Z")));
         let fired = made.fired(Some("j".into()), at("2026-11-22T12:00:10Z"));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_lack_the_least_and_the_dead_come_last() {
+    fn nearest_sorts_by_missing_needs_and_dead_workers_last() {
         let gone = Candidate { worker: dead(&candidate("gone", &[], 0).worker), ..candidate("gone", &[], 0) };
         let all = vec![gone, candidate("far", &["tool a", "tool b"], 0), candidate("near", &["tool a"], 0)];
         let names: Vec<String> =
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_a_sentence() {
+    fn reason_is_a_sentence_for_each_cause() {
         let of = |job: &Job, paused, near: &[Candidate]| reason(job, "ready", paused, 3, near, NOW);
         assert_eq!(of(&job(), false, &[]), "No worker is there.");
         let lacking = [candidate("w", &["tool jq"], 0)];

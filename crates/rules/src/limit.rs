@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_run_at_once_than_may() {
+    fn limit_bounds_concurrency() {
         let now = Timestamp(5000);
         let full = limit(Some(2), None).begun(now).begun(now);
         assert!(limit(Some(2), None).begun(now).admits(now));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_waits_no_longer_than_a_period_when_the_clock_was_set_back() {
+    fn limit_waits_at_most_a_period_after_the_clock_was_set_back() {
         let (ahead, now) = (Timestamp(90_000_000), Timestamp(5000));
         let full = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(ahead));
         let mended = full.rescheduled(now).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_begin_in_a_period_than_may() {
+    fn limit_bounds_starts_in_a_period() {
         let at = |ms: u64| Timestamp(5000 + ms);
         let one = limit(None, Some(1)).begun(at(0));
         assert!(!one.admits(at(999)) && one.admits(at(1000)));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_words() {
+    fn plan_errors_name_field_and_reason() {
         let cases = [
             ("", "tasks is empty: a plan has at least one task"),
             (
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_one_reader_and_joins_neighbours() {
+    fn stream_has_one_reader_and_joins_neighbours() {
         let three = |second: &str, third: &str| {
             format!(
                 r#"{{"task_number":1,"command":"a"}},{{"task_number":2,"command":"b"{second}}},{{"task_number":3,"command":"c"{third}}}"#
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_tasks_are_legal_and_one_more_is_not() {
+    fn plan_may_have_a_hundred_tasks_and_not_one_more() {
         let tasks = |n: usize| {
             let task = |n| format!(r#"{{"task_number":{n},"command":"true"}}"#);
             plan(&(1..=n).map(task).collect::<Vec<_>>().join(","))
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_is_legal_and_one_byte_more_is_not() {
+    fn plan_may_have_a_megabyte_and_not_one_byte_more() {
         assert!(check_size(1024 * 1024, &Limits::default()).is_ok());
         let refused = check_size(1024 * 1024 + 1, &Limits::default()).unwrap_err().to_string();
         assert_eq!(refused, "Invalid plan schema: the plan has 1048577 bytes, max 1048576");

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_who_fails_far_more_often_than_others() {
+    fn blame_needs_far_more_failures_than_on_other_workers() {
         let good = [outcomes(2, 38)];
         let said = reason(outcomes(15, 15), &good).unwrap();
         assert_eq!(said, "15 of its last 30 jobs of 'p' failed, 2 of 40 on the other workers");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_kind_of_work_is_compared() {
+    fn blame_compares_only_the_same_kind_of_work() {
         let (mut own, mut other) = (OutcomeHistory::default(), OutcomeHistory::default());
         (0..25).for_each(|_| own.record("typo", true));
         (0..25).for_each(|_| other.record("sound", false));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_that_ended_least_recently_is_forgotten() {
+    fn history_drops_the_kind_with_the_least_recent_outcome() {
         let mut history = OutcomeHistory::default();
         history.record("first", true);
         (1..MAX_KINDS).for_each(|number| history.record(&number.to_string(), false));
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_half_of_the_fleet() {
+    fn quarantine_is_bounded_by_half_of_the_workers() {
         assert!(is_bounded(1, 4) && !is_bounded(2, 4) && !is_bounded(0, 1));
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn outcomes_drop_the_oldest_beyond_the_window() {
         assert_eq!(outcomes(20, WINDOW).failures(), (0, WINDOW));
         assert_eq!(outcomes(0, 10).with(true).failures(), (1, 11));
     }

@@ -114,7 +114,7 @@ mod tests {
     use super::{Retry, Strategy, delay_ms};
 
     #[test]
-    fn doubles_up_to_the_bound() {
+    fn delay_doubles_up_to_the_bound() {
         assert_eq!(
             [1, 2, 3, 9, 10, 1000].map(|n| delay_ms(n, 0.5)),
             [1000, 2000, 4000, 256_000, 300_000, 300_000]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_as_they_were_asked_to_and_no_further_than_the_longest() {
+    fn delay_grows_by_strategy_up_to_the_longest() {
         let retry = |strategy| Retry { strategy, jitter: false, max_ms: 5000, ..Retry::default() };
         assert_eq!(delays(&retry(Strategy::Exponential)), [1000, 2000, 4000, 5000]);
         assert_eq!(delays(&retry(Strategy::Linear)), [1000, 2000, 3000, 5000]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn which_errors_are_final() {
+    fn non_retryable_errors_match_as_globs() {
         let retry = Retry { non_retryable: vec!["Auth.*".into(), "Fatal".into()], ..Retry::default() };
         assert!(retry.is_final(["handler_error", "Auth.Expired"]));
         assert!(retry.is_final(["Fatal", "x"]));

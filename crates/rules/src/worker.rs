@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_taken_while_its_connection_lives() {
+    fn registration_is_refused_while_the_connection_of_the_id_is_open() {
         let again = |known: &Worker, instance| registered(Some(known), &registration(instance), "c2", NOW);
         assert_eq!(again(&worker(), "b"), Err(Rejection::WorkerIdTaken));
         assert!(again(&worker(), "a").is_ok());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_one_worker_and_names_no_other() {
+    fn connection_registers_and_names_one_worker_only() {
         let (w, x) = (worker().worker_id, "x".parse().unwrap());
         assert!(check_connection(None, &w).is_ok() && check_connection(Some(&w), &w).is_ok());
         let refused = check_connection(Some(&x), &w).unwrap_err().to_string();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_told_apart_by_their_names() {
+    fn new_run_is_detected_by_its_instance() {
         assert!(is_new_run(&worker(), &registration("b")));
         assert!(!is_new_run(&worker(), &registration("a")));
         assert!(!is_new_run(&worker(), &WorkerRegistration { instance: None, ..registration("a") }));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_noticed_when_the_clock_was_set_back() {
+    fn silence_is_detected_after_the_clock_was_set_back() {
         let long_ago = Timestamp(1_000_000);
         let worker = heartbeat(&worker(), None, false, Timestamp(9_000_000)).unwrap();
         assert!(!is_silent(&worker, long_ago, long_ago, 90_000), "it is listened for from now on");
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_must_register_again() {
+    fn dead_worker_has_to_register_again() {
         assert!(heartbeat(&dead(&worker()), None, false, NOW).is_err());
         let quiet = heartbeat(&worker(), Some("{}"), true, NOW).unwrap();
         assert_eq!((quiet.state(), quiet.takes_jobs(), quiet.wants_jobs()), ("quiet", true, false));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_was_told_stays_with_its_run() {
+    fn directive_and_quarantine_stay_with_a_run() {
         let draining = directed(&worker(), Some(Directive::Drain)).unwrap();
         assert_eq!((draining.state(), draining.takes_jobs()), ("draining", false));
         let again =

@@ -116,7 +116,7 @@ mod tests {
     use super::{Halt, HaltCondition, HaltThreshold};
 
     #[test]
-    fn a_policy_is_written_one_way_and_read_back() {
+    fn halt_policy_round_trips_through_its_text() {
         let policy = Halt { is_now: true, counted: HaltCondition::Fail, bound: HaltThreshold::Count(2) };
         assert_eq!("now,fail=2".parse(), Ok(policy));
         for text in ["now,fail=1", "soon,success=3", "soon,done=20%", "now,fail=100%"] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused_with_an_example() {
+    fn invalid_halt_policy_is_refused_with_an_example() {
         for wrong in [
             "",
             "0",

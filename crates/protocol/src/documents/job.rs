@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn text_travels_as_text_and_the_rest_as_base64() {
+    fn captured_output_is_text_or_base64() {
         let text = to_json(&result("ä\n".as_bytes(), 3));
         assert!(text.contains(r#""stdout":"ä\n","stdout_bytes":3,"stderr":"","stderr_bytes":0"#), "{text}");
         let binary = to_json(&result(&[0xff, 0x00], 9));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pipe_is_not_to_blame_for_what_broke_it() {
+    fn blamed_ignores_a_sigpipe_that_a_later_failure_caused() {
         let failed = |number, signal, exit_code| TaskResult {
             task_number: number,
             signal,
@@ -366,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_result_is_understood() {
+    fn task_result_of_the_specification_is_parsed() {
         let seed = br#"{"task_number":1,"command":"sort","exit_code":0,"stdout":"a\n","stderr":"","duration_ms":120}"#;
         let result = parse::<TaskResult>(seed).unwrap();
         assert_eq!((result.stdout.bytes.as_slice(), result.stdout.total), (&b"a\n"[..], 2));
     }
 
     #[test]
-    fn cut_text_stays_text() {
+    fn truncate_cuts_text_between_characters() {
         let mut kept = CapturedOutput { bytes: "aä".into(), total: 3 };
         kept.truncate(2);
         assert_eq!((kept.bytes.as_slice(), kept.is_truncated()), (&b"a"[..], true));

@@ -59,7 +59,7 @@ mod tests {
     use crate::documents::{parse, to_json};
 
     #[test]
-    fn only_what_is_wanted_is_written() {
+    fn orders_leave_out_empty_fields() {
         assert!(Orders::default().is_empty());
         assert_eq!(to_json(&Orders::default()), "{}");
         let challenge =
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_a_newer_agq_are_understood_as_far_as_they_are_known() {
+    fn orders_ignore_unknown_fields() {
         let orders = parse::<Orders>(br#"{"terminate":true,"dance":"waltz","cancel":["job-1"]}"#).unwrap();
         assert!(orders.terminate && !orders.drain);
         assert_eq!(orders.cancel, ["job-1".parse().unwrap()]);

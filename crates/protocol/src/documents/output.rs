@@ -124,7 +124,7 @@ mod tests {
     use crate::documents::{parse, to_json};
 
     #[test]
-    fn a_piece_travels_as_text_or_as_base64() {
+    fn output_chunk_is_text_or_base64() {
         let text = OutputChunk { from: 3, bytes: "ä\n".into() };
         assert_eq!(to_json(&text), r#"{"from":3,"data":"ä\n"}"#);
         let cut = OutputChunk { from: 0, bytes: vec![0xc3] };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_may_leave_out_what_is_nothing() {
+    fn output_position_may_leave_out_zeros() {
         assert_eq!(parse::<OutputPosition>(b"{}").unwrap(), OutputPosition::default());
         let position = parse::<OutputPosition>(br#"{"attempt":1,"tasks":[{"task_number":2,"stderr":7}]}"#);
         assert_eq!(position.unwrap().tasks[0].stderr, 7);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_field_and_the_place() {
+    fn plan_errors_name_the_field_and_the_place() {
         let unknown =
             error(r#"{"tasks":[{"task_number":1,"command":"sort"},{"task_number":2,"comand":"uniq"}]}"#);
         assert!(unknown.starts_with("tasks[1].comand: unknown field `comand`"), "{unknown}");

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_once_while_it_is_among_the_last_and_another_is_another_plan() {
+    fn plan_cache_parses_a_recent_text_once() {
         let plans = PlanCache::default();
         let first = plans.read(&text("c0")).unwrap();
         assert!(Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_one_is_remembered_alone() {
+    fn plan_cache_holds_one_large_plan() {
         let plans = PlanCache::default();
         let (small, large) = (text("small"), text(&"c".repeat(MOST_BYTES)));
         let before = plans.read(&small).unwrap();

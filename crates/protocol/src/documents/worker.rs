@@ -145,7 +145,7 @@ mod tests {
     use crate::documents::parse;
 
     #[test]
-    fn both_forms_of_capabilities() {
+    fn capabilities_are_parsed_in_both_forms() {
         let array = br#"{"worker_id":"w","capabilities":["sort"],"max_concurrent_jobs":4}"#;
         let object =
             br#"{"worker_id":"w","hostname":"h","capabilities":{"tools":["sort"]},"max_concurrent_jobs":4}"#;

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions() {
+    fn replies_are_encoded_in_both_versions() {
         let map = || Reply::Map(vec![(Reply::bulk("a"), Reply::Nil)]);
         assert_eq!(encoded(RespVersion::Two, map()), "*2\r\n$1\r\na\r\n$-1\r\n");
         assert_eq!(encoded(RespVersion::Three, map()), "%1\r\n$1\r\na\r\n_\r\n");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_has_in_resp3_only() {
+    fn resp3_types_fall_back_to_arrays_in_resp2() {
         let both =
             |reply: Reply| (encoded(RespVersion::Two, reply.clone()), encoded(RespVersion::Three, reply));
         let pair = |two: &str, three: &str| (two.to_owned(), three.to_owned());
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_have_the_text_that_redis_gives_them() {
+    fn doubles_are_formatted_as_in_redis() {
         let texts = [
             (0.0, "0"),
             (-3.0, "-3"),
@@ -240,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_one_line() {
+    fn line_breaks_are_replaced_in_lines() {
         assert_eq!(encoded(RespVersion::Two, Reply::Error("ERR a\r\n+OK".into())), "-ERR a  +OK\r\n");
     }
 
     #[test]
-    fn an_error_does_not_send_back_all_that_it_quotes() {
+    fn long_error_lines_are_shortened() {
         let error = |quoted: &str, times| Reply::Error(quoted.repeat(times));
         assert_eq!(encoded(RespVersion::Two, error("x", 8192)).len(), 8192 + 3);
         assert_eq!(encoded(RespVersion::Two, error("x", 8193)).len(), 8192 + 3);

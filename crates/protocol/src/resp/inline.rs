@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_escapes() {
+    fn inline_commands_have_quotes_and_escapes() {
         assert_eq!(words("  SET  k 'a b' ").unwrap(), ["SET", "k", "a b"]);
         assert_eq!(words(r#"SET k "a\x41\n\"b""#).unwrap(), ["SET", "k", "aA\n\"b"]);
         assert_eq!(words(r"SET k 'it\'s'").unwrap(), ["SET", "k", "it's"]);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_met_at_its_bound_and_not_one_before() {
+    fn halt_policy_is_met_at_its_threshold_and_not_one_before() {
         let met =
             |text: &str, completed, failed, total| is_met(text.parse().unwrap(), completed, failed, total);
         assert!(met("now,fail=2", 5, 2, 10) && !met("now,fail=2", 5, 1, 10));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_halts_once_and_takes_no_more_inputs() {
+    fn halted_action_halts_once_and_accepts_no_inputs() {
         let armed = action("soon,fail=2", 10);
         assert_eq!(halted(&armed, &tally([7, 1, 1, 1, 0, 0], 0), Timestamp(5)), None);
         let halt = halted(&armed, &tally([6, 1, 1, 1, 1, 0], 0), Timestamp(5)).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_waits_for_the_last_piece_of_a_submission() {
+    fn halt_percentage_waits_for_the_last_chunk_of_a_submission() {
         let (ended, at) = (tally([0, 0, 2, 2, 0, 0], 0), Timestamp(5));
         let arriving = action("soon,fail=10%", 4);
         assert_eq!(halted(&arriving, &ended, at), None);
@@ -162,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_jobs_meet_no_policy() {
+    fn halt_policy_ignores_cancelled_jobs() {
         assert_eq!(halted(&action("soon,done=1", 3), &tally([0, 0, 0, 0, 0, 3], 0), Timestamp(5)), None);
     }
 
     #[test]
-    fn what_is_left_follows_from_the_policy_and_the_jobs() {
+    fn remaining_work_follows_from_policy_and_counts() {
         let of = |text: &str, jobs, started, at: u64| {
             let halt = action(text, 10);
             let halt = Action {

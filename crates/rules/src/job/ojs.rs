@@ -219,7 +219,7 @@ mod tests {
     use super::Ojs;
 
     #[test]
-    fn only_a_trace_is_a_trace() {
+    fn traceparent_is_returned_only_if_well_formed() {
         let told = |meta: &str| {
             Ojs { document: Some(format!(r#"{{"meta":{meta}}}"#)), ..Ojs::of("plan.p") }.traceparent()
         };

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetched_job_is_reserved_and_the_start_is_not_waited_for() {
+    fn fetched_job_is_reserved_without_a_start_timeout() {
         let job = fetched(3);
         assert_eq!((job.state, job.attempt, job.due_at), (JobState::Active, 1, Some(T0.plus_ms(3000))));
         let done = changed(acked(&job, W, T0));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_attempt_of_the_moment_and_who_has_it_may_say_something() {
+    fn report_is_refused_for_a_stale_attempt_or_another_worker() {
         let job = fetched(3);
         let other = Reporter { who: Some("x"), attempt: None };
         assert!(matches!(acked(&job, other, T0), Err(Rejection::NotHolder { .. })));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_remembered_until_no_attempt_is_left() {
+    fn failures_are_stored_until_no_attempt_is_left() {
         let waits = changed(nacked(&fetched(2), W, &error(), false, T0, 0.5));
         assert_eq!((waits.state, waits.due_at), (JobState::Retryable, Some(T0.plus_ms(1000))));
         let RuleOutcome::Changed(ready) = due(&waits, T0.plus_ms(1000), 0.5) else { panic!("it is due") };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_an_attempt_is_shown_while_it_waits_and_while_it_runs() {
+    fn retry_delay_is_shown_for_waiting_and_running_attempts() {
         let doubling = Retry { strategy: Strategy::Exponential, coefficient: 2.0, ..steady(5) };
         let fail = |job: &Job| changed(nacked(job, W, &error(), false, T0, 0.5));
         let again = |job: &Job| {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_is_one_where_that_was_asked_for() {
+    fn job_becomes_a_dead_letter_if_its_policy_requests_it() {
         let retry = Retry { to_dead_letter: true, ..steady(1) };
         let end = changed(nacked(&fetch(&submitted(ojs(retry), 0), T0), W, &error(), false, T0, 0.5));
         assert_eq!((end.state, end.is_dead), (JobState::Discarded, true));
@@ -274,20 +274,20 @@ mod tests {
     }
 
     #[test]
-    fn a_final_error_is_not_tried_again() {
+    fn final_error_is_not_retried() {
         let final_error = ReportedFailure { retryable: Some(false), ..error() };
         let end = changed(nacked(&fetched(5), W, &final_error, false, T0, 0.5));
         assert_eq!((end.state, end.failures), (JobState::Discarded, 1));
     }
 
     #[test]
-    fn what_is_given_back_failed_not() {
+    fn requeued_job_counts_no_failure() {
         let back = changed(nacked(&fetched(1), W, &error(), true, T0, 0.5));
         assert_eq!((back.state, back.failures, back.due_at), (JobState::Available, 0, None));
     }
 
     #[test]
-    fn silence_costs_an_attempt_and_a_beat_gives_the_full_time_again() {
+    fn lease_expiry_costs_an_attempt_and_a_heartbeat_extends_the_lease() {
         let job = fetched(2);
         let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(2000)) else {
             panic!("it is held")
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_takes_too_long_fails_however_often_its_worker_is_heard_of() {
+    fn attempt_timeout_is_not_extended_by_heartbeats() {
         let job = fetch(&submitted(ojs(steady(2)), 2000), T0);
         let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(1999)) else {
             panic!("it is held")
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_began_with_in_time_is_discarded() {
+    fn expired_job_is_discarded() {
         let job = submitted(Ojs { expires_at: Some(T0.plus_ms(2000)), ..ojs(steady(3)) }, 0);
         assert_eq!((job.state, job.due_at), (JobState::Available, Some(T0.plus_ms(2000))));
         assert_eq!(expired(&job, T0.plus_ms(1999)), None);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_staged_job_waits_to_be_released() {
+    fn staged_job_waits_to_be_released() {
         let terms = JobParams { is_staged: true, run_at: Some(T0.plus_ms(5)), ..JobParams::default() };
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
         let job = Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_a_sign_of_life() {
+    fn progress_extends_the_lease() {
         let report = Progress::new(Some("half"), None, T0);
         let job = changed(progressed(&fetched(3), None, 0.5, &report, T0.plus_ms(1000)));
         assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));

@@ -77,7 +77,7 @@ mod tests {
     use super::is_within;
 
     #[test]
-    fn a_period_counts_from_a_time_that_can_be() {
+    fn unique_period_ignores_a_start_that_is_too_far_ahead() {
         let now = Timestamp(1_000_000);
         assert!(is_within(now, 1000, now) && is_within(Timestamp(now.0 - 999), 1000, now));
         assert!(!is_within(Timestamp(now.0 - 1000), 1000, now), "it is over");

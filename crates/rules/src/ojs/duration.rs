@@ -44,7 +44,7 @@ mod tests {
     use super::parse_duration;
 
     #[test]
-    fn what_is_a_duration_and_what_is_not() {
+    fn durations_are_parsed_and_invalid_ones_refused() {
         let fine = ["PT0S", "PT1.5S", "PT5M", "PT1H30M", "P1DT2H", "P2W"];
         let ms = [0, 1500, 300_000, 5_400_000, 93_600_000, 1_209_600_000];
         assert_eq!(fine.map(parse_duration), ms.map(Some));

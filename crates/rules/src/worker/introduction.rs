@@ -107,7 +107,7 @@ mod tests {
     type With = fn(String) -> WorkerRegistration;
 
     #[test]
-    fn words_have_a_bound() {
+    fn registration_texts_are_bounded() {
         let word = |more: usize| "h".repeat(MAX_WORKER_WORD_BYTES + more);
         let fields: [(&str, With); 4] = [
             ("hostname", |hostname| WorkerRegistration { hostname, ..registration() }),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_and_statistics_have_a_bound() {
+    fn tags_and_statistics_are_bounded() {
         let tags = |bytes| check_words(&WorkerRegistration { tags: object(bytes), ..registration() });
         assert!(tags(MAX_WORKER_TAGS_BYTES).is_ok() && tags(MAX_WORKER_TAGS_BYTES + 1).is_err());
         let mut stats = object(MAX_WORKER_STATS_BYTES);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_and_descriptions_have_a_bound() {
+    fn capabilities_and_descriptions_are_bounded() {
         let names = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
         let offer = |tools, units| Capabilities { tools: names(tools), agentic_units: names(units) };
         assert!(check_capabilities(&offer(MAX_WORKER_CAPABILITIES - 1, 1)).is_ok());

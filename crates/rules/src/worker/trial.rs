@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarantined_worker_is_tried_after_a_while_and_success_ends_it() {
+    fn trial_starts_after_the_wait_and_success_ends_the_quarantine() {
         let bad = quarantined(&worker(), "it fails", NOW);
         let due = NOW.plus_ms(TRIAL_AFTER_MS);
         assert!(!bad.may_claim() && tried(&bad, Timestamp(due.0 - 1)).is_none(), "it is not time yet");
@@ -70,20 +70,20 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_without_a_job_is_made_up_for_at_once() {
+    fn trial_without_a_job_is_repeated_at_once() {
         let trial = tried(&quarantined(&worker(), "it fails", Timestamp(0)), Timestamp(TRIAL_AFTER_MS));
         let untried = untried(&trial.unwrap()).unwrap();
         assert!(!untried.may_claim() && tried(&untried, Timestamp(TRIAL_AFTER_MS)).is_some());
     }
 
     #[test]
-    fn a_trial_is_not_put_off_by_a_clock_that_was_ahead() {
+    fn trial_is_due_after_the_clock_was_set_back() {
         let bad = quarantined(&worker(), "it fails", Timestamp(NOW.0 + 2 * TRIAL_AFTER_MS));
         assert!(tried(&bad, NOW).is_some());
     }
 
     #[test]
-    fn who_drains_or_is_dead_is_not_tried() {
+    fn trial_is_refused_for_draining_and_dead_workers() {
         let bad = quarantined(&worker(), "it fails", Timestamp(0));
         let later = Timestamp(TRIAL_AFTER_MS);
         assert!(tried(&directed(&bad, Some(Directive::Drain)).unwrap(), later).is_none());

@@ -37,7 +37,7 @@ fn line(args: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn arrays_and_inline_lines() {
+fn decoder_parses_arrays_and_inline_lines() {
     assert_eq!(decode(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n").unwrap().unwrap(), ["PING", "hi"]);
     assert_eq!(decode(b"PING hi\n").unwrap().unwrap(), ["PING", "hi"]);
     assert_eq!(decode(b"\r\n*0\r\nPING\r\n").unwrap().unwrap(), ["PING"]);
@@ -45,7 +45,7 @@ fn arrays_and_inline_lines() {
 }
 
 #[test]
-fn limits_hold_at_the_edge_and_one_past_it() {
+fn decoder_limits_hold_at_the_edge_and_one_past_it() {
     let message = |n: usize| format!("*1\r\n${n}\r\n{}\r\n", "x".repeat(n)).into_bytes();
     assert!(decode(&message(100)).unwrap().is_some());
     assert!(matches!(decode(b"*1\r\n$101\r\n"), Err(FrameError::TooLarge(100))));
@@ -55,7 +55,7 @@ fn limits_hold_at_the_edge_and_one_past_it() {
 }
 
 #[test]
-fn limits_hold_for_lines_too() {
+fn decoder_limits_hold_for_inline_lines() {
     assert!(decode(b"a b c\n").unwrap().is_some());
     assert!(matches!(decode(b"a b c d\n"), Err(FrameError::TooManyElements(3))));
     assert!(matches!(decode(&[b'x'; 102]), Err(FrameError::TooLarge(100))));
@@ -79,7 +79,7 @@ fn limits_hold_for_lines_too() {
 }
 
 #[test]
-fn broken_frames_are_named() {
+fn broken_frames_are_errors() {
     for bytes in [&b"*x\r\n"[..], b"*1\r\n+PING\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$1\r\nab\r\n", b"SET 'a\n"] {
         assert!(matches!(decode(bytes), Err(FrameError::Broken(_))), "{bytes:?}");
     }
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn commands_are_read_as_they_were_written_in_either_form_and_in_any_pieces(
+    fn commands_round_trip_in_both_forms_and_any_split(
         commands in prop::collection::vec((prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 1..4),
                                            any::<bool>()), 0..8),
         pieces in prop::collection::vec(1..50_usize, 1..8),
@@ -133,7 +133,7 @@ proptest! {
 
     /// Huge counts and lengths, with and without the announced elements, byte by byte or at once.
     #[test]
-    fn what_waits_is_bounded_by_the_limits_and_by_what_has_come(
+    fn memory_of_an_incomplete_command_is_bounded(
         count in promise(40),
         elements in prop::collection::vec((promise(9), prop::collection::vec(any::<u8>(), 0..120)), 0..40),
         piece in 1..40_usize,

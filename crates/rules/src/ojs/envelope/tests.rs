@@ -14,7 +14,7 @@ fn refused(json: &str) -> String {
 }
 
 #[test]
-fn a_job_is_kept_as_it_came() {
+fn job_document_is_stored_as_submitted() {
     let job =
         submit(r#"{"type":"email.send","args":[1.50,{"b":1,"a":2}],"meta":{"k":1e400},"colour":"red"}"#)
             .unwrap();
@@ -26,7 +26,7 @@ fn a_job_is_kept_as_it_came() {
 }
 
 #[test]
-fn what_is_wrong_is_said_of_its_field() {
+fn errors_name_the_invalid_field() {
     for (json, words) in [
         (r#"{"args":[]}"#, "type is missing"),
         (r#"{"type":7,"args":[]}"#, "type is no text"),
@@ -59,7 +59,7 @@ fn what_is_wrong_is_said_of_its_field() {
 }
 
 #[test]
-fn a_retry_policy_is_refused_as_a_policy() {
+fn invalid_retry_policy_has_its_own_rejection() {
     for (policy, words) in [
         (r#"{"max_attempts":-1}"#, "options.retry.max_attempts is -1"),
         (r#"{"backoff_coefficient":0.5}"#, "options.retry.backoff_coefficient is 0.5"),
@@ -73,7 +73,7 @@ fn a_retry_policy_is_refused_as_a_policy() {
 }
 
 #[test]
-fn a_plan_gets_its_input_and_the_rest_is_kept() {
+fn plan_job_separates_input_and_document() {
     let job = submit(r#"{"type":"plan.Word_Count","args":[{"path":"a"}],"meta":{"k":1}}"#).unwrap();
     assert_eq!((job.plan_id.unwrap().as_str(), job.input.as_str()), ("Word_Count", r#"{"path":"a"}"#));
     assert_eq!(job.ojs.document.as_deref(), Some(r#"{"meta":{"k":1},"type":"plan.Word_Count"}"#));
@@ -81,7 +81,7 @@ fn a_plan_gets_its_input_and_the_rest_is_kept() {
 }
 
 #[test]
-fn moments_are_absolute_or_from_now_on() {
+fn scheduled_at_is_absolute_or_relative() {
     let run_at = |at: &str| {
         submit(&format!(r#"{{"type":"a","args":[],"options":{{"scheduled_at":"{at}"}}}}"#)).unwrap().run_at
     };
@@ -91,7 +91,7 @@ fn moments_are_absolute_or_from_now_on() {
 }
 
 #[test]
-fn the_same_in_another_order_is_the_same() {
+fn unique_key_ignores_the_order_of_fields() {
     let key = |args: &str| {
         let json =
             format!(r#"{{"type":"a","args":{args},"options":{{"unique":{{"keys":["type","args"]}}}}}}"#);
@@ -105,7 +105,7 @@ fn the_same_in_another_order_is_the_same() {
 }
 
 #[test]
-fn which_texts_are_uuids_of_version_7() {
+fn uuid_v7_is_recognised() {
     assert!(is_uuid_v7("019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f"));
     for wrong in [
         "",
