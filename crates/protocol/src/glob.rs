@@ -13,9 +13,9 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
         } else if let Some(next) = one(pattern, at, *byte) {
             (at, read) = (next, read + 1);
         } else {
-            let Some((after, swallowed)) = star else { return false };
-            star = Some((after, swallowed + 1));
-            (at, read) = (after, swallowed + 1);
+            let Some((after, matched)) = star else { return false };
+            star = Some((after, matched + 1));
+            (at, read) = (after, matched + 1);
         }
     }
     pattern[at..].iter().all(|byte| *byte == b'*')

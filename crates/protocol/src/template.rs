@@ -143,7 +143,7 @@ pub fn compact(json: &str) -> Cow<'_, str> {
         return json.into();
     }
     let (mut is_in_text, mut is_escaped) = (false, false);
-    let mut kept = String::with_capacity(json.len());
+    let mut compacted = String::with_capacity(json.len());
     for c in json.chars() {
         if is_in_text {
             is_in_text = is_escaped || c != '"';
@@ -153,9 +153,9 @@ pub fn compact(json: &str) -> Cow<'_, str> {
         } else {
             is_in_text = c == '"';
         }
-        kept.push(c);
+        compacted.push(c);
     }
-    kept.into()
+    compacted.into()
 }
 
 #[cfg(test)]

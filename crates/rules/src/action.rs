@@ -54,8 +54,8 @@ pub fn options(action: &ActionSubmission) -> ActionOptions {
 }
 
 /// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
-pub fn run_at(wishes: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
-    wishes.run_at.or(wishes.delay_ms.map(|delay| now.plus_ms(delay)))
+pub fn run_at(options: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
+    options.run_at.or(options.delay_ms.map(|delay| now.plus_ms(delay)))
 }
 
 /// Returns true if the options of both actions are equal. The inputs do not count.
@@ -259,8 +259,8 @@ impl JobCounts {
 }
 
 /// Returns the answer of `ACTION.STATUS`.
-pub fn status(action: &Action, tally: &JobCounts) -> ActionStatus {
-    let count = |status: Status| tally.jobs[status as usize];
+pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
+    let count = |status: Status| counts.jobs[status as usize];
     let mut shown = ActionStatus {
         action_id: action.action_id.clone(),
         plan_id: action.plan_id.clone(),
@@ -276,14 +276,14 @@ pub fn status(action: &Action, tally: &JobCounts) -> ActionStatus {
         open: action.is_open,
         created_at: action.created_at,
         completed_jobs_at: None,
-        started: tally.started.min(count(Status::Running)),
+        started: counts.started.min(count(Status::Running)),
         halt: action.halt,
         halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
     };
     if shown.ended() == shown.total_jobs && !shown.open {
         // An action without jobs completes when it is created.
         let at_once = (shown.total_jobs == 0).then_some(action.created_at);
-        shown.completed_jobs_at = tally.last_ended_at.or(at_once);
+        shown.completed_jobs_at = counts.last_ended_at.or(at_once);
     }
     shown
 }
@@ -324,15 +324,15 @@ mod tests {
 
     #[test]
     fn plan_on_outputs_names_only_fields_of_outputs() {
-        let told = |field: &str| {
+        let check = |field: &str| {
             let task = format!(r#"{{"task_number":1,"command":"cat","args":["{{{{input.{field}}}}}"]}}"#);
             let plan: Plan = parse(format!(r#"{{"tasks":[{task}]}}"#).as_bytes()).unwrap();
             check_takes_outputs(&plan).map_err(|rejection| rejection.to_string())
         };
         for field in ["output", "job_id", "input.file", "output.total"] {
-            assert_eq!(told(field), Ok(()), "{field}");
+            assert_eq!(check(field), Ok(()), "{field}");
         }
-        let wrong = told("file").unwrap_err();
+        let wrong = check("file").unwrap_err();
         assert!(wrong.contains("no field 'file', which task 1 args[0] of the plan uses"), "{wrong}");
         assert!(wrong.contains("name {{input.output}} there"), "{wrong}");
     }
@@ -362,11 +362,11 @@ mod tests {
 
     #[test]
     fn job_counts_follow_the_changes_of_jobs() {
-        let tally = JobCounts::default().with_new(2).moved(Status::Pending, Status::Running, None);
-        let tally = tally.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
-        assert_eq!((tally.jobs, tally.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
-        assert_eq!(tally.with_started(1).with_started(1).with_started(-1).started, 1);
-        assert_eq!(tally.with_started(-1).started, 0, "it began before it was counted");
+        let counts = JobCounts::default().with_new(2).moved(Status::Pending, Status::Running, None);
+        let counts = counts.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
+        assert_eq!((counts.jobs, counts.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
+        assert_eq!(counts.with_started(1).with_started(1).with_started(-1).started, 1);
+        assert_eq!(counts.with_started(-1).started, 0, "it began before it was counted");
     }
 
     #[test]

@@ -90,8 +90,8 @@ mod tests {
     use super::{Abilities, Needs};
 
     fn worker() -> Abilities {
-        let told = br#"{"worker_id":"w","capabilities":["sort","uniq"],"tags":{"gpu":true,"slow":false,"zone":"eu","cores":4}}"#;
-        Abilities::of(&parse(told).unwrap())
+        let registration = br#"{"worker_id":"w","capabilities":["sort","uniq"],"tags":{"gpu":true,"slow":false,"zone":"eu","cores":4}}"#;
+        Abilities::of(&parse(registration).unwrap())
     }
 
     fn needs(tools: &[&str], tags: &[&str], labels: &[(&str, &str)]) -> Needs {

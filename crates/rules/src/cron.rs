@@ -279,12 +279,12 @@ mod tests {
             ("@every_minute", "such as */5 * * * *"),
             ("@fortnightly", "the words are @hourly, @daily, @midnight"),
         ] {
-            let said = next(word, "UTC", at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
+            let error = next(word, "UTC", at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
             assert!(
-                said.starts_with(&format!("Invalid schedule: expression '{word}' is not valid: ")),
-                "{said}"
+                error.starts_with(&format!("Invalid schedule: expression '{word}' is not valid: ")),
+                "{error}"
             );
-            assert!(said.contains(help), "{said}");
+            assert!(error.contains(help), "{error}");
         }
     }
 
@@ -292,9 +292,9 @@ mod tests {
     fn schedule_is_rescheduled_after_the_clock_was_set_back() {
         let now = at("2026-11-22T10:00:30Z");
         let ahead = schedule().fired(Some("j".into()), at("2026-11-23T12:00:10Z"));
-        let mended = ahead.rescheduled(now).unwrap();
-        assert_eq!(mended.next_run_at, Some(at("2026-11-22T10:01:00Z")));
-        assert!(mended.rescheduled(now).is_none(), "once is enough");
+        let rescheduled = ahead.rescheduled(now).unwrap();
+        assert_eq!(rescheduled.next_run_at, Some(at("2026-11-22T10:01:00Z")));
+        assert!(rescheduled.rescheduled(now).is_none(), "once is enough");
         let next_run_at = Some(at("2026-11-23T03:00:00Z"));
         let daily = Schedule { expression: "0 3 * * *".into(), next_run_at, ..ahead };
         assert!(daily.rescheduled(now).is_none(), "it is the very same time");
@@ -321,8 +321,8 @@ mod tests {
             ("0 0 30 2 *", "UTC"),
             ("* * * * *", "Mars/Olympus"),
         ] {
-            let said = next(expression, zone, at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
-            assert!(said.starts_with("Invalid schedule: "), "{said}");
+            let error = next(expression, zone, at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
+            assert!(error.starts_with("Invalid schedule: "), "{error}");
         }
     }
 
@@ -337,8 +337,8 @@ mod tests {
             assert_eq!(check_name(fine), Ok(()), "{fine}");
         }
         for wrong in ["", ".", "..", "a/b", "a b", "a%2e", &"n".repeat(129)] {
-            let said = check_name(wrong).unwrap_err().to_string();
-            assert!(said.starts_with("Invalid schedule: name "), "{said}");
+            let error = check_name(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("Invalid schedule: name "), "{error}");
         }
     }
 

@@ -116,8 +116,8 @@ mod tests {
     const NOW: Timestamp = Timestamp(1000);
 
     fn candidate(worker_id: &str, missing: &[&str], active_jobs: u64) -> Candidate {
-        let told = format!(r#"{{"worker_id":"{worker_id}","capabilities":[]}}"#);
-        let worker = registered(None, &parse(told.as_bytes()).unwrap(), "c", NOW).unwrap();
+        let registration = format!(r#"{{"worker_id":"{worker_id}","capabilities":[]}}"#);
+        let worker = registered(None, &parse(registration.as_bytes()).unwrap(), "c", NOW).unwrap();
         Candidate { worker, missing: missing.iter().map(|text| (*text).to_owned()).collect(), active_jobs }
     }
 

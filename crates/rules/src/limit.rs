@@ -36,8 +36,8 @@ pub struct Limit {
 impl Limit {
     /// Returns true if another job may start at `now`.
     pub fn admits(&self, now: Timestamp) -> bool {
-        let has_place = self.terms.concurrency.is_none_or(|most| self.active < most);
-        has_place && self.begins_at(now) <= now
+        let has_slot = self.terms.concurrency.is_none_or(|most| self.active < most);
+        has_slot && self.begins_at(now) <= now
     }
 
     /// Returns the earliest time at which the rate allows another start.
@@ -104,9 +104,9 @@ mod tests {
     fn limit_waits_at_most_a_period_after_the_clock_was_set_back() {
         let (ahead, now) = (Timestamp(90_000_000), Timestamp(5000));
         let full = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(ahead));
-        let mended = full.rescheduled(now).unwrap();
-        assert!(!mended.admits(now) && mended.admits(now.plus_ms(334)));
-        assert!(mended.rescheduled(now).is_none());
+        let rescheduled = full.rescheduled(now).unwrap();
+        assert!(!rescheduled.admits(now) && rescheduled.admits(now.plus_ms(334)));
+        assert!(rescheduled.rescheduled(now).is_none());
         assert!(!full.is_idle(ahead) && !full.ended().ended().ended().is_idle(ahead), "its rate is used up");
         assert!(full.ended().ended().ended().is_idle(full.spread_until));
         let used_up = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(now));

@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn blame_needs_far_more_failures_than_on_other_workers() {
         let good = [outcomes(2, 38)];
-        let said = reason(outcomes(15, 15), &good).unwrap();
-        assert_eq!(said, "15 of its last 30 jobs of 'p' failed, 2 of 40 on the other workers");
+        let text = reason(outcomes(15, 15), &good).unwrap();
+        assert_eq!(text, "15 of its last 30 jobs of 'p' failed, 2 of 40 on the other workers");
         assert_eq!(reason(outcomes(14, 16), &good), None, "less than half of its jobs");
         assert_eq!(reason(outcomes(19, 0), &good), None, "too few jobs to judge by");
         assert_eq!(reason(outcomes(20, 0), &[outcomes(20, 20)]), None, "the others fail too");

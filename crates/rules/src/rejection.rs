@@ -47,12 +47,12 @@ pub enum Rejection {
         holder: String,
     },
     /// The report is about an earlier attempt: the fencing token of the report is stale.
-    #[error("Stale attempt: attempt {told} of job {job_id} is over, it is at attempt {current}")]
+    #[error("Stale attempt: attempt {reported} of job {job_id} is over, it is at attempt {current}")]
     StaleAttempt {
         /// The job.
         job_id: JobId,
         /// Attempt of the report.
-        told: u32,
+        reported: u32,
         /// Current attempt of the job.
         current: u32,
     },

@@ -111,14 +111,14 @@ impl Worker {
 
     /// Returns the worker as `WORKER.LIST` shows it.
     pub fn status(&self, registration: Option<WorkerRegistration>, active_jobs: u64) -> WorkerStatus {
-        let told = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
+        let registration = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
         WorkerStatus {
             worker_id: self.worker_id.clone(),
             state: self.state().into(),
-            hostname: told.hostname,
-            platform: told.platform,
-            agw_version: told.agw_version,
-            capabilities: told.capabilities,
+            hostname: registration.hostname,
+            platform: registration.platform,
+            agw_version: registration.agw_version,
+            capabilities: registration.capabilities,
             max_concurrent_jobs: self.max_concurrent_jobs,
             active_jobs,
             timed_out_jobs: self.timed_out_jobs,
@@ -126,7 +126,7 @@ impl Worker {
             registered_at: self.registered_at,
             last_seen_at: self.last_seen_at,
             stats: self.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()),
-            tags: told.tags,
+            tags: registration.tags,
         }
     }
 }
@@ -246,12 +246,12 @@ pub fn heartbeat(
 }
 
 /// Sets or, with `None`, removes a directive. Removing a directive ends the quarantine, too.
-pub fn directed(known: &Worker, told: Option<Directive>) -> Result<Worker, Rejection> {
+pub fn directed(known: &Worker, directive: Option<Directive>) -> Result<Worker, Rejection> {
     if known.standing != Liveness::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
-    let quarantine = known.quarantine.clone().filter(|_| told.is_some());
-    Ok(Worker { told, quarantine, is_on_trial: false, ..known.clone() })
+    let quarantine = known.quarantine.clone().filter(|_| directive.is_some());
+    Ok(Worker { told: directive, quarantine, is_on_trial: false, ..known.clone() })
 }
 
 /// Counts a job that exceeded its timeout, because the worker may hang (worker spec §5.2).
@@ -273,8 +273,8 @@ pub fn is_alive(worker: &Worker) -> bool {
 pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {
     let timeout_ms = worker.silence_ms.unwrap_or(timeout_ms);
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
-    let heard = seen.unwrap_or_default().max(listening_since);
-    worker.standing == Liveness::Active && now.ms_since(heard) > timeout_ms
+    let last_sign = seen.unwrap_or_default().max(listening_since);
+    worker.standing == Liveness::Active && now.ms_since(last_sign) > timeout_ms
 }
 
 /// Marks the worker as dead.
@@ -360,8 +360,8 @@ mod tests {
         let worker = heartbeat(&worker(), None, false, Timestamp(9_000_000)).unwrap();
         assert!(!is_silent(&worker, long_ago, long_ago, 90_000), "it is listened for from now on");
         assert!(is_silent(&worker, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
-        let heard = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
-        assert!(!is_silent(&heard, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
+        let alive = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
+        assert!(!is_silent(&alive, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
         let just_now = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 5)).unwrap();
         assert!(!is_silent(&just_now, long_ago, NOW, 90_000), "it was heard while somebody looked");
     }

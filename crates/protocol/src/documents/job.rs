@@ -234,10 +234,13 @@ macro_rules! captured_output_fields {
                 truncated: bool,
             }
 
-            pub(super) fn serialize<S: Serializer>(kept: &CapturedOutput, to: S) -> Result<S::Ok, S::Error> {
-                let (text, encoding) = text_of(&kept.bytes);
+            pub(super) fn serialize<S: Serializer>(
+                captured: &CapturedOutput,
+                to: S,
+            ) -> Result<S::Ok, S::Error> {
+                let (text, encoding) = text_of(&captured.bytes);
                 let encoding = encoding.map(str::to_owned);
-                Fields { text, encoding, total: Some(kept.total), truncated: kept.is_truncated() }
+                Fields { text, encoding, total: Some(captured.total), truncated: captured.is_truncated() }
                     .serialize(to)
             }
 
@@ -374,8 +377,8 @@ mod tests {
 
     #[test]
     fn truncate_cuts_text_between_characters() {
-        let mut kept = CapturedOutput { bytes: "aä".into(), total: 3 };
-        kept.truncate(2);
-        assert_eq!((kept.bytes.as_slice(), kept.is_truncated()), (&b"a"[..], true));
+        let mut captured = CapturedOutput { bytes: "aä".into(), total: 3 };
+        captured.truncate(2);
+        assert_eq!((captured.bytes.as_slice(), captured.is_truncated()), (&b"a"[..], true));
     }
 }

@@ -50,13 +50,13 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
 
 /// Returns the halted action if the counts meet its policy for the first time. A percentage waits
 /// for the last input of a submission that is stored in chunks, because it counts all jobs.
-pub fn halted(action: &Action, tally: &JobCounts, now: Timestamp) -> Option<Action> {
+pub fn halted(action: &Action, counts: &JobCounts, now: Timestamp) -> Option<Action> {
     let halt = action.halt.filter(|_| action.halted.is_none())?;
     let is_arriving = action.is_open && !action.wishes.open;
     if is_arriving && matches!(halt.bound, HaltThreshold::Percent(_)) {
         return None;
     }
-    let count = |status: Status| tally.jobs[status as usize];
+    let count = |status: Status| counts.jobs[status as usize];
     let (completed, failed) = (count(Status::Completed), count(Status::Failed) + count(Status::Dead));
     is_met(halt, completed, failed, action.total_jobs).then(|| Action {
         is_open: false,
@@ -80,8 +80,8 @@ pub enum RemainingWork {
 }
 
 /// Returns the work that is left at `now` for a halted action.
-pub fn remaining_work(action: &Action, tally: &JobCounts, now: Timestamp) -> RemainingWork {
-    let count = |status: Status| tally.jobs[status as usize];
+pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> RemainingWork {
+    let count = |status: Status| counts.jobs[status as usize];
     let (pending, running) = (count(Status::Pending), count(Status::Running));
     let (Some(halt), Some(halted)) = (action.halt, action.halted) else { return RemainingWork::Settled };
     if pending + running == 0 {
@@ -90,7 +90,7 @@ pub fn remaining_work(action: &Action, tally: &JobCounts, now: Timestamp) -> Rem
     // The clock may have been set back since.
     let is_over = now < halted.at || now.ms_since(halted.at) >= GRACE_MS;
     let cancels = halt.is_now && is_over;
-    let is_all_started = pending == 0 && running <= tally.started;
+    let is_all_started = pending == 0 && running <= counts.started;
     if is_all_started && !halt.is_now { RemainingWork::Wait } else { RemainingWork::Withdraw { cancels } }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         Action { total_jobs, is_open: true, halt, ..Action::new(action_id, plan_id, Timestamp(1)) }
     }
 
-    fn tally(jobs: [u64; 6], started: u64) -> JobCounts {
+    fn counts(jobs: [u64; 6], started: u64) -> JobCounts {
         JobCounts { jobs, last_ended_at: None, started }
     }
 
@@ -138,19 +138,19 @@ mod tests {
     #[test]
     fn halted_action_halts_once_and_accepts_no_inputs() {
         let armed = action("soon,fail=2", 10);
-        assert_eq!(halted(&armed, &tally([7, 1, 1, 1, 0, 0], 0), Timestamp(5)), None);
-        let halt = halted(&armed, &tally([6, 1, 1, 1, 1, 0], 0), Timestamp(5)).unwrap();
+        assert_eq!(halted(&armed, &counts([7, 1, 1, 1, 0, 0], 0), Timestamp(5)), None);
+        let halt = halted(&armed, &counts([6, 1, 1, 1, 1, 0], 0), Timestamp(5)).unwrap();
         assert!(!halt.is_open, "dead jobs count as failed");
         let shown = status(halt.halt.unwrap(), &halt.halted.unwrap());
         assert_eq!((shown.at, shown.reason.as_str()), (Timestamp(5), "soon,fail=2: 2 of 10 jobs failed"));
-        assert_eq!(halted(&halt, &tally([5, 0, 1, 4, 0, 0], 0), Timestamp(6)), None);
+        assert_eq!(halted(&halt, &counts([5, 0, 1, 4, 0, 0], 0), Timestamp(6)), None);
         let without = Action { halt: None, ..armed };
-        assert_eq!(halted(&without, &tally([0, 0, 0, 10, 0, 0], 0), Timestamp(5)), None);
+        assert_eq!(halted(&without, &counts([0, 0, 0, 10, 0, 0], 0), Timestamp(5)), None);
     }
 
     #[test]
     fn halt_percentage_waits_for_the_last_chunk_of_a_submission() {
-        let (ended, at) = (tally([0, 0, 2, 2, 0, 0], 0), Timestamp(5));
+        let (ended, at) = (counts([0, 0, 2, 2, 0, 0], 0), Timestamp(5));
         let arriving = action("soon,fail=10%", 4);
         assert_eq!(halted(&arriving, &ended, at), None);
         let whole = Action { is_open: false, ..arriving.clone() };
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn halt_policy_ignores_cancelled_jobs() {
-        assert_eq!(halted(&action("soon,done=1", 3), &tally([0, 0, 0, 0, 0, 3], 0), Timestamp(5)), None);
+        assert_eq!(halted(&action("soon,done=1", 3), &counts([0, 0, 0, 0, 0, 3], 0), Timestamp(5)), None);
     }
 
     #[test]
@@ -171,10 +171,10 @@ mod tests {
         let of = |text: &str, jobs, started, at: u64| {
             let halt = action(text, 10);
             let halt = Action {
-                halted: halted(&halt, &tally([0, 0, 0, 9, 0, 0], 0), Timestamp(1000)).unwrap().halted,
+                halted: halted(&halt, &counts([0, 0, 0, 9, 0, 0], 0), Timestamp(1000)).unwrap().halted,
                 ..halt
             };
-            remaining_work(&halt, &tally(jobs, started), Timestamp(at))
+            remaining_work(&halt, &counts(jobs, started), Timestamp(at))
         };
         let withdraw = |cancels| RemainingWork::Withdraw { cancels };
         assert_eq!(of("soon,fail=1", [3, 1, 0, 1, 0, 0], 1, 1000), withdraw(false));

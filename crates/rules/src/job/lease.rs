@@ -23,7 +23,7 @@ pub struct LeaseOptions {
 /// The holder has to report the job within `start_timeout_ms`. A client may give up on the reply
 /// and keep its connection open, and without the bound the job would never start.
 #[must_use]
-pub fn claimed(job: &Job, who: &str, now: Timestamp, hold: LeaseOptions) -> Job {
+pub fn claimed(job: &Job, who: &str, now: Timestamp, options: LeaseOptions) -> Job {
     let mut next = Job {
         state: JobState::Active,
         attempt: job.attempt + 1,
@@ -33,11 +33,11 @@ pub fn claimed(job: &Job, who: &str, now: Timestamp, hold: LeaseOptions) -> Job 
         error: None,
         ..job.clone()
     };
-    let mut start_by = (hold.start_timeout_ms > 0).then(|| now.plus_ms(hold.start_timeout_ms));
+    let mut start_by = (options.start_timeout_ms > 0).then(|| now.plus_ms(options.start_timeout_ms));
     if let Some(ojs) = next.ojs.as_mut().filter(|ojs| ojs.is_reserved()) {
         // An OJS job counts as started once it is fetched.
         start_by = None;
-        ojs.lease_ms = hold.visibility_ms.unwrap_or(ojs.visibility_ms);
+        ojs.lease_ms = options.visibility_ms.unwrap_or(ojs.visibility_ms);
         ojs.leased_until = Some(now.plus_ms(ojs.lease_ms));
         ojs.progress = None;
     }
@@ -68,9 +68,9 @@ pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
 
 /// Ends a claim without a report. The loss counts as a failure, and the job becomes available while
 /// attempts are left.
-fn lapsed(job: &Job, fault: &ReportedFailure, now: Timestamp) -> Job {
+fn lapsed(job: &Job, failure: &ReportedFailure, now: Timestamp) -> Job {
     let mut next = job.clone();
-    if record_failure(&mut next, fault, false, now) {
+    if record_failure(&mut next, failure, false, now) {
         next.offer_again();
     } else {
         discard(&mut next, now, false);

@@ -8,7 +8,7 @@ use super::{Job, JobState, report::cut};
 use crate::retry::{self, Retry};
 
 /// Mean of the random draw, for which a delay equals that of the policy.
-const MEAN: f64 = 0.5;
+const MEAN_JITTER: f64 = 0.5;
 
 /// Maximum number of stored failures of a job. Beyond that, the oldest is dropped.
 pub const MAX_FAILURES_KEPT: usize = 25;
@@ -166,16 +166,16 @@ impl Ojs {
     }
 
     /// Stores a failure.
-    pub fn remember(&mut self, fault: ReportedFailure, retryable: bool, attempt: u32, at: Timestamp) {
+    pub fn remember(&mut self, failure: ReportedFailure, retryable: bool, attempt: u32, at: Timestamp) {
         if self.failures.len() >= MAX_FAILURES_KEPT {
             self.failures.remove(0);
         }
         self.failures.push(JobFailure {
-            code: cut(&fault.code).to_owned(),
-            kind: cut(&fault.kind).to_owned(),
-            message: cut(&fault.message).to_owned(),
+            code: cut(&failure.code).to_owned(),
+            kind: cut(&failure.kind).to_owned(),
+            message: cut(&failure.message).to_owned(),
             retryable,
-            details: fault.details.filter(|details| details.len() <= MAX_DETAIL_BYTES),
+            details: failure.details.filter(|details| details.len() <= MAX_DETAIL_BYTES),
             attempt: attempt.saturating_sub(self.attempts_before),
             at,
         });
@@ -200,8 +200,8 @@ impl Job {
         match self.state {
             JobState::Retryable => Some(self.due_at?.ms_since(last.at)),
             JobState::Active if last.attempt + 1 == self.shown_attempt() && !is_loss(&last.code) => {
-                let own = ojs.retry.as_ref().map(|retry| retry.delay_ms(self.failures, MEAN));
-                Some(own.unwrap_or_else(|| retry::delay_ms(self.failures, MEAN)))
+                let of_policy = ojs.retry.as_ref().map(|retry| retry.delay_ms(self.failures, MEAN_JITTER));
+                Some(of_policy.unwrap_or_else(|| retry::delay_ms(self.failures, MEAN_JITTER)))
             }
             _ => None,
         }
@@ -220,11 +220,11 @@ mod tests {
 
     #[test]
     fn traceparent_is_returned_only_if_well_formed() {
-        let told = |meta: &str| {
+        let traceparent_of = |meta: &str| {
             Ojs { document: Some(format!(r#"{{"meta":{meta}}}"#)), ..Ojs::of("plan.p") }.traceparent()
         };
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(told(&format!(r#"{{"traceparent":"{trace}"}}"#)).as_deref(), Some(trace));
+        assert_eq!(traceparent_of(&format!(r#"{{"traceparent":"{trace}"}}"#)).as_deref(), Some(trace));
         for wrong in [
             "",
             "00",
@@ -233,9 +233,12 @@ mod tests {
             &format!("{trace}-0"),
             &trace.replace("01", "0\\n"),
         ] {
-            assert_eq!(told(&format!(r#"{{"traceparent":"{wrong}"}}"#)), None, "{wrong}");
+            assert_eq!(traceparent_of(&format!(r#"{{"traceparent":"{wrong}"}}"#)), None, "{wrong}");
         }
-        assert_eq!((told("{}"), told(r#"{"traceparent":7}"#), told("null")), (None, None, None));
+        assert_eq!(
+            (traceparent_of("{}"), traceparent_of(r#"{"traceparent":7}"#), traceparent_of("null")),
+            (None, None, None)
+        );
         assert_eq!(Ojs::of("plan.p").traceparent(), None);
     }
 }

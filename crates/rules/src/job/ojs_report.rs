@@ -20,12 +20,12 @@ pub struct Reporter<'s> {
 }
 
 /// Checks that the report is about the current attempt, and comes from the holder.
-fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
+fn check(job: &Job, reporter: Reporter<'_>) -> Result<(), Rejection> {
     if job.state != JobState::Active {
         return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
     }
     let holder = || job.holder.clone().unwrap_or_default();
-    match said.who {
+    match reporter.who {
         Some(who) if !job.is_held_by(who) && !job.is_held_by(NOBODY) => {
             return Err(Rejection::NotHolder { worker: who.to_owned(), holder: holder() });
         }
@@ -36,15 +36,17 @@ fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
         _ => {}
     }
     let current = job.shown_attempt();
-    match said.attempt.filter(|told| *told != current) {
-        Some(told) => Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current }),
+    match reporter.attempt.filter(|reported| *reported != current) {
+        Some(reported) => Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), reported, current }),
         None => Ok(()),
     }
 }
 
 /// Returns true if the report repeats one on the same attempt, because its answer was lost.
-fn is_repeated(job: &Job, said: Reporter<'_>) -> bool {
-    said.who.is_some() && said.who == job.holder.as_deref() && said.attempt == Some(job.shown_attempt())
+fn is_repeated(job: &Job, reporter: Reporter<'_>) -> bool {
+    reporter.who.is_some()
+        && reporter.who == job.holder.as_deref()
+        && reporter.attempt == Some(job.shown_attempt())
 }
 
 /// Completes a job.
@@ -53,11 +55,11 @@ fn is_repeated(job: &Job, said: Reporter<'_>) -> bool {
 ///
 /// [`Rejection::NotActive`], [`Rejection::NotHolder`] or [`Rejection::StaleAttempt`] for a report
 /// that does not match the claim.
-pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
-    if job.state == JobState::Completed && is_repeated(job, said) {
+pub fn acked(job: &Job, reporter: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
+    if job.state == JobState::Completed && is_repeated(job, reporter) {
         return Ok(RuleOutcome::Unchanged);
     }
-    check(job, said)?;
+    check(job, reporter)?;
     let mut next = job.clone();
     next.error = None;
     next.release();
@@ -73,21 +75,21 @@ pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcom
 /// As [`acked`].
 pub fn nacked(
     job: &Job,
-    said: Reporter<'_>,
-    fault: &ReportedFailure,
+    reporter: Reporter<'_>,
+    failure: &ReportedFailure,
     requeue: bool,
     now: Timestamp,
     jitter: f64,
 ) -> Result<RuleOutcome, Rejection> {
-    if job.state != JobState::Active && job.state != JobState::Completed && is_repeated(job, said) {
+    if job.state != JobState::Active && job.state != JobState::Completed && is_repeated(job, reporter) {
         return Ok(RuleOutcome::Unchanged);
     }
-    check(job, said)?;
+    check(job, reporter)?;
     let mut next = job.clone();
     if requeue {
         next.offer_again();
     } else {
-        next = failed(next, fault, now, jitter);
+        next = failed(next, failure, now, jitter);
     }
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
@@ -221,7 +223,10 @@ mod tests {
         assert!(matches!(acked(&job, other, T0), Err(Rejection::NotHolder { .. })));
         assert!(matches!(nacked(&job, other, &error(), false, T0, 0.5), Err(Rejection::NotHolder { .. })));
         let stale = Reporter { attempt: Some(7), ..W };
-        assert!(matches!(acked(&job, stale, T0), Err(Rejection::StaleAttempt { told: 7, current: 1, .. })));
+        assert!(matches!(
+            acked(&job, stale, T0),
+            Err(Rejection::StaleAttempt { reported: 7, current: 1, .. })
+        ));
         let waiting = submitted(ojs(steady(3)), 0);
         assert!(matches!(acked(&waiting, Reporter::default(), T0), Err(Rejection::NotActive { .. })));
         let done = changed(acked(&job, Reporter::default(), T0));
@@ -268,9 +273,9 @@ mod tests {
         let retry = Retry { to_dead_letter: true, ..steady(1) };
         let end = changed(nacked(&fetch(&submitted(ojs(retry), 0), T0), W, &error(), false, T0, 0.5));
         assert_eq!((end.state, end.is_dead), (JobState::Discarded, true));
-        let anew = changed(retried(&end, true));
-        assert_eq!((anew.state, anew.shown_attempt()), (JobState::Available, 0));
-        assert_eq!(fetch(&anew, T0).shown_attempt(), 1);
+        let again = changed(retried(&end, true));
+        assert_eq!((again.state, again.shown_attempt()), (JobState::Available, 0));
+        assert_eq!(fetch(&again, T0).shown_attempt(), 1);
     }
 
     #[test]
@@ -289,11 +294,13 @@ mod tests {
     #[test]
     fn lease_expiry_costs_an_attempt_and_a_heartbeat_extends_the_lease() {
         let job = fetched(2);
-        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(2000)) else {
+        let RuleOutcome::Changed(extended_job) = extended(&job, "w", None, T0.plus_ms(2000)) else {
             panic!("it is held")
         };
-        assert_eq!(due(&beaten, T0.plus_ms(4999), 0.5), RuleOutcome::Unchanged);
-        let RuleOutcome::Changed(lapsed) = due(&beaten, T0.plus_ms(5000), 0.5) else { panic!("it is due") };
+        assert_eq!(due(&extended_job, T0.plus_ms(4999), 0.5), RuleOutcome::Unchanged);
+        let RuleOutcome::Changed(lapsed) = due(&extended_job, T0.plus_ms(5000), 0.5) else {
+            panic!("it is due")
+        };
         assert_eq!((lapsed.state, lapsed.failures), (JobState::Available, 1));
         let RuleOutcome::Changed(end) = abandoned(&fetch(&lapsed, T0), "w", T0) else {
             panic!("it was held")
@@ -308,10 +315,12 @@ mod tests {
     #[test]
     fn attempt_timeout_is_not_extended_by_heartbeats() {
         let job = fetch(&submitted(ojs(steady(2)), 2000), T0);
-        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(1999)) else {
+        let RuleOutcome::Changed(extended_job) = extended(&job, "w", None, T0.plus_ms(1999)) else {
             panic!("it is held")
         };
-        let RuleOutcome::Changed(late) = due(&beaten, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        let RuleOutcome::Changed(late) = due(&extended_job, T0.plus_ms(2000), 0.5) else {
+            panic!("it is due")
+        };
         assert_eq!((late.state, kinds(&late)), (JobState::Retryable, vec![("timeout", 1)]));
     }
 

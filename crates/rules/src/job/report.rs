@@ -36,10 +36,10 @@ pub fn updated(
     now: Timestamp,
     jitter: f64,
 ) -> Result<RuleOutcome, Rejection> {
-    if let Some(told) = update.attempt
-        && told != job.attempt
+    if let Some(reported) = update.attempt
+        && reported != job.attempt
     {
-        return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current: job.attempt });
+        return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), reported, current: job.attempt });
     }
     if job.state != JobState::Active {
         return report_after_the_end(job, update, who);
@@ -122,8 +122,8 @@ pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }
 
-fn snoozed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
-    job.error = Some(cut(&fault.message).to_owned());
+fn snoozed(mut job: Job, failure: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
+    job.error = Some(cut(&failure.message).to_owned());
     job.snoozes += 1;
     job.state = JobState::Scheduled;
     job.due_at = Some(now.plus_ms(retry::snooze_ms(jitter)));
@@ -133,13 +133,18 @@ fn snoozed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -
 }
 
 /// Counts and stores a failure. Returns true if another attempt is left.
-pub(super) fn record_failure(job: &mut Job, fault: &ReportedFailure, is_final: bool, now: Timestamp) -> bool {
-    job.error = Some(cut(&fault.message).to_owned());
+pub(super) fn record_failure(
+    job: &mut Job,
+    failure: &ReportedFailure,
+    is_final: bool,
+    now: Timestamp,
+) -> bool {
+    job.error = Some(cut(&failure.message).to_owned());
     job.failures += 1;
     let may_retry = !is_final && job.failures <= job.max_retries;
     let attempt = job.attempt;
     if let Some(ojs) = &mut job.ojs {
-        ojs.remember(fault.clone(), !is_final, attempt, now);
+        ojs.remember(failure.clone(), !is_final, attempt, now);
     }
     may_retry
 }
@@ -152,16 +157,16 @@ pub(super) fn discard(job: &mut Job, now: Timestamp, is_final: bool) {
     job.end(JobState::Discarded, now);
 }
 
-fn discarded(mut job: Job, fault: &ReportedFailure, now: Timestamp) -> Job {
-    record_failure(&mut job, fault, true, now);
+fn discarded(mut job: Job, failure: &ReportedFailure, now: Timestamp) -> Job {
+    record_failure(&mut job, failure, true, now);
     discard(&mut job, now, true);
     job
 }
 
-pub(super) fn failed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
+pub(super) fn failed(mut job: Job, failure: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
     let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.clone());
-    let is_final = retry.as_ref().is_some_and(|retry| fault.is_final(retry));
-    if record_failure(&mut job, fault, is_final, now) {
+    let is_final = retry.as_ref().is_some_and(|retry| failure.is_final(retry));
+    if record_failure(&mut job, failure, is_final, now) {
         let own = retry.map(|retry| retry.delay_ms(job.failures, jitter));
         job.release();
         job.state = JobState::Retryable;

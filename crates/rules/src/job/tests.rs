@@ -26,12 +26,12 @@ fn running(max_retries: u32) -> Job {
     claimed(&waiting(max_retries), "w", T0, HOLD)
 }
 
-fn says(status: Status) -> JobUpdate {
+fn update(status: Status) -> JobUpdate {
     JobUpdate { status: Some(status), ..JobUpdate::default() }
 }
 
 fn after(job: &Job, status: Status) -> Job {
-    changed(updated(job, &says(status), "w", None, T1, 0.5).unwrap())
+    changed(updated(job, &update(status), "w", None, T1, 0.5).unwrap())
 }
 
 fn changed(outcome: RuleOutcome) -> Job {
@@ -78,15 +78,15 @@ fn worker_may_cancel_only_an_unstarted_job() {
     assert!(job.may_be_unstarted());
     let given_up = after(&job, Status::Cancelled);
     assert_eq!(given_up.status(), Status::Cancelled);
-    let mut again = says(Status::Cancelled);
+    let mut again = update(Status::Cancelled);
     again.attempt = Some(given_up.attempt);
     let repeated = updated(&given_up, &again, "w", None, T1, 0.5);
     assert_eq!(repeated, Ok(RuleOutcome::Unchanged), "the answer was lost on its way");
-    let other = updated(&job, &says(Status::Cancelled), "x", None, T1, 0.5);
+    let other = updated(&job, &update(Status::Cancelled), "x", None, T1, 0.5);
     assert!(matches!(other, Err(Rejection::NotHolder { .. })));
     let started = after(&job, Status::Running);
     assert!(!started.may_be_unstarted());
-    let refused = updated(&started, &says(Status::Cancelled), "w", None, T1, 0.5);
+    let refused = updated(&started, &update(Status::Cancelled), "w", None, T1, 0.5);
     assert!(matches!(refused, Err(Rejection::IllegalTransition { .. })));
 }
 
@@ -103,15 +103,15 @@ fn cancelled_unclaimed_leaves_claimed_jobs() {
 
 #[test]
 fn report_is_refused_from_other_workers_and_on_other_attempts() {
-    let stranger = updated(&running(0), &says(Status::Completed), "x", None, T1, 0.5).unwrap_err();
-    assert_eq!(stranger.to_string(), "Worker x cannot update job claimed by w");
-    let stale = JobUpdate { attempt: Some(7), ..says(Status::Completed) };
+    let other = updated(&running(0), &update(Status::Completed), "x", None, T1, 0.5).unwrap_err();
+    assert_eq!(other.to_string(), "Worker x cannot update job claimed by w");
+    let stale = JobUpdate { attempt: Some(7), ..update(Status::Completed) };
     assert!(matches!(updated(&running(0), &stale, "w", None, T1, 0.5), Err(Rejection::StaleAttempt { .. })));
 }
 
 #[test]
 fn illegal_transitions_have_the_texts_of_the_specification() {
-    let words = |job: &Job, to| updated(job, &says(to), "w", None, T1, 0.5).unwrap_err().to_string();
+    let words = |job: &Job, to| updated(job, &update(to), "w", None, T1, 0.5).unwrap_err().to_string();
     assert_eq!(words(&waiting(0), Status::Completed), "Invalid status transition: pending -> completed");
     assert_eq!(words(&running(0), Status::Dead), "Invalid status transition: running -> dead");
     let done = after(&running(0), Status::Completed);
@@ -121,8 +121,9 @@ fn illegal_transitions_have_the_texts_of_the_specification() {
 
 #[test]
 fn report_may_be_repeated_after_a_lost_answer() {
-    let again =
-        |job: &Job, status| updated(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", None, T1, 0.5);
+    let again = |job: &Job, status| {
+        updated(job, &JobUpdate { attempt: Some(1), ..update(status) }, "w", None, T1, 0.5)
+    };
     assert_eq!(again(&after(&running(0), Status::Completed), Status::Completed), Ok(RuleOutcome::Unchanged));
     assert_eq!(again(&after(&running(3), Status::Failed), Status::Failed), Ok(RuleOutcome::Unchanged));
     assert!(again(&after(&running(0), Status::Completed), Status::Failed).is_err());
@@ -185,14 +186,14 @@ fn start_timeout_gives_a_claim_back_at_no_cost() {
 #[test]
 fn exit_codes_snooze_discard_or_retry() {
     let ended =
-        |job: &Job, code| changed(updated(job, &says(Status::Failed), "w", Some(code), T1, 0.5).unwrap());
+        |job: &Job, code| changed(updated(job, &update(Status::Failed), "w", Some(code), T1, 0.5).unwrap());
     let snoozed = ended(&running(0), 75);
     assert_eq!(
         (snoozed.state, snoozed.failures, snoozed.due_at),
         (JobState::Scheduled, 0, Some(T1.plus_ms(30_000)))
     );
-    let tired = Job { snoozes: MAX_SNOOZES, ..running(0) };
-    assert_eq!(ended(&tired, 75).status(), Status::Failed);
+    let snoozed_out = Job { snoozes: MAX_SNOOZES, ..running(0) };
+    assert_eq!(ended(&snoozed_out, 75).status(), Status::Failed);
     assert_eq!([64, 65, 78].map(|code| ended(&running(5), code).status()), [Status::Failed; 3]);
     assert_eq!(ended(&running(5), 1).state, JobState::Retryable);
 }
@@ -200,9 +201,12 @@ fn exit_codes_snooze_discard_or_retry() {
 #[test]
 fn jobs_that_have_not_ended_can_be_cancelled() {
     for job in [waiting(0), running(0), after(&running(1), Status::Failed)] {
-        let gone = changed(cancelled(&job, T1).unwrap());
-        assert_eq!((gone.status(), gone.ended_at, gone.due_at), (Status::Cancelled, Some(T1), None));
-        assert_eq!(cancelled(&gone, T1), Ok(RuleOutcome::Unchanged));
+        let cancelled_job = changed(cancelled(&job, T1).unwrap());
+        assert_eq!(
+            (cancelled_job.status(), cancelled_job.ended_at, cancelled_job.due_at),
+            (Status::Cancelled, Some(T1), None)
+        );
+        assert_eq!(cancelled(&cancelled_job, T1), Ok(RuleOutcome::Unchanged));
     }
     let done = after(&running(0), Status::Completed);
     assert_eq!(cancelled(&done, T1).unwrap_err().to_string(), "Job already ended: completed");
@@ -218,8 +222,8 @@ fn failed_jobs_can_be_retried_and_dead_ones_with_force() {
     for job in [waiting(0), running(0), after(&running(0), Status::Completed)] {
         assert_eq!(retried(&job, true).unwrap_err().to_string(), "Job not in failed status");
     }
-    let gone = changed(cancelled(&waiting(0), T1).unwrap());
-    assert!(retried(&gone, false).is_err() && retried(&gone, true).is_ok());
+    let cancelled_job = changed(cancelled(&waiting(0), T1).unwrap());
+    assert!(retried(&cancelled_job, false).is_err() && retried(&cancelled_job, true).is_ok());
 }
 
 #[test]

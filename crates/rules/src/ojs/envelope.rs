@@ -166,7 +166,7 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         directive,
         ..Ojs::of(job_type)
     };
-    let (input, kept) = match &plan_id {
+    let (input, plan_document) = match &plan_id {
         None => (to_json(&document), None),
         Some(_) => (plan_input(args)?, Some(to_json(&without_args(&document)))),
     };
@@ -177,7 +177,7 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         run_at: scheduled_at,
         is_staged: options.flag("pending")?.unwrap_or_default(),
         timeout_ms: options.ms("timeout_ms")?.or(options.seconds("timeout")?),
-        ojs: Ojs { document: kept, ..ojs },
+        ojs: Ojs { document: plan_document, ..ojs },
         unique,
         limit: limit.map(|(_, terms)| terms),
         input,

@@ -117,8 +117,8 @@ mod tests {
         ];
         for (field, with) in fields {
             assert!(check_words(&with(word(0))).is_ok());
-            let said = check_words(&with(word(1))).unwrap_err().to_string();
-            assert!(said.ends_with(&format!("{field} has 256 bytes, max 255")), "{said}");
+            let error = check_words(&with(word(1))).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("{field} has 256 bytes, max 255")), "{error}");
         }
     }
 
@@ -144,13 +144,13 @@ mod tests {
         let names = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
         let offer = |tools, units| Capabilities { tools: names(tools), agentic_units: names(units) };
         assert!(check_capabilities(&offer(MAX_WORKER_CAPABILITIES - 1, 1)).is_ok());
-        let said = check_capabilities(&offer(MAX_WORKER_CAPABILITIES, 1)).unwrap_err().to_string();
-        assert!(said.contains("it has 20001 tools and agentic units, max 20000"), "{said}");
+        let error = check_capabilities(&offer(MAX_WORKER_CAPABILITIES, 1)).unwrap_err().to_string();
+        assert!(error.contains("it has 20001 tools and agentic units, max 20000"), "{error}");
         let described = |count: usize| names(count).into_iter().map(|name| (name, "d".into())).collect();
-        for (count, kept) in [(MAX_WORKER_DESCRIPTIONS, 1000), (MAX_WORKER_DESCRIPTIONS + 1, 1000)] {
-            let mut told = WorkerRegistration { descriptions: described(count), ..registration() };
-            shorten_descriptions(&mut told);
-            assert_eq!(told.descriptions.len(), kept);
+        for (count, expected) in [(MAX_WORKER_DESCRIPTIONS, 1000), (MAX_WORKER_DESCRIPTIONS + 1, 1000)] {
+            let mut registration = WorkerRegistration { descriptions: described(count), ..registration() };
+            shorten_descriptions(&mut registration);
+            assert_eq!(registration.descriptions.len(), expected);
         }
     }
 }

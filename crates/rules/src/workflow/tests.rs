@@ -37,18 +37,18 @@ fn step_with_args_or_a_plan_is_not_a_workflow() {
 
 #[test]
 fn nested_workflow_errors_name_their_place() {
-    let told = |step: &str| refused(&format!(r#"{{"steps":[{STEP},{step}]}}"#));
+    let error_of = |step: &str| refused(&format!(r#"{{"steps":[{STEP},{step}]}}"#));
     assert_eq!(
-        told(r#"{"type":"email","jobs":[]}"#),
+        error_of(r#"{"type":"email","jobs":[]}"#),
         "Invalid workflow: steps[1]: type is 'email': use chain, group or batch"
     );
     assert_eq!(
-        told(r#"{"type":"group","jobs":[]}"#),
+        error_of(r#"{"type":"group","jobs":[]}"#),
         "Invalid workflow: steps[1]: it has 0 steps: give 1 to 1000"
     );
-    let doubled = told(&format!(r#"{{"type":"group","type":"batch","jobs":[{STEP}]}}"#));
+    let doubled = error_of(&format!(r#"{{"type":"group","type":"batch","jobs":[{STEP}]}}"#));
     assert!(doubled.starts_with("Invalid workflow: steps[1]: "), "{doubled}");
-    let both = told(&format!(r#"{{"type":"group","jobs":[{{"jobs":[{STEP}],"steps":[{STEP}]}}]}}"#));
+    let both = error_of(&format!(r#"{{"type":"group","jobs":[{{"jobs":[{STEP}],"steps":[{STEP}]}}]}}"#));
     assert_eq!(
         both,
         "Invalid workflow: steps[1].jobs[0]: steps and jobs are both given: use one of the names"
@@ -109,7 +109,7 @@ fn failed_group_ends_its_chain_after_all_its_steps() {
 #[test]
 fn results_go_to_the_next_step_on_any_level() {
     let chain = workflow(FAN_OUT);
-    let told: Vec<(String, String)> = chain
+    let placed: Vec<(String, String)> = chain
         .placed()
         .into_iter()
         .map(|placed| {
@@ -132,7 +132,7 @@ fn results_go_to_the_next_step_on_any_level() {
         ("steps[1].jobs[1].steps[1]", "id6"),
         ("steps[2]", "id4+id7"),
     ];
-    assert_eq!(told, expected.map(|(place, before)| (place.to_owned(), before.to_owned())));
+    assert_eq!(placed, expected.map(|(place, before)| (place.to_owned(), before.to_owned())));
     let batch = workflow(&format!(
         r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{{"on_complete":{STEP}}}}}"#
     ));

@@ -53,8 +53,8 @@ fn errors_name_the_invalid_field() {
         (r#"{"type":"plan.p","args":["x"]}"#, "a list of one object"),
         (r#"{"type":"plan.a/b","args":[{}]}"#, "type: plan_id 'a/b'"),
     ] {
-        let said = refused(json);
-        assert!(said.contains(words), "{json}: {said}");
+        let error = refused(json);
+        assert!(error.contains(words), "{json}: {error}");
     }
 }
 
