@@ -99,7 +99,7 @@ impl Schedule {
         };
         let template = match (wanted.job_template, wanted.action) {
             (Some(template), None) | (None, Some(template)) => template,
-            (None, None) => return Err(invalid("job_template is missing: say what is to be submitted")),
+            (None, None) => return Err(invalid("job_template is missing: give the job to submit")),
             (Some(_), Some(_)) => {
                 return Err(invalid("job_template and action are both given: a schedule submits one"));
             }
@@ -185,7 +185,7 @@ pub fn is_action(document: &RawValue) -> bool {
 pub fn check_name(name: &str) -> Result<(), Rejection> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(legal) {
-        let text = format!("name is to have 1 to {MAX_NAME_BYTES} letters, digits, '.', '_', ':' and '-'");
+        let text = format!("name must have 1 to {MAX_NAME_BYTES} letters, digits, '.', '_', ':' and '-'");
         return Err(invalid(text));
     }
     if name == "." || name == ".." {

@@ -75,7 +75,7 @@ fn parse_with_place<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> 
 /// As [`parse`]. For anything but an object, the error says so instead of naming a missing field.
 pub fn parse_object<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     if json.trim_ascii_start().first() != Some(&b'{') {
-        return Err(BadDocument("it is no JSON object, which begins with {".into()));
+        return Err(BadDocument("it is not a JSON object, which begins with {".into()));
     }
     parse(json)
 }

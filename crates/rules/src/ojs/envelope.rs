@@ -126,13 +126,13 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         invalid("args is missing: a job has a list of arguments, which may be empty".into())
     })?;
     if !args.get().starts_with('[') {
-        return Err(invalid("args is no list: put the arguments into one".into()));
+        return Err(invalid("args is not a list: put the arguments into one".into()));
     }
     check_object(&document, "meta")?;
     let options = match value_of(&document, "options")? {
         None => Map::new(),
         Some(Value::Object(options)) => options,
-        Some(_) => return Err(invalid("options is no object".into())),
+        Some(_) => return Err(invalid("options is not an object".into())),
     };
     let options = OptionReader::of("options", &options);
     let queue =
@@ -196,7 +196,7 @@ fn value_of(document: &JobDocumentFields, field: &str) -> Result<Option<Value>, 
 fn check_object(document: &JobDocumentFields, field: &str) -> Result<(), Rejection> {
     match document.get(field).map(|raw| raw.get()) {
         Some(text) if text != "null" && !text.starts_with('{') => {
-            Err(invalid(format!("{field} is no object")))
+            Err(invalid(format!("{field} is not an object")))
         }
         _ => Ok(()),
     }
@@ -206,11 +206,11 @@ fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {
     let name = match value_of(document, "type")? {
         None => {
             return Err(invalid(
-                "type is missing: a job names what is to be done, such as email.send".into(),
+                "type is missing: a job names its work, such as email.send".into(),
             ));
         }
         Some(Value::String(name)) => name,
-        Some(_) => return Err(invalid("type is no text".into())),
+        Some(_) => return Err(invalid("type is not a string".into())),
     };
     // The text after `plan.` is the id of a plan, with the rules of such ids.
     let checked = if name.starts_with(PLAN_PREFIX) { "plan" } else { name.as_str() };
@@ -244,7 +244,7 @@ fn read_id(id: &Value) -> Result<JobId, Rejection> {
     let text = id.as_str().filter(|text| is_uuid_v7(text));
     let id = text.and_then(|text| JobId::new(text).ok());
     id.ok_or_else(|| {
-        invalid("id is to be a UUID of version 7 in lower case; leave it out to be given one".into())
+        invalid("id must be a UUID of version 7 in lower case; leave it out to be given one".into())
     })
 }
 

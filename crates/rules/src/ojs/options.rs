@@ -50,13 +50,13 @@ impl<'f> OptionReader<'f> {
     ) -> Result<Option<T>, Rejection> {
         let wrong = |value: &Value| {
             let shown: String = value.to_string().chars().take(80).collect();
-            invalid(format!("{} is {shown}: it is to be {form}", self.at(field)))
+            invalid(format!("{} is {shown}: it must be {form}", self.at(field)))
         };
         self.get(field).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
     pub(super) fn text(&self, field: &str) -> Result<Option<&'f str>, Rejection> {
-        self.read(field, "a text", Value::as_str)
+        self.read(field, "a string", Value::as_str)
     }
 
     pub(super) fn flag(&self, field: &str) -> Result<Option<bool>, Rejection> {
@@ -95,7 +95,7 @@ impl<'f> OptionReader<'f> {
             let listed = value.as_array().filter(|listed| listed.len() <= MAX_LISTED)?;
             listed.iter().map(|text| text.as_str().map(str::to_owned)).collect()
         };
-        self.read(field, &format!("a list of at most {MAX_LISTED} texts"), read)
+        self.read(field, &format!("a list of at most {MAX_LISTED} strings"), read)
     }
 
     /// Returns a time: RFC 3339, or `+` and a duration from `now` on.
@@ -139,7 +139,7 @@ impl<'f> OptionReader<'f> {
                 let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
                 count.ok_or_else(|| {
                     policy(format!(
-                        "{}.max_attempts is {value}: it is to be a whole number from 0 on",
+                        "{}.max_attempts is {value}: it must be a whole number from 0 on",
                         self.place
                     ))
                 })?
@@ -151,7 +151,7 @@ impl<'f> OptionReader<'f> {
                 let number = value.as_f64().filter(|number| *number >= 1.0);
                 number.ok_or_else(|| {
                     policy(format!(
-                        "{}.backoff_coefficient is {value}: it is to be a number from 1 on",
+                        "{}.backoff_coefficient is {value}: it must be a number from 1 on",
                         self.place
                     ))
                 })?
@@ -200,12 +200,12 @@ impl<'f> OptionReader<'f> {
         let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
         if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
             return Err(invalid(format!(
-                "{}.key is to have 1 to 255 bytes and no control characters",
+                "{}.key must have 1 to 255 bytes and no control characters",
                 self.place
             )));
         }
         if let Some(other) = self.text("on_limit")?.filter(|word| *word != "wait") {
-            return Err(invalid(format!("{}.on_limit is '{other}': agq knows wait alone", self.place)));
+            return Err(invalid(format!("{}.on_limit is '{other}': agq supports only wait", self.place)));
         }
         let per_second = self.count("max_per_second")?;
         let period_ms = match self.text("period")? {
