@@ -2,6 +2,7 @@
 
 /// Returns true if the whole of `text` matches `pattern`. Takes at most as many steps as the
 /// product of both lengths.
+#[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
     // Place in the pattern after the last star, and place in the text up to which the star matches.

@@ -86,6 +86,7 @@ impl Limits {
 }
 
 /// Returns true if `amount` exceeds `limit`. A `limit` of 0 means no limit.
+#[must_use]
 pub fn exceeds(amount: usize, limit: usize) -> bool {
     limit != 0 && amount > limit
 }

@@ -164,6 +164,7 @@ pub enum RequestError {
 
 impl RequestError {
     /// Returns the error line without its `-`.
+    #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::HelloVersion => format!("NOPROTO {self}"),

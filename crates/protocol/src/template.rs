@@ -77,6 +77,7 @@ pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
 }
 
 /// Returns the value at a dotted path of `input`.
+#[must_use]
 pub fn lookup<'v>(input: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(input, |value, part| value.get(part))
 }
@@ -137,6 +138,7 @@ pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
 }
 
 /// Removes the blanks between the parts of a JSON text, and keeps everything else.
+#[must_use]
 pub fn compact(json: &str) -> Cow<'_, str> {
     let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
     if !json.contains(is_blank) {

@@ -22,6 +22,7 @@ impl Timestamp {
     }
 
     /// Returns the milliseconds from `earlier` to this time, or 0 if `earlier` is later.
+    #[must_use]
     pub fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

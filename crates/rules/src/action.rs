@@ -47,6 +47,7 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
 }
 
 /// Returns the options of a submission.
+#[must_use]
 pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
@@ -54,11 +55,13 @@ pub fn options(action: &ActionSubmission) -> ActionOptions {
 }
 
 /// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
+#[must_use]
 pub fn run_at(options: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
     options.run_at.or(options.delay_ms.map(|delay| now.plus_ms(delay)))
 }
 
 /// Returns true if the options of both actions are equal. The inputs do not count.
+#[must_use]
 pub fn is_same(known: &Action, new: &Action) -> bool {
     let asked = |action: &Action| {
         (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
@@ -172,6 +175,7 @@ pub struct ActionOptions {
 
 impl Action {
     /// Returns an action without jobs and options.
+    #[must_use]
     pub fn new(action_id: ActionId, plan_id: PlanId, now: Timestamp) -> Self {
         let queue = READY.to_owned();
         Self {
@@ -191,6 +195,7 @@ impl Action {
 }
 
 /// Closes the action for further inputs. Returns `None` if it is closed already.
+#[must_use]
 pub fn closed(action: &Action) -> Option<Action> {
     action.is_open.then(|| Action { is_open: false, ..action.clone() })
 }
@@ -259,6 +264,7 @@ impl JobCounts {
 }
 
 /// Returns the answer of `ACTION.STATUS`.
+#[must_use]
 pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
     let count = |status: Status| counts.jobs[status as usize];
     let mut shown = ActionStatus {

@@ -123,12 +123,14 @@ impl Schedule {
     }
 
     /// Returns true if a run is due.
+    #[must_use]
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.enabled && self.next_run_at.is_some_and(|at| at <= now)
     }
 
     /// Decides a run at `now`. Of several times that have passed, one counts. `id` is the id of the
     /// run, or `None` to skip the run because the previous one has not ended.
+    #[must_use]
     pub fn fired(&self, id: Option<String>, now: Timestamp) -> Self {
         let fired = id.is_some();
         Self {
@@ -142,6 +144,7 @@ impl Schedule {
 
     /// Returns the schedule with a new next run if the clock was set back and the next run would be
     /// too late. A run that was done within `SMALL_STEP_MS` of the new time is not repeated.
+    #[must_use]
     pub fn rescheduled(&self, now: Timestamp) -> Option<Self> {
         let is_small = |last: &Timestamp| last.ms_since(now) <= SMALL_STEP_MS;
         let from = self.last_run_at.filter(is_small).map_or(now, |last| last.max(now));
@@ -171,12 +174,14 @@ impl Schedule {
     }
 
     /// Returns true if the schedule submits an action of a plan instead of a job.
+    #[must_use]
     pub fn is_action(&self) -> bool {
         is_action(&self.template)
     }
 }
 
 /// Returns true if a document is an action of a plan instead of a job.
+#[must_use]
 pub fn is_action(document: &RawValue) -> bool {
     serde_json::from_str::<Value>(document.get()).is_ok_and(|document| document.get("plan_id").is_some())
 }

@@ -34,6 +34,7 @@ impl Candidate {
 
 /// Returns at most [`NEAREST`] workers, sorted: live workers first, then by the number of missing
 /// needs.
+#[must_use]
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
         let is_dead = candidate.worker.standing == Liveness::Dead;
@@ -45,6 +46,7 @@ pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
 
 /// Returns the reason why the job does not run, in a sentence. `ahead` is the number of jobs before
 /// it in its lane.
+#[must_use]
 pub fn reason(
     job: &Job,
     queue: &str,

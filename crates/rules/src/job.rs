@@ -130,6 +130,7 @@ impl JobParams {
     /// `job_timeout_ms` is the timeout of an attempt if the plan has none. No job waits longer than
     /// the delay of the action, because the clock may have been set back since the action was
     /// submitted.
+    #[must_use]
     pub fn of(action: &Action, plan: &Plan, job_timeout_ms: u64, now: Timestamp) -> Self {
         let latest = action.wishes.delay_ms.map(|delay| now.plus_ms(delay));
         Self {
@@ -175,6 +176,7 @@ pub struct JobOverrides {
 
 impl NewJob {
     /// Returns the record of the job, submitted at `now` with the parameters `terms` of its action.
+    #[must_use]
     pub fn job(
         &self,
         action: &Action,
@@ -214,6 +216,7 @@ pub enum RuleOutcome {
 
 impl Job {
     /// Returns a new job of `action`, submitted at `now`. It is staged, scheduled or available.
+    #[must_use]
     pub fn new(
         job_id: JobId,
         action: &Action,
@@ -259,6 +262,7 @@ impl Job {
     }
 
     /// Returns the status that RESP shows (AGQ API spec §3).
+    #[must_use]
     pub fn status(&self) -> Status {
         match self.state {
             JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
@@ -274,28 +278,33 @@ impl Job {
 
     /// Returns the number of the attempt as the Open Job Spec counts: a retry by a user starts from
     /// the beginning again.
+    #[must_use]
     pub fn shown_attempt(&self) -> u32 {
         self.attempt - self.ojs.as_ref().map_or(0, |ojs| ojs.attempts_before.min(self.attempt))
     }
 
     /// Returns the kind of work: the job type of a job for OJS workers, otherwise the plan.
+    #[must_use]
     pub fn kind(&self) -> &str {
         let own = self.ojs.as_ref().filter(|ojs| ojs.is_reserved());
         own.map_or_else(|| self.plan_id.as_str(), |ojs| &ojs.job_type)
     }
 
     /// Returns true if `who` holds the job now.
+    #[must_use]
     pub fn is_held_by(&self, who: &str) -> bool {
         self.state == JobState::Active && self.holder.as_deref() == Some(who)
     }
 
     /// Returns true if an agw has claimed the job and has not reported its start yet.
+    #[must_use]
     pub fn may_be_unstarted(&self) -> bool {
         self.state == JobState::Active && !self.is_confirmed && !self.is_reserved()
     }
 
     /// Returns true if a worker is known to run the job. An agw claims jobs ahead, and has started
     /// those that it reports.
+    #[must_use]
     pub fn is_started(&self) -> bool {
         self.state == JobState::Active && !self.may_be_unstarted()
     }
@@ -306,6 +315,7 @@ impl Job {
     }
 
     /// Returns true if the job will not run again by itself.
+    #[must_use]
     pub fn is_ended(&self) -> bool {
         matches!(self.state, JobState::Completed | JobState::Cancelled | JobState::Discarded)
     }
@@ -328,6 +338,7 @@ impl Job {
     }
 
     /// Returns true if an OJS worker runs the job, instead of an agw.
+    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.ojs.as_ref().is_some_and(|ojs| ojs.is_reserved())
     }

@@ -35,12 +35,14 @@ pub struct Limit {
 
 impl Limit {
     /// Returns true if another job may start at `now`.
+    #[must_use]
     pub fn admits(&self, now: Timestamp) -> bool {
         let has_slot = self.terms.concurrency.is_none_or(|most| self.active < most);
         has_slot && self.begins_at(now) <= now
     }
 
     /// Returns the earliest time at which the rate allows another start.
+    #[must_use]
     pub fn begins_at(&self, now: Timestamp) -> Timestamp {
         let Some(gap) = self.gap_ms() else { return now };
         // All starts of a period may happen at once.
@@ -58,6 +60,7 @@ impl Limit {
 
     /// Returns the limit with a shorter wait if the clock was set back and the wait exceeds the
     /// maximum for the starts of one period.
+    #[must_use]
     pub fn rescheduled(self, now: Timestamp) -> Option<Self> {
         let longest = self.gap_ms()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
         let latest = now.plus_ms(longest);
@@ -72,6 +75,7 @@ impl Limit {
 
     /// Returns true if the limit delays no job at `now` beyond its terms. A store may remove an
     /// idle limit that no job uses.
+    #[must_use]
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.active == 0 && self.spread_until <= now
     }

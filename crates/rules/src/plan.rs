@@ -154,6 +154,7 @@ pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<
 }
 
 /// Returns the needs of jobs that run the plan: its commands and its `requires`.
+#[must_use]
 pub fn needs(plan: &Plan) -> Needs {
     let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
     let commands = plan.tasks.iter().map(|task| &task.command);

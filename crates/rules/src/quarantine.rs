@@ -32,6 +32,7 @@ impl Outcomes {
     }
 
     /// Returns the number of failures, and the number of outcomes.
+    #[must_use]
     pub fn failures(self) -> (u32, u32) {
         (self.bits.count_ones(), self.count)
     }
@@ -52,6 +53,7 @@ impl OutcomeHistory {
     }
 
     /// Returns the latest outcomes of `kind`.
+    #[must_use]
     pub fn of(&self, kind: &str) -> Outcomes {
         let known = self.0.iter().find(|(known, _)| **known == *kind);
         known.map(|(_, outcomes)| *outcomes).unwrap_or_default()
@@ -60,6 +62,7 @@ impl OutcomeHistory {
 
 /// Returns true if a worker fails often enough at a kind of work for a comparison with other
 /// workers.
+#[must_use]
 pub fn is_suspect(own: Outcomes) -> bool {
     let (failed, all) = own.failures();
     all >= MIN_OUTCOMES && u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT
@@ -85,6 +88,7 @@ pub fn blame(kind: &str, own: Outcomes, others: impl Iterator<Item = Outcomes>) 
 
 /// Returns true if one more worker may be quarantined when `quarantined` of `live` workers already
 /// are.
+#[must_use]
 pub fn is_bounded(quarantined: usize, live: usize) -> bool {
     (quarantined + 1) * 2 <= live
 }

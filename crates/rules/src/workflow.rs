@@ -48,6 +48,7 @@ pub enum StepState {
 
 impl StepState {
     /// Returns true if the step has ended.
+    #[must_use]
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -98,6 +99,7 @@ impl WorkflowStep {
     }
 
     /// Returns true if the step is an action of a plan instead of a job.
+    #[must_use]
     pub fn is_action(&self) -> bool {
         is_action(&self.document)
     }

@@ -44,6 +44,7 @@ pub struct ActionSubmission {
 
 impl ActionSubmission {
     /// Returns an action with default options.
+    #[must_use]
     pub fn new(plan_id: PlanId, inputs: Vec<Box<RawValue>>) -> Self {
         let (action_id, queue, run_at, delay_secs) = (None, None, None, None);
         Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open: false, halt: None }
@@ -114,11 +115,13 @@ fn is_none_started(count: &u64) -> bool {
 
 impl ActionStatus {
     /// Returns the number of jobs that will not run again.
+    #[must_use]
     pub fn ended(&self) -> u64 {
         self.completed + self.failed + self.dead + self.cancelled
     }
 
     /// Returns the number of jobs that ended without success.
+    #[must_use]
     pub fn unsuccessful(&self) -> u64 {
         self.failed + self.dead + self.cancelled
     }

@@ -86,6 +86,7 @@ pub fn to_json<T: serde::Serialize>(document: &T) -> String {
 }
 
 /// Returns true if a JSON text is an object. Reads only its first character.
+#[must_use]
 pub fn is_object(json: &str) -> bool {
     json.trim_start().starts_with('{')
 }

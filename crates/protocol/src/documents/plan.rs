@@ -53,6 +53,7 @@ pub struct Requires {
 
 impl Requires {
     /// Returns true if nothing is required.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty() && self.tags.is_empty() && self.labels.is_empty()
     }

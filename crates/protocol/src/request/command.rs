@@ -56,6 +56,7 @@ pub enum CommandAccess {
 
 impl Command {
     /// Returns true if the arity allows `words` words, the name included.
+    #[must_use]
     pub fn takes(&self, words: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { words >= arity } else { words == arity }

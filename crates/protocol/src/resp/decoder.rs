@@ -48,6 +48,7 @@ struct Partial {
 
 impl CommandDecoder {
     /// Returns a decoder that refuses commands beyond `limits`.
+    #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self { max_message_bytes: limits.max_message_bytes, max_elements: limits.max_elements, partial: None }
     }
@@ -59,6 +60,7 @@ impl CommandDecoder {
 
     /// Returns true if a command has begun and is incomplete. It may be so without any buffered
     /// byte.
+    #[must_use]
     pub fn has_begun(&self) -> bool {
         self.partial.is_some()
     }

@@ -48,6 +48,7 @@ pub enum Reply {
 
 impl Reply {
     /// Returns `+OK`.
+    #[must_use]
     pub fn ok() -> Self {
         Self::Simple("OK".into())
     }
@@ -68,6 +69,7 @@ impl Reply {
     }
 
     /// Returns a count as an integer.
+    #[must_use]
     pub fn count(count: usize) -> Self {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }

@@ -33,6 +33,7 @@ pub struct Halted {
 }
 
 /// Returns true if `halt` is met when `completed` and `failed` of `total` jobs have ended so.
+#[must_use]
 pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     let count = match halt.counted {
         HaltCondition::Fail => failed,
@@ -50,6 +51,7 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
 
 /// Returns the halted action if the counts meet its policy for the first time. A percentage waits
 /// for the last input of a submission that is stored in chunks, because it counts all jobs.
+#[must_use]
 pub fn halted(action: &Action, counts: &JobCounts, now: Timestamp) -> Option<Action> {
     let halt = action.halt.filter(|_| action.halted.is_none())?;
     let is_arriving = action.is_open && !action.wishes.open;
@@ -80,6 +82,7 @@ pub enum RemainingWork {
 }
 
 /// Returns the work that is left at `now` for a halted action.
+#[must_use]
 pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> RemainingWork {
     let count = |status: Status| counts.jobs[status as usize];
     let (pending, running) = (count(Status::Pending), count(Status::Running));
@@ -95,6 +98,7 @@ pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> Re
 }
 
 /// Returns the halt as `ACTION.STATUS` shows it.
+#[must_use]
 pub fn status(halt: Halt, halted: &Halted) -> HaltedStatus {
     let Halted { at, completed, failed, total } = *halted;
     let reason = match halt.counted {

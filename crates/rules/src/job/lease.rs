@@ -48,6 +48,7 @@ pub fn claimed(job: &Job, who: &str, now: Timestamp, options: LeaseOptions) -> J
 }
 
 /// Discards a job that is past its expiry and is not active. Returns `None` otherwise.
+#[must_use]
 pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
     let is_late = job.expires_at().is_some_and(|at| at <= now);
     if !is_late || job.state == JobState::Active || job.is_ended() {
@@ -80,6 +81,7 @@ fn lapsed(job: &Job, failure: &ReportedFailure, now: Timestamp) -> Job {
 
 /// Ends the claim of a dead holder. The job becomes available again, until it has lost
 /// [`MAX_LOSSES`] workers and counts as a poison job.
+#[must_use]
 pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
     if !job.is_held_by(holder) {
         return RuleOutcome::Unchanged;
@@ -108,6 +110,7 @@ pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
 /// The reason may be that the holder unregisters, that its connection closes, or that the claim
 /// never reached the holder. With `attempt`, only that claim is given back, and only while nothing
 /// was reported of it.
+#[must_use]
 pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> RuleOutcome {
     let reported = attempt.is_some_and(|attempt| job.is_confirmed || attempt != job.attempt);
     if !job.is_held_by(holder) || reported {
@@ -123,6 +126,7 @@ pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> RuleOutcome 
 /// Without a list, the holder counts as having the jobs that it has reported. Any other job goes to
 /// other workers: a reported job was lost with an earlier run of the worker, and an unreported job
 /// was never received.
+#[must_use]
 pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp) -> RuleOutcome {
     let has_it = has.map_or(job.is_confirmed, |has| has.contains(&job.job_id));
     match (has_it, job.is_confirmed) {
@@ -134,6 +138,7 @@ pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp)
 
 /// Confirms a claim, because the holder reports that it has the job. From then on only the timeout
 /// of the attempt counts.
+#[must_use]
 pub fn renewed(job: &Job, holder: &str) -> RuleOutcome {
     if !job.is_held_by(holder) || job.is_confirmed {
         return RuleOutcome::Unchanged;
@@ -146,6 +151,7 @@ pub fn renewed(job: &Job, holder: &str) -> RuleOutcome {
 /// Fires the timer of a job whose `due_at` has passed: the job becomes available, expires, or its
 /// attempt ends because of the start timeout, the lease or the attempt timeout. `jitter` is a
 /// random number in 0..1.
+#[must_use]
 pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     if job.due_at.is_none_or(|due| due > now) {
         return RuleOutcome::Unchanged;
@@ -175,6 +181,7 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
 
 /// Extends a running attempt by `unseen_ms`, a time in which agq could not run: the machine slept,
 /// or the clock was set forward. Only time since the start of the attempt counts.
+#[must_use]
 pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOutcome {
     let unseen_ms = unseen_ms.min(job.started_at.map_or(0, |started| now.ms_since(started)));
     if job.state != JobState::Active || job.due_at.is_none() || unseen_ms == 0 {
@@ -191,6 +198,7 @@ pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOu
 
 /// Returns true if the times of a job are too far in the future, because they were computed before
 /// the clock was set back.
+#[must_use]
 pub fn is_reckoned_ahead(job: &Job, now: Timestamp) -> bool {
     match job.state {
         JobState::Active => job.started_at.is_some_and(|started| started > now),
@@ -215,6 +223,7 @@ fn longest_wait_ms(job: &Job) -> u64 {
 
 /// Recomputes the times of a job after the clock was set back. `delay_ms` is the delay with which
 /// the action was submitted. A time that the submitter named stays.
+#[must_use]
 pub fn rescheduled(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
     if !is_reckoned_ahead(job, now) {
         return RuleOutcome::Unchanged;

@@ -32,6 +32,7 @@ pub struct ReportedFailure {
 
 impl ReportedFailure {
     /// Returns true if `retry` allows no further attempt after this failure.
+    #[must_use]
     pub fn is_final(&self, retry: &Retry) -> bool {
         self.retryable == Some(false) || retry.is_final([&self.code, &self.kind])
     }
@@ -74,6 +75,7 @@ pub struct Progress {
 
 impl Progress {
     /// Returns a report with `message` cut to its maximum, and without `data` that is too large.
+    #[must_use]
     pub fn new(message: Option<&str>, data: Option<String>, at: Timestamp) -> Self {
         let message = message.map(|message| cut(message).to_owned());
         Self { message, data: data.filter(|data| data.len() <= MAX_DETAIL_BYTES), at }
@@ -147,12 +149,14 @@ impl Ojs {
     }
 
     /// Returns true if an OJS worker runs the job, instead of an agw.
+    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.visibility_ms > 0
     }
 
     /// Returns the `traceparent` (W3C Trace Context) that a job of a plan was submitted with, if it
     /// is well-formed.
+    #[must_use]
     pub fn traceparent(&self) -> Option<String> {
         let document: Value = serde_json::from_str(self.document.as_deref()?).ok()?;
         let trace = document.get("meta")?.get("traceparent")?.as_str()?;
@@ -184,6 +188,7 @@ impl Ojs {
 
 impl Job {
     /// Returns true if the worker of a running job has reported progress since `before`.
+    #[must_use]
     pub fn has_progressed_since(&self, before: &Self) -> bool {
         let report = |job: &Self| job.ojs.as_ref().and_then(|ojs| ojs.progress.clone());
         self.state == JobState::Active
@@ -194,6 +199,7 @@ impl Job {
     /// Returns the delay before the next attempt after a failure, in milliseconds. For a running
     /// attempt, returns the delay of the policy before that attempt, without randomness. Returns
     /// `None` for an attempt without a delay.
+    #[must_use]
     pub fn retry_delay_ms(&self) -> Option<u64> {
         let ojs = self.ojs.as_deref()?;
         let last = ojs.failures.last()?;

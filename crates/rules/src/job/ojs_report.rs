@@ -96,6 +96,7 @@ pub fn nacked(
 
 /// Extends the lease of a job, because its worker is alive. `visibility_ms` replaces the duration
 /// of the lease from now on.
+#[must_use]
 pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
     // A job that was fetched without a worker id may be extended by any worker that lists it.
     if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {

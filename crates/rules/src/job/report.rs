@@ -107,6 +107,7 @@ pub enum Verdict {
 }
 
 /// Returns the verdict on a failed job. `exit_code` is that of the task that caused the failure.
+#[must_use]
 pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
     match exit_code {
         Some(EX_TEMPFAIL) if job.snoozes < MAX_SNOOZES => Verdict::Snooze,
@@ -118,6 +119,7 @@ pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
 /// Returns true if a failure with this exit code counts against the worker. The codes for temporary
 /// failures and for invalid input do not count, because the task itself blames the time or the
 /// input.
+#[must_use]
 pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }

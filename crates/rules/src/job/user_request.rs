@@ -21,6 +21,7 @@ pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
 
 /// Cancels a job that no worker has claimed. A claimed job stays unchanged, because only its worker
 /// knows whether the job was started.
+#[must_use]
 pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
     match job.state {
         JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {

@@ -5,6 +5,7 @@ const MAX_MS: f64 = 3_155_760_000_000.0;
 
 /// Parses a duration, and returns it in milliseconds. Months and years are refused, because they
 /// have no fixed length.
+#[must_use]
 pub fn parse_duration(text: &str) -> Option<u64> {
     let (date, time) = match text.strip_prefix('P')?.split_once('T') {
         Some((_, "")) => return None,

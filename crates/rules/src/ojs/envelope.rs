@@ -205,9 +205,7 @@ fn check_object(document: &JobDocumentFields, field: &str) -> Result<(), Rejecti
 fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {
     let name = match value_of(document, "type")? {
         None => {
-            return Err(invalid(
-                "type is missing: a job names its work, such as email.send".into(),
-            ));
+            return Err(invalid("type is missing: a job names its work, such as email.send".into()));
         }
         Some(Value::String(name)) => name,
         Some(_) => return Err(invalid("type is not a string".into())),
@@ -229,6 +227,7 @@ fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {
 }
 
 /// Returns true if the text is a UUID of version 7 in lower case (RFC 9562).
+#[must_use]
 pub fn is_uuid_v7(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_fine = |(at, byte): (usize, &u8)| match at {

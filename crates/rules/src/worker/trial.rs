@@ -19,6 +19,7 @@ pub fn quarantined(known: &Worker, reason: &str, now: Timestamp) -> Worker {
 /// Starts a trial, in which the worker may get one job. Returns `None` if the worker cannot work,
 /// is not quarantined, or has its next trial in the future. A trial more than [`TRIAL_AFTER_MS`] in
 /// the future counts as due, because its time comes from before the clock was set back.
+#[must_use]
 pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     let at = known.trial_at.unwrap_or_default();
     let is_due = at <= now || at.ms_since(now) > TRIAL_AFTER_MS;
@@ -28,12 +29,14 @@ pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
 }
 
 /// Ends a trial for which no job was available. The next claim of the worker is its trial.
+#[must_use]
 pub fn untried(known: &Worker) -> Option<Worker> {
     known.is_on_trial.then(|| Worker { trial_at: None, is_on_trial: false, ..known.clone() })
 }
 
 /// Ends a trial with the result of its job. Success ends the quarantine, and failure keeps it until
 /// the next trial.
+#[must_use]
 pub fn judged(known: &Worker, failed: bool) -> Option<Worker> {
     let quarantine = known.quarantine.clone().filter(|_| failed);
     known.is_on_trial.then(|| Worker { quarantine, is_on_trial: false, ..known.clone() })

@@ -25,6 +25,7 @@ pub struct PlacedStep<'w> {
 
 impl WorkflowKind {
     /// Returns the name of the list of steps in documents.
+    #[must_use]
     pub fn list(self) -> &'static str {
         if self == Self::Chain { "steps" } else { "jobs" }
     }
@@ -38,6 +39,7 @@ impl WorkflowKind {
 
 impl PlacedStep<'_> {
     /// Returns true if the step is a callback.
+    #[must_use]
     pub fn is_callback(&self) -> bool {
         matches!(self.before, Some(StepInputs::Steps(_)))
     }
@@ -119,6 +121,7 @@ fn together(kind: WorkflowKind, steps: &[WorkflowStep]) -> usize {
 impl Workflow {
     /// Returns all jobs and actions of the workflow, those of nested workflows included, each
     /// before the callbacks of its workflow.
+    #[must_use]
     pub fn placed(&self) -> Vec<PlacedStep<'_>> {
         let mut placed = Vec::new();
         place_all((self.kind, &self.steps, &self.callbacks), ("", None), &mut placed);
@@ -136,17 +139,20 @@ impl Workflow {
     }
 
     /// Returns the number of steps of the workflow itself that succeeded.
+    #[must_use]
     pub fn completed(&self) -> usize {
         self.steps.iter().filter(|step| step.stage == StepState::Completed).count()
     }
 
     /// Returns the number of running steps that do not wait for each other. The workflow does not
     /// advance until the last of these steps has ended.
+    #[must_use]
     pub fn steps_together(&self) -> usize {
         if self.stage.is_ended() { 0 } else { together(self.kind, &self.steps) }
     }
 
     /// Returns true if the workflow and its callbacks have ended.
+    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.stage.is_ended() && self.all().all(|step| step.stage != StepState::Running)
     }

@@ -25,6 +25,7 @@ const NOT_POSITIVE: RequestError = RequestError::Refused("value is out of range,
 const NO_RANGE: RequestError = RequestError::Refused("min or max is not a float");
 
 /// Parses an integer in the exact form of Redis: no sign but `-`, no leading zeros, no blanks.
+#[must_use]
 pub fn integer_of(text: &[u8]) -> Option<i64> {
     let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)
