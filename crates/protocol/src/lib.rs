@@ -9,8 +9,8 @@
 //! 1. [`resp`]: the codec between bytes, commands and replies.
 //! 2. [`request`]: the table of commands, and the parser from arguments to a [`request::Request`].
 //! 3. [`documents`]: the JSON documents in arguments and replies, such as plans and job statuses.
-//! 4. [`ids`], [`names`], [`time`] and [`limits`]: checked identifiers, reserved keys, points in time
-//!    and bounds.
+//! 4. [`ids`], [`reserved_keys`], [`time`] and [`limits`]: checked identifiers, reserved keys, points
+//!    in time and bounds.
 //! 5. [`template`] and [`glob`]: placeholders of plans, and patterns of names.
 //!
 //! # Examples
@@ -54,8 +54,8 @@ pub mod documents;
 pub mod glob;
 pub mod ids;
 pub mod limits;
-pub mod names;
 pub mod request;
+pub mod reserved_keys;
 pub mod resp;
 pub mod template;
 pub mod time;

@@ -227,7 +227,7 @@ impl Request {
 
     /// Returns true if the command claims a job from a queue.
     pub fn is_claim(&self) -> bool {
-        let is_queue = |key: &Bytes| crate::names::claimed_queue(key).is_some();
+        let is_queue = |key: &Bytes| crate::reserved_keys::claimed_queue(key).is_some();
         match self {
             Self::BlockingPop(pop) => pop.keys.iter().any(is_queue),
             Self::Key(KeyCommand::Pop { key, .. }) => is_queue(key),

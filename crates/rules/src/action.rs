@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{ActionStatus, ActionSubmission, Halt, Plan, Status, is_object},
     ids::{ActionId, PlanId},
     limits::{Limits, exceeds},
-    names::{READY, SCHEDULED},
+    reserved_keys::{READY, SCHEDULED},
     template,
     time::Timestamp,
 };

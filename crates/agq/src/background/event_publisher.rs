@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use agenix_protocol::{
     documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, parse, to_json},
     ids::WorkerId,
-    names::orders_channel,
+    reserved_keys::orders_channel,
     time::Timestamp,
 };
 use agenix_rules::{

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use agenix_protocol::{
     documents::{self, ActionSubmission, Plan, Requires, Status},
     ids::{ActionId, JobId},
-    names::READY,
     request::{Page, Slice},
+    reserved_keys::READY,
     resp::Reply,
 };
 use agenix_rules::{

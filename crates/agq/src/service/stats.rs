@@ -8,7 +8,7 @@ use std::{
 use agenix_protocol::{
     documents::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts, to_json},
     ids::QueueName,
-    names::{READY, SCHEDULED, queue_of},
+    reserved_keys::{READY, SCHEDULED, queue_of},
     resp::Reply,
     time::Timestamp,
 };

@@ -4,7 +4,7 @@
 use agenix_protocol::{
     documents::{self, WithdrawCall},
     ids::{ActionId, WorkerId},
-    names::orders_channel,
+    reserved_keys::orders_channel,
 };
 use agenix_rules::{
     capability::Abilities,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::RequestError;
-use crate::{documents::Status, ids::QueueName, names::queue_of, time::Timestamp};
+use crate::{documents::Status, ids::QueueName, reserved_keys::queue_of, time::Timestamp};
 
 pub(super) fn text(arg: &Bytes) -> Result<String, RequestError> {
     let wrong = |_| RequestError::Arguments("an argument is not UTF-8 text".into());

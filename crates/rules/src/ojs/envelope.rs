@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agenix_protocol::{
     documents::to_json,
     ids::{JobId, PlanId},
-    names::SCHEDULED,
+    reserved_keys::SCHEDULED,
     time::Timestamp,
 };
 use serde_json::{Map, Value, value::RawValue};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::{JobDocument, to_json},
     ids::QueueName,
-    names::{QUEUE_SCHEDULED, SCHEDULED, claimed_queue},
     request::{BlockingPop, BlockingWait},
+    reserved_keys::{QUEUE_SCHEDULED, SCHEDULED, claimed_queue},
     resp::Reply,
 };
 use agenix_rules::rejection::Rejection;
