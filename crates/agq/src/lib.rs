@@ -103,7 +103,7 @@ fn ignore_file_size_signal() -> std::io::Result<Signal> {
 async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let _too_large = ignore_file_size_signal()?;
     let (app, works) = open(&config).await?;
-    service::worker::recover_after_restart(&app).await?;
+    service::workers::recover_after_restart(&app).await?;
     let entrance = Listeners::open(&config.places).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;

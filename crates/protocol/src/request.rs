@@ -31,7 +31,7 @@ use crate::{
 /// Command whose arguments have been checked for number and form. JSON documents stay bytes, and
 /// the handler of the command parses them.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "docs/protocol.md describes each command and its arguments")]
+#[expect(missing_docs, reason = "docs/protocol describes each command and its arguments")]
 pub enum Request {
     Auth { key: Secret },
     Hello { version: Option<RespVersion>, auth: Option<Secret>, name: Option<Bytes> },

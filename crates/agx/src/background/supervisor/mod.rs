@@ -109,7 +109,7 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
 fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
     // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
     // the keeper runs.
-    agenix_lease::keep_from_children();
+    agenix_sys::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
     let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
     let mut keeper = Command::new(own);
