@@ -7,7 +7,7 @@ use agenix_protocol::{
     documents::WorkerRegistration,
     ids::{QueueName, WorkerId},
     limits::DEFAULT_KEPT_BYTES,
-    names::READY,
+    reserved_keys::READY,
 };
 use anyhow::{anyhow, bail};
 use clap::{Args, Parser, Subcommand};

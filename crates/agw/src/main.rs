@@ -46,7 +46,7 @@ use std::{
 use agenix_client::{ClientError, KEY_HELP, Server};
 use agenix_protocol::{
     documents::{PlanCache, WorkerRegistration},
-    names::SCHEDULED,
+    reserved_keys::SCHEDULED,
 };
 use anyhow::{anyhow, bail};
 use tokio::{runtime::Runtime, sync::Semaphore};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agenix_protocol::{
     documents::{OutputCall, OutputRequest, WithdrawCall, parse},
     ids::{ActionId, WorkerId},
-    names::orders_channel,
+    reserved_keys::orders_channel,
 };
 use futures_util::StreamExt;
 use redis::{

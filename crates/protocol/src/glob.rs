@@ -1,9 +1,11 @@
-//! Patterns of names, as Redis matches them: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before what stands for itself.
+//! Globs of Redis: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before a literal character.
 
-/// Whether the whole of `text` matches `pattern`. Takes at most the product of their lengths in steps, whatever they are.
+/// Returns true if the whole of `text` matches `pattern`. Takes at most as many steps as the
+/// product of both lengths.
+#[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
-    // The last star: the pattern goes on after it, and it has swallowed the text before this place.
+    // Place in the pattern after the last star, and place in the text up to which the star matches.
     let mut star: Option<(usize, usize)> = None;
     while let Some(byte) = text.get(read) {
         if pattern.get(at) == Some(&b'*') {
@@ -12,15 +14,16 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
         } else if let Some(next) = one(pattern, at, *byte) {
             (at, read) = (next, read + 1);
         } else {
-            let Some((after, swallowed)) = star else { return false };
-            star = Some((after, swallowed + 1));
-            (at, read) = (after, swallowed + 1);
+            let Some((after, matched)) = star else { return false };
+            star = Some((after, matched + 1));
+            (at, read) = (after, matched + 1);
         }
     }
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// Where the pattern goes on after its element at `at`, when that matches `byte`. A star is no element.
+/// Returns the place in the pattern after the element at `at` if that element matches `byte`. A
+/// star does not count as an element.
 fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match &pattern[at..] {
         [] => None,
@@ -31,7 +34,7 @@ fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// A class goes on to its `]`; one that is never closed, to the end of the pattern.
+/// Matches a class. It extends to its `]` or, without one, to the end of the pattern.
 fn class(pattern: &[u8], mut at: usize, byte: u8) -> Option<usize> {
     let is_negated = pattern.get(at) == Some(&b'^');
     at += usize::from(is_negated);
@@ -62,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_and_single_bytes() {
+    fn glob_matches_stars_and_single_bytes() {
         assert_eq!(hits("*", &["", "a", "worker:1"]), [true, true, true]);
         assert_eq!(hits("h?llo", &["hello", "hllo", "heello"]), [true, false, false]);
         assert_eq!(
@@ -74,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_and_escapes() {
+    fn glob_matches_classes_and_escapes() {
         assert_eq!(hits("h[ae]llo", &["hello", "hallo", "hillo"]), [true, true, false]);
         assert_eq!(hits("h[^e]llo", &["hello", "hallo"]), [false, true]);
         assert_eq!(hits("[z-a0]", &["m", "0", "1", "A"]), [true, true, false, false]);
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_stay_cheap() {
+    fn glob_with_many_stars_is_not_exponential() {
         let (pattern, text) = ("a*".repeat(200) + "b", "a".repeat(5000));
         assert!(!matches(pattern.as_bytes(), text.as_bytes()));
     }

@@ -1,16 +1,16 @@
-//! Checked identifiers: once a value of these types exists, its text is legal on the wire, in keys and in logs.
+//! Identifiers. A value of these types holds a text that is legal on the wire, in keys and in logs.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes in a plan, action or job id, and in a queue's name.
+/// Maximum number of bytes of a plan, action or job id, and of the name of a queue.
 pub const MAX_ID_BYTES: usize = 128;
-/// Most bytes in a worker id (worker spec §2.2).
+/// Maximum number of bytes of a worker id (worker spec §2.2).
 pub const MAX_WORKER_ID_BYTES: usize = 64;
 
-/// Why a text is not an id.
+/// Error for a text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} '{text}' is not valid: use 1 to {max} letters, digits and {also}")]
 pub struct BadId {
@@ -29,7 +29,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Checks `text`; the error says what is allowed.
+            /// Checks `text`. The error names the permitted characters and the maximum length.
             pub fn new(text: impl Into<String>) -> Result<Self, BadId> {
                 let text: String = text.into();
                 let legal = |b: u8| b.is_ascii_alphanumeric() || $extra.contains(&b);
@@ -40,7 +40,7 @@ macro_rules! id {
                 Ok(Self(text))
             }
 
-            /// The id as text.
+            /// Returns the id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -81,24 +81,24 @@ macro_rules! id {
 }
 
 id!(
-    /// A plan's id, chosen by whoever submits it (AGQ API spec §2).
+    /// Id of a plan, chosen by the submitter (AGQ API spec §2).
     PlanId, "plan_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 id!(
-    /// An action's id, chosen by whoever submits it (AGQ API spec §4).
+    /// Id of an action, chosen by the submitter (AGQ API spec §4).
     ActionId, "action_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 id!(
-    /// A job's id, given by agq.
+    /// Id of a job, chosen by agq.
     JobId, "job_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 id!(
-    /// A worker's id (worker spec §7.2).
+    /// Id of a worker (worker spec §7.2).
     WorkerId, "worker_id", MAX_WORKER_ID_BYTES, "'-', '_'", b"-_"
 );
 
 id!(
-    /// A queue's name: the part of its key after `queue:`.
+    /// Name of a queue: the part of its key after `queue:`.
     QueueName, "queue", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 
@@ -107,7 +107,7 @@ mod tests {
     use super::{JobId, PlanId, WorkerId};
 
     #[test]
-    fn the_edge_is_legal_and_one_past_it_is_not() {
+    fn id_may_have_its_maximum_length_and_not_one_more() {
         assert!(WorkerId::new("w".repeat(64)).is_ok());
         assert!(WorkerId::new("w".repeat(65)).is_err());
         assert!(JobId::new("j".repeat(128)).is_ok());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_kind_and_shows_no_control_characters() {
+    fn id_error_names_the_kind_and_escapes_control_characters() {
         let error = WorkerId::new("a\nb").expect_err("a newline is not legal").to_string();
         assert_eq!(error, "worker_id 'a?b' is not valid: use 1 to 64 letters, digits and '-', '_'");
     }

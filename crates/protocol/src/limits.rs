@@ -1,41 +1,44 @@
-//! Every bound of the wire and of the documents in one place. All are settings of agq; 0 means "no limit".
+//! Bounds of the wire and of the documents. The fields of [`Limits`] are settings of agq, in which
+//! 0 means no limit.
 
-/// The bounds that agq enforces, with the defaults of RESP spec §8.
+/// Bounds that agq enforces, with the defaults of RESP spec §8. In each, 0 means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes in one command, all arguments together.
+    /// Maximum number of bytes of one command, all arguments together.
     pub max_message_bytes: usize,
-    /// Most elements in one command.
+    /// Maximum number of elements of one command.
     pub max_elements: usize,
-    /// Most bytes in a plan document.
+    /// Maximum number of bytes of a plan document.
     pub max_plan_bytes: usize,
-    /// Most tasks in a plan.
+    /// Maximum number of tasks of a plan.
     pub max_tasks: usize,
-    /// Most inputs in an action.
+    /// Maximum number of inputs of an action.
     pub max_inputs: usize,
-    /// Most commands of one connection that may wait for their reply.
+    /// Maximum number of commands of one connection that wait for their replies.
     pub max_pipeline: usize,
-    /// Most connections from one IP address at a time.
+    /// Maximum number of connections from one IP address at a time.
     pub max_connections_per_ip: usize,
-    /// Most commands a second on one connection: more are delayed, and refused where that goes on.
+    /// Maximum number of commands per second on one connection. Further commands are delayed, and
+    /// refused if the excess continues.
     pub max_commands_per_sec: usize,
-    /// Wrong session keys that one IP address may send in a minute before their answers are delayed.
+    /// Number of wrong session keys from one IP address per minute before replies are delayed.
     pub max_auth_failures: usize,
 }
 
-/// Most bytes in a command of someone who has not logged in.
+/// Maximum number of bytes of a command before login.
 pub const MAX_STRANGERS_BYTES: usize = 16 * 1024;
-/// Most elements in a command of someone who has not logged in.
+/// Maximum number of elements of a command before login.
 pub const MAX_STRANGERS_ELEMENTS: usize = 16;
-/// Most bytes in an inline command (as Redis has it).
+/// Maximum number of bytes of an inline command, as in Redis.
 pub const MAX_INLINE_BYTES: usize = 64 * 1024;
-/// Most bytes in an error line: it may quote what was sent, but need not send all of it back.
+/// Maximum number of bytes of an error line, because it may quote the whole command.
 pub const MAX_ERROR_LINE_BYTES: usize = 8 * 1024;
-/// Most bytes of a stream that a worker keeps for the result, by default.
+/// Default of the maximum number of bytes of a stream that a worker stores for the result.
 pub const DEFAULT_KEPT_BYTES: usize = 1024 * 1024;
-/// Largest result that a worker sends in one update, below the default message limit with room for the rest.
+/// Maximum number of bytes of a result in one update, below the default of `max_message_bytes` to
+/// leave room for the other fields.
 pub const MAX_UPDATE_BYTES: usize = 8 * 1024 * 1024;
-/// Maximum number of bytes in the host name, the platform, the version and the run name of a
+/// Maximum number of bytes of the host name, the platform, the version and the run name of a
 /// worker, each.
 pub const MAX_WORKER_WORD_BYTES: usize = 255;
 /// Maximum number of programs and agentic units that a worker may offer, together.
@@ -45,11 +48,11 @@ pub const MAX_WORKER_TAGS_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes of JSON in the statistics of a heartbeat, without the ids of the running
 /// jobs.
 pub const MAX_WORKER_STATS_BYTES: usize = 64 * 1024;
-/// Maximum number of agentic units of a worker whose descriptions agq keeps.
+/// Maximum number of agentic units of a worker whose descriptions agq stores.
 pub const MAX_WORKER_DESCRIPTIONS: usize = 1000;
-/// Seconds a task may run when its plan does not say.
+/// Default timeout of a task, in seconds.
 pub const DEFAULT_TASK_TIMEOUT_SECS: u64 = 300;
-/// Seconds a job may run when nothing else is said (worker spec §4.3).
+/// Default timeout of a job, in seconds (worker spec §4.3).
 pub const DEFAULT_JOB_TIMEOUT_SECS: u64 = 3600;
 
 impl Default for Limits {
@@ -69,7 +72,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What holds for someone who has not logged in: enough for AUTH and HELLO, whatever is set, and not more.
+    /// Returns the bounds for a connection before login: enough for AUTH and HELLO with any
+    /// settings, and not more.
     #[must_use]
     pub fn before_login(self) -> Self {
         let least = |limit: usize, most: usize| if limit == 0 { most } else { limit.min(most) };
@@ -81,7 +85,8 @@ impl Limits {
     }
 }
 
-/// Whether `amount` passes `limit`, where 0 stands for "no limit".
+/// Returns true if `amount` exceeds `limit`. A `limit` of 0 means no limit.
+#[must_use]
 pub fn exceeds(amount: usize, limit: usize) -> bool {
     limit != 0 && amount > limit
 }
@@ -91,7 +96,7 @@ mod tests {
     use super::exceeds;
 
     #[test]
-    fn the_edge_passes_one_more_does_not_and_zero_is_no_limit() {
+    fn limit_accepts_its_value_refuses_one_more_and_zero_disables_it() {
         assert!(!exceeds(10, 10));
         assert!(exceeds(11, 10));
         assert!(!exceeds(usize::MAX, 0));

@@ -1,6 +1,7 @@
-//! Commands: from their arguments to a value, and back; parse beside encode.
+//! Commands: parses their arguments to a [`Request`], and encodes a request to arguments.
 //!
-//! `table` has a row for every command, `command` says what a row is, `keys` are the commands on users' keys.
+//! `table` has a row for each command, `command` defines the rows, and `keys` has the Redis
+//! commands on keys of users.
 
 mod arguments;
 mod backup;
@@ -27,8 +28,8 @@ use crate::{
     resp::RespVersion,
 };
 
-/// A command with its arguments checked for number and form. JSON documents stay bytes here: reading them is work for
-/// the command that needs them.
+/// Command whose arguments have been checked for number and form. JSON documents stay bytes, and
+/// the handler of the command parses them.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "docs/protocol describes each command and its arguments")]
 pub enum Request {
@@ -101,7 +102,7 @@ pub enum Request {
     Backup(BackupCommand),
 }
 
-/// A session key on its way; its `Debug` does not show it.
+/// Session key. Its `Debug` output hides the key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub Bytes);
 
@@ -111,56 +112,59 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// How long a blocking command waits, in milliseconds.
+/// Timeout of a blocking command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockingWait {
-    /// Until there is something (`0` on the wire).
+    /// Waits without a bound (`0` on the wire).
     Forever,
-    /// At most this many milliseconds.
+    /// Maximum wait in milliseconds.
     Ms(u64),
 }
 
-/// How a command may share its connection with the commands before and after it.
+/// Concurrency of a command with the commands before and after it on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concurrency {
-    /// Changes the session or waits: alone on its connection.
+    /// Runs alone on its connection, because the command changes the session or blocks.
     Alone,
-    /// Takes a job: with the writes before it, in its place, and nothing behind it before it is done.
+    /// Claims a job. It may overlap with the writes before it and keeps its position, and no later
+    /// command starts before it ends.
     Claim,
-    /// Reads: after every write before it.
+    /// Reads. It starts after every write before it has ended.
     Read,
-    /// Writes, or needs nothing: many may be on their way at once.
+    /// Writes, or accesses no data. Many such commands may overlap.
     Write,
 }
 
-/// Why arguments are not a command.
+/// Error of arguments that are not a valid command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// No such command.
+    /// No command has the name.
     #[error("Unknown command '{0}'")]
     Unknown(String),
-    /// AUTH has texts of its own (RESP spec §4).
+    /// AUTH has a wrong number of arguments. The text is that of RESP spec §4.
     #[error("AUTH requires exactly one argument")]
     AuthArguments,
-    /// AUTH has texts of its own (RESP spec §4).
+    /// AUTH has an empty key. The text is that of RESP spec §4.
     #[error("AUTH key cannot be empty")]
     AuthEmpty,
-    /// HELLO with a version that does not exist; the text is Redis' own.
+    /// HELLO has an unsupported version. The text is that of Redis.
     #[error("unsupported protocol version")]
     HelloVersion,
-    /// Too few, too many or ill-formed arguments; whoever knows the command says how it is used.
+    /// The number or the form of the arguments is wrong. [`Request::parse`] replaces this error by
+    /// the usage of the command.
     #[error("Invalid arguments")]
     Syntax,
-    /// Arguments that cannot be what they stand for.
+    /// An argument has an invalid value.
     #[error("Invalid arguments: {0}")]
     Arguments(String),
-    /// What the semantics of a Redis command refuse, in Redis' own text.
+    /// Redis refuses the arguments. The text is that of Redis.
     #[error("{0}")]
     Refused(&'static str),
 }
 
 impl RequestError {
-    /// The error line without its `-`.
+    /// Returns the error line without its `-`.
+    #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::HelloVersion => format!("NOPROTO {self}"),
@@ -170,12 +174,20 @@ impl RequestError {
 }
 
 impl Request {
-    /// Reads a command, and finds its row in the table.
+    /// Parses a command, and returns it with its row of the table.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`] with the text for the error line. It never is [`RequestError::Syntax`].
     pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
         Self::parse_known(Command::of(args), args)
     }
 
-    /// Reads a command whose row was found already.
+    /// Parses a command whose row in the table is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`].
     pub fn parse_known(
         command: Option<&'static Command>,
         args: &[Bytes],
@@ -199,23 +211,23 @@ impl Request {
         }
     }
 
-    /// How the command may share its connection.
+    /// Returns the concurrency of the command on its connection.
     pub fn flow(&self, command: &Command) -> Concurrency {
         match command.kind {
-            // What it means for the connection must be known before the next command.
+            // The next command must wait until the effect of this one on the connection is known.
             CommandKind::Write | CommandKind::Blocking if self.is_claim() => Concurrency::Claim,
             CommandKind::Session | CommandKind::Blocking | CommandKind::Steps => Concurrency::Alone,
-            // It brings a name and is answered with a value of any size, as often as one likes: many of them on their way to a
-            // client that does not read would fill the memory.
+            // LMOVE returns a value of any size, and may be repeated without bound. Many replies
+            // for a client that does not read would fill the memory.
             CommandKind::Write if matches!(self, Self::Key(KeyCommand::LMove { .. })) => Concurrency::Alone,
             CommandKind::Write => Concurrency::Write,
             CommandKind::Read => Concurrency::Read,
         }
     }
 
-    /// Whether it takes a job from a queue.
+    /// Returns true if the command claims a job from a queue.
     pub fn is_claim(&self) -> bool {
-        let is_queue = |key: &Bytes| crate::names::claimed_queue(key).is_some();
+        let is_queue = |key: &Bytes| crate::reserved_keys::claimed_queue(key).is_some();
         match self {
             Self::BlockingPop(pop) => pop.keys.iter().any(is_queue),
             Self::Key(KeyCommand::Pop { key, .. }) => is_queue(key),
@@ -241,7 +253,7 @@ impl BlockingWait {
             return Err(RequestError::Refused("timeout is negative"));
         }
         let (ms, whole) = (seconds * 1000.0, (seconds * 1000.0).round());
-        // What a product of decimals is off by is no part of a millisecond.
+        // Rounding errors of the product must not add a millisecond.
         let ms = if (ms - whole).abs() <= whole * f64::EPSILON { whole } else { ms.ceil() };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just above")]
         let ms = ms as u64;

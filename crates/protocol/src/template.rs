@@ -1,7 +1,7 @@
-//! Placeholders in a plan: `{{input.field}}` stands for a field of the job's input (design, decision 10).
+//! Placeholders in a plan: `{{input.field}}` stands for a field of the input of the job.
 //!
 //! A value is data: it fills the one text that contains its placeholder, and never becomes two
-//! arguments. Numbers keep the text of the submitter, because the input is parsed in pieces without
+//! arguments. Numbers keep the text of the submitter, because the input is parsed in parts without
 //! a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more opening braces in
 //! quotation marks.
 
@@ -10,13 +10,13 @@ use std::{borrow::Cow, fmt};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, value::RawValue};
 
-/// Why a template cannot be used.
+/// Error of a template, or of its values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// `{{` without its `}}`.
+    /// A `{{` has no `}}`.
     #[error("'{{{{' is never closed by '}}}}': write {{{{\"{{{{\"}}}} for these two characters as they are")]
     Unclosed,
-    /// Something else than `input.field` between the braces.
+    /// The text between the braces is neither `input.field` nor braces in quotation marks.
     #[error(
         "'{{{{{0}}}}}' is not a placeholder: write {{{{input.FIELD}}}}, or {{{{\"{{{{\"}}}} for two braces as they are"
     )]
@@ -26,7 +26,7 @@ pub enum TemplateError {
     Missing(String),
 }
 
-/// A piece of a template.
+/// Part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TemplatePart<'t> {
     Text(&'t str),
@@ -63,7 +63,11 @@ fn is_path(field: &str) -> bool {
     field.split('.').all(|part| !part.is_empty() && part.chars().all(legal))
 }
 
-/// The fields that `template` names, in order; an error when its braces are wrong.
+/// Returns the fields that `template` names, in order.
+///
+/// # Errors
+///
+/// [`TemplateError::Unclosed`] or [`TemplateError::NotAnInput`] for invalid placeholders.
 pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
     let field = |piece| match piece {
         TemplatePart::Field(field) => Some(field),
@@ -72,7 +76,8 @@ pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
     Ok(pieces(template)?.into_iter().filter_map(field).collect())
 }
 
-/// The value at a dotted path of `input`.
+/// Returns the value at a dotted path of `input`.
+#[must_use]
 pub fn lookup<'v>(input: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(input, |value, part| value.get(part))
 }
@@ -133,13 +138,14 @@ pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
 }
 
 /// Removes the blanks between the parts of a JSON text, and keeps everything else.
+#[must_use]
 pub fn compact(json: &str) -> Cow<'_, str> {
     let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
     if !json.contains(is_blank) {
         return json.into();
     }
     let (mut is_in_text, mut is_escaped) = (false, false);
-    let mut kept = String::with_capacity(json.len());
+    let mut compacted = String::with_capacity(json.len());
     for c in json.chars() {
         if is_in_text {
             is_in_text = is_escaped || c != '"';
@@ -149,9 +155,9 @@ pub fn compact(json: &str) -> Cow<'_, str> {
         } else {
             is_in_text = c == '"';
         }
-        kept.push(c);
+        compacted.push(c);
     }
-    kept.into()
+    compacted.into()
 }
 
 #[cfg(test)]
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_data() {
+    fn values_are_not_expanded_again() {
         let input = r#"{"file": "a b; rm -rf {{input.n}}", "n": 3, "deep": {"er": true}}"#;
         assert_eq!(fill("--in={{input.file}}", input).unwrap(), "--in=a b; rm -rf {{input.n}}");
         assert_eq!(fill("{{ input.n }}/{{input.deep.er}}", input).unwrap(), "3/true");
@@ -197,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_its_json_without_blanks() {
+    fn other_values_are_inserted_as_compact_json() {
         let input = "{\"a\" : { \"z\":\t\"a \\\" b\",\n\"b\": [ ] }, \"t\": \"\\u0041 \\\\\", \"x\": null}";
         assert_eq!(fill("{{input.a}}", input).unwrap(), r#"{"z":"a \" b","b":[]}"#);
         assert_eq!(fill("{{input.t}}|{{input.x}}", input).unwrap(), "A \\|null");
@@ -207,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_in_quotation_marks_are_text() {
+    fn quoted_braces_are_literal() {
         let input = r#"{"x": "v"}"#;
         for (template, text) in [
             (r#"{{"{{"}}.Name}}"#, "{{.Name}}"),
@@ -224,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_wrong() {
+    fn template_errors_name_the_cause() {
         assert_eq!(fill("{{input.file}}", "{}"), Err(TemplateError::Missing("file".into())));
         assert_eq!(fields("{{input.file"), Err(TemplateError::Unclosed));
         assert_eq!(fields("{{env.HOME}}"), Err(TemplateError::NotAnInput("env.HOME".into())));

@@ -1,4 +1,5 @@
-//! A point in time, to the millisecond. On the wire it is RFC 3339 in UTC, in compact records it is a number.
+//! Points in time with a resolution of a millisecond: RFC 3339 in UTC on the wire, and a number in
+//! compact records.
 
 use std::{borrow::Cow, fmt};
 
@@ -10,22 +11,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
-/// 10000-01-01T00:00:00Z: RFC 3339 has four digits for a year.
+/// 10000-01-01T00:00:00Z, because RFC 3339 has four digits for the year.
 const YEAR_10000_MS: u64 = 253_402_300_800_000;
 
 impl Timestamp {
-    /// This moment plus `ms` milliseconds; the end of time where that overflows.
+    /// Returns this time plus `ms` milliseconds, or the largest time on overflow.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to this moment; 0 when `earlier` is later.
+    /// Returns the milliseconds from `earlier` to this time, or 0 if `earlier` is later.
+    #[must_use]
     pub fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Reads RFC 3339, from 1970 to the last year that it can write.
+    /// Parses RFC 3339. Times before 1970 and after the year 9999 are refused.
     pub fn parse(text: &str) -> Option<Self> {
         let ms = DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis();
         u64::try_from(ms).ok().filter(|ms| *ms < YEAR_10000_MS).map(Self)
@@ -78,7 +80,7 @@ mod tests {
     use super::Timestamp;
 
     #[test]
-    fn text_and_back() {
+    fn timestamp_round_trips_through_rfc_3339() {
         let time = Timestamp(1_763_373_605_250);
         assert_eq!(time.to_string(), "2025-11-17T10:00:05.250Z");
         assert_eq!(Timestamp::parse("2025-11-17T10:00:05.250Z"), Some(time));

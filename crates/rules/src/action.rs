@@ -1,4 +1,4 @@
-//! An action: whether its inputs fit its plan, and how its jobs are counted.
+//! Rules of actions: checks that inputs fit the plan, and counts the jobs by status.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{ActionStatus, ActionSubmission, Halt, Plan, Status, is_object},
     ids::{ActionId, PlanId},
     limits::{Limits, exceeds},
-    names::{READY, SCHEDULED},
+    reserved_keys::{READY, SCHEDULED},
     template,
     time::Timestamp,
 };
@@ -18,12 +18,12 @@ use crate::rejection::Rejection;
 
 pub mod halt;
 
-/// The bounds of a priority, both included.
+/// Bounds of a priority, both included.
 pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
 /// Longest delay, in seconds: a hundred years.
 pub const MAX_DELAY_SECS: f64 = 100.0 * 365.25 * 86_400.0;
 
-/// Whether the action is legal: what it says of its jobs, and every input.
+/// Checks that the action is legal: its options, and every input.
 pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     let invalid = |text: String| Err(Rejection::InvalidAction(text));
     if action.inputs.is_empty() && !action.open {
@@ -46,19 +46,22 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
     check_inputs(&action.inputs, plan, limits)
 }
 
-/// What a submission asks for.
+/// Returns the options of a submission.
+#[must_use]
 pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
     ActionOptions { run_at: action.run_at, delay_ms, open: action.open }
 }
 
-/// When the jobs of an action that is submitted at `now` may run at the earliest.
-pub fn run_at(wishes: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
-    wishes.run_at.or(wishes.delay_ms.map(|delay| now.plus_ms(delay)))
+/// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
+#[must_use]
+pub fn run_at(options: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
+    options.run_at.or(options.delay_ms.map(|delay| now.plus_ms(delay)))
 }
 
-/// Whether a submission asks for what the action that is there was given, its inputs apart.
+/// Returns true if the options of both actions are equal. The inputs do not count.
+#[must_use]
 pub fn is_same(known: &Action, new: &Action) -> bool {
     let asked = |action: &Action| {
         (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
@@ -66,10 +69,10 @@ pub fn is_same(known: &Action, new: &Action) -> bool {
     asked(known) == asked(new)
 }
 
-/// What an input has that is made of the output of a job before.
+/// Fields of an input that is made from the output of a job.
 const OUTPUT_FIELDS: [&str; 3] = ["output", "input", "job_id"];
 
-/// Whether every input is an object that can be read, and has the fields that the plan's placeholders name.
+/// Checks that every input is a JSON object with the fields that the placeholders of the plan name.
 pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     if exceeds(inputs.len(), limits.max_inputs) {
         return Err(Rejection::TooManyInputs(limits.max_inputs));
@@ -84,7 +87,8 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
     Ok(())
 }
 
-/// Whether a plan can run on the outputs of a step before it: its placeholders name nothing that those never have.
+/// Checks that the plan can run on the outputs of the previous step: its placeholders name only
+/// fields of such outputs.
 pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
     let is_there = |field: &str| field.split('.').next().is_some_and(|first| OUTPUT_FIELDS.contains(&first));
     match named_fields(plan).into_iter().find(|(field, _)| !is_there(field)) {
@@ -96,7 +100,8 @@ pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
     }
 }
 
-/// The fields that the plan's placeholders name, each with the first place that names it.
+/// Returns the fields that the placeholders of the plan name, each with the first place that names
+/// the field.
 fn named_fields(plan: &Plan) -> BTreeSet<(String, String)> {
     let mut seen = BTreeSet::new();
     let mut named = BTreeSet::new();
@@ -127,48 +132,50 @@ fn check_fields(at: usize, input: &str, fields: &BTreeSet<(String, String)>) -> 
     Ok(())
 }
 
-/// An action as a store keeps it. Fields are durable and positional: append, never reorder.
+/// Stored record of an action. Fields are durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
     /// The action.
     pub action_id: ActionId,
-    /// Its plan.
+    /// Plan of the action.
     pub plan_id: PlanId,
-    /// How many jobs it has.
+    /// Number of jobs.
     pub total_jobs: u64,
-    /// When it was submitted.
+    /// Time of the submission.
     pub created_at: Timestamp,
-    /// The queue its jobs wait in.
+    /// Queue in which the jobs wait.
     pub queue: String,
-    /// -100 to 100; jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     pub priority: i32,
-    /// When its jobs may run at the earliest.
+    /// Earliest time of a run.
     pub run_at: Option<Timestamp>,
-    /// Whether inputs may be added.
+    /// True if inputs may be added.
     pub is_open: bool,
-    /// What was asked for when it was submitted.
+    /// Options of the submission.
     pub wishes: ActionOptions,
-    /// Its halt policy.
+    /// Halt policy.
     #[serde(default)]
     pub halt: Option<Halt>,
-    /// Its halt, if its policy was met.
+    /// Halt of the action, once its policy was met.
     #[serde(default)]
     pub halted: Option<Halted>,
 }
 
-/// What an action asked for, as it was said: the same again is one whose answer was lost. Durable and positional.
+/// Submitted options of an action. A submission with equal options is a repetition whose answer was
+/// lost. Durable and positional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ActionOptions {
-    /// The time that was named.
+    /// Submitted time.
     pub run_at: Option<Timestamp>,
-    /// The delay that was named, in milliseconds.
+    /// Submitted delay, in milliseconds.
     pub delay_ms: Option<u64>,
-    /// Whether it was to be open.
+    /// True if the action was submitted as open.
     pub open: bool,
 }
 
 impl Action {
-    /// An action without jobs and wishes.
+    /// Returns an action without jobs and options.
+    #[must_use]
     pub fn new(action_id: ActionId, plan_id: PlanId, now: Timestamp) -> Self {
         let queue = READY.to_owned();
         Self {
@@ -187,12 +194,13 @@ impl Action {
     }
 }
 
-/// The action without the right to add inputs; `None` where it is so already.
+/// Closes the action for further inputs. Returns `None` if it is closed already.
+#[must_use]
 pub fn closed(action: &Action) -> Option<Action> {
     action.is_open.then(|| Action { is_open: false, ..action.clone() })
 }
 
-/// Whether inputs may be added.
+/// Checks that inputs may be added.
 pub fn check_open(action: &Action) -> Result<(), Rejection> {
     match (action.is_open, action.halt.filter(|_| action.halted.is_some())) {
         (true, _) => Ok(()),
@@ -201,7 +209,7 @@ pub fn check_open(action: &Action) -> Result<(), Rejection> {
     }
 }
 
-/// Whether inputs may begin at this place.
+/// Checks that inputs may be added from position `at` on, without a gap.
 pub fn check_place(action: &Action, at: u64) -> Result<(), Rejection> {
     if at <= action.total_jobs {
         return Ok(());
@@ -210,7 +218,7 @@ pub fn check_place(action: &Action, at: u64) -> Result<(), Rejection> {
     Err(Rejection::InvalidAction(text))
 }
 
-/// Whether an input that is there already is the one that is added again.
+/// Checks that the input of a repeated position equals the stored one.
 pub fn check_known(index: u64, is_same: bool) -> Result<(), Rejection> {
     if is_same {
         return Ok(());
@@ -218,12 +226,12 @@ pub fn check_known(index: u64, is_same: bool) -> Result<(), Rejection> {
     Err(Rejection::InvalidAction(format!("input {index} is there already and is another one")))
 }
 
-/// How many jobs of an action are where. A store moves it along with every job it writes.
+/// Numbers of the jobs of an action by status. A store updates them with every job that it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobCounts {
-    /// Jobs by status, in the order of [`Status`].
+    /// Numbers of jobs, in the order of [`Status`].
     pub jobs: [u64; 6],
-    /// When the latest of the ended jobs ended.
+    /// Time of the latest end of a job.
     pub last_ended_at: Option<Timestamp>,
     /// Number of running jobs whose start their workers have reported.
     #[serde(default)]
@@ -231,21 +239,21 @@ pub struct JobCounts {
 }
 
 impl JobCounts {
-    /// Returns the tally with `started` changed by `by`.
+    /// Returns the counts with `started` changed by `by`.
     #[must_use]
     pub fn with_started(mut self, by: i64) -> Self {
         self.started = self.started.saturating_add_signed(by);
         self
     }
 
-    /// The tally with `count` more jobs that wait.
+    /// Returns the counts with `count` more pending jobs.
     #[must_use]
     pub fn with_new(mut self, count: u64) -> Self {
         self.jobs[Status::Pending as usize] += count;
         self
     }
 
-    /// The tally after one job went from one status to another.
+    /// Returns the counts after one job changed from status `from` to status `to`.
     #[must_use]
     pub fn moved(mut self, from: Status, to: Status, ended_at: Option<Timestamp>) -> Self {
         self.jobs[from as usize] = self.jobs[from as usize].saturating_sub(1);
@@ -255,9 +263,10 @@ impl JobCounts {
     }
 }
 
-/// What `ACTION.STATUS` shows.
-pub fn status(action: &Action, tally: &JobCounts) -> ActionStatus {
-    let count = |status: Status| tally.jobs[status as usize];
+/// Returns the answer of `ACTION.STATUS`.
+#[must_use]
+pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
+    let count = |status: Status| counts.jobs[status as usize];
     let mut shown = ActionStatus {
         action_id: action.action_id.clone(),
         plan_id: action.plan_id.clone(),
@@ -273,14 +282,14 @@ pub fn status(action: &Action, tally: &JobCounts) -> ActionStatus {
         open: action.is_open,
         created_at: action.created_at,
         completed_jobs_at: None,
-        started: tally.started.min(count(Status::Running)),
+        started: counts.started.min(count(Status::Running)),
         halt: action.halt,
         halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
     };
     if shown.ended() == shown.total_jobs && !shown.open {
-        // One without jobs is over with its beginning.
+        // An action without jobs completes when it is created.
         let at_once = (shown.total_jobs == 0).then_some(action.created_at);
-        shown.completed_jobs_at = tally.last_ended_at.or(at_once);
+        shown.completed_jobs_at = counts.last_ended_at.or(at_once);
     }
     shown
 }
@@ -307,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_must_have_what_the_plan_names() {
+    fn inputs_need_the_fields_that_the_plan_names() {
         assert_eq!(checked(r#"{"file":"a"}"#, 10), Ok(()));
         let missing =
             "Invalid action schema: inputs[1] has no field 'file', which task 1 args[0] of the plan uses";
@@ -320,22 +329,22 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_runs_on_outputs_names_nothing_else() {
-        let told = |field: &str| {
+    fn plan_on_outputs_names_only_fields_of_outputs() {
+        let check = |field: &str| {
             let task = format!(r#"{{"task_number":1,"command":"cat","args":["{{{{input.{field}}}}}"]}}"#);
             let plan: Plan = parse(format!(r#"{{"tasks":[{task}]}}"#).as_bytes()).unwrap();
             check_takes_outputs(&plan).map_err(|rejection| rejection.to_string())
         };
         for field in ["output", "job_id", "input.file", "output.total"] {
-            assert_eq!(told(field), Ok(()), "{field}");
+            assert_eq!(check(field), Ok(()), "{field}");
         }
-        let wrong = told("file").unwrap_err();
+        let wrong = check("file").unwrap_err();
         assert!(wrong.contains("no field 'file', which task 1 args[0] of the plan uses"), "{wrong}");
         assert!(wrong.contains("name {{input.output}} there"), "{wrong}");
     }
 
     #[test]
-    fn an_input_that_no_worker_can_read_is_refused() {
+    fn input_with_invalid_json_is_refused() {
         let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"true"}]}"#).unwrap();
         let checked = |value: &str| {
             let input = RawValue::from_string(format!(r#"{{"a":{value}}}"#)).unwrap();
@@ -352,22 +361,22 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_bounded() {
+    fn inputs_are_limited_in_number() {
         assert_eq!(checked(r#"{"file":1},{"file":2}"#, 2), Ok(()));
         assert_eq!(checked(r#"{"file":1},{"file":2},{"file":3}"#, 2).unwrap_err(), "Too many inputs: max 2");
     }
 
     #[test]
-    fn a_tally_follows_its_jobs() {
-        let tally = JobCounts::default().with_new(2).moved(Status::Pending, Status::Running, None);
-        let tally = tally.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
-        assert_eq!((tally.jobs, tally.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
-        assert_eq!(tally.with_started(1).with_started(1).with_started(-1).started, 1);
-        assert_eq!(tally.with_started(-1).started, 0, "it began before it was counted");
+    fn job_counts_follow_the_changes_of_jobs() {
+        let counts = JobCounts::default().with_new(2).moved(Status::Pending, Status::Running, None);
+        let counts = counts.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
+        assert_eq!((counts.jobs, counts.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
+        assert_eq!(counts.with_started(1).with_started(1).with_started(-1).started, 1);
+        assert_eq!(counts.with_started(-1).started, 0, "it began before it was counted");
     }
 
     #[test]
-    fn wishes_are_bounded() {
+    fn options_are_refused_outside_their_bounds() {
         let refused = |wish: &str| {
             let json = format!(r#"{{"plan_id":"p","inputs":[{{}}],{wish}}}"#);
             let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"true"}]}"#).unwrap();

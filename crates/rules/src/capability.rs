@@ -1,4 +1,5 @@
-//! Who may be offered what: a job goes only to a worker that has everything it needs (design, decision 7).
+//! Capabilities of workers and needs of jobs: a job goes only to a worker that covers all its
+//! needs.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,44 +7,46 @@ use agenix_protocol::documents::WorkerRegistration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a job needs of a worker. Durable and positional: append, never reorder.
+/// Needs of a job. Durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Needs {
-    /// Programs, sorted, each once.
+    /// Programs, sorted, without duplicates.
     pub tools: Vec<String>,
-    /// Pools, sorted, each once: tags that the worker has, with any value but false or null.
+    /// Pools, sorted, without duplicates: tags of the worker with any value but false or null.
     pub tags: Vec<String>,
-    /// Tags that the worker has with exactly this value.
+    /// Tags of the worker with exactly these values.
     pub labels: BTreeMap<String, String>,
-    /// The key of the limit that its jobs stand under: those under one limit wait apart from the others.
+    /// Key of the limit that applies to the job. Jobs of a limit wait in a lane of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }
 
-/// What a claimant can run.
+/// Capabilities of a claimant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abilities {
-    /// What a registered worker declared.
+    /// Capabilities that a registered worker declared.
     Worker {
         /// Programs and agentic units.
         commands: HashSet<String>,
-        /// Anything else about it.
+        /// Tags.
         tags: Map<String, Value>,
     },
-    /// Whatever comes: a connection that registered no worker speaks for itself.
+    /// Every capability. A connection without a registered worker claims any job.
     Anything,
-    /// Nothing: a worker that is to take no jobs.
+    /// No capability. A worker that takes no jobs claims nothing.
     Nothing,
 }
 
 impl Abilities {
-    /// What a worker declared.
+    /// Returns the capabilities that a worker declared.
+    #[must_use]
     pub fn of(registration: &WorkerRegistration) -> Self {
         let commands = registration.capabilities.commands().cloned().collect();
         Self::Worker { commands, tags: registration.tags.clone() }
     }
 
-    /// Whether a job with these needs may be offered.
+    /// Returns true if the abilities cover `needs`.
+    #[must_use]
     pub fn cover(&self, needs: &Needs) -> bool {
         match self {
             Self::Anything => true,
@@ -56,7 +59,8 @@ impl Abilities {
         }
     }
 
-    /// What a worker lacks, as `tool jq`, `tag gpu`, `label zone=eu`.
+    /// Returns the missing needs, as `tool jq`, `tag gpu`, `label zone=eu`.
+    #[must_use]
     pub fn missing(&self, needs: &Needs) -> Vec<String> {
         let Self::Worker { commands, tags } = self else { return Vec::new() };
         let tools =
@@ -74,7 +78,8 @@ fn has_tag(tags: &Map<String, Value>, tag: &str) -> bool {
 fn has_label(tags: &Map<String, Value>, label: &str, value: &str) -> bool {
     match tags.get(label) {
         Some(Value::String(text)) => text == value,
-        // `4` and `true` are meant by their texts; an object's text is nobody's label.
+        // Labels compare with the texts of numbers and booleans, and never with an object or an
+        // array.
         Some(Value::Number(number)) => number.to_string() == value,
         Some(Value::Bool(is_set)) => is_set.to_string() == value,
         _ => false,
@@ -88,8 +93,8 @@ mod tests {
     use super::{Abilities, Needs};
 
     fn worker() -> Abilities {
-        let told = br#"{"worker_id":"w","capabilities":["sort","uniq"],"tags":{"gpu":true,"slow":false,"zone":"eu","cores":4}}"#;
-        Abilities::of(&parse(told).unwrap())
+        let registration = br#"{"worker_id":"w","capabilities":["sort","uniq"],"tags":{"gpu":true,"slow":false,"zone":"eu","cores":4}}"#;
+        Abilities::of(&parse(registration).unwrap())
     }
 
     fn needs(tools: &[&str], tags: &[&str], labels: &[(&str, &str)]) -> Needs {
@@ -99,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_need_must_be_met() {
+    fn abilities_have_to_cover_every_need() {
         assert!(worker().cover(&needs(&["sort", "uniq"], &["gpu"], &[("zone", "eu"), ("cores", "4")])));
         assert!(worker().cover(&Needs::default()));
         for lacking in
@@ -112,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_needs_are_named() {
         let missing = worker().missing(&needs(&["sort", "jq"], &["tpu"], &[("zone", "us")]));
         assert_eq!(missing, ["tool jq", "tag tpu", "label zone=us"]);
     }

@@ -1,4 +1,4 @@
-//! Schedules: what is submitted again and again, and when next (ojs-cron).
+//! Schedules: submit a job or an action at the times of a cron expression (ojs-cron).
 
 mod when;
 
@@ -13,70 +13,70 @@ use crate::rejection::Rejection;
 /// Maximum time, in milliseconds, by which the last run may be in the future and still count as
 /// done after the clock was set back.
 const SMALL_STEP_MS: u64 = 60_000;
-/// Most bytes in a schedule's name.
+/// Maximum number of bytes of the name of a schedule.
 const MAX_NAME_BYTES: usize = 128;
 
-/// What becomes of a run whose time comes while the one before is under way.
+/// Policy for a run that is due while the previous run has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It is left out.
+    /// Skips the run.
     #[default]
     Skip,
-    /// It begins all the same.
+    /// Starts the run.
     Allow,
 }
 
-/// A schedule as it is kept, as JSON.
+/// Stored record of a schedule, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// Five fields, or a word such as `@daily`.
+    /// Cron expression of five fields, or a word such as `@daily`.
     pub expression: String,
-    /// The time zone that it is meant in, of the IANA's database.
+    /// Time zone of the expression, a name of the IANA database.
     pub timezone: String,
-    /// What becomes of runs that overlap.
+    /// Policy for overlapping runs.
     pub overlap_policy: Overlap,
-    /// Whether it submits anything.
+    /// False if the schedule is paused.
     pub enabled: bool,
-    /// What it submits: a job of the Open Job Spec, or an action where it has a `plan_id`.
+    /// Submitted document: a job of the Open Job Spec, or an action if it has a `plan_id`.
     pub template: Box<RawValue>,
-    /// When it was made.
+    /// Time of the creation.
     pub created_at: Timestamp,
-    /// When it submits next.
+    /// Time of the next run.
     pub next_run_at: Option<Timestamp>,
-    /// When it submitted last.
+    /// Time of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<Timestamp>,
-    /// The job or action that it submitted last.
+    /// Job or action of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_id: Option<String>,
-    /// A run that has been decided on and may not have been submitted yet: the id that it is to have.
+    /// Id of a run that was decided and may not have been submitted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_id: Option<String>,
-    /// How often it has submitted something.
+    /// Number of runs.
     #[serde(default)]
     pub runs: u64,
 }
 
-/// A schedule as it is asked for.
+/// Request to create a schedule.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ScheduleRequest {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
     /// See [`Schedule`].
     #[serde(alias = "cron", alias = "schedule")]
     pub expression: String,
-    /// UTC where it is not said.
+    /// Time zone, by default UTC.
     pub timezone: Option<String>,
-    /// `skip` where it is not said.
+    /// Policy for overlapping runs, by default `skip`.
     pub overlap_policy: Option<String>,
-    /// True where it is not said.
+    /// False to create a paused schedule; by default true.
     pub enabled: Option<bool>,
-    /// A job.
+    /// Job to submit.
     pub job_template: Option<Box<RawValue>>,
-    /// An action.
+    /// Action to submit.
     pub action: Option<Box<RawValue>>,
 }
 
@@ -85,7 +85,11 @@ fn invalid(text: impl Into<String>) -> Rejection {
 }
 
 impl Schedule {
-    /// A schedule that is made at `now`.
+    /// Creates a schedule at `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::InvalidSchedule`] that names the invalid field.
     pub fn new(wanted: ScheduleRequest, now: Timestamp) -> Result<Self, Rejection> {
         check_name(&wanted.name)?;
         let overlap_policy = match wanted.overlap_policy.as_deref() {
@@ -95,7 +99,7 @@ impl Schedule {
         };
         let template = match (wanted.job_template, wanted.action) {
             (Some(template), None) | (None, Some(template)) => template,
-            (None, None) => return Err(invalid("job_template is missing: say what is to be submitted")),
+            (None, None) => return Err(invalid("job_template is missing: give the job to submit")),
             (Some(_), Some(_)) => {
                 return Err(invalid("job_template and action are both given: a schedule submits one"));
             }
@@ -118,13 +122,15 @@ impl Schedule {
         })
     }
 
-    /// Whether its time has come.
+    /// Returns true if a run is due.
+    #[must_use]
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.enabled && self.next_run_at.is_some_and(|at| at <= now)
     }
 
-    /// Its time has come at `now`: of times that have passed meanwhile, one counts. `id` is what is submitted then; `None` where the
-    /// run before is under way, and this one is left out.
+    /// Decides a run at `now`. Of several times that have passed, one counts. `id` is the id of the
+    /// run, or `None` to skip the run because the previous one has not ended.
+    #[must_use]
     pub fn fired(&self, id: Option<String>, now: Timestamp) -> Self {
         let fired = id.is_some();
         Self {
@@ -138,6 +144,7 @@ impl Schedule {
 
     /// Returns the schedule with a new next run if the clock was set back and the next run would be
     /// too late. A run that was done within `SMALL_STEP_MS` of the new time is not repeated.
+    #[must_use]
     pub fn rescheduled(&self, now: Timestamp) -> Option<Self> {
         let is_small = |last: &Timestamp| last.ms_since(now) <= SMALL_STEP_MS;
         let from = self.last_run_at.filter(is_small).map_or(now, |last| last.max(now));
@@ -146,13 +153,13 @@ impl Schedule {
         is_ahead.then(|| Self { next_run_at: Some(next), ..self.clone() })
     }
 
-    /// What it had decided on is submitted, as the job or action of this id.
+    /// Marks the decided run as submitted, with the id of its job or action.
     #[must_use]
     pub fn submitted(&self, id: &str) -> Self {
         Self { last_id: Some(id.to_owned()), pending_id: None, ..self.clone() }
     }
 
-    /// A schedule that takes the place of another: what that has done stays done.
+    /// Returns the schedule with the history of `known`, the schedule that it replaces.
     #[must_use]
     pub fn after(&self, known: Option<&Self>) -> Self {
         let Some(known) = known else { return self.clone() };
@@ -166,22 +173,24 @@ impl Schedule {
         }
     }
 
-    /// Whether it submits an action of a plan rather than a job.
+    /// Returns true if the schedule submits an action of a plan instead of a job.
+    #[must_use]
     pub fn is_action(&self) -> bool {
         is_action(&self.template)
     }
 }
 
-/// Whether a document is an action of a plan rather than a job.
+/// Returns true if a document is an action of a plan instead of a job.
+#[must_use]
 pub fn is_action(document: &RawValue) -> bool {
     serde_json::from_str::<Value>(document.get()).is_ok_and(|document| document.get("plan_id").is_some())
 }
 
-/// Whether a schedule or a workflow may have this name.
+/// Checks the name of a schedule or a workflow.
 pub fn check_name(name: &str) -> Result<(), Rejection> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(legal) {
-        let text = format!("name is to have 1 to {MAX_NAME_BYTES} letters, digits, '.', '_', ':' and '-'");
+        let text = format!("name must have 1 to {MAX_NAME_BYTES} letters, digits, '.', '_', ':' and '-'");
         return Err(invalid(text));
     }
     if name == "." || name == ".." {
@@ -205,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time_is_that_of_the_zone() {
+    fn next_run_uses_the_time_zone() {
         assert_eq!(after("* * * * *", "UTC", "2026-11-22T10:00:00Z"), "2026-11-22T10:01:00.000Z");
         assert_eq!(after("0 9 * * *", "Asia/Tokyo", "2026-11-22T10:00:00Z"), "2026-11-23T00:00:00.000Z");
         assert_eq!(
@@ -221,8 +230,8 @@ mod tests {
         assert_eq!(after("@weekly", "UTC", "2026-11-22T10:00:00Z"), "2026-11-29T00:00:00.000Z");
     }
 
-    /// Checks consecutive runs of a schedule in Berlin, where clocks go forward at 2 on 2026-03-29,
-    /// and back at 3 on 2026-10-25.
+    /// Checks consecutive runs of a schedule in Berlin, where clocks change from 2:00 to 3:00 on
+    /// 2026-03-29, and from 3:00 to 2:00 on 2026-10-25.
     fn in_berlin(expression: &str, mut now: &str, runs: [&'static str; 3]) {
         for run in runs {
             assert_eq!(after(expression, "Europe/Berlin", now), run, "{expression} after {now}");
@@ -231,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_that_comes_twice_is_one_run_of_a_named_hour() {
+    fn next_run_of_a_named_hour_is_not_repeated_in_a_repeated_hour() {
         let (evening, next_day) = ("2026-10-24T20:00:00Z", "2026-10-26T01:30:00.000Z");
         in_berlin("30 2 * * *", evening, ["2026-10-25T00:30:00.000Z", next_day, "2026-10-27T01:30:00.000Z"]);
         let quarters = ["2026-10-25T00:15:00.000Z", "2026-10-25T00:45:00.000Z", "2026-10-26T01:15:00.000Z"];
@@ -243,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_falls_into_an_hour_that_never_comes_runs_right_after_it() {
+    fn next_run_in_a_skipped_hour_is_right_after_it() {
         let (evening, behind) = ("2026-03-28T20:00:00Z", "2026-03-29T01:00:00.000Z");
         in_berlin("30 2 * * *", evening, [behind, "2026-03-30T00:30:00.000Z", "2026-03-31T00:30:00.000Z"]);
         in_berlin("30 2,3 * * *", evening, [behind, "2026-03-29T01:30:00.000Z", "2026-03-30T00:30:00.000Z"]);
@@ -253,19 +262,19 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_begins_with_a_star_restricts_the_other() {
+    fn day_fields_must_both_match_if_one_begins_with_a_star() {
         assert_eq!(after("0 0 */2 * 1", "UTC", "2025-01-01T00:00:00Z"), "2025-01-13T00:00:00.000Z");
         assert_eq!(after("0 0 13 * 5", "UTC", "2025-01-01T00:00:00Z"), "2025-01-03T00:00:00.000Z");
         assert_eq!(after("0 0 * * 1", "UTC", "2025-01-01T00:00:00Z"), "2025-01-06T00:00:00.000Z");
     }
 
     #[test]
-    fn leap_days_are_found_across_a_century() {
+    fn next_run_on_a_leap_day_is_found_across_a_century() {
         assert_eq!(after("0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z"), "2104-02-29T00:00:00.000Z");
     }
 
     #[test]
-    fn words_of_cron_are_taken_or_refused_with_what_to_write() {
+    fn nicknames_are_accepted_or_refused_with_an_alternative() {
         for word in ["@midnight", "@Midnight", "@daily"] {
             assert_eq!(after(word, "UTC", "2026-11-22T10:00:00Z"), "2026-11-23T00:00:00.000Z");
         }
@@ -275,22 +284,22 @@ mod tests {
             ("@every_minute", "such as */5 * * * *"),
             ("@fortnightly", "the words are @hourly, @daily, @midnight"),
         ] {
-            let said = next(word, "UTC", at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
+            let error = next(word, "UTC", at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
             assert!(
-                said.starts_with(&format!("Invalid schedule: expression '{word}' is not valid: ")),
-                "{said}"
+                error.starts_with(&format!("Invalid schedule: expression '{word}' is not valid: ")),
+                "{error}"
             );
-            assert!(said.contains(help), "{said}");
+            assert!(error.contains(help), "{error}");
         }
     }
 
     #[test]
-    fn a_schedule_does_not_wait_for_a_time_that_a_clock_ahead_has_named() {
+    fn schedule_is_rescheduled_after_the_clock_was_set_back() {
         let now = at("2026-11-22T10:00:30Z");
         let ahead = schedule().fired(Some("j".into()), at("2026-11-23T12:00:10Z"));
-        let mended = ahead.rescheduled(now).unwrap();
-        assert_eq!(mended.next_run_at, Some(at("2026-11-22T10:01:00Z")));
-        assert!(mended.rescheduled(now).is_none(), "once is enough");
+        let rescheduled = ahead.rescheduled(now).unwrap();
+        assert_eq!(rescheduled.next_run_at, Some(at("2026-11-22T10:01:00Z")));
+        assert!(rescheduled.rescheduled(now).is_none(), "once is enough");
         let next_run_at = Some(at("2026-11-23T03:00:00Z"));
         let daily = Schedule { expression: "0 3 * * *".into(), next_run_at, ..ahead };
         assert!(daily.rescheduled(now).is_none(), "it is the very same time");
@@ -298,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn a_small_step_back_repeats_no_run() {
+    fn schedule_repeats_no_run_after_a_small_step_back() {
         let ran = schedule().fired(Some("j".into()), at("2026-11-22T10:01:00Z"));
         assert!(ran.rescheduled(at("2026-11-22T10:00:59Z")).is_none());
         assert!(ran.rescheduled(at("2026-11-22T09:30:00Z")).is_some());
     }
 
     #[test]
-    fn what_is_no_schedule_is_said() {
+    fn invalid_schedules_are_refused() {
         for (expression, zone) in [
             ("not a valid cron", "UTC"),
             ("0 0 0 0 0 0 0", "UTC"),
@@ -317,8 +326,8 @@ mod tests {
             ("0 0 30 2 *", "UTC"),
             ("* * * * *", "Mars/Olympus"),
         ] {
-            let said = next(expression, zone, at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
-            assert!(said.starts_with("Invalid schedule: "), "{said}");
+            let error = next(expression, zone, at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
+            assert!(error.starts_with("Invalid schedule: "), "{error}");
         }
     }
 
@@ -328,18 +337,18 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_that_a_path_can_have() {
+    fn schedule_name_is_a_valid_path_segment() {
         for fine in ["n", "a.b", "...", ".hidden", "nightly:1_2-3"] {
             assert_eq!(check_name(fine), Ok(()), "{fine}");
         }
         for wrong in ["", ".", "..", "a/b", "a b", "a%2e", &"n".repeat(129)] {
-            let said = check_name(wrong).unwrap_err().to_string();
-            assert!(said.starts_with("Invalid schedule: name "), "{said}");
+            let error = check_name(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("Invalid schedule: name "), "{error}");
         }
     }
 
     #[test]
-    fn of_times_that_have_passed_one_counts() {
+    fn schedule_fires_once_for_several_missed_times() {
         let made = schedule();
         assert!(!made.is_due(at("2026-11-22T10:00:59Z")) && made.is_due(at("2026-11-22T10:01:00Z")));
         let fired = made.fired(Some("j".into()), at("2026-11-22T12:00:10Z"));

@@ -1,4 +1,5 @@
-//! Why a job is not running, in a sentence, and which workers come nearest to running it.
+//! Explanation of a job that does not run: a reason in a sentence, and the workers that are nearest
+//! to running the job (JOB.EXPLAIN).
 
 use agenix_protocol::time::Timestamp;
 
@@ -7,17 +8,17 @@ use crate::{
     worker::{Liveness, Worker},
 };
 
-/// How many workers are named.
+/// Maximum number of listed workers.
 pub const NEAREST: usize = 5;
 
-/// A worker, looked at for a job.
+/// Worker that is compared with the needs of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// The worker.
     pub worker: Worker,
-    /// What it lacks for the job.
+    /// Needs of the job that the worker does not cover.
     pub missing: Vec<String>,
-    /// Jobs that it holds now.
+    /// Number of jobs that the worker holds now.
     pub active_jobs: u64,
 }
 
@@ -31,7 +32,9 @@ impl Candidate {
     }
 }
 
-/// The workers that come nearest, at most [`NEAREST`]: those that live first, then those that lack the least.
+/// Returns at most [`NEAREST`] workers, sorted: live workers first, then by the number of missing
+/// needs.
+#[must_use]
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
         let is_dead = candidate.worker.standing == Liveness::Dead;
@@ -41,7 +44,9 @@ pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Why the job is not running, in a sentence.
+/// Returns the reason why the job does not run, in a sentence. `ahead` is the number of jobs before
+/// it in its lane.
+#[must_use]
 pub fn reason(
     job: &Job,
     queue: &str,
@@ -113,8 +118,8 @@ mod tests {
     const NOW: Timestamp = Timestamp(1000);
 
     fn candidate(worker_id: &str, missing: &[&str], active_jobs: u64) -> Candidate {
-        let told = format!(r#"{{"worker_id":"{worker_id}","capabilities":[]}}"#);
-        let worker = registered(None, &parse(told.as_bytes()).unwrap(), "c", NOW).unwrap();
+        let registration = format!(r#"{{"worker_id":"{worker_id}","capabilities":[]}}"#);
+        let worker = registered(None, &parse(registration.as_bytes()).unwrap(), "c", NOW).unwrap();
         Candidate { worker, missing: missing.iter().map(|text| (*text).to_owned()).collect(), active_jobs }
     }
 
@@ -131,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_lack_the_least_and_the_dead_come_last() {
+    fn nearest_sorts_by_missing_needs_and_dead_workers_last() {
         let gone = Candidate { worker: dead(&candidate("gone", &[], 0).worker), ..candidate("gone", &[], 0) };
         let all = vec![gone, candidate("far", &["tool a", "tool b"], 0), candidate("near", &["tool a"], 0)];
         let names: Vec<String> =
@@ -140,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_a_sentence() {
+    fn reason_is_a_sentence_for_each_cause() {
         let of = |job: &Job, paused, near: &[Candidate]| reason(job, "ready", paused, 3, near, NOW);
         assert_eq!(of(&job(), false, &[]), "No worker is there.");
         let lacking = [candidate("w", &["tool jq"], 0)];

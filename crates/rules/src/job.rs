@@ -1,16 +1,18 @@
 //! Lifecycle of a job, the same for every protocol.
 //!
 //! ```text
-//! staged → available ⇄ scheduled        available → active → completed
-//!                                       active → retryable → available      (a task failed, retries remain)
-//!                                       active → scheduled → available      (snoozed by a task)
-//!                                       active → discarded                  (failed, or dead)
-//!                                       active → available                  (worker lost, claim given back)
-//! any that has not ended → cancelled     failed, dead, cancelled → available (asked for)
+//! staged → available ⇄ scheduled
+//!        available → active → completed
+//!                           active → retryable → available      (a task failed, retries remain)
+//!                           active → scheduled → available      (snoozed by a task)
+//!                           active → discarded                  (failed, or dead)
+//!                           active → available                  (worker lost, claim given back)
+//! any that has not ended → cancelled     failed, dead, cancelled → available (JOB.RETRY)
 //! ```
 //!
 //! `lease`: claims and their ends. `report`: reports of an agw. `ojs_report`: reports of an OJS
-//! worker. `user_request`: requests of people.
+//! worker. `user_request`: requests of users. `unique`: duplicates. Every rule takes a job and
+//! returns the job after the event.
 
 mod lease;
 mod ojs;
@@ -40,90 +42,95 @@ pub use user_request::{activated, cancelled, cancelled_unclaimed, orphaned, retr
 
 use crate::{action::Action, capability::Needs, limit::LimitTerms};
 
-/// How many workers a job may lose before it is dead: it may be what kills them.
+/// Number of workers that a job may lose before it is dead: a poison job may be the cause of the
+/// losses.
 pub const MAX_LOSSES: u32 = 3;
 
-/// A job as a store keeps it; its input and its results are kept apart. Fields are durable and positional: append,
-/// never reorder.
+/// Stored record of a job. Its input and its results are stored apart. Fields are durable and
+/// positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The job.
     pub job_id: JobId,
-    /// The action it belongs to.
+    /// Action of the job.
     pub action_id: ActionId,
-    /// The plan it runs.
+    /// Plan that the job runs.
     pub plan_id: PlanId,
-    /// Its place among the action's inputs, from 0.
+    /// Position of the input in the action, from 0.
     pub index: u64,
-    /// The lane it waits in: the store's number for its queue and needs.
+    /// Lane of the job: number that the store gives to its queue and needs.
     pub lane: u32,
-    /// Its place in the order of all jobs: the store's number, kept when it has to wait again.
+    /// Position in the order of all jobs: number that the store gives. A job keeps it when it waits
+    /// again.
     pub seq: u64,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// Whether a discarded job is dead (retries or workers used up) rather than failed.
+    /// True if a discarded job is dead (its retries or workers are used up) instead of failed.
     pub is_dead: bool,
-    /// How often it was claimed: the fence.
+    /// Number of claims so far. With `holder` the fencing token of a report.
     pub attempt: u32,
-    /// How often it failed.
+    /// Number of failures.
     pub failures: u32,
-    /// How many workers died with it.
+    /// Number of workers that died while they ran the job.
     pub losses: u32,
-    /// How often it may be tried again after a failure.
+    /// Maximum number of retries after failures.
     pub max_retries: u32,
-    /// How long one attempt may take, in milliseconds; 0 for no bound.
+    /// Timeout of one attempt, in milliseconds; 0 for no bound.
     pub timeout_ms: u64,
-    /// When it was submitted.
+    /// Time of the submission.
     pub created_at: Timestamp,
-    /// When it was last claimed.
+    /// Time of the last claim.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time of the end.
     pub ended_at: Option<Timestamp>,
-    /// When something happens to it by itself: it becomes available, or its attempt is over.
+    /// Time of the next timer: the job becomes available, or its attempt ends.
     pub due_at: Option<Timestamp>,
-    /// Who has it, or had it last: a worker's id or a connection's name.
+    /// Current or last holder: id of a worker or name of a connection.
     pub holder: Option<String>,
-    /// Whether its holder has reported it since the claim.
+    /// True if the holder has reported the job since the claim.
     pub is_confirmed: bool,
-    /// The task that runs now.
+    /// Number of the running task.
     pub current_task: Option<u32>,
-    /// 0 to 100.
+    /// Progress, 0 to 100.
     pub progress_percent: Option<f32>,
-    /// Why it failed.
+    /// Reason of the last failure.
     pub error: Option<String>,
-    /// -100 to 100; jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     pub priority: i32,
-    /// How often a task of it asked for a later time.
+    /// Number of snoozes, in which a task asked for a later time.
     pub snoozes: u32,
-    /// Whether `due_at` is the time by which its holder must have reported it.
+    /// True if `due_at` is the time by which the holder has to report the job.
     #[serde(default)]
     pub waits_to_start: bool,
-    /// What it has beside that, where it came by the Open Job Spec.
+    /// Data that only jobs of the Open Job Spec have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ojs: Option<Box<Ojs>>,
 }
 
-/// What an action and its plan say about each of its jobs.
+/// Parameters that an action and its plan give to each of their jobs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JobParams {
-    /// How often it may be tried again after a failure.
+    /// Maximum number of retries after failures.
     pub max_retries: u32,
-    /// How long one attempt may take, in milliseconds; 0 for no bound.
+    /// Timeout of one attempt, in milliseconds; 0 for no bound.
     pub timeout_ms: u64,
-    /// -100 to 100; jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     pub priority: i32,
-    /// When it may run at the earliest.
+    /// Earliest time of a run.
     pub run_at: Option<Timestamp>,
-    /// Whether it waits to be released.
+    /// True if the job is staged: it waits until it is released.
     pub is_staged: bool,
-    /// What else it has, where it came by the Open Job Spec.
+    /// Data that only jobs of the Open Job Spec have.
     pub ojs: Option<Box<Ojs>>,
 }
 
 impl JobParams {
-    /// What an action and its plan say of jobs that are stored at `now`; `job_timeout_ms` is the bound of an attempt where the
-    /// plan has none of its own. No job waits for longer than the action's delay: the clock may have been set back since the
-    /// action was submitted.
+    /// Returns the parameters of jobs that are stored at `now`.
+    ///
+    /// `job_timeout_ms` is the timeout of an attempt if the plan has none. No job waits longer than
+    /// the delay of the action, because the clock may have been set back since the action was
+    /// submitted.
+    #[must_use]
     pub fn of(action: &Action, plan: &Plan, job_timeout_ms: u64, now: Timestamp) -> Self {
         let latest = action.wishes.delay_ms.map(|delay| now.plus_ms(delay));
         Self {
@@ -137,38 +144,39 @@ impl JobParams {
     }
 }
 
-/// A job that is about to be stored: what an action knows of it.
+/// Job that is about to be stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {
-    /// Its id.
+    /// The job.
     pub job_id: JobId,
-    /// Its input, as JSON.
+    /// Input, as JSON.
     pub input: Box<str>,
-    /// What it has for itself, where that is not what its action says of all its jobs.
+    /// Parameters of the job that differ from those of its action.
     pub own: Option<Box<JobOverrides>>,
 }
 
-/// What a job has for itself.
+/// Parameters of one job that replace those of its action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobOverrides {
-    /// The plan it runs.
+    /// Plan that the job runs.
     pub plan_id: PlanId,
-    /// The queue it waits in.
+    /// Queue in which the job waits.
     pub queue: String,
-    /// What a worker must have for it.
+    /// Needs that a worker has to cover.
     pub needs: Needs,
-    /// What is said about it.
+    /// Parameters of the job.
     pub terms: JobParams,
-    /// Whether whoever submitted it chose its id: it may be taken.
+    /// True if the submitter chose the id, so another job may have it.
     pub is_named: bool,
-    /// What makes it the only one of its kind.
+    /// Uniqueness constraint.
     pub unique: Option<Unique>,
-    /// What the limit allows that it stands under.
+    /// Terms of the limit that applies to the job.
     pub limit: Option<LimitTerms>,
 }
 
 impl NewJob {
-    /// The job as it is submitted at `now`, of an action whose jobs have these terms in common.
+    /// Returns the record of the job, submitted at `now` with the parameters `terms` of its action.
+    #[must_use]
     pub fn job(
         &self,
         action: &Action,
@@ -188,26 +196,27 @@ impl NewJob {
     }
 }
 
-/// Where a job waits: the store's numbers for its lane and its turn.
+/// Position of a job in its queue, as the store numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// The lane: one for each queue and needs.
+    /// Lane, one for each pair of queue and needs.
     pub lane: u32,
-    /// The order of all jobs.
+    /// Position in the order of all jobs.
     pub seq: u64,
 }
 
-/// What a rule makes of a job.
+/// Result of a rule that accepts an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RuleOutcome {
-    /// Nothing changes; the answer is still yes.
+    /// The job stays as it is.
     Unchanged,
-    /// The job as it is from now on.
+    /// The job after the event.
     Changed(Box<Job>),
 }
 
 impl Job {
-    /// A job of an action as it is submitted at `now`: never tried, available at once or when its time comes.
+    /// Returns a new job of `action`, submitted at `now`. It is staged, scheduled or available.
+    #[must_use]
     pub fn new(
         job_id: JobId,
         action: &Action,
@@ -252,7 +261,8 @@ impl Job {
         }
     }
 
-    /// The status that RESP shows (AGQ API spec §3).
+    /// Returns the status that RESP shows (AGQ API spec §3).
+    #[must_use]
     pub fn status(&self) -> Status {
         match self.state {
             JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
@@ -266,30 +276,35 @@ impl Job {
         }
     }
 
-    /// Which attempt it is at as the Open Job Spec counts them: from the beginning again where somebody asked for that.
+    /// Returns the number of the attempt as the Open Job Spec counts: a retry by a user starts from
+    /// the beginning again.
+    #[must_use]
     pub fn shown_attempt(&self) -> u32 {
         self.attempt - self.ojs.as_ref().map_or(0, |ojs| ojs.attempts_before.min(self.attempt))
     }
 
-    /// Returns the kind of work: the job type if a worker of the Open Job Spec runs the job, else
-    /// the plan.
+    /// Returns the kind of work: the job type of a job for OJS workers, otherwise the plan.
+    #[must_use]
     pub fn kind(&self) -> &str {
         let own = self.ojs.as_ref().filter(|ojs| ojs.is_reserved());
         own.map_or_else(|| self.plan_id.as_str(), |ojs| &ojs.job_type)
     }
 
-    /// Whether `who` has it now.
+    /// Returns true if `who` holds the job now.
+    #[must_use]
     pub fn is_held_by(&self, who: &str) -> bool {
         self.state == JobState::Active && self.holder.as_deref() == Some(who)
     }
 
-    /// Tells whether an agw has claimed the job and has not reported its start yet.
+    /// Returns true if an agw has claimed the job and has not reported its start yet.
+    #[must_use]
     pub fn may_be_unstarted(&self) -> bool {
         self.state == JobState::Active && !self.is_confirmed && !self.is_reserved()
     }
 
-    /// Tells whether a worker is known to run the job. An agw claims jobs ahead, and has started
+    /// Returns true if a worker is known to run the job. An agw claims jobs ahead, and has started
     /// those that it reports.
+    #[must_use]
     pub fn is_started(&self) -> bool {
         self.state == JobState::Active && !self.may_be_unstarted()
     }
@@ -299,29 +314,31 @@ impl Job {
         i64::from(self.is_started()) - i64::from(before.is_some_and(Self::is_started))
     }
 
-    /// Whether it will not run again by itself.
+    /// Returns true if the job will not run again by itself.
+    #[must_use]
     pub fn is_ended(&self) -> bool {
         matches!(self.state, JobState::Completed | JobState::Cancelled | JobState::Discarded)
     }
 
-    /// When its attempt has taken too long; `None` without a bound.
+    /// Returns the time at which the attempt times out, or `None` without a bound.
     fn attempt_over_at(&self) -> Option<Timestamp> {
         let started_at = self.started_at.filter(|_| self.timeout_ms > 0)?;
         Some(started_at.plus_ms(self.timeout_ms))
     }
 
-    /// When the attempt of the moment ends by itself, whoever has it is at work.
+    /// Returns the time at which the claim ends by itself: the earlier of attempt timeout and
+    /// lease.
     fn lease_over_at(&self) -> Option<Timestamp> {
         let leased_until = self.ojs.as_ref().and_then(|ojs| ojs.leased_until);
         self.attempt_over_at().into_iter().chain(leased_until).min()
     }
 
-    /// When it is too late to begin with it.
     fn expires_at(&self) -> Option<Timestamp> {
         self.ojs.as_ref().and_then(|ojs| ojs.expires_at)
     }
 
-    /// Whether a worker of the Open Job Spec runs it, rather than an agw.
+    /// Returns true if an OJS worker runs the job, instead of an agw.
+    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.ojs.as_ref().is_some_and(|ojs| ojs.is_reserved())
     }
@@ -334,14 +351,14 @@ impl Job {
         self.progress_percent = (state == JobState::Completed).then_some(100.0);
     }
 
-    /// Nobody has it any more.
+    /// Removes the lease.
     fn release(&mut self) {
         if let Some(ojs) = &mut self.ojs {
             ojs.leased_until = None;
         }
     }
 
-    /// Its holder has reported it: only the attempt's own time counts from now on.
+    /// Marks the job as reported, so that only the attempt timeout and the lease count.
     fn confirm(&mut self) {
         (self.is_confirmed, self.waits_to_start) = (true, false);
         self.due_at = self.lease_over_at();

@@ -1,50 +1,56 @@
-//! How many jobs with one key may run at once, and how many may begin in a time (ext rate-limiting). It holds jobs back when they
-//! are fetched, never when they are submitted.
+//! Limits of the jobs with one key: how many run at once, and how many start in a period (ext
+//! rate-limiting).
+//!
+//! A limit delays claims, and never refuses submissions. The rate limit is the generic cell rate
+//! algorithm (GCRA, ITU-T I.371), a form of the token bucket: a whole period's jobs may start
+//! together, and further jobs are spaced evenly.
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a limit allows.
+/// Terms of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LimitTerms {
-    /// How many may run at once; `None` for no bound.
+    /// Maximum number of running jobs; `None` for no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
-    /// How many may begin in a period; `None` for no bound.
+    /// Maximum number of starts in a period; `None` for no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
-    /// The period, in milliseconds.
+    /// Period, in milliseconds.
     #[serde(default)]
     pub period_ms: u64,
 }
 
-/// A limit and how far it is used up.
+/// Stored state of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limit {
-    /// What it allows, as the job that was submitted last has it.
+    /// Terms of the most recently submitted job with the key.
     pub terms: LimitTerms,
-    /// How many run now.
+    /// Number of running jobs.
     pub active: u64,
-    /// When all that has begun would have, evenly spread over its periods (GCRA: ITU-T I.371).
+    /// Theoretical arrival time of GCRA: end of all starts so far, if they were evenly spaced.
     pub spread_until: Timestamp,
 }
 
 impl Limit {
-    /// Whether another job may begin at `now`.
+    /// Returns true if another job may start at `now`.
+    #[must_use]
     pub fn admits(&self, now: Timestamp) -> bool {
-        let has_place = self.terms.concurrency.is_none_or(|most| self.active < most);
-        has_place && self.begins_at(now) <= now
+        let has_slot = self.terms.concurrency.is_none_or(|most| self.active < most);
+        has_slot && self.begins_at(now) <= now
     }
 
-    /// When the rate lets another job begin at the earliest.
+    /// Returns the earliest time at which the rate allows another start.
+    #[must_use]
     pub fn begins_at(&self, now: Timestamp) -> Timestamp {
         let Some(gap) = self.gap_ms() else { return now };
-        // As many as may begin in a period may begin together.
+        // All starts of a period may happen at once.
         let burst = gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1));
         Timestamp(self.spread_until.max(now).0.saturating_sub(burst)).max(now)
     }
 
-    /// A job has begun.
+    /// Counts a start.
     #[must_use]
     pub fn begun(self, now: Timestamp) -> Self {
         let spread_until =
@@ -54,20 +60,22 @@ impl Limit {
 
     /// Returns the limit with a shorter wait if the clock was set back and the wait exceeds the
     /// maximum for the starts of one period.
+    #[must_use]
     pub fn rescheduled(self, now: Timestamp) -> Option<Self> {
         let longest = self.gap_ms()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
         let latest = now.plus_ms(longest);
         (self.spread_until > latest).then_some(Self { spread_until: latest, ..self })
     }
 
-    /// A job runs no more.
+    /// Counts the end of a job.
     #[must_use]
     pub fn ended(self) -> Self {
         Self { active: self.active.saturating_sub(1), ..self }
     }
 
-    /// Tells whether the limit delays no job at `now` beyond its terms. A store may forget an idle
-    /// limit that no job uses.
+    /// Returns true if the limit delays no job at `now` beyond its terms. A store may remove an
+    /// idle limit that no job uses.
+    #[must_use]
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.active == 0 && self.spread_until <= now
     }
@@ -88,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_run_at_once_than_may() {
+    fn limit_bounds_concurrency() {
         let now = Timestamp(5000);
         let full = limit(Some(2), None).begun(now).begun(now);
         assert!(limit(Some(2), None).begun(now).admits(now));
@@ -97,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_waits_no_longer_than_a_period_when_the_clock_was_set_back() {
+    fn limit_waits_at_most_a_period_after_the_clock_was_set_back() {
         let (ahead, now) = (Timestamp(90_000_000), Timestamp(5000));
         let full = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(ahead));
-        let mended = full.rescheduled(now).unwrap();
-        assert!(!mended.admits(now) && mended.admits(now.plus_ms(334)));
-        assert!(mended.rescheduled(now).is_none());
+        let rescheduled = full.rescheduled(now).unwrap();
+        assert!(!rescheduled.admits(now) && rescheduled.admits(now.plus_ms(334)));
+        assert!(rescheduled.rescheduled(now).is_none());
         assert!(!full.is_idle(ahead) && !full.ended().ended().ended().is_idle(ahead), "its rate is used up");
         assert!(full.ended().ended().ended().is_idle(full.spread_until));
         let used_up = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(now));
@@ -111,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_begin_in_a_period_than_may() {
+    fn limit_bounds_starts_in_a_period() {
         let at = |ms: u64| Timestamp(5000 + ms);
         let one = limit(None, Some(1)).begun(at(0));
         assert!(!one.admits(at(999)) && one.admits(at(1000)));

@@ -1,4 +1,4 @@
-//! What makes a plan legal (AGQ API spec §2), and what it needs of a worker (design, decision 7).
+//! Rules of plans (AGQ API spec §2), and the needs of the jobs that run a plan.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use agenix_protocol::{
 
 use crate::{capability::Needs, rejection::Rejection};
 
-/// Most retries a plan may ask for.
+/// Maximum of `max_retries` in a plan.
 pub const MAX_RETRIES: u32 = 1000;
 
-/// Whether a plan document of this many bytes is taken at all.
+/// Checks the size of a plan document.
 pub fn check_size(bytes: usize, limits: &Limits) -> Result<(), Rejection> {
     if exceeds(bytes, limits.max_plan_bytes) {
         return Err(Rejection::InvalidPlan(format!(
@@ -25,7 +25,7 @@ pub fn check_size(bytes: usize, limits: &Limits) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Whether the plan is legal; a rejection names the first fault and its place.
+/// Checks that the plan is legal. The error names the first invalid field and its place.
 pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     let invalid = |text: String| Err(Rejection::InvalidPlan(text));
     if plan.tasks.is_empty() {
@@ -139,19 +139,22 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
     }
 }
 
-/// Whether a plan may be deleted that so many jobs need which have not ended.
+/// Checks that a plan can be deleted. `active_jobs` is the number of jobs of the plan that have not
+/// ended.
 pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
     if active_jobs > 0 { Err(Rejection::PlanInUse) } else { Ok(()) }
 }
 
-/// Whether a job that was submitted with these needs may run the plan that bears the name of its own now.
+/// Checks that a job can run the plan that has the id of its plan now. `needs` are the needs with
+/// which the job was submitted.
 pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<(), Rejection> {
-    // Its limit is its own and not its plan's.
+    // The limit belongs to the job, and not to its plan.
     let of_plan = Needs { limit: needs.limit.clone(), ..crate::plan::needs(plan) };
     if of_plan == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
-/// What a worker must have to run the plan.
+/// Returns the needs of jobs that run the plan: its commands and its `requires`.
+#[must_use]
 pub fn needs(plan: &Plan) -> Needs {
     let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
     let commands = plan.tasks.iter().map(|task| &task.command);
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_words() {
+    fn plan_errors_name_field_and_reason() {
         let cases = [
             ("", "tasks is empty: a plan has at least one task"),
             (
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_one_reader_and_joins_neighbours() {
+    fn stream_has_one_reader_and_joins_neighbours() {
         let three = |second: &str, third: &str| {
             format!(
                 r#"{{"task_number":1,"command":"a"}},{{"task_number":2,"command":"b"{second}}},{{"task_number":3,"command":"c"{third}}}"#
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_tasks_are_legal_and_one_more_is_not() {
+    fn plan_may_have_a_hundred_tasks_and_not_one_more() {
         let tasks = |n: usize| {
             let task = |n| format!(r#"{{"task_number":{n},"command":"true"}}"#);
             plan(&(1..=n).map(task).collect::<Vec<_>>().join(","))
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_is_legal_and_one_byte_more_is_not() {
+    fn plan_may_have_a_megabyte_and_not_one_byte_more() {
         assert!(check_size(1024 * 1024, &Limits::default()).is_ok());
         let refused = check_size(1024 * 1024 + 1, &Limits::default()).unwrap_err().to_string();
         assert_eq!(refused, "Invalid plan schema: the plan has 1048577 bytes, max 1048576");

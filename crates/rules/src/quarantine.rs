@@ -8,30 +8,31 @@ use std::collections::VecDeque;
 pub const MAX_KINDS: usize = 32;
 /// Number of latest outcomes per kind of work that count.
 pub const WINDOW: u32 = 50;
-/// Fewest outcomes to judge a worker by, and the others together.
+/// Minimum number of outcomes to judge a worker, and of all other workers together.
 pub const MIN_OUTCOMES: u32 = 20;
-/// A worker is suspect when at least this share of its jobs fails,
+/// Minimum percentage of failures of a suspect worker.
 const MIN_FAILURE_PERCENT: u64 = 50;
-/// and at least so many times the others' share.
+/// Minimum ratio of the failure rate of a suspect worker to that of the others.
 const TIMES_OTHERS: u64 = 3;
 
-/// The latest outcomes of one worker, or of several together.
+/// Latest outcomes of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcomes {
-    /// The latest of them, one bit each, the newest lowest; a failure is 1.
+    /// Outcomes as bits, the newest lowest; a failure is 1.
     bits: u64,
     count: u32,
 }
 
 impl Outcomes {
-    /// With one more outcome; the oldest is forgotten after [`WINDOW`].
+    /// Appends an outcome, and drops the oldest beyond [`WINDOW`].
     #[must_use]
     pub fn with(self, failed: bool) -> Self {
         let mask = (1 << WINDOW) - 1;
         Self { bits: (self.bits << 1 | u64::from(failed)) & mask, count: (self.count + 1).min(WINDOW) }
     }
 
-    /// How many failed, of how many.
+    /// Returns the number of failures, and the number of outcomes.
+    #[must_use]
     pub fn failures(self) -> (u32, u32) {
         (self.bits.count_ones(), self.count)
     }
@@ -52,13 +53,16 @@ impl OutcomeHistory {
     }
 
     /// Returns the latest outcomes of `kind`.
+    #[must_use]
     pub fn of(&self, kind: &str) -> Outcomes {
         let known = self.0.iter().find(|(known, _)| **known == *kind);
         known.map(|(_, outcomes)| *outcomes).unwrap_or_default()
     }
 }
 
-/// Tells whether a worker fails often enough at a kind of work for a comparison with other workers.
+/// Returns true if a worker fails often enough at a kind of work for a comparison with other
+/// workers.
+#[must_use]
 pub fn is_suspect(own: Outcomes) -> bool {
     let (failed, all) = own.failures();
     all >= MIN_OUTCOMES && u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT
@@ -82,7 +86,9 @@ pub fn blame(kind: &str, own: Outcomes, others: impl Iterator<Item = Outcomes>) 
     })
 }
 
-/// Tells whether one more worker may be quarantined if `quarantined` of `live` workers already are.
+/// Returns true if one more worker may be quarantined when `quarantined` of `live` workers already
+/// are.
+#[must_use]
 pub fn is_bounded(quarantined: usize, live: usize) -> bool {
     (quarantined + 1) * 2 <= live
 }
@@ -101,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn only_one_who_fails_far_more_often_than_others() {
+    fn blame_needs_far_more_failures_than_on_other_workers() {
         let good = [outcomes(2, 38)];
-        let said = reason(outcomes(15, 15), &good).unwrap();
-        assert_eq!(said, "15 of its last 30 jobs of 'p' failed, 2 of 40 on the other workers");
+        let text = reason(outcomes(15, 15), &good).unwrap();
+        assert_eq!(text, "15 of its last 30 jobs of 'p' failed, 2 of 40 on the other workers");
         assert_eq!(reason(outcomes(14, 16), &good), None, "less than half of its jobs");
         assert_eq!(reason(outcomes(19, 0), &good), None, "too few jobs to judge by");
         assert_eq!(reason(outcomes(20, 0), &[outcomes(20, 20)]), None, "the others fail too");
@@ -113,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_kind_of_work_is_compared() {
+    fn blame_compares_only_the_same_kind_of_work() {
         let (mut own, mut other) = (OutcomeHistory::default(), OutcomeHistory::default());
         (0..25).for_each(|_| own.record("typo", true));
         (0..25).for_each(|_| other.record("sound", false));
@@ -128,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_that_ended_least_recently_is_forgotten() {
+    fn history_drops_the_kind_with_the_least_recent_outcome() {
         let mut history = OutcomeHistory::default();
         history.record("first", true);
         (1..MAX_KINDS).for_each(|number| history.record(&number.to_string(), false));
@@ -139,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_half_of_the_fleet() {
+    fn quarantine_is_bounded_by_half_of_the_workers() {
         assert!(is_bounded(1, 4) && !is_bounded(2, 4) && !is_bounded(0, 1));
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn outcomes_drop_the_oldest_beyond_the_window() {
         assert_eq!(outcomes(20, WINDOW).failures(), (0, WINDOW));
         assert_eq!(outcomes(0, 10).with(true).failures(), (1, 11));
     }

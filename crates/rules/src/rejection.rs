@@ -1,234 +1,236 @@
-//! A rule's "no", worded as the wire words it (worker spec, AGQ API spec, RESP spec).
+//! The errors of the rules. Their texts are the error lines of the wire, as the specifications word
+//! them: the worker spec, the AGQ API spec and the RESP spec.
 
 use agenix_protocol::{
     documents::{Halt, Status},
     ids::{ActionId, JobId, PlanId, WorkerId},
 };
 
-/// Why something is refused.
+/// Reason for which a rule refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// The AGQ API spec §2.
+    /// The plan document breaks a rule of plans (AGQ API spec §2).
     #[error("Invalid plan schema: {0}")]
     InvalidPlan(String),
-    /// The AGQ API spec §2.
+    /// The id belongs to a plan with other content (AGQ API spec §2).
     #[error("Plan already exists: {0}")]
     PlanExists(PlanId),
-    /// The AGQ API spec §4.
+    /// No plan has the id (AGQ API spec §4).
     #[error("Plan not found: {0}")]
     PlanNotFound(PlanId),
-    /// The AGQ API spec §4.
+    /// The action document breaks a rule of actions (AGQ API spec §4).
     #[error("Invalid action schema: {0}")]
     InvalidAction(String),
-    /// The AGQ API spec §4.
+    /// The action has more inputs than the limit allows (AGQ API spec §4).
     #[error("Too many inputs: max {0}")]
     TooManyInputs(usize),
-    /// An id that was used for something else.
+    /// The id belongs to an action with other content.
     #[error("Action already exists with other content: {0}")]
     ActionExists(ActionId),
-    /// The AGQ API spec §3.
+    /// No job has the id (AGQ API spec §3).
     #[error("Job not found: {0}")]
     JobNotFound(JobId),
-    /// The AGQ API spec §3.
+    /// The job cannot change from its status to the reported one (AGQ API spec §3).
     #[error("Invalid status transition: {} -> {}", .from.as_str(), .to.as_str())]
     IllegalTransition {
-        /// The status the job has.
+        /// Status of the job.
         from: Status,
-        /// The status that was asked for.
+        /// Reported status.
         to: Status,
     },
-    /// The worker spec §7.4.
+    /// The reporter does not hold the job (worker spec §7.4).
     #[error("Worker {worker} cannot update job claimed by {holder}")]
     NotHolder {
-        /// Who asked.
+        /// Reporter.
         worker: String,
-        /// Who has the job.
+        /// Holder of the job.
         holder: String,
     },
-    /// The job was claimed again since: the fence of decision 4.
-    #[error("Stale attempt: attempt {told} of job {job_id} is over, it is at attempt {current}")]
+    /// The report is about an earlier attempt: the fencing token of the report is stale.
+    #[error("Stale attempt: attempt {reported} of job {job_id} is over, it is at attempt {current}")]
     StaleAttempt {
         /// The job.
         job_id: JobId,
-        /// The attempt the report is about.
-        told: u32,
-        /// The attempt the job is at.
+        /// Attempt of the report.
+        reported: u32,
+        /// Current attempt of the job.
         current: u32,
     },
-    /// The AGQ API spec §2, PLAN.DELETE.
+    /// Jobs that have not ended need the plan (AGQ API spec §2, PLAN.DELETE).
     #[error("Cannot delete plan with active jobs")]
     PlanInUse,
-    /// A plan that was deleted and came back as another one, before a job of the old one was tried again.
+    /// The plan was deleted, and another plan got its id, before the job was tried again.
     #[error("Plan was replaced by one with other needs: {0}; submit a new action")]
     PlanReplaced(PlanId),
-    /// An action that is not there.
+    /// No action has the id.
     #[error("Action not found: {0}")]
     ActionNotFound(ActionId),
-    /// An action that takes no more inputs.
+    /// The action accepts no more inputs.
     #[error("Action is not open: {0}")]
     ActionNotOpen(ActionId),
-    /// An action that takes no more inputs because its halt policy was met.
+    /// The action accepts no more inputs because its halt policy was met.
     #[error("Action has halted: {action_id}, because of {halt}")]
     ActionHalted {
         /// The action.
         action_id: ActionId,
-        /// Its halt policy.
+        /// Halt policy of the action.
         halt: Halt,
     },
-    /// The AGQ API spec §3, JOB.RETRY.
+    /// The job did not fail (AGQ API spec §3, JOB.RETRY).
     #[error("Job not in failed status")]
     JobNotFailed,
-    /// The AGQ API spec §3, JOB.RETRY.
+    /// The job is dead, and the request has no FORCE (AGQ API spec §3, JOB.RETRY).
     #[error("Max retries exceeded")]
     RetriesExceeded,
-    /// Something was said of an attempt that is not under way (the OJS worker spec).
+    /// The report is about a job that is not active (the OJS worker spec).
     #[error("Job is not active: {job_id} is {state}")]
     NotActive {
         /// The job.
         job_id: JobId,
-        /// Where it stands.
+        /// State of the job, as the Open Job Spec names it.
         state: &'static str,
     },
-    /// A job that does not wait to be released.
+    /// The job is not staged, so it cannot be released.
     #[error("Job is not staged: {0}")]
     NotStaged(JobId),
-    /// An id that another job has.
+    /// The id belongs to another job.
     #[error("Job already exists: {0}")]
     JobExists(JobId),
-    /// A job that is to be the only one of its kind, and is not.
+    /// The job must be unique, and an earlier job has the same key.
     #[error("Job is a duplicate of {0}")]
     DuplicateJob(JobId),
-    /// A submitted job that is not legal (the OJS worker spec).
+    /// The submitted job breaks a rule (the OJS worker spec).
     #[error("Invalid job: {0}")]
     InvalidJob(String),
-    /// A retry policy that is none (ojs-retry).
+    /// The retry policy breaks a rule (ojs-retry).
     #[error("Invalid retry policy: {0}")]
     InvalidRetry(String),
-    /// A schedule that is none (ojs-cron).
+    /// The schedule breaks a rule (ojs-cron).
     #[error("Invalid schedule: {0}")]
     InvalidSchedule(String),
-    /// A name that another schedule has.
+    /// The name belongs to another schedule.
     #[error("Schedule already exists: {0}")]
     ScheduleExists(String),
-    /// A schedule that is not there.
+    /// No schedule has the name.
     #[error("Schedule not found: {0}")]
     ScheduleNotFound(String),
-    /// A workflow that is none (ojs-workflows).
+    /// The workflow breaks a rule (ojs-workflows).
     #[error("Invalid workflow: {0}")]
     InvalidWorkflow(String),
-    /// A workflow that is not there.
+    /// No workflow has the id.
     #[error("Workflow not found: {0}")]
     WorkflowNotFound(String),
-    /// A workflow that cannot be cancelled any more.
+    /// The workflow has ended, so it cannot be cancelled or resumed.
     #[error("Workflow already ended: {0}")]
     WorkflowEnded(String),
-    /// A queue that takes no more jobs (ext backpressure).
+    /// The queue is full (extension backpressure of the Open Job Spec).
     #[error("Queue is full: {queue} has {depth} jobs, at most {bound}")]
     QueueFull {
         /// The queue.
         queue: String,
-        /// How many jobs wait in it.
+        /// Number of waiting jobs.
         depth: u64,
-        /// How many may.
+        /// Maximum number of waiting jobs.
         bound: u64,
     },
-    /// A job that cannot be cancelled any more.
+    /// The job has ended, so it cannot be cancelled.
     #[error("Job already ended: {}", .0.as_str())]
     JobEnded(Status),
-    /// An update that is not one.
+    /// The update document breaks a rule.
     #[error("Invalid job update: {0}")]
     InvalidUpdate(String),
-    /// The worker spec §2.2.
+    /// A live worker has the id (worker spec §2.2).
     #[error("Worker ID already registered")]
     WorkerIdTaken,
-    /// The RESP spec §5.3.
+    /// The registration breaks a rule (RESP spec §5.3).
     #[error("Invalid worker registration: {0}")]
     InvalidRegistration(String),
-    /// The worker spec §2.2: neither an array nor an object with `tools`.
+    /// The capabilities are neither an array nor an object with `tools` (worker spec §2.2).
     #[error("Invalid capabilities format")]
     CapabilitiesFormat,
-    /// The AGQ API spec §5.
+    /// The capabilities break a rule (AGQ API spec §5).
     #[error("Invalid capabilities: {0}")]
     InvalidCapabilities(String),
-    /// The worker spec §3.3.
+    /// No live worker has the id (worker spec §3.3).
     #[error("Worker not registered: {0}")]
     WorkerUnknown(WorkerId),
-    /// The AGQ API spec §5, WORKER.UNREGISTER.
+    /// No worker has the id (AGQ API spec §5, WORKER.UNREGISTER).
     #[error("Worker not registered")]
     NotRegistered,
-    /// Heartbeat statistics that are not a JSON object.
+    /// The statistics of a heartbeat are not a JSON object, or too large.
     #[error("Invalid stats: {0}")]
     InvalidStats(String),
-    /// A queue that cannot be one.
+    /// The key does not name a queue.
     #[error("Unknown queue '{0}': use queue:ready or the name of another queue")]
     UnknownQueue(String),
-    /// A pop of a queue that asks for several jobs.
+    /// A pop of a queue requests several jobs.
     #[error("Invalid arguments: {0}")]
     QueueCount(&'static str),
-    /// Queues are claimed from, lists are popped: one command does one of both.
+    /// One command names queues and lists. A command either claims from queues or pops from lists.
     #[error("Invalid arguments: queues and lists cannot be waited for in one command")]
     MixedKeys,
-    /// The worker spec §7.3.
+    /// No worker offers the command (worker spec §7.3).
     #[error("No worker has capability: {0}")]
     NoCapableWorker(String),
-    /// The worker spec §7.3.
+    /// The challenge breaks a rule (worker spec §7.3).
     #[error("Invalid challenge: {0}")]
     InvalidChallenge(String),
-    /// The challenged worker ran the command, and it did not end well.
+    /// The command of the challenge failed on the worker.
     #[error("Verification failed: worker {worker} ended with exit code {exit_code}: {output}")]
     VerificationFailed {
         /// The worker.
         worker: WorkerId,
-        /// Its answer.
+        /// Exit code of the command.
         exit_code: i32,
-        /// What the command said, on one line.
+        /// Output of the command, on one line.
         output: String,
     },
-    /// The challenged worker said nothing.
+    /// The worker did not answer the challenge in time.
     #[error("Verification timed out: worker {worker} did not answer within {seconds} seconds")]
     VerificationTimedOut {
         /// The worker.
         worker: WorkerId,
-        /// How long agq waited.
+        /// Time that agq waited, in seconds.
         seconds: u64,
     },
-    /// An answer to no challenge.
+    /// No pending challenge has the id of the answer.
     #[error("Challenge not found: {0}")]
     ChallengeNotFound(String),
-    /// A JOB.OUTPUT or WORKER.OUTPUT whose document is not one.
+    /// The document of a JOB.OUTPUT or WORKER.OUTPUT breaks a rule.
     #[error("Invalid output: {0}")]
     InvalidOutput(String),
-    /// Nothing was heard of the worker that was asked what a job writes.
+    /// The worker did not answer a request for the output of its job in time.
     #[error("Output not available: worker {worker} did not answer within {seconds} seconds")]
     OutputTimedOut {
         /// The worker.
         worker: WorkerId,
-        /// How long agq waited.
+        /// Time that agq waited, in seconds.
         seconds: u64,
     },
-    /// A key that may not do this.
+    /// The key of the client does not permit the request.
     #[error("{0}")]
     NotPermitted(String),
-    /// What the semantics of a Redis command refuse, in Redis' own text.
+    /// Redis refuses the command. The text is that of Redis.
     #[error("{0}")]
     Redis(&'static str),
-    /// A key that agq keeps for itself.
+    /// The key is reserved for agq.
     #[error("'{key}' is kept by agq and cannot be {what}: {instead}")]
     ReservedKey {
         /// The key.
         key: String,
-        /// What was tried: "written", "read".
+        /// Attempted operation: "written", "read".
         what: &'static str,
-        /// What to do instead.
+        /// Advice on the command to use instead.
         instead: &'static str,
     },
-    /// A command for another type of key; the text is Redis' own.
+    /// The command is for another type of key. The text is that of Redis.
     #[error("Operation against a key holding the wrong kind of value")]
     WrongType,
 }
 
 impl Rejection {
-    /// The error line without its `-`.
+    /// Returns the error line without its `-`.
+    #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::WrongType => format!("WRONGTYPE {self}"),

@@ -1,23 +1,26 @@
-//! How long a failed job waits before it is tried again.
+//! Delays between the attempts of a failed job: exponential backoff with jitter.
 
 use serde::{Deserialize, Serialize};
 
-/// The first delay, in milliseconds.
+/// First delay, in milliseconds.
 pub const FIRST_DELAY_MS: u64 = 1000;
-/// The longest delay, in milliseconds.
+/// Longest delay before jitter, in milliseconds.
 pub const MAX_DELAY_MS: u64 = 300_000;
 
-/// How long a snoozed job waits, before jitter, in milliseconds.
+/// Delay of a snoozed job before jitter, in milliseconds.
 pub const SNOOZE_MS: u64 = 30_000;
 
-/// Exponential backoff with jitter: 1 s, 2 s, 4 s … 5 min for the first, second, third failure, each times 0.5 to 1.5.
-/// `jitter` is a random number in 0..1.
+/// Returns the delay after `failures` failures, in milliseconds: exponential backoff with jitter.
+/// The delay doubles from [`FIRST_DELAY_MS`] to [`MAX_DELAY_MS`], and is multiplied with 0.5 to
+/// 1.5. `jitter` is a random number in 0..1.
+#[must_use]
 pub fn delay_ms(failures: u32, jitter: f64) -> u64 {
     let doublings = failures.saturating_sub(1).min(32);
     jittered(FIRST_DELAY_MS.saturating_mul(1 << doublings).min(MAX_DELAY_MS), jitter)
 }
 
-/// How long a job waits whose task said "later", in milliseconds: 30 s times 0.5 to 1.5.
+/// Returns the delay of a snoozed job, in milliseconds: [`SNOOZE_MS`] times 0.5 to 1.5.
+#[must_use]
 pub fn snooze_ms(jitter: f64) -> u64 {
     jittered(SNOOZE_MS, jitter)
 }
@@ -29,35 +32,35 @@ fn jittered(delay: u64, jitter: f64) -> u64 {
     jittered
 }
 
-/// How a job is tried again (ojs-retry).
+/// Retry policy of a job (ojs-retry).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
-    /// How often it may be tried at all.
+    /// Maximum number of attempts.
     pub max_attempts: u32,
-    /// The first delay, in milliseconds.
+    /// First delay, in milliseconds.
     pub initial_ms: u64,
-    /// By what each delay is longer than the one before it, at least 1.
+    /// Factor between a delay and the next one, at least 1.
     pub coefficient: f64,
-    /// The longest delay, in milliseconds.
+    /// Longest delay, in milliseconds.
     pub max_ms: u64,
-    /// Whether delays are drawn between half and one and a half of that.
+    /// True if a delay is multiplied with a random number between 0.5 and 1.5.
     pub jitter: bool,
-    /// How delays grow.
+    /// Growth of the delays.
     pub strategy: Strategy,
-    /// Kinds of errors after which it is not tried again; `Auth.*` stands for all that begin so.
+    /// Kinds of errors that are not retried, as globs: `Auth.*`.
     pub non_retryable: Vec<String>,
-    /// Whether it is kept as a dead letter when it is not tried again.
+    /// True if the job becomes a dead letter after its last failure.
     pub to_dead_letter: bool,
 }
 
-/// How the delays before another attempt grow.
+/// Growth of the delays between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strategy {
-    /// By the coefficient each time.
+    /// Each delay is the one before, times the coefficient.
     Exponential,
-    /// By the first delay each time.
+    /// Each delay is the one before, plus the first delay.
     Linear,
-    /// Not at all.
+    /// All delays are equal.
     Constant,
 }
 
@@ -77,7 +80,9 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// How long to wait after so many failures, in milliseconds; `jitter` is a random number in 0..1.
+    /// Returns the delay after `failures` failures, in milliseconds. `jitter` is a random number in
+    /// 0..1.
+    #[must_use]
     pub fn delay_ms(&self, failures: u32, jitter: f64) -> u64 {
         let before = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         #[expect(clippy::cast_precision_loss, reason = "delays are far below 2^52")]
@@ -96,7 +101,8 @@ impl Retry {
         if self.jitter { jittered(delay, jitter) } else { delay }
     }
 
-    /// Whether no other attempt is worth it after an error of one of these kinds.
+    /// Returns true if an error of one of these kinds is not retried.
+    #[must_use]
     pub fn is_final(&self, kinds: [&str; 2]) -> bool {
         let is_meant = |pattern: &String| kinds.iter().any(|kind| matches(pattern, kind));
         self.non_retryable.iter().any(is_meant)
@@ -112,7 +118,7 @@ mod tests {
     use super::{Retry, Strategy, delay_ms};
 
     #[test]
-    fn doubles_up_to_the_bound() {
+    fn delay_doubles_up_to_the_bound() {
         assert_eq!(
             [1, 2, 3, 9, 10, 1000].map(|n| delay_ms(n, 0.5)),
             [1000, 2000, 4000, 256_000, 300_000, 300_000]
@@ -125,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_as_they_were_asked_to_and_no_further_than_the_longest() {
+    fn delay_grows_by_strategy_up_to_the_longest() {
         let retry = |strategy| Retry { strategy, jitter: false, max_ms: 5000, ..Retry::default() };
         assert_eq!(delays(&retry(Strategy::Exponential)), [1000, 2000, 4000, 5000]);
         assert_eq!(delays(&retry(Strategy::Linear)), [1000, 2000, 3000, 5000]);
@@ -137,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn which_errors_are_final() {
+    fn non_retryable_errors_match_as_globs() {
         let retry = Retry { non_retryable: vec!["Auth.*".into(), "Fatal".into()], ..Retry::default() };
         assert!(retry.is_final(["handler_error", "Auth.Expired"]));
         assert!(retry.is_final(["Fatal", "x"]));

@@ -1,4 +1,4 @@
-//! A worker's life: registered, seen, silent, dead, unregistered (worker spec §6).
+//! Lifecycle of a worker: registration, heartbeat, silence, death, directives (worker spec §6).
 
 use agenix_protocol::{
     documents::{WorkerRegistration, WorkerStatus},
@@ -16,54 +16,55 @@ pub use trial::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
 
 use crate::rejection::Rejection;
 
-/// Where a worker is in its life.
+/// Liveness of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Liveness {
-    /// Registered and heard of in time.
+    /// Registered, with a recent sign of life.
     Active,
-    /// Silent for too long; kept for whoever looks for what happened.
+    /// Silent for too long. The record is kept for diagnosis.
     Dead,
 }
 
-/// What a worker was told by someone who may (WORKER.DRAIN, WORKER.TERMINATE).
+/// Directive of an operator for a worker (WORKER.DRAIN, WORKER.TERMINATE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Directive {
-    /// Take no more jobs.
+    /// Claim no more jobs.
     Drain,
-    /// Take no more jobs, finish those under way, and end.
+    /// Claim no more jobs, finish the running ones, and exit.
     Terminate,
 }
 
-/// A worker as a store keeps it; its registration, which is large, is kept apart. Fields are durable and positional:
-/// append, never reorder.
+/// Stored record of a worker. Its registration is stored apart, because it is large. Fields are
+/// durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
     /// The worker.
     pub worker_id: WorkerId,
-    /// Where it is in its life.
+    /// Liveness.
     pub standing: Liveness,
-    /// The random name of this run of the worker, where it gave one.
+    /// Random name of the current run of the worker, if the worker gave one.
     pub instance: Option<String>,
-    /// The last statistics it sent, as JSON.
+    /// Statistics of the last heartbeat, as JSON.
     pub stats: Option<String>,
-    /// When it registered; every registration has another time.
+    /// Time of the registration. Every registration has another time.
     pub registered_at: Timestamp,
-    /// When it was last heard of.
+    /// Time of the last sign of life.
     pub last_seen_at: Timestamp,
-    /// The connection on which it registered, while that is open.
+    /// Connection of the registration, while it is open.
     pub connection: Option<String>,
-    /// What it was told.
+    /// Directive of an operator.
     pub told: Option<Directive>,
-    /// Why it gets no jobs, where it is quarantined.
+    /// Reason of the quarantine of the worker.
     pub quarantine: Option<String>,
-    /// Jobs of its that took longer than they may.
+    /// Number of jobs of the worker that exceeded their timeout.
     pub timed_out_jobs: u64,
-    /// How many jobs it runs at once.
+    /// Maximum number of concurrent jobs.
     pub max_concurrent_jobs: u32,
-    /// Whether it said that it takes no jobs for now.
+    /// True if the worker reported that it takes no jobs for now.
     #[serde(default)]
     pub is_quiet: bool,
-    /// How long it may be silent, in milliseconds, where that is not what agq is set to.
+    /// Silence after which the worker is dead, in milliseconds, if it differs from the setting of
+    /// agq.
     #[serde(default)]
     pub silence_ms: Option<u64>,
     /// Time from which a quarantined worker may get a trial job. `None` means at once.
@@ -76,18 +77,21 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Whether it may take jobs, and does.
+    /// Returns true if the worker may take jobs, and is not quiet.
+    #[must_use]
     pub fn wants_jobs(&self) -> bool {
         self.takes_jobs() && !self.is_quiet
     }
 
-    /// Whether it may take jobs.
+    /// Returns true if the worker may take jobs.
+    #[must_use]
     pub fn takes_jobs(&self) -> bool {
         self.can_work() && self.quarantine.is_none()
     }
 
-    /// Tells whether a claim of the worker may get a job, because the worker takes jobs or is on
+    /// Returns true if a claim of the worker may get a job, because the worker takes jobs or is on
     /// trial.
+    #[must_use]
     pub fn may_claim(&self) -> bool {
         self.can_work() && (self.quarantine.is_none() || self.is_on_trial)
     }
@@ -96,7 +100,8 @@ impl Worker {
         self.standing == Liveness::Active && self.told.is_none()
     }
 
-    /// The word for how it stands.
+    /// Returns the state that `WORKER.LIST` shows.
+    #[must_use]
     pub fn state(&self) -> &'static str {
         match (self.standing, self.told) {
             (Liveness::Dead, _) => "dead",
@@ -108,16 +113,17 @@ impl Worker {
         }
     }
 
-    /// The worker as `WORKER.LIST` shows it.
+    /// Returns the worker as `WORKER.LIST` shows it.
+    #[must_use]
     pub fn status(&self, registration: Option<WorkerRegistration>, active_jobs: u64) -> WorkerStatus {
-        let told = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
+        let registration = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
         WorkerStatus {
             worker_id: self.worker_id.clone(),
             state: self.state().into(),
-            hostname: told.hostname,
-            platform: told.platform,
-            agw_version: told.agw_version,
-            capabilities: told.capabilities,
+            hostname: registration.hostname,
+            platform: registration.platform,
+            agw_version: registration.agw_version,
+            capabilities: registration.capabilities,
             max_concurrent_jobs: self.max_concurrent_jobs,
             active_jobs,
             timed_out_jobs: self.timed_out_jobs,
@@ -125,15 +131,20 @@ impl Worker {
             registered_at: self.registered_at,
             last_seen_at: self.last_seen_at,
             stats: self.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()),
-            tags: told.tags,
+            tags: registration.tags,
         }
     }
 }
 
-/// A worker registers, on `connection`.
+/// Registers a worker on `connection`.
 ///
-/// An id that lives is taken, unless it is the same run of the worker that comes back (same `instance`), or the
-/// connection on which it registered is gone.
+/// A directive and a quarantine stay with a run of the worker, which `instance` identifies. Another
+/// run starts without them.
+///
+/// # Errors
+///
+/// [`Rejection::WorkerIdTaken`] if the id belongs to a live worker on another open connection, and
+/// the registration is not of the same run.
 pub fn registered(
     known: Option<&Worker>,
     registration: &WorkerRegistration,
@@ -153,7 +164,7 @@ pub fn registered(
     {
         return Err(Rejection::WorkerIdTaken);
     }
-    // What it was told and found guilty of stays with a run of the worker; another run is another chance.
+    // Directive and quarantine belong to a run of the worker, because another run may work well.
     let same_run = known.filter(|known| known.instance.is_some() && known.instance == registration.instance);
     let registered_at = known.map_or(now, |known| now.max(known.registered_at.plus_ms(1)));
     Ok(Worker {
@@ -175,7 +186,8 @@ pub fn registered(
     })
 }
 
-/// A connection is one worker: `registered` is who registered on it before.
+/// Checks that a connection registers one worker only. `registered` is the worker that registered
+/// on the connection before.
 pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
     match registered.filter(|other| *other != worker_id) {
         None => Ok(()),
@@ -185,7 +197,7 @@ pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> 
     }
 }
 
-/// A connection that has shown a worker's own key (`own`) speaks for that worker alone.
+/// Checks that a connection with the key of a worker (`own`) acts for that worker only.
 pub fn check_key(own: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
     match own.filter(|own| *own != worker_id) {
         None => Ok(()),
@@ -195,8 +207,10 @@ pub fn check_key(own: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rej
     }
 }
 
-/// In whose name a report is made, of `own`, the worker that the connection is, and `named`, the one that the report names:
-/// who is no worker may name one, who is one may not name another. `None` is the connection itself.
+/// Returns the worker in whose name a report is made. `None` stands for the connection itself.
+///
+/// `own` is the worker of the connection, and `named` the worker that the report names. A
+/// connection without a worker may name one, and a connection with a worker may not name another.
 pub fn reporter<'w>(
     own: Option<&'w WorkerId>,
     named: Option<&'w WorkerId>,
@@ -209,13 +223,14 @@ pub fn reporter<'w>(
     }
 }
 
-/// Whether the worker that registers is another run of the one that is known: what that one had is lost with it. Known only of
-/// workers that name their runs.
+/// Returns true if the registration comes from another run of the worker, so the jobs of the
+/// earlier run are lost. Only workers that name their runs can be told apart.
+#[must_use]
 pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
     known.instance.is_some() && registration.instance.is_some() && known.instance != registration.instance
 }
 
-/// A heartbeat. A worker that was found dead has to register again.
+/// Applies a heartbeat. A dead worker has to register again.
 pub fn heartbeat(
     known: &Worker,
     stats: Option<&str>,
@@ -226,7 +241,8 @@ pub fn heartbeat(
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let mut seen = known.clone();
-    // Also where that is earlier: the clock was set back, and a time to come would count as heard until it has come.
+    // An earlier time counts, too, because the clock may have been set back. A time in the future
+    // would count as a sign of life until it has passed.
     seen.last_seen_at = now;
     if let Some(stats) = stats {
         seen.stats = Some(stats.to_owned());
@@ -235,151 +251,53 @@ pub fn heartbeat(
     Ok(seen)
 }
 
-/// A worker is told to drain or to terminate, or (`None`) to go on; going on ends its quarantine too.
-pub fn directed(known: &Worker, told: Option<Directive>) -> Result<Worker, Rejection> {
+/// Sets or, with `None`, removes a directive. Removing a directive ends the quarantine, too.
+pub fn directed(known: &Worker, directive: Option<Directive>) -> Result<Worker, Rejection> {
     if known.standing != Liveness::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
-    let quarantine = known.quarantine.clone().filter(|_| told.is_some());
-    Ok(Worker { told, quarantine, is_on_trial: false, ..known.clone() })
+    let quarantine = known.quarantine.clone().filter(|_| directive.is_some());
+    Ok(Worker { told: directive, quarantine, is_on_trial: false, ..known.clone() })
 }
 
-/// A job of a worker took longer than it may: the worker may hang (worker spec §5.2).
+/// Counts a job that exceeded its timeout, because the worker may hang (worker spec §5.2).
 #[must_use]
 pub fn flagged(known: &Worker) -> Worker {
     Worker { timed_out_jobs: known.timed_out_jobs + 1, ..known.clone() }
 }
 
-/// Whether it was heard of in time.
+/// Returns true if the worker is not dead.
+#[must_use]
 pub fn is_alive(worker: &Worker) -> bool {
     worker.standing == Liveness::Active
 }
 
-/// Whether a worker has been silent for longer than `timeout_ms`, or than its own time where it has one (worker spec §3.2: three heartbeat intervals). Only the time
-/// since `listening_since` counts: while agq was away nobody could be heard. A sign of life from far ahead is from before the
-/// clock was set back, and says nothing.
+/// Returns true if a worker has been silent for longer than `timeout_ms`, or longer than its own
+/// `silence_ms` (worker spec §3.2: three heartbeat intervals).
+///
+/// Only the time since `listening_since` counts, because agq received no heartbeats before. A sign
+/// of life far in the future does not count, because it comes from before the clock was set back.
+#[must_use]
 pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {
     let timeout_ms = worker.silence_ms.unwrap_or(timeout_ms);
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
-    let heard = seen.unwrap_or_default().max(listening_since);
-    worker.standing == Liveness::Active && now.ms_since(heard) > timeout_ms
+    let last_sign = seen.unwrap_or_default().max(listening_since);
+    worker.standing == Liveness::Active && now.ms_since(last_sign) > timeout_ms
 }
 
-/// The worker, found dead.
+/// Marks the worker as dead.
+#[must_use]
 pub fn dead(worker: &Worker) -> Worker {
     Worker { standing: Liveness::Dead, connection: None, ..worker.clone() }
 }
 
-/// The worker after `connection` closed; `None` when that changes nothing.
+/// Removes `connection` from the worker after the connection closed. Returns `None` if the worker
+/// registered on another connection.
+#[must_use]
 pub fn detached(worker: &Worker, connection: &str) -> Option<Worker> {
     let detached = || Worker { connection: None, ..worker.clone() };
     (worker.connection.as_deref() == Some(connection)).then(detached)
 }
 
 #[cfg(test)]
-mod tests {
-    use agenix_protocol::{
-        documents::{WorkerRegistration, parse},
-        time::Timestamp,
-    };
-
-    use super::{
-        Directive, Liveness, Worker, check_connection, dead, detached, directed, heartbeat, is_new_run,
-        is_silent, quarantined, registered, reporter,
-    };
-    use crate::rejection::Rejection;
-
-    const NOW: Timestamp = Timestamp(1000);
-
-    fn registration(instance: &str) -> WorkerRegistration {
-        parse(format!(r#"{{"worker_id":"w","capabilities":["sort"],"instance":"{instance}"}}"#).as_bytes())
-            .unwrap()
-    }
-
-    fn worker() -> Worker {
-        registered(None, &registration("a"), "c1", NOW).unwrap()
-    }
-
-    #[test]
-    fn an_id_is_taken_while_its_connection_lives() {
-        let again = |known: &Worker, instance| registered(Some(known), &registration(instance), "c2", NOW);
-        assert_eq!(again(&worker(), "b"), Err(Rejection::WorkerIdTaken));
-        assert!(again(&worker(), "a").is_ok());
-        assert!(again(&detached(&worker(), "c1").unwrap(), "b").is_ok());
-        assert!(again(&dead(&worker()), "b").is_ok());
-    }
-
-    #[test]
-    fn a_connection_is_one_worker_and_names_no_other() {
-        let (w, x) = (worker().worker_id, "x".parse().unwrap());
-        assert!(check_connection(None, &w).is_ok() && check_connection(Some(&w), &w).is_ok());
-        let refused = check_connection(Some(&x), &w).unwrap_err().to_string();
-        assert!(refused.ends_with("registered worker x before: use another connection for w"), "{refused}");
-        assert_eq!(reporter(None, None), Ok(None));
-        assert_eq!(reporter(None, Some(&x)), Ok(Some(&x)));
-        assert_eq!(reporter(Some(&w), None), Ok(Some(&w)));
-        let refused = reporter(Some(&w), Some(&x)).unwrap_err().to_string();
-        assert_eq!(refused, "Invalid job update: worker_id is x, this connection is w");
-    }
-
-    #[test]
-    fn runs_are_told_apart_by_their_names() {
-        assert!(is_new_run(&worker(), &registration("b")));
-        assert!(!is_new_run(&worker(), &registration("a")));
-        assert!(!is_new_run(&worker(), &WorkerRegistration { instance: None, ..registration("a") }));
-    }
-
-    #[test]
-    fn silence_is_measured_from_the_last_sign_of_life() {
-        let worker = heartbeat(&worker(), None, false, Timestamp(2000)).unwrap();
-        assert!(!is_silent(&worker, Timestamp(2000 + 90_000), NOW, 90_000));
-        assert!(is_silent(&worker, Timestamp(2000 + 90_001), NOW, 90_000));
-        assert!(
-            !is_silent(&worker, Timestamp(2000 + 90_001), Timestamp(50_000), 90_000),
-            "agq was away until then"
-        );
-        assert!(!is_silent(&dead(&worker), Timestamp(1_000_000), NOW, 90_000));
-    }
-
-    #[test]
-    fn silence_is_noticed_when_the_clock_was_set_back() {
-        let long_ago = Timestamp(1_000_000);
-        let worker = heartbeat(&worker(), None, false, Timestamp(9_000_000)).unwrap();
-        assert!(!is_silent(&worker, long_ago, long_ago, 90_000), "it is listened for from now on");
-        assert!(is_silent(&worker, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
-        let heard = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
-        assert!(!is_silent(&heard, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
-        let just_now = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 5)).unwrap();
-        assert!(!is_silent(&just_now, long_ago, NOW, 90_000), "it was heard while somebody looked");
-    }
-
-    #[test]
-    fn the_dead_must_register_again() {
-        assert!(heartbeat(&dead(&worker()), None, false, NOW).is_err());
-        let quiet = heartbeat(&worker(), Some("{}"), true, NOW).unwrap();
-        assert_eq!((quiet.state(), quiet.takes_jobs(), quiet.wants_jobs()), ("quiet", true, false));
-        assert_eq!(heartbeat(&quiet, None, false, NOW).unwrap().state(), "quiet", "it said nothing else");
-        assert_eq!(dead(&worker()).standing, Liveness::Dead);
-        assert_eq!(detached(&worker(), "c9"), None);
-    }
-
-    #[test]
-    fn what_a_worker_was_told_stays_with_its_run() {
-        let draining = directed(&worker(), Some(Directive::Drain)).unwrap();
-        assert_eq!((draining.state(), draining.takes_jobs()), ("draining", false));
-        let again =
-            |known: &Worker, instance| registered(Some(known), &registration(instance), "c1", NOW).unwrap();
-        assert_eq!(again(&draining, "a").state(), "draining");
-        assert_eq!(again(&draining, "b").state(), "active");
-        assert!(again(&draining, "a").registered_at > draining.registered_at);
-        assert_eq!(directed(&quarantined(&worker(), "it fails", NOW), None).unwrap().state(), "active");
-        assert_eq!(
-            directed(&quarantined(&worker(), "it fails", NOW), Some(Directive::Drain))
-                .unwrap()
-                .quarantine
-                .as_deref(),
-            Some("it fails")
-        );
-        assert!(directed(&dead(&worker()), None).is_err());
-    }
-}
+mod tests;

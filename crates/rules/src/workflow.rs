@@ -1,5 +1,6 @@
-//! Workflows: steps that follow each other, or go together, and what is called when they have ended (ojs-workflows). A step is a job of
-//! the Open Job Spec, an action of a plan, or a workflow of its own.
+//! Workflows: chains, groups and batches of steps, with callbacks after the last step
+//! (ojs-workflows). A step is a job of the Open Job Spec, an action of a plan, or a nested
+//! workflow.
 
 mod course;
 mod parts;
@@ -16,11 +17,12 @@ pub const MAX_STEPS: usize = 1000;
 /// Maximum number of levels of workflows: 1 for a workflow of jobs and actions alone.
 pub const MAX_LEVELS: usize = 5;
 
-/// How steps go.
+/// Order in which the steps of a workflow run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowKind {
-    /// One after the other: the results of one go to the next. After a failure no other begins.
+    /// One after the other. Each step gets the results of the previous one. After a failure no
+    /// further step starts.
     Chain,
     /// All at once.
     Group,
@@ -28,47 +30,48 @@ pub enum WorkflowKind {
     Batch,
 }
 
-/// Where a workflow or a step stands.
+/// State of a workflow or a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepState {
-    /// It has not begun.
+    /// Not started.
     Waiting,
-    /// It is under way.
+    /// Started, and not ended.
     Running,
-    /// It ended well.
+    /// Ended with success.
     Completed,
-    /// It failed for good.
+    /// Ended with a failure.
     Failed,
-    /// It was cancelled.
+    /// Cancelled.
     Cancelled,
 }
 
 impl StepState {
-    /// Whether it has ended.
+    /// Returns true if the step has ended.
+    #[must_use]
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// A step of a workflow.
+/// Step of a workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WorkflowStep {
-    /// The job's or the action's id, from the beginning on.
+    /// Id of the job or action, chosen when the workflow is created.
     pub id: String,
-    /// What is submitted.
+    /// Submitted document.
     pub document: Box<RawValue>,
-    /// Where it stands.
+    /// State of the step.
     pub stage: StepState,
-    /// Whether it is known to have been submitted: while it is not, it is submitted again.
+    /// True if the step is known to have been submitted. A step that is not is submitted again.
     pub is_submitted: bool,
     /// True if another client submitted the job, and the job stands in for the job of the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stand_in: bool,
-    /// Why it could not be submitted.
+    /// Reason for which the document was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Steps of the workflow that this step is. Such a step has no document, and nothing is submitted
+    /// Nested workflow that is the step. Such a step has no document, and nothing is submitted
     /// under its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested: Option<Box<Nested>>,
@@ -77,14 +80,14 @@ pub struct WorkflowStep {
 /// Workflow that is a step of another workflow. Its stage is that of the step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Nested {
-    /// How its steps go.
+    /// Order of the steps.
     pub kind: WorkflowKind,
-    /// Its name, where it has one.
+    /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// In their order.
+    /// Steps, in order.
     pub steps: Vec<WorkflowStep>,
-    /// Each at most once.
+    /// Callbacks, at most one for each trigger.
     #[serde(default)]
     pub callbacks: Vec<Callback>,
 }
@@ -95,75 +98,76 @@ impl WorkflowStep {
         Self { id, document, stage, is_submitted: false, is_stand_in: false, error: None, nested: None }
     }
 
-    /// Whether it is an action of a plan rather than a job.
+    /// Returns true if the step is an action of a plan instead of a job.
+    #[must_use]
     pub fn is_action(&self) -> bool {
         is_action(&self.document)
     }
 }
 
-/// When a callback is called.
+/// Condition under which a callback is submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackTrigger {
-    /// Every step ended well.
+    /// Every step succeeded.
     Success,
-    /// A step did not.
+    /// A step failed or was cancelled.
     Failure,
     /// All steps have ended.
     Complete,
 }
 
-/// What is submitted when all steps have ended.
+/// Document that is submitted after all steps have ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Callback {
-    /// When.
+    /// Condition of the callback.
     pub when: CallbackTrigger,
-    /// What.
+    /// Step of the callback.
     pub step: WorkflowStep,
 }
 
-/// A workflow as it is kept, as JSON.
+/// Stored record of a workflow, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Workflow {
-    /// Its id.
+    /// Id of the workflow.
     pub id: String,
-    /// How its steps go.
+    /// Order of the steps.
     pub kind: WorkflowKind,
-    /// Its name, where it has one.
+    /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where it stands.
+    /// State of the workflow.
     pub stage: StepState,
-    /// In their order.
+    /// Steps, in order.
     pub steps: Vec<WorkflowStep>,
-    /// Each at most once.
+    /// Callbacks, at most one for each trigger.
     #[serde(default)]
     pub callbacks: Vec<Callback>,
-    /// When it was submitted.
+    /// Time of the submission.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// Time of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
 }
 
-/// A workflow as it is asked for.
+/// Request to start a workflow.
 #[derive(Debug, Clone, Deserialize)]
 pub struct WorkflowRequest {
-    /// `chain` where it is not said.
+    /// `chain`, `group` or `batch`, by default `chain`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// For people.
+    /// Name for people.
     pub name: Option<String>,
-    /// The steps, under either name.
+    /// Steps. `jobs` is another name of the field.
     pub steps: Option<Vec<Box<RawValue>>>,
-    /// The steps, under either name.
+    /// Steps. `steps` is another name of the field.
     pub jobs: Option<Vec<Box<RawValue>>>,
-    /// What is called in the end.
+    /// Callbacks after the last step.
     #[serde(default)]
     pub callbacks: Callbacks,
 }
 
-/// Callbacks as they are asked for.
+/// Callbacks of a request.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Callbacks {
     /// See [`CallbackTrigger::Success`].
@@ -174,14 +178,14 @@ pub struct Callbacks {
     pub on_complete: Option<Box<RawValue>>,
 }
 
-/// What is seen of a step that is under way.
+/// Observed progress of a running step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepObservation {
-    /// There is no such job or action.
+    /// No job or action has the id of the step.
     Nothing,
-    /// It has jobs that have not ended.
+    /// The step has jobs that have not ended.
     Underway,
-    /// All of it ended, as this.
+    /// All jobs of the step have ended, with this state.
     Ended(StepState),
 }
 
@@ -189,14 +193,14 @@ fn invalid(text: impl Into<String>) -> Rejection {
     Rejection::InvalidWorkflow(text.into())
 }
 
-/// Tells whether a step is a chain, a group or a batch instead of a job or an action.
+/// Returns true if a step is a chain, a group or a batch instead of a job or an action.
 fn is_workflow(step: &RawValue) -> bool {
     let Ok(step) = serde_json::from_str::<Value>(step.get()) else { return false };
     let has = |name: &str| step.get(name).is_some_and(Value::is_array);
     (has("steps") || has("jobs")) && !has("args") && step.get("plan_id").is_none()
 }
 
-/// Reader of a submitted workflow and of the workflows in it.
+/// Parser of a submitted workflow and of the workflows in it.
 struct WorkflowReader<I> {
     new_id: I,
     /// Number of steps so far that are jobs or actions.
@@ -204,8 +208,7 @@ struct WorkflowReader<I> {
 }
 
 impl<I: FnMut() -> String> WorkflowReader<I> {
-    /// Reads a workflow that stands at `place`, the empty text for the outermost one, on a level from 1
-    /// on.
+    /// Parses a workflow at `place`, which is empty for the outermost one, on `level` from 1 on.
     fn read(&mut self, wanted: WorkflowRequest, place: &str, level: usize) -> Result<Nested, Rejection> {
         let here = if place.is_empty() { String::new() } else { format!("{place}: ") };
         if level > MAX_LEVELS {
@@ -252,7 +255,7 @@ impl<I: FnMut() -> String> WorkflowReader<I> {
         WorkflowStep::new((self.new_id)(), document)
     }
 
-    /// Reads the step at `place` of a workflow on a level.
+    /// Parses the step at `place` of a workflow on `level`.
     fn step(
         &mut self,
         document: Box<RawValue>,
@@ -277,7 +280,12 @@ impl<I: FnMut() -> String> WorkflowReader<I> {
 }
 
 impl Workflow {
-    /// A workflow that is submitted at `now`; `new_id` makes an id each time.
+    /// Returns a workflow that is submitted at `now`. `new_id` generates an id for each step and
+    /// each callback.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::InvalidWorkflow`] that names the invalid field.
     pub fn new(
         wanted: WorkflowRequest,
         mut new_id: impl FnMut() -> String,

@@ -85,8 +85,8 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "a report's attempt is not compared",
         file: "crates/rules/src/job/report.rs",
-        from: "&& told != job.attempt",
-        to: "&& told > job.attempt",
+        from: "&& reported != job.attempt",
+        to: "&& reported > job.attempt",
     },
     Mutation {
         name: "a report's holder is not compared",

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use agenix_protocol::{documents::JOB_UPDATES, glob, names::is_reply};
+use agenix_protocol::{documents::JOB_UPDATES, glob, reserved_keys::is_reply};
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
@@ -36,7 +36,7 @@ struct PubSubTables {
     listeners: HashMap<u64, Subscriber>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
-    /// Who waits for one message on a channel that nobody else hears (`names::is_reply`).
+    /// Who waits for one message on a channel that nobody else hears (`reserved_keys::is_reply`).
     replies: HashMap<Bytes, oneshot::Sender<Bytes>>,
 }
 

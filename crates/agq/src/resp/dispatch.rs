@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use agenix_protocol::{
-    names::{claimed_queue, is_reserved},
     request::{Command, KeyCommand, Request},
+    reserved_keys::{claimed_queue, is_reserved},
     resp::Reply,
     time::Timestamp,
 };

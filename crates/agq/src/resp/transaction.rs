@@ -2,8 +2,8 @@
 
 use agenix_protocol::{
     limits::exceeds,
-    names::is_reserved,
     request::{Command, Request},
+    reserved_keys::is_reserved,
     resp::Reply,
 };
 

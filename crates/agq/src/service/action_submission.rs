@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires},
     ids::ActionId,
-    names::READY,
+    reserved_keys::READY,
 };
 use agenix_rules::{
     action::{self, Action},

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use agenix_protocol::{
     documents::{OjsDocument, Plan, parse, to_json},
     ids::{ActionId, JobId, PlanId},
-    names::READY,
+    reserved_keys::READY,
     time::Timestamp,
 };
 use agenix_rules::{

@@ -7,7 +7,7 @@ use std::{
 
 use agenix_protocol::{
     documents::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts},
-    names::READY,
+    reserved_keys::READY,
     time::Timestamp,
 };
 use agenix_rules::{

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use agenix_protocol::{documents::to_json, ids::QueueName, names::SCHEDULED};
+use agenix_protocol::{documents::to_json, ids::QueueName, reserved_keys::SCHEDULED};
 use agenix_rules::{job::JobState, limit::Limit, rejection::Rejection};
 
 use crate::{

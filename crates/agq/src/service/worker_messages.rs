@@ -3,7 +3,7 @@
 use agenix_protocol::{
     documents::{WORKER_UPDATES, WithdrawCall, WorkerEvent, to_json},
     ids::{ActionId, WorkerId},
-    names::orders_channel,
+    reserved_keys::orders_channel,
 };
 use bytes::Bytes;
 

@@ -2,7 +2,7 @@
 
 use agenix_protocol::{
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
-    names::{READY, queue_of},
+    reserved_keys::{READY, queue_of},
 };
 
 use crate::{

@@ -13,7 +13,7 @@ use agenix_client::Connection;
 use agenix_protocol::{
     documents::{ActionStatus, QueueStats, WorkerStatus},
     ids::PlanId,
-    names::queue_of,
+    reserved_keys::queue_of,
 };
 
 /// How many actions that have ended `agx` alone shows.

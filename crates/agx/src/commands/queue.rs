@@ -2,7 +2,7 @@
 
 use agenix_protocol::{
     documents::{QueueStats, ReadyStats},
-    names::queue_of,
+    reserved_keys::queue_of,
 };
 
 use crate::{

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use agenix_protocol::{
     documents::{JobStatus, Status},
     ids::{ActionId, JobId, QueueName, WorkerId},
-    names::queue_of,
+    reserved_keys::queue_of,
 };
 
 use crate::remote::overview::ClusterOverview;

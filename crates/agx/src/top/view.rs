@@ -2,7 +2,7 @@
 
 use agenix_protocol::{
     documents::{JobStatus, ReadyStats, Status, WorkerStatus},
-    names::queue_of,
+    reserved_keys::queue_of,
 };
 use ratatui::{
     Frame,

@@ -1,4 +1,4 @@
-//! An action: one plan, N inputs, N jobs (AGQ API spec §4).
+//! Actions: one plan, N inputs, N jobs (AGQ API spec §4).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,31 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a submitter sends. Each input stays the text it came as.
+/// Document of ACTION.SUBMIT. Each input keeps the text of the submitter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActionSubmission {
-    /// Its id; agq gives one where it is left out.
+    /// Id of the action. Default: agq generates one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_id: Option<ActionId>,
-    /// The plan to run.
+    /// Plan to run.
     pub plan_id: PlanId,
-    /// One JSON object a job.
+    /// Inputs, one JSON object for each job.
     #[serde(default)]
     pub inputs: Vec<Box<RawValue>>,
-    /// The queue its jobs wait in (default `ready`).
+    /// Queue of the jobs. Default: `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// -100 to 100; jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// When its jobs may run at the earliest.
+    /// Earliest time of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// The same, in seconds from its submission.
+    /// Earliest time of a run, in seconds from the submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_secs: Option<f64>,
-    /// Whether more inputs may be added until it is closed.
+    /// True to allow further inputs until the action is closed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
     /// Condition under which agq starts no more of its jobs.
@@ -43,7 +43,8 @@ pub struct ActionSubmission {
 }
 
 impl ActionSubmission {
-    /// An action without wishes: agq names it, and its jobs run as soon as they can.
+    /// Returns an action with default options.
+    #[must_use]
     pub fn new(plan_id: PlanId, inputs: Vec<Box<RawValue>>) -> Self {
         let (action_id, queue, run_at, delay_secs) = (None, None, None, None);
         Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open: false, halt: None }
@@ -55,55 +56,55 @@ fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
-/// What `ACTION.STATUS` answers: how many jobs of the action are where.
+/// Answer of `ACTION.STATUS`: numbers of jobs by status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActionStatus {
     /// The action.
     pub action_id: ActionId,
-    /// Its plan.
+    /// Plan of the action.
     pub plan_id: PlanId,
-    /// Jobs in all.
+    /// Number of all jobs.
     pub total_jobs: u64,
-    /// Waiting: for a worker, a time or a retry.
+    /// Number of jobs that wait for a worker, a time or a retry.
     pub pending: u64,
-    /// Claimed by a worker.
+    /// Number of jobs that a worker has claimed.
     pub running: u64,
-    /// All tasks succeeded.
+    /// Number of jobs whose tasks all succeeded.
     pub completed: u64,
-    /// Failed where no retry was asked for.
+    /// Number of jobs that failed, in a plan without retries.
     pub failed: u64,
-    /// Failed after the retries, or after three lost workers.
+    /// Number of jobs that failed after the retries, or after three lost workers.
     pub dead: u64,
-    /// Cancelled.
+    /// Number of cancelled jobs.
     pub cancelled: u64,
-    /// The queue its jobs wait in.
+    /// Queue of the jobs.
     pub queue: String,
-    /// -100 to 100; jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     pub priority: i32,
-    /// Whether more inputs may be added.
+    /// True if further inputs may be added.
     pub open: bool,
-    /// When it was submitted.
+    /// Time of the submission.
     pub created_at: Timestamp,
-    /// When its last job ended; null until then.
+    /// Time of the end of the last job; null until then.
     pub completed_jobs_at: Option<Timestamp>,
     /// Number of claimed jobs whose start their workers have reported, left out if 0. A worker
     /// claims jobs ahead, and does not report the start of short jobs.
     #[serde(default, skip_serializing_if = "is_none_started")]
     pub started: u64,
-    /// Its halt policy, left out if it has none.
+    /// Halt policy, left out if the action has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<Halt>,
-    /// Its halt, left out if its policy was not met.
+    /// Halt of the action, left out if its policy was not met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<HaltedStatus>,
 }
 
-/// The halt of an action: no further job of it starts.
+/// Halt of an action. No further job of it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HaltedStatus {
-    /// When its halt policy was met.
+    /// Time at which the halt policy was met.
     pub at: Timestamp,
-    /// The policy, and the number of jobs that met it.
+    /// Policy, and the number of jobs that met it.
     pub reason: String,
 }
 
@@ -113,12 +114,14 @@ fn is_none_started(count: &u64) -> bool {
 }
 
 impl ActionStatus {
-    /// Jobs that will not run again.
+    /// Returns the number of jobs that will not run again.
+    #[must_use]
     pub fn ended(&self) -> u64 {
         self.completed + self.failed + self.dead + self.cancelled
     }
 
-    /// Jobs that ended otherwise than completed.
+    /// Returns the number of jobs that ended without success.
+    #[must_use]
     pub fn unsuccessful(&self) -> u64 {
         self.failed + self.dead + self.cancelled
     }

@@ -1,15 +1,15 @@
-//! A backup: a copy of everything that agq remembers, read piece by piece.
+//! Backups: a copy of all data of agq, read in chunks.
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a backup that `BACKUP READ` answers.
+/// Maximum number of bytes that one `BACKUP READ` returns.
 pub const BACKUP_PIECE_BYTES: usize = 1 << 20;
 
-/// What `BACKUP BEGIN` answers.
+/// Answer of `BACKUP BEGIN`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupBegun {
-    /// The copy, for `BACKUP READ` and `BACKUP END`.
+    /// Id of the copy, for `BACKUP READ` and `BACKUP END`.
     pub backup_id: String,
-    /// How many bytes it has.
+    /// Number of bytes of the copy.
     pub bytes: u64,
 }

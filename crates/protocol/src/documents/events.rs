@@ -1,5 +1,5 @@
-//! What is published when something happens: on `job:updates` and `worker:updates`. On `action:updates:<id>` it is the
-//! action's status.
+//! Events on the channels `job:updates` and `worker:updates`. The messages of `action:updates:<id>`
+//! are answers of `ACTION.STATUS`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,50 +9,51 @@ use crate::{
     time::Timestamp,
 };
 
-/// The channel of every job's events.
+/// Channel of the events of all jobs.
 pub const JOB_UPDATES: &str = "job:updates";
-/// The channel of every worker's events.
+/// Channel of the events of all workers.
 pub const WORKER_UPDATES: &str = "worker:updates";
 
-/// The channel of an action's events.
+/// Returns the channel of the events of an action.
+#[must_use]
 pub fn action_updates(action_id: &ActionId) -> String {
     format!("action:updates:{action_id}")
 }
 
-/// Something happened to a job.
+/// Event of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobEvent {
     /// The job.
     pub job_id: JobId,
-    /// The action it belongs to.
+    /// Action of the job.
     pub action_id: ActionId,
-    /// The plan it runs.
+    /// Plan of the job.
     pub plan_id: PlanId,
-    /// Where it stands now.
+    /// Current status.
     pub status: Status,
-    /// The stored state behind the status.
+    /// Stored state behind the status.
     pub state: String,
-    /// How often it was claimed.
+    /// Number of claims so far.
     pub attempt: u32,
-    /// The worker that has it, or had it last.
+    /// Current or last worker.
     pub worker_id: Option<String>,
-    /// When agq published this.
+    /// Time of publication.
     pub at: Timestamp,
-    /// The task that runs now, as far as the worker said.
+    /// Number of the running task, if the worker reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_task: Option<u32>,
-    /// 0 to 100, as far as the worker said.
+    /// Progress, 0 to 100, if the worker reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_percent: Option<f32>,
 }
 
-/// Something happened to a worker.
+/// Event of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerEvent {
     /// The worker.
     pub worker_id: WorkerId,
     /// `registered`, `unregistered`, `dead`, `draining`, `resumed`, `terminating` or `quarantined`.
     pub event: String,
-    /// When.
+    /// Time of publication.
     pub at: Timestamp,
 }

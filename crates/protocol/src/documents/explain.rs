@@ -1,4 +1,4 @@
-//! Why a job is not running (JOB.EXPLAIN).
+//! Explanation of a job that does not run (JOB.EXPLAIN).
 
 use std::collections::BTreeMap;
 
@@ -11,55 +11,56 @@ use crate::{
     time::Timestamp,
 };
 
-/// What `JOB.EXPLAIN` answers.
+/// Answer of `JOB.EXPLAIN`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The job.
     pub job_id: JobId,
-    /// Where it stands.
+    /// Status of the job.
     pub status: Status,
-    /// The stored state behind the status.
+    /// Stored state behind the status.
     pub state: String,
-    /// A sentence: what it waits for, or that it waits for nothing.
+    /// Reason why the job does not run, in a sentence.
     pub reason: String,
-    /// What a worker must have and bring about; null for a job that waits for nothing.
+    /// Conditions for a run; null for a job that waits for nothing.
     pub waits_for: Option<WaitsFor>,
-    /// Jobs of its queue that are claimed before it, among those with the same needs.
+    /// Number of jobs of its queue with the same needs that are claimed before it.
     pub jobs_ahead: u64,
-    /// The workers that come nearest, at most five.
+    /// Workers that are nearest to running the job, at most five.
     pub workers: Vec<Nearest>,
 }
 
-/// What must be there before a job runs.
+/// Conditions that have to hold before a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitsFor {
-    /// A worker that takes jobs of this queue.
+    /// Queue from which a worker has to claim.
     pub queue: String,
-    /// -100 to 100; jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     pub priority: i32,
-    /// These programs.
+    /// Programs that the worker has to offer.
     pub tools: Vec<String>,
-    /// These pools.
+    /// Pools that the worker has to be in.
     pub tags: Vec<String>,
-    /// These labels.
+    /// Labels that the worker has to have.
     pub labels: BTreeMap<String, String>,
-    /// This time; null where it has come.
+    /// Earliest time of a run; null if it has passed.
     pub due_at: Option<Timestamp>,
-    /// QUEUE.RESUME of its queue.
+    /// True if the queue has to be resumed with QUEUE.RESUME.
     pub paused: bool,
 }
 
-/// A worker, and what it lacks for a job.
+/// Worker, compared with the needs of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Nearest {
     /// The worker.
     pub worker_id: WorkerId,
     /// `active`, `quiet`, `draining`, `terminating`, `quarantined` or `dead`.
     pub state: String,
-    /// What it lacks, as `tool jq`, `tag gpu`, `label zone=eu`; empty where it could run the job.
+    /// Missing needs, as `tool jq`, `tag gpu`, `label zone=eu`; empty if the worker could run the
+    /// job.
     pub missing: Vec<String>,
-    /// Jobs that it holds now.
+    /// Number of jobs that the worker holds now.
     pub active_jobs: u64,
-    /// How many it runs at once.
+    /// Maximum number of concurrent jobs.
     pub max_concurrent_jobs: u32,
 }

@@ -1,4 +1,4 @@
-//! The halt policy of an action, written as GNU Parallel writes it: `now,fail=1`, `soon,done=20%`.
+//! Halt policies of actions, in the notation of GNU Parallel: `now,fail=1`, `soon,done=20%`.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -10,24 +10,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Halt {
     /// True if started jobs are cancelled, too.
     pub is_now: bool,
-    /// The ends that count.
+    /// Ends of jobs that count.
     pub counted: HaltCondition,
-    /// The number of such ends that meets the condition.
+    /// Number of such ends that meets the policy.
     pub bound: HaltThreshold,
 }
 
-/// The ends of jobs that a halt policy counts.
+/// Ends of jobs that a halt policy counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HaltCondition {
     /// Failed and dead jobs.
     Fail,
     /// Completed jobs.
     Success,
-    /// Both.
+    /// Ended jobs of both kinds.
     Done,
 }
 
-/// The bound of a halt policy, always more than 0.
+/// Threshold of a halt policy, always more than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HaltThreshold {
     /// Number of jobs.
@@ -36,7 +36,7 @@ pub enum HaltThreshold {
     Percent(u64),
 }
 
-/// A text that is no halt policy.
+/// Error for a text that is not a halt policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write WHEN,WHAT=N: WHEN is now or soon, WHAT is fail, success or done, N a number or a percentage, as \
@@ -116,7 +116,7 @@ mod tests {
     use super::{Halt, HaltCondition, HaltThreshold};
 
     #[test]
-    fn a_policy_is_written_one_way_and_read_back() {
+    fn halt_policy_round_trips_through_its_text() {
         let policy = Halt { is_now: true, counted: HaltCondition::Fail, bound: HaltThreshold::Count(2) };
         assert_eq!("now,fail=2".parse(), Ok(policy));
         for text in ["now,fail=1", "soon,success=3", "soon,done=20%", "now,fail=100%"] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused_with_an_example() {
+    fn invalid_halt_policy_is_refused_with_an_example() {
         for wrong in [
             "",
             "0",

@@ -1,4 +1,4 @@
-//! A job: one run of a plan on one input (AGQ API spec §3).
+//! Jobs: one run of a plan on one input (AGQ API spec §3).
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// A job's status as RESP shows it (AGQ API spec §3; `cancelled` is ours).
+/// Status of a job as RESP shows it (AGQ API spec §3, extended by `cancelled`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -24,7 +24,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// The word on the wire.
+    /// Returns the word on the wire.
+    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -36,117 +37,126 @@ impl Status {
         }
     }
 
-    /// Reads the word on the wire.
+    /// Parses the word on the wire.
+    #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let all = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Dead, Self::Cancelled];
         all.into_iter().find(|status| status.as_str() == word)
     }
 
-    /// Whether a job of this status will not run again by itself.
+    /// Returns true if a job of this status will not run again by itself.
+    #[must_use]
     pub fn is_ended(self) -> bool {
         !matches!(self, Self::Pending | Self::Running)
     }
 }
 
-/// What `BRPOP queue:ready` gives a worker.
+/// Job that `BRPOP queue:ready` gives a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobDocument {
     /// The job.
     pub job_id: JobId,
-    /// The action it belongs to.
+    /// Action of the job.
     pub action_id: ActionId,
-    /// The plan it runs.
+    /// Plan of the job.
     pub plan_id: PlanId,
-    /// That plan, whole.
+    /// Document of the plan.
     pub plan: Box<RawValue>,
-    /// The input it runs on.
+    /// Input of the job.
     pub inputs: Box<RawValue>,
-    /// Which claim of the job this is, from 1; an update may carry it and is then refused for any other claim.
+    /// Number of this claim, from 1. An update with this number is refused for any other claim.
     pub attempt: u32,
-    /// The trace that it is a part of, where it was submitted with one (W3C Trace Context).
+    /// Trace of the job (`traceparent` of W3C Trace Context), if it was submitted with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
-/// What a worker reports by `JOB.UPDATE`. Fields that are not known are left alone: workers come in any language.
+/// Report of a worker with `JOB.UPDATE`. Unknown fields are ignored, because workers may have more.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobUpdate {
-    /// `running`, `completed`, `failed`, or `cancelled` for an unstarted job, and `None` for
-    /// progress alone.
+    /// `running`, `completed`, `failed`, or `cancelled` for an unstarted job. Left out to report
+    /// progress only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// Who reports, on a connection that has not named its worker.
+    /// Reporter, on a connection that has not named its worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<WorkerId>,
-    /// The claim that this report is about.
+    /// Number of the claim that the report is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// The worker's own time; agq keeps its own.
+    /// Start by the clock of the worker. agq uses its own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// The worker's own time; agq keeps its own.
+    /// End by the clock of the worker. agq uses its own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    /// The worker's own time; agq keeps its own.
+    /// Failure by the clock of the worker. agq uses its own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<Timestamp>,
-    /// The task that runs now, from 1.
+    /// Number of the running task, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_task: Option<u32>,
-    /// 0 to 100.
+    /// Progress, 0 to 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_percent: Option<f32>,
-    /// Why it failed, for people.
+    /// Reason of a failure, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// An array of [`TaskResult`], kept as it came.
+    /// Array of [`TaskResult`], stored as the worker sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_results: Option<Box<RawValue>>,
 }
 
-/// What became of one task.
+/// Result of one task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TaskResult {
-    /// The task, from 1.
+    /// Number of the task, from 1.
     pub task_number: u32,
-    /// Its command.
+    /// Command of the task.
     pub command: String,
-    /// Its exit code; 128 + the signal when a signal ended it, as a shell has it; 127 when it could not be started.
+    /// Exit code as in a shell: 128 + the signal that ended the task, or 127 if it could not be
+    /// started.
     pub exit_code: i32,
-    /// The signal that ended it.
+    /// Signal that ended the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Whether its timeout ended it.
+    /// True if the timeout ended the task.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
-    /// Whether its exit code does not count: the plan says so of what streams on (`pipefail`).
+    /// True if the plan ignores the exit code, because the task streams into the next one
+    /// (`pipefail`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ignored: bool,
-    /// What it wrote to stdout, as far as it was kept.
+    /// Captured stdout.
     #[serde(flatten, with = "stdout_fields")]
     #[schemars(with = "stdout_fields::Fields")]
     pub stdout: CapturedOutput,
-    /// What it wrote to stderr, as far as it was kept.
+    /// Captured stderr.
     #[serde(flatten, with = "stderr_fields")]
     #[schemars(with = "stderr_fields::Fields")]
     pub stderr: CapturedOutput,
-    /// How long it ran.
+    /// Run time, in milliseconds.
     pub duration_ms: u64,
 }
 
-/// SIGPIPE: the signal of a task whose reader has gone.
+/// SIGPIPE, the signal that ends a task that writes to a closed pipe.
 const SIGPIPE: i32 = 13;
 
 impl TaskResult {
-    /// Whether the task failed.
+    /// Returns true if the task failed.
+    #[must_use]
     pub fn is_failure(&self) -> bool {
         self.timed_out || (self.exit_code != 0 && !self.ignored)
     }
 
-    /// The result that a failed job is to be blamed on: a timeout, which ended the tasks that it streams with; else the
-    /// first failure, but not the SIGPIPE that a later failure in a stream has caused.
+    /// Returns the result of the task that caused the failure of a job.
+    ///
+    /// A timeout comes first, because it also ends the tasks that stream into or from that task.
+    /// Otherwise it is the first failure, except for a SIGPIPE that a later failure in a stream
+    /// caused.
+    #[must_use]
     pub fn blamed(results: &[Self]) -> Option<&Self> {
         let failures = || results.iter().filter(|result| result.is_failure());
         let late = failures().find(|result| result.timed_out);
@@ -155,22 +165,23 @@ impl TaskResult {
     }
 }
 
-/// A stream of a task as a result keeps it: capped, counted and flagged (design, decision 9).
+/// Captured stream of a task. Bytes beyond a maximum are counted, and not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CapturedOutput {
-    /// The first bytes that it wrote.
+    /// First bytes of the stream.
     pub bytes: Vec<u8>,
-    /// How many it wrote in all.
+    /// Number of all bytes of the stream.
     pub total: u64,
 }
 
 impl CapturedOutput {
-    /// Whether more was written than is kept.
+    /// Returns true if the stream has more bytes than are stored.
+    #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.total > self.bytes.len() as u64
     }
 
-    /// Keeps at most `cap` bytes; text is cut between characters.
+    /// Truncates the stream to at most `cap` bytes. Text is cut between characters.
     pub fn truncate(&mut self, cap: usize) {
         if self.bytes.len() > cap {
             self.bytes.truncate(cap);
@@ -192,7 +203,7 @@ impl CapturedOutput {
     }
 }
 
-/// Bytes as JSON has them: as text where they are some, and else encoded, which the second says.
+/// Returns bytes as text for JSON, with the name of the encoding if they are not valid UTF-8.
 pub(super) fn text_of(bytes: &[u8]) -> (String, Option<&'static str>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (text.to_owned(), None),
@@ -200,7 +211,7 @@ pub(super) fn text_of(bytes: &[u8]) -> (String, Option<&'static str>) {
     }
 }
 
-/// The way back.
+/// Decodes the text that [`text_of`] returns.
 pub(super) fn bytes_of(text: String, encoding: Option<&str>) -> Result<Vec<u8>, String> {
     match encoding {
         None => Ok(text.into_bytes()),
@@ -229,10 +240,13 @@ macro_rules! captured_output_fields {
                 truncated: bool,
             }
 
-            pub(super) fn serialize<S: Serializer>(kept: &CapturedOutput, to: S) -> Result<S::Ok, S::Error> {
-                let (text, encoding) = text_of(&kept.bytes);
+            pub(super) fn serialize<S: Serializer>(
+                captured: &CapturedOutput,
+                to: S,
+            ) -> Result<S::Ok, S::Error> {
+                let (text, encoding) = text_of(&captured.bytes);
                 let encoding = encoding.map(str::to_owned);
-                Fields { text, encoding, total: Some(kept.total), truncated: kept.is_truncated() }
+                Fields { text, encoding, total: Some(captured.total), truncated: captured.is_truncated() }
                     .serialize(to)
             }
 
@@ -250,66 +264,68 @@ macro_rules! captured_output_fields {
 captured_output_fields!(stdout_fields, "stdout", "stdout_encoding", "stdout_bytes", "stdout_truncated");
 captured_output_fields!(stderr_fields, "stderr", "stderr_encoding", "stderr_bytes", "stderr_truncated");
 
-/// What `JOB.STATUS` answers.
+/// Answer of `JOB.STATUS`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct JobStatus {
     /// The job.
     pub job_id: JobId,
-    /// The action it belongs to.
+    /// Action of the job.
     pub action_id: ActionId,
-    /// The plan it runs.
+    /// Plan of the job.
     pub plan_id: PlanId,
-    /// Where it stands.
+    /// Status of the job.
     pub status: Status,
-    /// The stored state behind the status.
+    /// Stored state behind the status.
     pub state: String,
-    /// Its place among the action's inputs, from 0.
+    /// Position of the input in the action, from 0.
     pub index: u64,
-    /// How often it was claimed.
+    /// Number of claims so far.
     pub attempt: u32,
-    /// The queue it waits in.
+    /// Queue of the job.
     pub queue: String,
-    /// -100 to 100; jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     pub priority: i32,
-    /// When it was submitted.
+    /// Time of the submission.
     pub created_at: Timestamp,
-    /// When it becomes available by itself, where it waits for a time.
+    /// Time at which a waiting job becomes available by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// When it was last claimed; null until then.
+    /// Time of the last claim; null before the first.
     pub started_at: Option<Timestamp>,
-    /// When it ended; null until then.
+    /// Time of the end; null until then.
     pub completed_at: Option<Timestamp>,
-    /// The worker that has it, or had it last.
+    /// Current or last worker.
     pub worker_id: Option<String>,
-    /// The task that runs now, as far as the worker said.
+    /// Number of the running task, if the worker reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_task: Option<u32>,
-    /// 0 to 100, as far as the worker said.
+    /// Progress, 0 to 100, if the worker reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_percent: Option<f32>,
-    /// Why it failed.
+    /// Reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The input it runs on.
+    /// Input of the job.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub inputs: Box<RawValue>,
-    /// The RESP spec: exit code of the last task that ran, or of the one that failed.
+    /// Exit code of the task that failed, otherwise of the last task that ran (RESP spec).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The RESP spec: stdout of the last task, when the job completed.
+    /// Stdout of the last task, when the job completed (RESP spec).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
-    /// The RESP spec: stderr of the task that failed, when the job failed.
+    /// Stderr of the task that failed, when the job failed (RESP spec).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
-    /// What became of each task of the attempt that ended last; null until one has, and while another is under way.
+    /// Results of the tasks of the last ended attempt; null before its end, and during another
+    /// attempt.
     #[schemars(with = "Option<Vec<TaskResult>>")]
     pub task_results: Option<Box<RawValue>>,
 }
 
 impl JobStatus {
-    /// The results of the tasks, as far as they are what agw writes.
+    /// Returns the results of the tasks, or no results if `task_results` does not have the form of
+    /// agw.
     pub fn results(&self) -> Vec<TaskResult> {
         let raw = self.task_results.as_deref().map_or("[]", RawValue::get);
         serde_json::from_str(raw).unwrap_or_default()
@@ -327,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn text_travels_as_text_and_the_rest_as_base64() {
+    fn captured_output_is_text_or_base64() {
         let text = to_json(&result("ä\n".as_bytes(), 3));
         assert!(text.contains(r#""stdout":"ä\n","stdout_bytes":3,"stderr":"","stderr_bytes":0"#), "{text}");
         let binary = to_json(&result(&[0xff, 0x00], 9));
@@ -339,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pipe_is_not_to_blame_for_what_broke_it() {
+    fn blamed_ignores_a_sigpipe_that_a_later_failure_caused() {
         let failed = |number, signal, exit_code| TaskResult {
             task_number: number,
             signal,
@@ -359,16 +375,16 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_result_is_understood() {
+    fn task_result_of_the_specification_is_parsed() {
         let seed = br#"{"task_number":1,"command":"sort","exit_code":0,"stdout":"a\n","stderr":"","duration_ms":120}"#;
         let result = parse::<TaskResult>(seed).unwrap();
         assert_eq!((result.stdout.bytes.as_slice(), result.stdout.total), (&b"a\n"[..], 2));
     }
 
     #[test]
-    fn cut_text_stays_text() {
-        let mut kept = CapturedOutput { bytes: "aä".into(), total: 3 };
-        kept.truncate(2);
-        assert_eq!((kept.bytes.as_slice(), kept.is_truncated()), (&b"a"[..], true));
+    fn truncate_cuts_text_between_characters() {
+        let mut captured = CapturedOutput { bytes: "aä".into(), total: 3 };
+        captured.truncate(2);
+        assert_eq!((captured.bytes.as_slice(), captured.is_truncated()), (&b"a"[..], true));
     }
 }

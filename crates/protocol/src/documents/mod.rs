@@ -1,4 +1,5 @@
-//! The JSON documents that travel: what a submitter sends, what a worker gets and reports, what a reader sees.
+//! JSON documents of the wire: submissions, jobs for workers, reports of workers, and answers to
+//! queries.
 
 mod action;
 mod backup;
@@ -37,14 +38,18 @@ pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 
-/// A document that is not what it should be: the place, then the reason.
+/// Error of a document: the place, and then the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadDocument(String);
 
-/// Reads a JSON document. The error names the field and the place: ``tasks[1].comand: unknown field `comand` …``.
+/// Parses a JSON document.
+///
+/// # Errors
+///
+/// [`BadDocument`] names the field and its place: ``tasks[1].comand: unknown field `comand` …``.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
-    // Where it is follows every field along: only what is wrong is read that way, once more.
+    // Tracking the place of a field is slow, so only an invalid document is parsed again with it.
     serde_json::from_slice(json).or_else(|_| parse_with_place(json))
 }
 
@@ -63,20 +68,25 @@ fn parse_with_place<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> 
     Ok(value)
 }
 
-/// Reads a JSON document that must be an object: of anything else the error says that, not what it lacks.
+/// Parses a JSON document that must be an object.
+///
+/// # Errors
+///
+/// As [`parse`]. For anything but an object, the error says so instead of naming a missing field.
 pub fn parse_object<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     if json.trim_ascii_start().first() != Some(&b'{') {
-        return Err(BadDocument("it is no JSON object, which begins with {".into()));
+        return Err(BadDocument("it is not a JSON object, which begins with {".into()));
     }
     parse(json)
 }
 
-/// A document as JSON text.
+/// Returns a document as JSON text.
 pub fn to_json<T: serde::Serialize>(document: &T) -> String {
     serde_json::to_string(document).expect("documents have text keys and no fallible parts")
 }
 
-/// Whether a JSON text is an object, without reading all of it.
+/// Returns true if a JSON text is an object. Reads only its first character.
+#[must_use]
 pub fn is_object(json: &str) -> bool {
     json.trim_start().starts_with('{')
 }

@@ -1,5 +1,6 @@
-//! What travels over HTTP by the Open Job Spec (the OJS worker spec, ojs-http-binding): requests are read leniently, for workers come in any
-//! language; answers leave out what is not set.
+//! Documents of the Open Job Spec over HTTP (the OJS worker spec, ojs-http-binding). Requests may
+//! have unknown fields, because workers are written in any language. Answers leave out missing
+//! values.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +10,15 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::{ids::JobId, time::Timestamp};
 
-/// The version of the specification that is spoken.
+/// Supported version of the specification.
 pub const OJS_VERSION: &str = "1.0";
-/// The media type of every answer but `/metrics`.
+/// Media type of every answer but `/metrics`.
 pub const OJS_MEDIA_TYPE: &str = "application/openjobspec+json";
 
-/// A job's fields as they came.
+/// Fields of a job, each as the submitter wrote it.
 pub type OjsDocument = BTreeMap<String, Box<RawValue>>;
 
-/// A job as it is shown.
+/// Job as agq shows it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsJob {
@@ -36,7 +37,7 @@ pub struct OjsJob {
     #[schemars(with = "Option<Value>")]
     pub tags: Option<Box<RawValue>>,
     pub priority: i32,
-    /// How often it was fetched.
+    /// Number of times the job was fetched.
     pub attempt: u32,
     pub max_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +51,7 @@ pub struct OjsJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub scheduled_at: Option<Timestamp>,
-    /// As it was submitted, where that was a time.
+    /// Expiry as submitted, if it was a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,13 +66,13 @@ pub struct OjsJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub discarded_at: Option<Timestamp>,
-    /// When it is tried again.
+    /// Time of the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub next_attempt_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_delay_ms: Option<u64>,
-    /// The last failure, until it succeeds.
+    /// Last failure, until the job succeeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<OjsError>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,23 +80,23 @@ pub struct OjsJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     pub result: Option<Box<RawValue>>,
-    /// From 0 to 1.
+    /// Progress, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workflow_id: Option<String>,
-    /// The worker that has it, or had it last.
+    /// Current or last worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
-    /// The action it belongs to.
+    /// Action of the job.
     pub action_id: String,
-    /// Options and fields that agq does not know, as they came.
+    /// Options and fields that agq does not know, as submitted.
     #[serde(flatten)]
     #[schemars(skip)]
     pub others: OjsDocument,
 }
 
-/// A failure of a job.
+/// Failure of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsError {
@@ -111,51 +112,51 @@ pub struct OjsError {
     pub details: Option<Value>,
 }
 
-/// `POST workers/fetch`, `POST jobs/fetch`
+/// Request of `POST workers/fetch` and `POST jobs/fetch`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct OjsFetch {
-    /// At least one, in the order in which they are looked at.
+    /// Queues in the order in which they are tried, at least one.
     pub queues: Vec<String>,
-    /// How many jobs at most; 1 where it is not said.
+    /// Maximum number of jobs; default 1.
     pub count: Option<u64>,
-    /// Who fetches.
+    /// Worker that fetches.
     pub worker_id: Option<String>,
-    /// How long they are reserved.
+    /// Visibility timeout of the jobs, in milliseconds.
     pub visibility_timeout_ms: Option<u64>,
-    /// How long to wait for the first of them (agq's own).
+    /// Maximum wait for the first job, in milliseconds (extension of agq).
     pub wait_ms: Option<u64>,
 }
 
-/// `POST workers/ack`, `POST jobs/{id}/ack`
+/// Request of `POST workers/ack` and `POST jobs/{id}/ack`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct OjsAck {
-    /// Not needed where the path has it.
+    /// Job, not needed if the path names it.
     pub job_id: Option<String>,
-    /// Any JSON.
+    /// Result, any JSON.
     #[schemars(with = "Option<Value>")]
     pub result: Option<Box<RawValue>>,
-    /// Who says so.
+    /// Worker that reports.
     pub worker_id: Option<String>,
-    /// The attempt that it is about (agq's own).
+    /// Attempt of the report (extension of agq).
     pub attempt: Option<u32>,
 }
 
-/// `POST workers/nack`, `POST jobs/{id}/nack`
+/// Request of `POST workers/nack` and `POST jobs/{id}/nack`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct OjsNack {
-    /// Not needed where the path has it.
+    /// Job, not needed if the path names it.
     pub job_id: Option<String>,
-    /// What went wrong.
+    /// Error of the attempt.
     pub error: Option<OjsFault>,
-    /// Whether the job is only given back.
+    /// True to give the job back without a failure.
     pub requeue: Option<bool>,
-    /// Who says so.
+    /// Worker that reports.
     pub worker_id: Option<String>,
-    /// The attempt that it is about (agq's own).
+    /// Attempt of the report (extension of agq).
     pub attempt: Option<u32>,
 }
 
-/// What went wrong, as a worker says it.
+/// Error as a worker reports it.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsFault {
@@ -167,63 +168,64 @@ pub struct OjsFault {
     pub details: Option<Value>,
 }
 
-/// `POST workers/heartbeat`
+/// Request of `POST workers/heartbeat`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct OjsHeartbeat {
-    /// Who it is.
+    /// The worker.
     pub worker_id: String,
-    /// How it stands, as it says.
+    /// State of the worker, as the worker reports it.
     pub state: Option<String>,
-    /// The ids of the jobs that it has, or how many these are.
+    /// Ids of the running jobs, or their number.
     pub active_jobs: Option<Value>,
-    /// The ids of the jobs that it has.
+    /// Ids of the running jobs.
     pub active_job_ids: Option<Vec<String>>,
-    /// From now on, how long its jobs are reserved.
+    /// Visibility timeout of its jobs from now on, in milliseconds.
     pub visibility_timeout_ms: Option<u64>,
-    /// `POST workers/beat`: whether it is about to end.
+    /// True if the worker is about to exit (`POST workers/beat`).
     pub shutdown: Option<bool>,
 }
 
-/// `POST workers/register`
+/// Request of `POST workers/register`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct OjsRegistration {
-    /// Who it is.
+    /// The worker.
     pub worker_id: String,
-    /// The machine's name.
+    /// Host name.
     #[serde(default)]
     pub hostname: String,
-    /// Its process.
+    /// Process id.
     pub pid: Option<u64>,
-    /// The queues it takes jobs of.
+    /// Queues of the worker.
     #[serde(default)]
     pub queues: Vec<String>,
-    /// How many jobs it runs at once; 10 where it is not said.
+    /// Maximum number of concurrent jobs; default 10.
     pub concurrency: Option<u32>,
-    /// What it has, as `name` or `name:value`.
+    /// Labels, as `name` or `name:value`.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// When it started.
+    /// Time of the start of the worker.
     #[schemars(with = "Option<String>")]
     pub started_at: Option<Timestamp>,
 }
 
-/// `PUT jobs/{id}/progress`
+/// Request of `PUT jobs/{id}/progress`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct OjsProgress {
-    /// Who says so.
+    /// Worker that reports.
     pub worker_id: Option<String>,
-    /// From 0 to 1.
+    /// Progress, from 0 to 1.
     pub progress: f64,
-    /// For people.
+    /// Text for people.
     pub message: Option<String>,
-    /// Anything.
+    /// Further data, any JSON.
     pub data: Option<Value>,
 }
 
-/// An answer that is an object made up on the spot.
+/// JSON object without a type of its own.
 pub type OjsObject = Map<String, Value>;
 
-/// `POST jobs`: what a job may say. Read field by field, so that what is kept is kept as it came; this is its form.
+/// Schema of the request of `POST jobs`. The fields are parsed one by one, so that unknown fields
+/// are stored as submitted.
 #[derive(Debug, Clone, JsonSchema)]
 #[expect(dead_code, reason = "the names are the specification's, and only the form is of use")]
 pub struct OjsEnqueue {
@@ -235,7 +237,7 @@ pub struct OjsEnqueue {
     options: Option<OjsOptions>,
 }
 
-/// The options of a job.
+/// Options of a job.
 #[derive(Debug, Clone, JsonSchema)]
 #[expect(dead_code, reason = "the names are the specification's, and only the form is of use")]
 pub struct OjsOptions {

@@ -1,53 +1,56 @@
-//! What agq wants of a worker: it comes with the answer to a heartbeat, as `OK orders={…}`.
+//! Directives for a worker. They are part of the answer to a heartbeat: `OK orders={…}`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 
-/// Orders for a worker. They are repeated with every heartbeat until they are obeyed or void; empty ones are left out.
+/// Directives for a worker. Every heartbeat repeats them until the worker has followed them or they
+/// are void. Empty ones are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
-    /// Take no more jobs, and stay.
+    /// Claim no more jobs, and keep running.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
-    /// Take no more jobs, finish those that run, and end.
+    /// Claim no more jobs, finish the running ones, and exit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub terminate: bool,
-    /// Kill what runs of these jobs within a second, and report nothing of them.
+    /// Kill the processes of these jobs within a second, and report nothing of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cancel: Vec<JobId>,
-    /// Run these commands, and say what came of them.
+    /// Run these commands, and send the results.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub verify: Vec<Challenge>,
 }
 
 impl Orders {
-    /// Whether nothing is wanted.
+    /// Returns true if there are no directives.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.drain && !self.terminate && self.cancel.is_empty() && self.verify.is_empty()
     }
 }
 
-/// A command that a worker runs to show that it has what it says (worker spec §7.3).
+/// Command that a worker runs to prove a capability (worker spec §7.3).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Challenge {
-    /// What the answer is to be sent under.
+    /// Id for the answer.
     pub challenge_id: String,
-    /// One of the worker's tools or agentic units.
+    /// One of the tools or agentic units of the worker.
     pub command: String,
-    /// Its arguments.
+    /// Arguments of the command.
     pub args: Vec<String>,
 }
 
-/// What came of a [`Challenge`]: what `WORKER.ANSWER` takes.
+/// Result of a [`Challenge`], for `WORKER.ANSWER`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChallengeAnswer {
-    /// The exit code as a shell has it: 124 out of time, 126 not runnable, 127 not among the worker's tools.
+    /// Exit code as in a shell: 124 for a timeout, 126 if not executable, 127 if not among the
+    /// tools of the worker.
     pub exit_code: i32,
-    /// What the command wrote to stdout, or to stderr when that is empty; at most 4096 bytes.
+    /// Stdout of the command, or its stderr if stdout is empty; at most 4096 bytes.
     pub output: String,
 }
 
@@ -57,7 +60,7 @@ mod tests {
     use crate::documents::{parse, to_json};
 
     #[test]
-    fn only_what_is_wanted_is_written() {
+    fn orders_leave_out_empty_fields() {
         assert!(Orders::default().is_empty());
         assert_eq!(to_json(&Orders::default()), "{}");
         let challenge =
@@ -72,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_a_newer_agq_are_understood_as_far_as_they_are_known() {
+    fn orders_ignore_unknown_fields() {
         let orders = parse::<Orders>(br#"{"terminate":true,"dance":"waltz","cancel":["job-1"]}"#).unwrap();
         assert!(orders.terminate && !orders.drain);
         assert_eq!(orders.cancel, ["job-1".parse().unwrap()]);

@@ -1,4 +1,4 @@
-//! What the tasks of a running job write, fetched piece by piece from its worker (JOB.OUTPUT).
+//! Output of the tasks of a running job, requested in chunks from its worker (JOB.OUTPUT).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,47 +6,47 @@ use serde::{Deserialize, Serialize};
 use super::job::{bytes_of, text_of};
 use crate::ids::{ActionId, JobId};
 
-/// What of a job's output is there already: the next piece begins behind it.
+/// Position of a reader in the output of a job. The next chunk begins there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutputPosition {
-    /// The attempt that it is about; of another one everything is wanted.
+    /// Attempt of the position. For another attempt, the position is ignored.
     pub attempt: u32,
-    /// The tasks of which something is there.
+    /// Positions in the tasks whose output was read in part.
     pub tasks: Vec<TaskPosition>,
 }
 
-/// How many bytes of a task's streams are there.
+/// Position of a reader in the streams of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskPosition {
-    /// The task, from 1.
+    /// Number of the task, from 1.
     pub task_number: u32,
-    /// Bytes of its stdout.
+    /// Number of bytes of its stdout that were read.
     pub stdout: u64,
-    /// Bytes of its stderr.
+    /// Number of bytes of its stderr that were read.
     pub stderr: u64,
 }
 
-/// What a worker is asked for, as a message on its channel of orders.
+/// Request for output, as a message on the order channel of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputRequest {
-    /// What the answer is to be sent under.
+    /// Id for the answer.
     pub request_id: String,
     /// The job.
     pub job_id: JobId,
-    /// What is there already.
+    /// Position of the reader.
     pub position: OutputPosition,
 }
 
-/// A call on a worker's channel of orders that asks for more than a heartbeat.
+/// Message on the order channel of a worker that requests output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputCall {
-    /// What is asked for.
+    /// Requested output.
     pub output: OutputRequest,
 }
 
-/// Call on the order channel of a worker. The worker gives up the jobs of an action that it has
+/// Message on the order channel of a worker. The worker gives up the jobs of an action that it has
 /// claimed and not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithdrawCall {
@@ -54,43 +54,43 @@ pub struct WithdrawCall {
     pub withdraw: ActionId,
 }
 
-/// A piece of what a job's tasks write.
+/// Chunk of the output of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOutput {
     /// The job.
     pub job_id: JobId,
-    /// The attempt that runs, or ran last.
+    /// Current or last attempt.
     pub attempt: u32,
-    /// The tasks that have started, those without anything new among them.
+    /// Started tasks, also those without new output.
     pub tasks: Vec<TaskOutput>,
-    /// Whether more is there already.
+    /// True if more output is available already.
     pub more: bool,
-    /// Whether the attempt is over: nothing comes any more but what is there.
+    /// True if the attempt has ended, so no further output will be written.
     pub ended: bool,
 }
 
-/// A piece of what a task writes.
+/// Chunk of the output of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOutput {
-    /// The task, from 1.
+    /// Number of the task, from 1.
     pub task_number: u32,
-    /// Its command.
+    /// Command of the task.
     pub command: String,
-    /// Of its stdout; not there where a pipe or a file of the user's takes it.
+    /// Chunk of its stdout; left out if a pipe or a file of the user takes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<OutputChunk>,
-    /// Of its stderr; not there where it goes elsewhere.
+    /// Chunk of its stderr; left out if it goes to a file or to stdout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<OutputChunk>,
 }
 
-/// A piece of a stream.
+/// Chunk of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "OutputChunkFields", into = "OutputChunkFields")]
 pub struct OutputChunk {
-    /// How many bytes are before it.
+    /// Number of bytes before the chunk.
     pub from: u64,
-    /// The bytes.
+    /// Bytes of the chunk.
     pub bytes: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use crate::documents::{parse, to_json};
 
     #[test]
-    fn a_piece_travels_as_text_or_as_base64() {
+    fn output_chunk_is_text_or_base64() {
         let text = OutputChunk { from: 3, bytes: "ä\n".into() };
         assert_eq!(to_json(&text), r#"{"from":3,"data":"ä\n"}"#);
         let cut = OutputChunk { from: 0, bytes: vec![0xc3] };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_may_leave_out_what_is_nothing() {
+    fn output_position_may_leave_out_zeros() {
         assert_eq!(parse::<OutputPosition>(b"{}").unwrap(), OutputPosition::default());
         let position = parse::<OutputPosition>(br#"{"attempt":1,"tasks":[{"task_number":2,"stderr":7}]}"#);
         assert_eq!(position.unwrap().tasks[0].stderr, 7);

@@ -1,4 +1,5 @@
-//! Plans as they were read lately: who submits actions or runs jobs meets the same ones again and again, and they may be large.
+//! Cache of parsed plans, because clients submit and workers run the same plans again and again,
+//! and plans may be large.
 
 use std::{
     collections::VecDeque,
@@ -7,12 +8,12 @@ use std::{
 
 use super::{BadDocument, Plan, parse};
 
-/// Most plans that are remembered.
+/// Maximum number of cached plans.
 const MOST: usize = 16;
-/// Most bytes of their texts, together; the newest is remembered, whatever it has.
+/// Maximum number of bytes of all cached texts. The newest plan is cached regardless of its size.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// Reads plans, each text once while it is among the last; all clones remember the same ones.
+/// Cache of parsed plans. All clones share the cached plans.
 #[derive(Debug, Clone, Default)]
 pub struct PlanCache(Arc<Mutex<VecDeque<CachedPlan>>>);
 
@@ -23,11 +24,11 @@ struct CachedPlan {
 }
 
 impl PlanCache {
-    /// The plan that this text is.
+    /// Returns the plan with this text, from the cache if possible.
     ///
     /// # Errors
     ///
-    /// What is no plan is not remembered; the error names the field and the place.
+    /// [`BadDocument`] names the field and its place. An invalid text is not cached.
     pub fn read(&self, text: &str) -> Result<Arc<Plan>, BadDocument> {
         if let Some(known) = self.known().iter().find(|known| *known.text == *text) {
             return Ok(Arc::clone(&known.plan));
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_once_while_it_is_among_the_last_and_another_is_another_plan() {
+    fn plan_cache_parses_a_recent_text_once() {
         let plans = PlanCache::default();
         let first = plans.read(&text("c0")).unwrap();
         assert!(Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()));
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_one_is_remembered_alone() {
+    fn plan_cache_holds_one_large_plan() {
         let plans = PlanCache::default();
         let (small, large) = (text("small"), text(&"c".repeat(MOST_BYTES)));
         let before = plans.read(&small).unwrap();

@@ -1,53 +1,55 @@
-//! What `QUEUE.STATS` answers (AGQ API spec §6).
+//! Answer of `QUEUE.STATS` (AGQ API spec §6).
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::names::READY;
+use crate::reserved_keys::READY;
 
-/// All queues and the workers.
+/// Statistics of all queues and of the workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueStats {
-    /// Jobs that could run now.
+    /// Jobs of the default queue that could run now.
     #[serde(rename = "queue:ready")]
     pub ready: ReadyStats,
     /// Jobs that wait for a time.
     #[serde(rename = "queue:scheduled")]
     pub scheduled: ScheduledStats,
-    /// The workers.
+    /// Numbers of workers.
     pub workers: WorkerCounts,
-    /// Every other queue that has jobs or is paused, by its key.
+    /// Other queues that have jobs or are paused, by their keys.
     #[serde(flatten)]
     pub others: BTreeMap<String, ReadyStats>,
 }
 
-/// Jobs that could run now.
+/// Jobs of a queue that could run now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadyStats {
-    /// How many.
+    /// Number of jobs.
     pub length: u64,
-    /// Age of the oldest; null when there is none.
+    /// Age of the oldest job, in seconds; null without jobs.
     pub oldest_job_age_seconds: Option<u64>,
-    /// Age of the newest; null when there is none.
+    /// Age of the newest job, in seconds; null without jobs.
     pub newest_job_age_seconds: Option<u64>,
-    /// Whether it gives no jobs until QUEUE.RESUME.
+    /// True if the queue is paused until QUEUE.RESUME.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// The same jobs by what they need.
+    /// Jobs by their needs.
     pub needs: Vec<Demand>,
 }
 
 impl QueueStats {
-    /// The statistics of a queue from which jobs are claimed, where it is shown.
+    /// Returns the statistics of a queue from which jobs are claimed, if they are included.
+    #[must_use]
     pub fn ready_of(&self, queue: &str) -> Option<&ReadyStats> {
         if queue == READY { Some(&self.ready) } else { self.others.get(&format!("queue:{queue}")) }
     }
 }
 
 impl Demand {
-    /// What a worker must have, for people.
+    /// Returns the needs, for people.
+    #[must_use]
     pub fn wants(&self) -> Vec<String> {
         let tags = self.tags.iter().map(|tag| format!("the tag {tag}"));
         let labels = self.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
@@ -55,39 +57,39 @@ impl Demand {
     }
 }
 
-/// Ready jobs that need the same tools, and who could run them.
+/// Ready jobs with the same needs, and the workers that could run them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Demand {
-    /// The commands that a worker must have.
+    /// Programs that a worker has to offer.
     pub tools: Vec<String>,
-    /// The pools it must be in.
+    /// Pools that a worker has to be in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The labels it must bear.
+    /// Labels that a worker has to have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Ready jobs that need them.
+    /// Number of ready jobs with these needs.
     pub length: u64,
-    /// Live workers that have them all.
+    /// Number of live workers that cover the needs.
     pub workers: u64,
 }
 
 /// Jobs that wait for a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduledStats {
-    /// How many.
+    /// Number of jobs.
     pub length: u64,
-    /// Seconds until the first is due; null when there is none.
+    /// Seconds until the first job is due; null without jobs.
     pub next_job_due_in_seconds: Option<u64>,
 }
 
-/// The workers.
+/// Numbers of workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerCounts {
-    /// All that are known and were not unregistered, the dead ones too.
+    /// Number of all known workers that were not unregistered, dead ones included.
     pub total: u64,
-    /// Those that live.
+    /// Number of live workers.
     pub active: u64,
-    /// Those that live, may take jobs and hold none.
+    /// Number of live workers that may take jobs and hold none.
     pub idle: u64,
 }

@@ -1,4 +1,4 @@
-//! Checks for JSON texts that other readers could interpret in another way, or could not read.
+//! Checks for JSON texts that other parsers could interpret in another way, or could not parse.
 
 use std::{collections::HashSet, fmt};
 
@@ -9,7 +9,7 @@ use super::BadDocument;
 
 /// Maximum depth of nested arrays and objects, because `serde_json` reads no deeper texts.
 pub const MAX_DEPTH: usize = 127;
-/// Fields whose content belongs to the user.
+/// Fields whose content belongs to users.
 const OF_USERS: [&str; 9] =
     ["args", "data", "details", "input", "inputs", "labels", "meta", "metadata", "result"];
 
@@ -110,7 +110,7 @@ mod tests {
     use super::{MAX_DEPTH, check_depth, check_fields};
 
     #[test]
-    fn a_field_stands_once_but_for_what_is_the_users_own() {
+    fn duplicate_fields_are_refused_outside_of_user_data() {
         for fine in [
             r#"{"type":"a","args":[{"b":1,"b":2}],"meta":{"c":1,"c":2},"options":{"retry":{"a":1.5,"b":null}}}"#,
             r#"{"jobs":[{"type":"a"},{"type":"a"}],"n":[-1,true,"x"]}"#,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_cannot_read_is_refused() {
+    fn json_that_other_parsers_refuse_is_refused() {
         let deep = format!(r#"{{"args":{}}}"#, "[".repeat(128) + &"]".repeat(128));
         for broken in ["{", "{} {}", r#"{"args":[1e999]}"#, r#"{"a":1e999}"#, r#"{"args":["\ud800"]}"#, &deep]
         {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_counted_outside_of_texts() {
+    fn depth_is_counted_outside_of_strings() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert_eq!(check_depth(&nested(MAX_DEPTH)), Ok(()));
         assert!(serde_json::from_str::<serde_json::Value>(&nested(MAX_DEPTH)).is_ok());

@@ -1,4 +1,4 @@
-//! A worker: how it introduces itself, and how it is shown (worker spec §2 and §3, AGQ API spec §5).
+//! Workers: registration and status (worker spec §2 and §3, AGQ API spec §5).
 
 use std::collections::BTreeMap;
 
@@ -11,41 +11,43 @@ use crate::{
     time::Timestamp,
 };
 
-/// What `WORKER.REGISTER` takes. Fields that are not known are left alone: workers come in any language.
+/// Document of `WORKER.REGISTER`. Unknown fields are ignored, because workers may have more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRegistration {
-    /// Its id, unique among the workers that live.
+    /// Id of the worker, unique among live workers.
     pub worker_id: WorkerId,
-    /// The machine's name.
+    /// Host name.
     #[serde(default)]
     pub hostname: String,
     /// OS and architecture, as `linux-x86_64`.
     #[serde(default)]
     pub platform: String,
-    /// The version of its program.
+    /// Version of the program of the worker.
     #[serde(default)]
     pub agw_version: String,
-    /// What it can run.
+    /// Capabilities of the worker.
     pub capabilities: Capabilities,
-    /// How many jobs it runs at once.
+    /// Maximum number of concurrent jobs.
     #[serde(default = "one")]
     pub max_concurrent_jobs: u32,
-    /// Anything else about it.
+    /// Tags of the worker.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub tags: Map<String, Value>,
-    /// What its agentic units say of themselves (`--describe`), by their names.
+    /// Descriptions of its agentic units (`--describe`), by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub descriptions: BTreeMap<String, String>,
-    /// A random name of this run of the worker: the same run may register again, another may not.
+    /// Random name of this run of the worker. The same run may register again, and another run may
+    /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// The jobs that it has, when it comes back: what agq thinks that it has besides these goes to others.
+    /// Ids of its jobs, when it registers again. Its other jobs go to other workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_job_ids: Option<Vec<JobId>>,
 }
 
 impl WorkerRegistration {
-    /// A worker of which nothing but its id is known.
+    /// Returns the registration of a worker with default values.
+    #[must_use]
     pub fn of(worker_id: WorkerId) -> Self {
         Self {
             worker_id,
@@ -66,17 +68,18 @@ fn one() -> u32 {
     1
 }
 
-/// What a worker can run. The AGQ API spec writes an array of tools, the worker spec an object; both are read, the object is written.
+/// Capabilities of a worker. The AGQ API spec has an array of tools, and the worker spec an object.
+/// Both are accepted, and the object is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct Capabilities {
-    /// Programs on its PATH.
+    /// Programs on the PATH of the worker.
     pub tools: Vec<String>,
     /// Agentic units (`agx-*`).
     pub agentic_units: Vec<String>,
 }
 
 impl Capabilities {
-    /// Every command the worker can run.
+    /// Returns every command that the worker can run.
     pub fn commands(&self) -> impl Iterator<Item = &String> {
         self.tools.iter().chain(&self.agentic_units)
     }
@@ -101,38 +104,38 @@ impl<'de> Deserialize<'de> for Capabilities {
     }
 }
 
-/// A worker as `WORKER.LIST` shows it.
+/// Worker as `WORKER.LIST` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerStatus {
     /// The worker.
     pub worker_id: WorkerId,
     /// `active`, `quiet`, `draining`, `terminating`, `quarantined` or `dead`.
     pub state: String,
-    /// The machine's name.
+    /// Host name.
     pub hostname: String,
     /// OS and architecture.
     pub platform: String,
-    /// The version of its program.
+    /// Version of the program of the worker.
     pub agw_version: String,
-    /// What it can run.
+    /// Capabilities of the worker.
     pub capabilities: Capabilities,
-    /// How many jobs it runs at once.
+    /// Maximum number of concurrent jobs.
     pub max_concurrent_jobs: u32,
-    /// Jobs that it holds now.
+    /// Number of jobs that the worker holds now.
     pub active_jobs: u64,
-    /// Jobs of its that took longer than they may: it may hang.
+    /// Number of its jobs that exceeded their timeout: the worker may hang.
     #[serde(default)]
     pub timed_out_jobs: u64,
-    /// Why it gets no jobs, where it is quarantined.
+    /// Reason of the quarantine, if the worker is quarantined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine_reason: Option<String>,
-    /// When it registered.
+    /// Time of the registration.
     pub registered_at: Timestamp,
-    /// When it was last heard of.
+    /// Time of the last sign of life.
     pub last_seen_at: Timestamp,
-    /// What its last heartbeat said.
+    /// Statistics of the last heartbeat.
     pub stats: Option<Value>,
-    /// Anything else about it.
+    /// Tags of the worker.
     #[serde(default)]
     pub tags: Map<String, Value>,
 }
@@ -143,7 +146,7 @@ mod tests {
     use crate::documents::parse;
 
     #[test]
-    fn both_forms_of_capabilities() {
+    fn capabilities_are_parsed_in_both_forms() {
         let array = br#"{"worker_id":"w","capabilities":["sort"],"max_concurrent_jobs":4}"#;
         let object =
             br#"{"worker_id":"w","hostname":"h","capabilities":{"tools":["sort"]},"max_concurrent_jobs":4}"#;

@@ -1,9 +1,9 @@
-//! Arguments as what they stand for.
+//! Parsers of single arguments.
 
 use bytes::Bytes;
 
 use super::RequestError;
-use crate::{documents::Status, ids::QueueName, names::queue_of, time::Timestamp};
+use crate::{documents::Status, ids::QueueName, reserved_keys::queue_of, time::Timestamp};
 
 pub(super) fn text(arg: &Bytes) -> Result<String, RequestError> {
     let wrong = |_| RequestError::Arguments("an argument is not UTF-8 text".into());
@@ -51,7 +51,7 @@ pub(super) fn status(arg: &Bytes) -> Result<Status, RequestError> {
     Status::parse(&word).ok_or_else(wrong)
 }
 
-/// Whether an argument is this word, in any case.
+/// Returns true if an argument is `word`, in any case.
 pub(super) fn is_word(arg: &Bytes, word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }

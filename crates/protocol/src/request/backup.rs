@@ -10,18 +10,18 @@ use super::{
 /// BACKUP and its subcommands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackupCommand {
-    /// Makes a copy of everything, as it is now.
+    /// Makes a snapshot of all data as a copy.
     Begin,
-    /// Reads a piece of the copy.
+    /// Reads a chunk of the copy.
     Read {
-        /// The copy.
+        /// Id of the copy.
         backup_id: String,
-        /// Where in it the piece begins, in bytes.
+        /// Position of the chunk in the copy, in bytes.
         offset: u64,
     },
     /// Removes the copy.
     End {
-        /// The copy.
+        /// Id of the copy.
         backup_id: String,
     },
 }

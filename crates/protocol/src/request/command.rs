@@ -1,60 +1,62 @@
-//! What is known of every command before it is read: its name, its arity, who may use it. One row a command.
+//! Rows of the table of commands: name, arity, kind, permission and parser of a command.
 
 use bytes::Bytes;
 
 use super::{Request, RequestError};
 
-/// A row of the table of commands.
+/// Row of the table of commands.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
-    /// Its name, in capitals.
+    /// Name, in capitals.
     pub name: &'static str,
-    /// As Redis counts: the number of words with the name; negative for "at least".
+    /// Number of words with the name, as Redis counts them. A negative number is a minimum.
     pub arity: i8,
-    /// What it does to its connection and to the data.
+    /// Effect on the connection and on the data.
     pub kind: CommandKind,
-    /// Who may use it.
+    /// Clients that may use the command.
     pub access: CommandAccess,
-    /// The place of its first key among the words, of its last (negative from the end), and the step; zeros without keys.
+    /// Positions of the first and the last key among the words (negative from the end), and the
+    /// step. All are 0 for a command without keys.
     pub keys: (i8, i8, i8),
-    /// Its arguments, for people.
+    /// Syntax of the arguments, for people.
     pub syntax: &'static str,
-    /// What it does, for people.
+    /// Summary, for people.
     pub summary: &'static str,
-    /// Reads the arguments, of which there are as many as the arity says.
+    /// Parser of the arguments. Their number matches the arity.
     pub parse: fn(&[Bytes]) -> Result<Request, RequestError>,
 }
 
-/// What a command does to its connection and to the data.
+/// Effect of a command on its connection and on the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandKind {
-    /// Only concerns the connection.
+    /// Changes only the connection.
     Session,
     /// Reads.
     Read,
-    /// Writes, in one step: many may be on their way at once.
+    /// Writes in one step. Many such commands may overlap.
     Write,
-    /// Reads and writes in several steps: alone on its connection.
+    /// Reads and writes in several steps. It runs alone on its connection.
     Steps,
-    /// May wait.
+    /// May block.
     Blocking,
 }
 
-/// Who may use a command; the session key may use all.
+/// Permission to use a command. The session key permits every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandAccess {
-    /// Every key.
+    /// Permitted with every key.
     Everyone,
-    /// A client's key.
+    /// Permitted with a client key.
     Client,
-    /// A worker's key.
+    /// Permitted with a worker key.
     Worker,
-    /// The session key alone.
+    /// Permitted with the session key only.
     Admin,
 }
 
 impl Command {
-    /// Whether this many words, the name among them, are as many as it takes.
+    /// Returns true if the arity allows `words` words, the name included.
+    #[must_use]
     pub fn takes(&self, words: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { words >= arity } else { words == arity }

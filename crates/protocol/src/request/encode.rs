@@ -1,4 +1,4 @@
-//! The way back: a request as the arguments that are read as the same request.
+//! Encoder of requests: the inverse of the parser.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ fn text(word: &str) -> Bytes {
     Bytes::copy_from_slice(word.as_bytes())
 }
 
-/// A command's name, of one word or two, and its arguments.
+/// Returns the words of a command: its name, of one word or two, and its arguments.
 fn command<'a>(name: &'static str, args: impl IntoIterator<Item = &'a Bytes>) -> Vec<Bytes> {
     let name = name.split(' ').map(|word| Bytes::from_static(word.as_bytes()));
     name.chain(args.into_iter().cloned()).collect()
@@ -24,7 +24,7 @@ fn named(name: &'static str, names: &[String]) -> Vec<Bytes> {
 }
 
 impl Request {
-    /// The arguments that [`Request::parse`] reads back.
+    /// Returns the arguments of the command. [`Request::parse`] parses them to an equal request.
     pub fn encode(&self) -> Vec<Bytes> {
         match self {
             Self::Key(key) => key.encode(),
@@ -45,7 +45,7 @@ impl Request {
         }
     }
 
-    /// The commands about the connection and the server.
+    /// Encodes the commands about the connection and the server.
     fn encode_connection(&self) -> Option<Vec<Bytes>> {
         Some(match self {
             Self::Auth { key } => command("AUTH", [&key.0]),
@@ -67,7 +67,7 @@ impl Request {
         })
     }
 
-    /// Plans, actions, jobs.
+    /// Encodes the commands about plans, actions and jobs.
     fn encode_work(&self) -> Option<Vec<Bytes>> {
         Some(match self {
             Self::PlanSubmit { plan } => command("PLAN.SUBMIT", [plan]),
@@ -110,7 +110,7 @@ impl Request {
         })
     }
 
-    /// Workers, queues, figures: what the others leave.
+    /// Encodes the remaining commands: workers, queues, metrics.
     fn encode_worker(&self) -> Vec<Bytes> {
         match self {
             Self::WorkerRegister { worker } => command("WORKER.REGISTER", [worker]),

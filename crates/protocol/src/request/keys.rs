@@ -1,4 +1,4 @@
-//! The commands on users' keys, as Redis 7 has them (RESP spec §5.2): what they ask for, not how it is done.
+//! Commands on keys of users, as in Redis 7 (RESP spec §5.2).
 
 mod encode;
 mod parse;
@@ -13,7 +13,7 @@ pub(super) use self::table::KEY_COMMANDS;
 use super::BlockingWait;
 use crate::time::Timestamp;
 
-/// A command on keys.
+/// Command on keys.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "docs/protocol/keys.md describes each command and its arguments")]
 pub enum KeyCommand {
@@ -50,102 +50,102 @@ pub enum KeyCommand {
     HGet { key: Bytes, field: Bytes },
 }
 
-/// An end of a list.
+/// End of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListEnd {
-    /// Where LPUSH and LPOP are at work.
+    /// End of LPUSH and LPOP.
     Head,
-    /// Where RPUSH and RPOP are at work.
+    /// End of RPUSH and RPOP.
     Tail,
 }
 
-/// BRPOP, BLPOP or BLMOVE: a pop that waits.
+/// BRPOP, BLPOP or BLMOVE: a pop that blocks while its lists are empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockingPop {
-    /// Where it looks, in this order; never empty. BLMOVE has one.
+    /// Keys in the order in which they are tried, at least one. BLMOVE has one.
     pub keys: Vec<Bytes>,
-    /// The end that it takes from: the tail for BRPOP, the head for BLPOP.
+    /// End of the list from which the element is removed: the tail for BRPOP, the head for BLPOP.
     pub from: ListEnd,
-    /// Only BLMOVE: the list, and the end of it, that gets the element. Its reply is the bare element.
+    /// Destination of BLMOVE: a list and one of its ends. The reply of BLMOVE is the bare element.
     pub to: Option<(Bytes, ListEnd)>,
-    /// How long it waits.
+    /// Timeout.
     pub timeout: BlockingWait,
 }
 
-/// Under which conditions a write happens: SET knows the first two, EXPIRE and ZADD all.
+/// Conditions of a write. SET supports `nx` and `xx`, EXPIRE and ZADD support all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conditions {
-    /// Only where there is nothing yet.
+    /// The write needs a missing value.
     pub nx: bool,
-    /// Only where there is something.
+    /// The write needs an existing value.
     pub xx: bool,
-    /// Only to something greater.
+    /// The new value must be greater.
     pub gt: bool,
-    /// Only to something less.
+    /// The new value must be less.
     pub lt: bool,
 }
 
-/// What SET is told besides key and value.
+/// Options of SET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetOptions {
     /// NX, XX.
     pub only: Conditions,
-    /// GET: the reply is what was there.
+    /// GET: the reply is the previous value.
     pub returns_old: bool,
-    /// Until when the key is there.
+    /// Expiry of the key.
     pub expiry: Expiry,
 }
 
-/// Until when a key is there.
+/// Expiry of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expiry {
-    /// For good.
+    /// The key does not expire.
     #[default]
     Never,
-    /// As long as it would have been (KEEPTTL).
+    /// The key keeps its expiry (KEEPTTL).
     Kept,
-    /// For so many milliseconds (EX, PX).
+    /// Milliseconds until the key expires (EX, PX).
     AfterMs(u64),
-    /// Until then (EXAT, PXAT).
+    /// Time at which the key expires (EXAT, PXAT).
     At(Timestamp),
 }
 
-/// What ZADD is told besides scores and members.
+/// Options of ZADD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ZAddOptions {
     /// NX, XX, GT, LT.
     pub only: Conditions,
-    /// CH: members that got another score count too.
+    /// CH: the reply counts members with a changed score, too.
     pub counts_changed: bool,
-    /// INCR: the score is added to the one there is; the reply is the sum.
+    /// INCR: the score is added to the current one, and the reply is the sum.
     pub is_increment: bool,
 }
 
-/// Which members of a sorted set.
+/// Range of a sorted set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Span {
-    /// By place, both included; negative ones count from the end.
+    /// Range by rank, both ends included. Negative ranks count from the end.
     Ranks {
-        /// The first.
+        /// First rank.
         start: i64,
-        /// The last.
+        /// Last rank.
         stop: i64,
     },
-    /// By score.
+    /// Range by score.
     Scores {
-        /// The least score.
+        /// Lower bound.
         min: Bound<f64>,
-        /// The greatest score.
+        /// Upper bound.
         max: Bound<f64>,
-        /// How many of them are left out at the beginning.
+        /// Number of members to skip.
         skip: usize,
-        /// How many there are at most.
+        /// Maximum number of members.
         take: usize,
     },
 }
 
 impl KeyCommand {
-    /// The keys that it names.
+    /// Returns the keys of the command.
     pub fn keys(&self) -> impl Iterator<Item = &Bytes> {
         let (mut few, mut many, mut pairs): ([Option<&Bytes>; 2], &[Bytes], &[[Bytes; 2]]) =
             ([None; 2], &[], &[]);
@@ -181,7 +181,7 @@ impl KeyCommand {
         few.into_iter().flatten().chain(many).chain(pairs.iter().map(|[key, _]| key))
     }
 
-    /// The names that it gives: of keys, or how those begin that it lists.
+    /// Returns the names in the command: its keys, and the pattern of KEYS and SCAN.
     pub fn names(&self) -> impl Iterator<Item = &Bytes> {
         let pattern = match self {
             Self::Keys { pattern } | Self::Scan { pattern: Some(pattern), .. } => Some(pattern),
@@ -190,7 +190,7 @@ impl KeyCommand {
         pattern.into_iter().chain(self.keys())
     }
 
-    /// Whether it may change something.
+    /// Returns true if the command may change data.
     pub fn is_write(&self) -> bool {
         matches!(
             self,

@@ -12,23 +12,23 @@ use crate::{
     time::Timestamp,
 };
 
-/// How many results a listing has when it does not say.
+/// Default number of results of a listing.
 pub const DEFAULT_LIMIT: usize = 100;
 
-/// A slice of a list: `[LIMIT n] [OFFSET n]`.
+/// Slice of a list: `[LIMIT n] [OFFSET n]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// Most results.
+    /// Maximum number of results.
     pub limit: usize,
-    /// How many are skipped.
+    /// Number of skipped results.
     pub offset: usize,
 }
 
 impl Slice {
-    /// The whole list.
+    /// Slice of the whole list.
     pub const ALL: Self = Self { limit: usize::MAX, offset: 0 };
 
-    /// Reads the options; `limit` where they do not say.
+    /// Parses the options. `limit` is the default.
     pub(super) fn parse(args: &[Bytes], limit: usize) -> Result<Self, RequestError> {
         let mut slice = Self { limit, offset: 0 };
         let mut rest = args;
@@ -49,14 +49,14 @@ impl Slice {
     }
 }
 
-/// Which part of a list: `[pattern] [LIMIT n] [OFFSET n]` (AGQ API spec §2).
+/// Page of a listing: `[pattern] [LIMIT n] [OFFSET n]` (AGQ API spec §2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// A glob that the ids must match.
+    /// Glob that the ids have to match.
     pub pattern: Option<Bytes>,
-    /// Most results.
+    /// Maximum number of results.
     pub limit: usize,
-    /// How many of the matching ids are skipped.
+    /// Number of matching ids to skip.
     pub offset: usize,
 }
 
@@ -76,7 +76,7 @@ impl Page {
         Ok(Self { pattern, limit, offset })
     }
 
-    /// The part of a list of names, which is in memory.
+    /// Returns the page of a list of names in memory.
     pub fn of(&self, names: impl Iterator<Item = String>) -> Vec<String> {
         let matches = |name: &String| {
             self.pattern.as_ref().is_none_or(|pattern| crate::glob::matches(pattern, name.as_bytes()))
@@ -90,27 +90,27 @@ impl Page {
     }
 }
 
-/// Whether an option of a slice begins here.
+/// Returns true if `arg` begins an option of a slice.
 pub(super) fn is_slice(arg: &Bytes) -> bool {
     is_word(arg, "LIMIT") || is_word(arg, "OFFSET")
 }
 
-/// What JOBS.SEARCH looks for: jobs that meet every condition.
+/// Conditions of JOBS.SEARCH. A job has to meet all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
-    /// Jobs of this status.
+    /// Status of the jobs.
     pub status: Option<Status>,
-    /// Jobs of this plan.
+    /// Plan of the jobs.
     pub plan_id: Option<PlanId>,
-    /// Jobs of this action.
+    /// Action of the jobs.
     pub action_id: Option<ActionId>,
-    /// Jobs that this worker has, or had last.
+    /// Current or last holder of the jobs.
     pub worker: Option<String>,
-    /// Submitted at this time or later.
+    /// Earliest time of submission.
     pub since: Option<Timestamp>,
-    /// Submitted before this time.
+    /// Time before which the jobs were submitted.
     pub until: Option<Timestamp>,
-    /// Most results.
+    /// Maximum number of results.
     pub limit: usize,
 }
 
@@ -122,7 +122,7 @@ impl Default for Search {
 }
 
 impl Search {
-    /// `[status] [plan_id]` first, as AGQ API spec §7 has it, then options with names.
+    /// Parses `[status] [plan_id]` as in AGQ API spec §7, and then options with names.
     pub(super) fn parse(args: &[Bytes]) -> Result<Self, RequestError> {
         const OPTIONS: [&str; 7] = ["STATUS", "PLAN", "ACTION", "WORKER", "SINCE", "UNTIL", "LIMIT"];
         let is_option = |arg: &Bytes| OPTIONS.iter().any(|option| is_word(arg, option));

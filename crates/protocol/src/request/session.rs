@@ -1,11 +1,11 @@
-//! The commands about the connection and about the commands: HELLO, CLIENT, COMMAND.
+//! Commands about the connection and about the commands: HELLO, CLIENT, COMMAND.
 
 use bytes::Bytes;
 
 use super::{Request, RequestError, Secret, arguments::texts};
 use crate::resp::RespVersion;
 
-/// `HELLO [2|3 [AUTH default <key>] [SETNAME <name>]]`, as Redis has it.
+/// Parses `HELLO [2|3 [AUTH default <key>] [SETNAME <name>]]`, as in Redis.
 pub(super) fn hello(args: &[Bytes]) -> Result<Request, RequestError> {
     let Some((version, mut options)) = args.split_first() else {
         return Ok(Request::Hello { version: None, auth: None, name: None });
@@ -38,21 +38,22 @@ pub(super) fn hello(args: &[Bytes]) -> Result<Request, RequestError> {
 /// CLIENT and its subcommands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCommand {
-    /// A name for the connection; a registered worker's id makes the connection speak for it.
+    /// Names the connection. With the id of a registered worker, the connection acts for that
+    /// worker.
     SetName(Bytes),
-    /// The name that was given.
+    /// Returns the name of the connection.
     GetName,
-    /// The number of the connection.
+    /// Returns the number of the connection.
     Id,
-    /// All connections.
+    /// Lists all connections.
     List,
-    /// This connection, as CLIENT LIST shows it.
+    /// Shows this connection, as CLIENT LIST does.
     Info,
-    /// What a client library says of itself.
+    /// Stores an attribute of the client library.
     SetInfo {
         /// `lib-name` or `lib-ver`.
         attribute: Bytes,
-        /// Its value.
+        /// Value of the attribute.
         value: Bytes,
     },
 }
@@ -73,7 +74,7 @@ pub(super) fn client(args: &[Bytes]) -> Result<Request, RequestError> {
     Ok(Request::Client(command))
 }
 
-/// COMMAND and its subcommands.
+/// Parses COMMAND and its subcommands.
 pub(super) fn command(args: &[Bytes]) -> Result<Request, RequestError> {
     let Some((sub, names)) = args.split_first() else { return Ok(Request::CommandInfo { names: None }) };
     match sub.to_ascii_uppercase().as_slice() {

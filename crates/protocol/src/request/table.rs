@@ -1,4 +1,4 @@
-//! The table of commands, those on users' keys apart: one row each.
+//! Table of commands with a row for each, except the commands on keys of users.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -14,7 +14,7 @@ use super::{
     session,
 };
 
-/// A row without keys.
+/// Returns a row without keys.
 const fn row(
     name: &'static str,
     arity: i8,
@@ -30,9 +30,9 @@ const fn row(
 use CommandAccess::{Admin, Client, Everyone, Worker};
 use CommandKind::{Read, Session, Steps, Write};
 
-/// How many jobs QUEUE.PEEK shows when it does not say.
+/// Default number of jobs of QUEUE.PEEK.
 const DEFAULT_PEEK: usize = 10;
-/// How many results CAPABILITY.SEARCH has when it does not say.
+/// Default number of results of CAPABILITY.SEARCH.
 const DEFAULT_FOUND: usize = 10;
 
 #[rustfmt::skip]
@@ -203,7 +203,7 @@ impl Command {
         BY_NAME.get(name).copied()
     }
 
-    /// The command that arguments begin with, in whatever letters.
+    /// Returns the command that `args` begin with, in any case.
     pub fn of(args: &[Bytes]) -> Option<&'static Self> {
         let name = args.first()?;
         // Longer than every name.
@@ -214,13 +214,13 @@ impl Command {
         Self::find(std::str::from_utf8(capitals).ok()?)
     }
 
-    /// Every command.
+    /// Returns all commands.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         COMMANDS.iter().chain(KEY_COMMANDS)
     }
 }
 
-/// AUTH has texts of its own (RESP spec §4).
+/// Parses AUTH, whose errors have texts of their own (RESP spec §4).
 fn auth(args: &[Bytes]) -> Result<Request, RequestError> {
     let key = match args {
         [key] => key,
@@ -244,7 +244,7 @@ fn job_list(args: &[Bytes]) -> Result<Request, RequestError> {
         [word, rest @ ..] if !is_slice(word) => (Some(status(word)?), rest),
         rest => (None, rest),
     };
-    // Without a limit it is the whole list, as AGQ API spec §3 has it.
+    // The default is the whole list (AGQ API spec §3).
     Ok(Request::JobList { action_id, status, slice: Slice::parse(rest, Slice::ALL.limit)? })
 }
 

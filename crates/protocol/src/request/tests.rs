@@ -1,5 +1,3 @@
-//! The table as a whole, and the commands that are not about keys.
-
 use bytes::Bytes;
 
 use super::{BlockingWait, Command, Concurrency, Request};
@@ -10,7 +8,7 @@ fn parse(line: &str) -> Result<Request, String> {
 }
 
 #[test]
-fn what_is_encoded_is_parsed_back() {
+fn requests_round_trip_through_their_arguments() {
     let lines = "AUTH k|HELLO|HELLO 3 AUTH default k SETNAME n|CLIENT SETNAME w|CLIENT GETNAME|CLIENT ID|CLIENT LIST\
         |CLIENT INFO|CLIENT SETINFO lib-name x|PING|PING m|ECHO m|SELECT 0|RESET|QUIT|COMMAND|COMMAND COUNT\
         |COMMAND INFO get|COMMAND DOCS get set|INFO server|MULTI|EXEC|DISCARD|SUBSCRIBE a b|PSUBSCRIBE a*\
@@ -32,7 +30,7 @@ fn what_is_encoded_is_parsed_back() {
 }
 
 #[test]
-fn every_command_is_in_the_table_once_and_says_what_it_does() {
+fn every_command_is_in_the_table_once_with_a_summary() {
     let names: Vec<&str> = Command::all().map(|command| command.name).collect();
     let once: std::collections::HashSet<&str> = names.iter().copied().collect();
     assert_eq!(names.len(), once.len());
@@ -43,7 +41,7 @@ fn every_command_is_in_the_table_once_and_says_what_it_does() {
 }
 
 #[test]
-fn errors_have_the_words_of_the_seed() {
+fn errors_have_the_texts_of_the_specification() {
     assert_eq!(parse("INVALID").unwrap_err(), "ERR Unknown command 'INVALID'");
     for wrong in ["AUTH", "AUTH a b", "AUTH default b c"] {
         assert_eq!(parse(wrong).unwrap_err(), "ERR AUTH requires exactly one argument");
@@ -66,7 +64,7 @@ fn errors_have_the_words_of_the_seed() {
 }
 
 #[test]
-fn a_nul_byte_in_a_name_or_an_id_is_refused() {
+fn nul_byte_in_a_name_or_an_id_is_refused() {
     for line in ["JOBS.SEARCH WORKER a\0b", "WORKFLOW.CANCEL a\0b", "SCHEDULE.GET a\0b", "JOB.STATUS a\0b"] {
         assert_eq!(
             parse(line).unwrap_err(),
@@ -79,7 +77,7 @@ fn a_nul_byte_in_a_name_or_an_id_is_refused() {
 }
 
 #[test]
-fn a_listing_of_jobs_is_whole_where_it_does_not_say() {
+fn job_list_is_whole_without_a_limit() {
     let listed = |line| match parse(line) {
         Ok(Request::JobList { status, slice, .. }) => (status.is_some(), slice.limit, slice.offset),
         other => panic!("{line}: {other:?}"),
@@ -95,14 +93,14 @@ fn a_listing_of_jobs_is_whole_where_it_does_not_say() {
 }
 
 #[test]
-fn a_list_is_not_rotated_many_times_at_once() {
+fn lmove_runs_alone_on_its_connection() {
     let args: Vec<Bytes> = "LMOVE l l LEFT RIGHT".split(' ').map(Bytes::from).collect();
     let (command, request) = Request::parse(&args).unwrap();
     assert_eq!(request.flow(command), Concurrency::Alone);
 }
 
 #[test]
-fn a_pop_of_a_queue_is_a_claim_whether_it_waits_or_not() {
+fn pop_of_a_queue_is_a_claim_with_and_without_blocking() {
     let flow = |line: &str| {
         let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let (command, request) = Request::parse(&args).unwrap();
@@ -117,11 +115,11 @@ fn a_pop_of_a_queue_is_a_claim_whether_it_waits_or_not() {
 }
 
 #[test]
-fn names_match_in_any_case_and_timeouts_may_be_fractions() {
+fn command_names_match_in_any_case_and_timeouts_may_be_fractions() {
     assert_eq!(parse("ping").unwrap(), Request::Ping { message: None });
     let Request::BlockingPop(pop) = parse("brpop l 0.0001").unwrap() else { panic!("not a pop") };
     assert_eq!(pop.timeout, BlockingWait::Ms(1));
-    // 2.007 times 1000 is a little more than 2007, and no millisecond of its own.
+    // 2.007 times 1000 is a little more than 2007, and must not become 2008.
     let Request::BlockingPop(pop) = parse("brpop l 2.007").unwrap() else { panic!("not a pop") };
     assert_eq!(pop.timeout, BlockingWait::Ms(2007));
     assert_eq!(parse("brpop l -1").unwrap_err(), "ERR timeout is negative");
@@ -129,7 +127,7 @@ fn names_match_in_any_case_and_timeouts_may_be_fractions() {
 }
 
 #[test]
-fn a_key_is_never_shown() {
+fn debug_output_hides_session_keys() {
     for line in ["AUTH k3y", "AUTH default k3y", "HELLO 3 AUTH default k3y"] {
         let shown = format!("{:?}", parse(line).unwrap());
         assert!(!shown.contains("k3y"), "{shown}");

@@ -1,4 +1,5 @@
-//! Bytes to commands. Never allocates what a length merely promises: a bulk string takes memory as its bytes arrive.
+//! Decoder of commands. It never allocates memory for an announced length: a bulk string takes
+//! memory as its bytes arrive.
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio_util::codec::Decoder;
@@ -6,19 +7,20 @@ use tokio_util::codec::Decoder;
 use super::inline;
 use crate::limits::{Limits, MAX_INLINE_BYTES, exceeds};
 
-/// Longest header of an array or a bulk string: its sign and more digits than a number has.
+/// Maximum number of bytes of the header of an array or a bulk string.
 const MAX_HEADER_BYTES: usize = 32;
 
-/// A frame that cannot be read. The stream is out of step after it: answer and close.
+/// Error of a frame. The stream is out of step afterwards, so the connection has to be closed after
+/// the error line.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Larger than `max_message_bytes`.
+    /// The command exceeds `max_message_bytes`.
     #[error("ERR Message too large: max {0} bytes")]
     TooLarge(usize),
-    /// More elements than `max_elements`.
+    /// The command exceeds `max_elements`.
     #[error("ERR Message too large: max {0} elements")]
     TooManyElements(usize),
-    /// Not RESP.
+    /// The bytes are not RESP.
     #[error("ERR Protocol error: {0}")]
     Broken(&'static str),
     /// The socket failed.
@@ -26,7 +28,8 @@ pub enum FrameError {
     Io(#[from] std::io::Error),
 }
 
-/// Decodes commands: arrays of bulk strings, or inline lines. An empty command is skipped, as Redis does.
+/// Decoder of commands: arrays of bulk strings, or inline lines. Empty commands are skipped, as in
+/// Redis.
 #[derive(Debug)]
 pub struct CommandDecoder {
     max_message_bytes: usize,
@@ -34,7 +37,7 @@ pub struct CommandDecoder {
     partial: Option<Partial>,
 }
 
-/// An array of which some elements have arrived.
+/// Array of which some elements have arrived.
 #[derive(Debug)]
 struct Partial {
     missing: usize,
@@ -44,28 +47,32 @@ struct Partial {
 }
 
 impl CommandDecoder {
-    /// A decoder that refuses what passes `limits`.
+    /// Returns a decoder that refuses commands beyond `limits`.
+    #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self { max_message_bytes: limits.max_message_bytes, max_elements: limits.max_elements, partial: None }
     }
 
-    /// Other limits from the next command on.
+    /// Sets the limits from the next command on.
     pub fn set_limits(&mut self, limits: &Limits) {
         (self.max_message_bytes, self.max_elements) = (limits.max_message_bytes, limits.max_elements);
     }
 
-    /// Whether a command has begun of which more must come, though no byte of it may wait.
+    /// Returns true if a command has begun and is incomplete. It may be so without any buffered
+    /// byte.
+    #[must_use]
     pub fn has_begun(&self) -> bool {
         self.partial.is_some()
     }
 
-    /// The bytes that the command takes which has begun: its elements so far, and the places for them.
+    /// Returns the number of bytes of memory that the incomplete command takes: its elements so
+    /// far, and the capacity for elements.
     pub fn held_bytes(&self) -> usize {
         let Some(partial) = &self.partial else { return 0 };
         partial.args.iter().map(Bytes::len).sum::<usize>() + partial.args.capacity() * size_of::<Bytes>()
     }
 
-    /// The header of an array (`*<count>`), or a whole inline command.
+    /// Parses the header of an array (`*<count>`), or a whole inline command.
     fn begin(&mut self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
         if src[0] != b'*' {
             return self.inline(src);
@@ -80,7 +87,7 @@ impl CommandDecoder {
         Ok(None)
     }
 
-    /// A whole inline command; it is bounded as an array is.
+    /// Parses an inline command. The limits of arrays hold for it.
     fn inline(&self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
         let most = self.max_message_bytes;
         let line = if exceeds(MAX_INLINE_BYTES, most) {
@@ -96,7 +103,7 @@ impl CommandDecoder {
         Ok(Some(args))
     }
 
-    /// Takes elements until the array is whole or the bytes end.
+    /// Takes elements until the array is complete or the buffer is empty.
     fn proceed(
         &mut self,
         mut partial: Partial,
@@ -146,8 +153,8 @@ impl CommandDecoder {
     }
 }
 
-/// How long the first line is without its end (`\r\n` or `\n`), and with it; `None` when it has not ended yet. `max` bounds the line
-/// without its end, and does so however many of its bytes are there.
+/// Returns the length of the first line without its end (`\r\n` or `\n`), and with it, or `None`
+/// for an incomplete line. `max` bounds the length without the end, for an incomplete line, too.
 fn first_line(src: &[u8], max: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let too_long = Err(FrameError::Broken("too big inline request"));
     let Some(end) = src.iter().take(max + 2).position(|&b| b == b'\n') else {
@@ -157,7 +164,8 @@ fn first_line(src: &[u8], max: usize) -> Result<Option<(usize, usize)>, FrameErr
     if length > max { too_long } else { Ok(Some((length, end + 1))) }
 }
 
-/// Removes a line from `src`, without its end; `None` when it has not ended yet.
+/// Removes a line from `src`, and returns it without its end. Returns `None` for an incomplete
+/// line.
 fn take_line(src: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
     let Some((length, whole)) = first_line(src, max)? else { return Ok(None) };
     let mut line = src.split_to(whole);
@@ -165,7 +173,7 @@ fn take_line(src: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameEr
     Ok(Some(line))
 }
 
-/// Removes a header from `src`, a sign and a number; `None` when its line has not ended yet.
+/// Removes a header from `src`: a sign and a number. Returns `None` for an incomplete line.
 fn take_number(src: &mut BytesMut, invalid: &'static str) -> Result<Option<i64>, FrameError> {
     let Some((length, whole)) = first_line(src, MAX_HEADER_BYTES)? else { return Ok(None) };
     let found = number(&src[1..length]).ok_or(FrameError::Broken(invalid))?;

@@ -1,21 +1,21 @@
-//! Replies to bytes, in RESP2 or RESP3.
+//! Encoder of replies, in RESP2 or RESP3.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio_util::codec::Encoder;
 
 use crate::limits::MAX_ERROR_LINE_BYTES;
 
-/// Which RESP a connection speaks; `HELLO 3` changes it.
+/// RESP version of a connection. `HELLO 3` changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RespVersion {
-    /// What everyone speaks who did not say otherwise.
+    /// RESP2, the default.
     #[default]
     Two,
-    /// Asked for by `HELLO 3`: maps and nulls of their own.
+    /// RESP3, which has maps and nulls.
     Three,
 }
 
-/// What agq answers.
+/// Reply of agq.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// `+text`
@@ -26,9 +26,9 @@ pub enum Reply {
     Integer(i64),
     /// `$length`
     Bulk(Bytes),
-    /// Nothing there: `$-1` in RESP2, `_` in RESP3.
+    /// Null: `$-1` in RESP2, `_` in RESP3.
     Nil,
-    /// No array there (a blocking pop of an introduced client that timed out): `*-1` in RESP2, `_` in RESP3.
+    /// Null array, the reply of a blocking pop that timed out: `*-1` in RESP2, `_` in RESP3.
     NilArray,
     /// `*count`
     Array(Vec<Reply>),
@@ -36,47 +36,49 @@ pub enum Reply {
     Map(Vec<(Reply, Reply)>),
     /// A set in RESP3, an array in RESP2.
     Set(Vec<Reply>),
-    /// What comes unasked, as messages of channels do: `>count` in RESP3, an array in RESP2.
+    /// Out-of-band message, such as a message of a channel: `>count` in RESP3, an array in RESP2.
     Push(Vec<Reply>),
     /// A double in RESP3, its text in RESP2.
     Double(f64),
-    /// Members with their scores: pairs in RESP3, a flat array in RESP2.
+    /// Members with scores: pairs in RESP3, a flat array in RESP2.
     Scored(Vec<(Bytes, f64)>),
-    /// Several replies, one after the other: SUBSCRIBE answers once for each channel.
+    /// Several replies in sequence: SUBSCRIBE has one for each channel.
     Several(Vec<Reply>),
 }
 
 impl Reply {
-    /// `+OK`
+    /// Returns `+OK`.
+    #[must_use]
     pub fn ok() -> Self {
         Self::Simple("OK".into())
     }
 
-    /// A bulk string.
+    /// Returns a bulk string.
     pub fn bulk(text: impl Into<Bytes>) -> Self {
         Self::Bulk(text.into())
     }
 
-    /// A bulk string, or nil.
+    /// Returns a bulk string, or null.
     pub fn bulk_or_nil(text: Option<impl Into<Bytes>>) -> Self {
         text.map_or(Self::Nil, Self::bulk)
     }
 
-    /// An array of bulk strings.
+    /// Returns an array of bulk strings.
     pub fn bulks<T: Into<Bytes>>(texts: impl IntoIterator<Item = T>) -> Self {
         Self::Array(texts.into_iter().map(Self::bulk).collect())
     }
 
-    /// A count.
+    /// Returns a count as an integer.
+    #[must_use]
     pub fn count(count: usize) -> Self {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 }
 
-/// Encodes replies in the connection's RESP.
+/// Encoder of replies in the RESP version of the connection.
 #[derive(Debug, Default)]
 pub struct ReplyEncoder {
-    /// The RESP to speak.
+    /// RESP version.
     pub version: RespVersion,
 }
 
@@ -142,7 +144,7 @@ fn put_bulk(bytes: &[u8], dst: &mut BytesMut) {
     dst.put_slice(b"\r\n");
 }
 
-/// A number as Redis writes it, which is C's `%.17g`: 17 significant digits, and no zeros behind the point.
+/// Formats a number as Redis does, like `%.17g` of C: 17 significant digits without trailing zeros.
 fn double(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf".into() } else { "-inf".into() };
@@ -162,12 +164,12 @@ fn without_zeros(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }
 
-/// The beginning of an error that quotes much of what was sent, cut between characters.
+/// Returns the beginning of a long error line, cut between characters.
 fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_ERROR_LINE_BYTES)]
 }
 
-/// A line must stay one line: what a user typed may be quoted in it.
+/// Writes `text` as one line. Line breaks are replaced, because an error may quote any text.
 fn put_line(kind: u8, text: &str, dst: &mut BytesMut) {
     dst.put_u8(kind);
     dst.extend(text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions() {
+    fn replies_are_encoded_in_both_versions() {
         let map = || Reply::Map(vec![(Reply::bulk("a"), Reply::Nil)]);
         assert_eq!(encoded(RespVersion::Two, map()), "*2\r\n$1\r\na\r\n$-1\r\n");
         assert_eq!(encoded(RespVersion::Three, map()), "%1\r\n$1\r\na\r\n_\r\n");
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_has_in_resp3_only() {
+    fn resp3_types_fall_back_to_arrays_in_resp2() {
         let both =
             |reply: Reply| (encoded(RespVersion::Two, reply.clone()), encoded(RespVersion::Three, reply));
         let pair = |two: &str, three: &str| (two.to_owned(), three.to_owned());
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_have_the_text_that_redis_gives_them() {
+    fn doubles_are_formatted_as_in_redis() {
         let texts = [
             (0.0, "0"),
             (-3.0, "-3"),
@@ -240,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_one_line() {
+    fn line_breaks_are_replaced_in_lines() {
         assert_eq!(encoded(RespVersion::Two, Reply::Error("ERR a\r\n+OK".into())), "-ERR a  +OK\r\n");
     }
 
     #[test]
-    fn an_error_does_not_send_back_all_that_it_quotes() {
+    fn long_error_lines_are_shortened() {
         let error = |quoted: &str, times| Reply::Error(quoted.repeat(times));
         assert_eq!(encoded(RespVersion::Two, error("x", 8192)).len(), 8192 + 3);
         assert_eq!(encoded(RespVersion::Two, error("x", 8193)).len(), 8192 + 3);

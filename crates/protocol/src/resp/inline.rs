@@ -1,9 +1,9 @@
-//! Inline commands, as people type them into nc and telnet: one line, ended by LF alone, with quotes.
+//! Inline commands, for nc and telnet: one line with quotes, which LF alone may end.
 
 use bytes::Bytes;
 
-/// Splits a line into arguments the way Redis does: blanks separate, `"…"` knows `\n \r \t \" \\ \xHH`, `'…'` knows
-/// `\'`. `None` when the quotes do not match.
+/// Splits a line into arguments as Redis does. Blanks separate, `"…"` has the escapes `\n \r \t \"
+/// \\ \xHH`, and `'…'` has the escape `\'`. Returns `None` for unbalanced quotes.
 pub(super) fn split(line: &[u8]) -> Option<Vec<Bytes>> {
     let mut args = Vec::new();
     let mut rest = line.trim_ascii();
@@ -32,7 +32,7 @@ fn word(text: &[u8]) -> Option<(Bytes, &[u8])> {
     Some((Bytes::from(arg), &text[at..]))
 }
 
-/// Reads up to the closing quote; a quote must be followed by a blank or the end.
+/// Reads up to the closing quote, which a blank or the end of the line has to follow.
 fn single_quoted(text: &[u8], mut at: usize, arg: &mut Vec<u8>) -> Option<usize> {
     loop {
         match (text.get(at)?, text.get(at + 1)) {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_escapes() {
+    fn inline_commands_have_quotes_and_escapes() {
         assert_eq!(words("  SET  k 'a b' ").unwrap(), ["SET", "k", "a b"]);
         assert_eq!(words(r#"SET k "a\x41\n\"b""#).unwrap(), ["SET", "k", "aA\n\"b"]);
         assert_eq!(words(r"SET k 'it\'s'").unwrap(), ["SET", "k", "it's"]);

@@ -1,4 +1,4 @@
-//! The RESP codec (RESP spec §7): commands in, replies out, over `tokio_util::codec`.
+//! RESP codec (RESP spec §7) over `tokio_util::codec`: decodes commands, and encodes replies.
 
 mod decoder;
 mod encoder;

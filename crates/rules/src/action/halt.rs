@@ -1,9 +1,9 @@
 //! Halt policies: when an action halts, and what is left to do for a halted action.
 //!
-//! An action with a policy is armed. The report that meets the policy halts the action. From then on
-//! the action takes no inputs, and nobody claims its jobs. Its waiting jobs are cancelled, workers give
-//! up the jobs that they have claimed and not started, and after a grace period the started jobs of a
-//! `now` policy are cancelled. When no job is left, the halt is settled.
+//! An action with a policy is armed. The report that meets the policy halts the action. From then
+//! on the action accepts no inputs, and no job of it is claimed. Its waiting jobs are cancelled,
+//! and workers give up the jobs that they have claimed and not started. After a grace period, the
+//! started jobs of a `now` policy are cancelled. When no job is left, the halt is settled.
 
 use agenix_protocol::{
     documents::{Halt, HaltCondition, HaltThreshold, HaltedStatus, Status},
@@ -19,20 +19,21 @@ const LEAST_FOR_PERCENT: u64 = 3;
 /// ended jobs may be on their way.
 pub const GRACE_MS: u64 = 500;
 
-/// The halt of an action: its time, and the ended jobs at that time. Durable and positional.
+/// Halt of an action: its time, and the ended jobs at that time. Durable and positional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halted {
-    /// When the policy was met.
+    /// Time at which the policy was met.
     pub at: Timestamp,
-    /// Completed jobs.
+    /// Number of completed jobs.
     pub completed: u64,
-    /// Failed and dead jobs.
+    /// Number of failed and dead jobs.
     pub failed: u64,
-    /// Jobs that the action had.
+    /// Number of all jobs.
     pub total: u64,
 }
 
-/// Tells whether `halt` is met if `completed` and `failed` of `total` jobs have ended so.
+/// Returns true if `halt` is met when `completed` and `failed` of `total` jobs have ended so.
+#[must_use]
 pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     let count = match halt.counted {
         HaltCondition::Fail => failed,
@@ -48,15 +49,16 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     }
 }
 
-/// Returns the halted action if the tally meets its policy for the first time. A percentage waits for
-/// the last input of a submission that is stored in pieces, because it counts all jobs.
-pub fn halted(action: &Action, tally: &JobCounts, now: Timestamp) -> Option<Action> {
+/// Returns the halted action if the counts meet its policy for the first time. A percentage waits
+/// for the last input of a submission that is stored in chunks, because it counts all jobs.
+#[must_use]
+pub fn halted(action: &Action, counts: &JobCounts, now: Timestamp) -> Option<Action> {
     let halt = action.halt.filter(|_| action.halted.is_none())?;
     let is_arriving = action.is_open && !action.wishes.open;
     if is_arriving && matches!(halt.bound, HaltThreshold::Percent(_)) {
         return None;
     }
-    let count = |status: Status| tally.jobs[status as usize];
+    let count = |status: Status| counts.jobs[status as usize];
     let (completed, failed) = (count(Status::Completed), count(Status::Failed) + count(Status::Dead));
     is_met(halt, completed, failed, action.total_jobs).then(|| Action {
         is_open: false,
@@ -68,21 +70,21 @@ pub fn halted(action: &Action, tally: &JobCounts, now: Timestamp) -> Option<Acti
 /// Work that is left for a halted action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemainingWork {
-    /// Nothing, because no job waits or runs.
+    /// No work, because no job waits or runs.
     Settled,
-    /// Nothing but to wait for the ends of started jobs.
+    /// Wait for the ends of started jobs.
     Wait,
-    /// Waiting jobs are to be cancelled, and workers are to give up unstarted jobs. `cancels` says
-    /// whether started jobs are to be cancelled, too.
+    /// Cancel waiting jobs, and ask workers to give up unstarted jobs.
     Withdraw {
-        /// True after the grace period of a `now` policy.
+        /// True if started jobs are cancelled, too: after the grace period of a `now` policy.
         cancels: bool,
     },
 }
 
-/// Returns what is left to do at `now` for a halted action.
-pub fn remaining_work(action: &Action, tally: &JobCounts, now: Timestamp) -> RemainingWork {
-    let count = |status: Status| tally.jobs[status as usize];
+/// Returns the work that is left at `now` for a halted action.
+#[must_use]
+pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> RemainingWork {
+    let count = |status: Status| counts.jobs[status as usize];
     let (pending, running) = (count(Status::Pending), count(Status::Running));
     let (Some(halt), Some(halted)) = (action.halt, action.halted) else { return RemainingWork::Settled };
     if pending + running == 0 {
@@ -91,11 +93,12 @@ pub fn remaining_work(action: &Action, tally: &JobCounts, now: Timestamp) -> Rem
     // The clock may have been set back since.
     let is_over = now < halted.at || now.ms_since(halted.at) >= GRACE_MS;
     let cancels = halt.is_now && is_over;
-    let is_all_started = pending == 0 && running <= tally.started;
+    let is_all_started = pending == 0 && running <= counts.started;
     if is_all_started && !halt.is_now { RemainingWork::Wait } else { RemainingWork::Withdraw { cancels } }
 }
 
-/// What `ACTION.STATUS` shows of a halt.
+/// Returns the halt as `ACTION.STATUS` shows it.
+#[must_use]
 pub fn status(halt: Halt, halted: &Halted) -> HaltedStatus {
     let Halted { at, completed, failed, total } = *halted;
     let reason = match halt.counted {
@@ -119,13 +122,12 @@ mod tests {
         Action { total_jobs, is_open: true, halt, ..Action::new(action_id, plan_id, Timestamp(1)) }
     }
 
-    /// In the order of the statuses: pending, running, completed, failed, dead, cancelled.
-    fn tally(jobs: [u64; 6], started: u64) -> JobCounts {
+    fn counts(jobs: [u64; 6], started: u64) -> JobCounts {
         JobCounts { jobs, last_ended_at: None, started }
     }
 
     #[test]
-    fn a_policy_is_met_at_its_bound_and_not_one_before() {
+    fn halt_policy_is_met_at_its_threshold_and_not_one_before() {
         let met =
             |text: &str, completed, failed, total| is_met(text.parse().unwrap(), completed, failed, total);
         assert!(met("now,fail=2", 5, 2, 10) && !met("now,fail=2", 5, 1, 10));
@@ -138,21 +140,21 @@ mod tests {
     }
 
     #[test]
-    fn an_action_halts_once_and_takes_no_more_inputs() {
+    fn halted_action_halts_once_and_accepts_no_inputs() {
         let armed = action("soon,fail=2", 10);
-        assert_eq!(halted(&armed, &tally([7, 1, 1, 1, 0, 0], 0), Timestamp(5)), None);
-        let halt = halted(&armed, &tally([6, 1, 1, 1, 1, 0], 0), Timestamp(5)).unwrap();
+        assert_eq!(halted(&armed, &counts([7, 1, 1, 1, 0, 0], 0), Timestamp(5)), None);
+        let halt = halted(&armed, &counts([6, 1, 1, 1, 1, 0], 0), Timestamp(5)).unwrap();
         assert!(!halt.is_open, "dead jobs count as failed");
         let shown = status(halt.halt.unwrap(), &halt.halted.unwrap());
         assert_eq!((shown.at, shown.reason.as_str()), (Timestamp(5), "soon,fail=2: 2 of 10 jobs failed"));
-        assert_eq!(halted(&halt, &tally([5, 0, 1, 4, 0, 0], 0), Timestamp(6)), None);
+        assert_eq!(halted(&halt, &counts([5, 0, 1, 4, 0, 0], 0), Timestamp(6)), None);
         let without = Action { halt: None, ..armed };
-        assert_eq!(halted(&without, &tally([0, 0, 0, 10, 0, 0], 0), Timestamp(5)), None);
+        assert_eq!(halted(&without, &counts([0, 0, 0, 10, 0, 0], 0), Timestamp(5)), None);
     }
 
     #[test]
-    fn a_percentage_waits_for_the_last_piece_of_a_submission() {
-        let (ended, at) = (tally([0, 0, 2, 2, 0, 0], 0), Timestamp(5));
+    fn halt_percentage_waits_for_the_last_chunk_of_a_submission() {
+        let (ended, at) = (counts([0, 0, 2, 2, 0, 0], 0), Timestamp(5));
         let arriving = action("soon,fail=10%", 4);
         assert_eq!(halted(&arriving, &ended, at), None);
         let whole = Action { is_open: false, ..arriving.clone() };
@@ -164,19 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_jobs_meet_no_policy() {
-        assert_eq!(halted(&action("soon,done=1", 3), &tally([0, 0, 0, 0, 0, 3], 0), Timestamp(5)), None);
+    fn halt_policy_ignores_cancelled_jobs() {
+        assert_eq!(halted(&action("soon,done=1", 3), &counts([0, 0, 0, 0, 0, 3], 0), Timestamp(5)), None);
     }
 
     #[test]
-    fn what_is_left_follows_from_the_policy_and_the_jobs() {
+    fn remaining_work_follows_from_policy_and_counts() {
         let of = |text: &str, jobs, started, at: u64| {
             let halt = action(text, 10);
             let halt = Action {
-                halted: halted(&halt, &tally([0, 0, 0, 9, 0, 0], 0), Timestamp(1000)).unwrap().halted,
+                halted: halted(&halt, &counts([0, 0, 0, 9, 0, 0], 0), Timestamp(1000)).unwrap().halted,
                 ..halt
             };
-            remaining_work(&halt, &tally(jobs, started), Timestamp(at))
+            remaining_work(&halt, &counts(jobs, started), Timestamp(at))
         };
         let withdraw = |cancels| RemainingWork::Withdraw { cancels };
         assert_eq!(of("soon,fail=1", [3, 1, 0, 1, 0, 0], 1, 1000), withdraw(false));

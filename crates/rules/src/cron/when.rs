@@ -1,4 +1,4 @@
-//! Next time of a cron expression in a time zone.
+//! Computation of the next run of a cron expression in a time zone.
 //!
 //! croner finds the local times of an expression. This module handles changes of the clock as Vixie
 //! cron does: a job whose hour field begins with `*` follows real time, and any other job runs once
@@ -22,7 +22,7 @@ const LONGEST_FOLD: Duration = Duration::hours(24);
 /// Nicknames that stand for an expression.
 const WORDS: &str = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually";
 
-/// The next time after `after` that an expression names in a time zone.
+/// Returns the next time after `after` that the expression names in the time zone.
 pub fn next(expression: &str, timezone: &str, after: Timestamp) -> Result<Timestamp, Rejection> {
     let zone: Tz = timezone.parse().map_err(|_| {
         invalid(format!(
@@ -49,7 +49,7 @@ impl<'e> Times<'e> {
         let fields = fields(expression)?;
         let begins_with_star = |at: usize| fields[at].starts_with(['*', '?']);
         // As in Vixie cron: if one of the two day fields begins with a star, both fields must
-        // match, else one is enough.
+        // match. Otherwise one is enough.
         let needs_both = begins_with_star(2) || begins_with_star(4);
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)

@@ -1,4 +1,5 @@
-//! Who has a job, for how long, and what becomes of it when that ends.
+//! Claims and leases of jobs: how a claim begins, how its lease is extended, and how a claim ends
+//! without a report.
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 
@@ -8,19 +9,21 @@ use super::{
 };
 use crate::retry;
 
-/// How long a claim holds before its job is reported, in milliseconds.
+/// Duration of the lease of a claim, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeaseOptions {
-    /// The time to report it in at all; 0 for no bound.
+    /// Time within which the holder has to report the job for the first time; 0 for no bound.
     pub start_timeout_ms: u64,
-    /// For how long a job of the Open Job Spec is reserved, where its worker said so.
+    /// Visibility timeout that the worker of an OJS job requested.
     pub visibility_ms: Option<u64>,
 }
 
-/// `who` takes an available job, and must report it within a time: there are clients that give up on the reply and keep the
-/// connection, and nobody would ever start it.
+/// Claims an available job for `who`.
+///
+/// The holder has to report the job within `start_timeout_ms`. A client may give up on the reply
+/// and keep its connection open, and without the bound the job would never start.
 #[must_use]
-pub fn claimed(job: &Job, who: &str, now: Timestamp, hold: LeaseOptions) -> Job {
+pub fn claimed(job: &Job, who: &str, now: Timestamp, options: LeaseOptions) -> Job {
     let mut next = Job {
         state: JobState::Active,
         attempt: job.attempt + 1,
@@ -30,21 +33,22 @@ pub fn claimed(job: &Job, who: &str, now: Timestamp, hold: LeaseOptions) -> Job 
         error: None,
         ..job.clone()
     };
-    let mut start_by = (hold.start_timeout_ms > 0).then(|| now.plus_ms(hold.start_timeout_ms));
+    let mut start_by = (options.start_timeout_ms > 0).then(|| now.plus_ms(options.start_timeout_ms));
     if let Some(ojs) = next.ojs.as_mut().filter(|ojs| ojs.is_reserved()) {
-        // It is under way from the moment it is fetched.
+        // An OJS job counts as started once it is fetched.
         start_by = None;
-        ojs.lease_ms = hold.visibility_ms.unwrap_or(ojs.visibility_ms);
+        ojs.lease_ms = options.visibility_ms.unwrap_or(ojs.visibility_ms);
         ojs.leased_until = Some(now.plus_ms(ojs.lease_ms));
         ojs.progress = None;
     }
-    // Who has not reported is judged by the start alone.
+    // The start timeout replaces the attempt timeout until the first report.
     next.waits_to_start = start_by.is_some();
     next.due_at = start_by.or(next.lease_over_at());
     next
 }
 
-/// A job that nobody began with in time; `None` where there is time yet.
+/// Discards a job that is past its expiry and is not active. Returns `None` otherwise.
+#[must_use]
 pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
     let is_late = job.expires_at().is_some_and(|at| at <= now);
     if !is_late || job.state == JobState::Active || job.is_ended() {
@@ -63,10 +67,11 @@ pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
     Some(next)
 }
 
-/// A claim has ended without a word of its holder, and that counts as a failure: the job goes to others while attempts are left.
-fn lapsed(job: &Job, fault: &ReportedFailure, now: Timestamp) -> Job {
+/// Ends a claim without a report. The loss counts as a failure, and the job becomes available while
+/// attempts are left.
+fn lapsed(job: &Job, failure: &ReportedFailure, now: Timestamp) -> Job {
     let mut next = job.clone();
-    if record_failure(&mut next, fault, false, now) {
+    if record_failure(&mut next, failure, false, now) {
         next.offer_again();
     } else {
         discard(&mut next, now, false);
@@ -74,7 +79,9 @@ fn lapsed(job: &Job, fault: &ReportedFailure, now: Timestamp) -> Job {
     next
 }
 
-/// The holder of an active job is dead: back to available, until it has cost [`MAX_LOSSES`] workers (a poison job).
+/// Ends the claim of a dead holder. The job becomes available again, until it has lost
+/// [`MAX_LOSSES`] workers and counts as a poison job.
+#[must_use]
 pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
     if !job.is_held_by(holder) {
         return RuleOutcome::Unchanged;
@@ -98,8 +105,12 @@ pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// A holder gives a job back unfinished, at no cost to the job: it unregisters, its connection closes, or the claim
-/// never reached it. With `attempt`, only that very claim is given back, and only while nothing was reported of it.
+/// Gives an unfinished job back at no cost to the job.
+///
+/// The reason may be that the holder unregisters, that its connection closes, or that the claim
+/// never reached the holder. With `attempt`, only that claim is given back, and only while nothing
+/// was reported of it.
+#[must_use]
 pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> RuleOutcome {
     let reported = attempt.is_some_and(|attempt| job.is_confirmed || attempt != job.attempt);
     if !job.is_held_by(holder) || reported {
@@ -110,8 +121,12 @@ pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> RuleOutcome 
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// A holder comes back and says which jobs it has; without a list it is taken to have those that it has reported. Any
-/// other job of its goes to others: lost with an earlier run of the worker where it was reported, else never received.
+/// Reconciles a job with a holder that registers again and lists the jobs that it `has`.
+///
+/// Without a list, the holder counts as having the jobs that it has reported. Any other job goes to
+/// other workers: a reported job was lost with an earlier run of the worker, and an unreported job
+/// was never received.
+#[must_use]
 pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp) -> RuleOutcome {
     let has_it = has.map_or(job.is_confirmed, |has| has.contains(&job.job_id));
     match (has_it, job.is_confirmed) {
@@ -121,7 +136,9 @@ pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp)
     }
 }
 
-/// A holder says that it still has the job: from now on only the attempt's own time counts.
+/// Confirms a claim, because the holder reports that it has the job. From then on only the timeout
+/// of the attempt counts.
+#[must_use]
 pub fn renewed(job: &Job, holder: &str) -> RuleOutcome {
     if !job.is_held_by(holder) || job.is_confirmed {
         return RuleOutcome::Unchanged;
@@ -131,7 +148,10 @@ pub fn renewed(job: &Job, holder: &str) -> RuleOutcome {
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// The time of a job has come: it becomes available, its claimant never started it, or its attempt has taken too long.
+/// Fires the timer of a job whose `due_at` has passed: the job becomes available, expires, or its
+/// attempt ends because of the start timeout, the lease or the attempt timeout. `jitter` is a
+/// random number in 0..1.
+#[must_use]
 pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     if job.due_at.is_none_or(|due| due > now) {
         return RuleOutcome::Unchanged;
@@ -159,8 +179,9 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// Time has passed that nobody saw: the machine slept, or the clock was set forward. It does not count against an attempt, as far as
-/// it belongs to it.
+/// Extends a running attempt by `unseen_ms`, a time in which agq could not run: the machine slept,
+/// or the clock was set forward. Only time since the start of the attempt counts.
+#[must_use]
 pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOutcome {
     let unseen_ms = unseen_ms.min(job.started_at.map_or(0, |started| now.ms_since(started)));
     if job.state != JobState::Active || job.due_at.is_none() || unseen_ms == 0 {
@@ -175,7 +196,9 @@ pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOu
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// Whether a job waits for a time that was reckoned when the clock was far ahead: it was set back since.
+/// Returns true if the times of a job are too far in the future, because they were computed before
+/// the clock was set back.
+#[must_use]
 pub fn is_reckoned_ahead(job: &Job, now: Timestamp) -> bool {
     match job.state {
         JobState::Active => job.started_at.is_some_and(|started| started > now),
@@ -187,7 +210,7 @@ pub fn is_reckoned_ahead(job: &Job, now: Timestamp) -> bool {
     }
 }
 
-/// The longest that a job may wait that was tried before.
+/// Returns the longest possible wait of a retryable or snoozed job.
 fn longest_wait_ms(job: &Job) -> u64 {
     let own = job.ojs.as_ref().and_then(|ojs| ojs.retry.as_ref());
     match job.state {
@@ -198,8 +221,9 @@ fn longest_wait_ms(job: &Job) -> u64 {
     }
 }
 
-/// The clock was set back: what a job waits for is reckoned anew from now on. `delay_ms` is what its action was submitted with;
-/// a time of day that somebody named stays.
+/// Recomputes the times of a job after the clock was set back. `delay_ms` is the delay with which
+/// the action was submitted. A time that the submitter named stays.
+#[must_use]
 pub fn rescheduled(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
     if !is_reckoned_ahead(job, now) {
         return RuleOutcome::Unchanged;
@@ -215,7 +239,7 @@ pub fn rescheduled(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> RuleOutc
             }
         }
         JobState::Scheduled if job.snoozes == 0 => {
-            // One that was reckoned anew before goes on waiting.
+            // A delay that was recomputed before stays.
             let is_too_far = |delay: &u64| job.due_at.is_some_and(|due| due.ms_since(now) > *delay);
             let Some(delay) = delay_ms.filter(is_too_far) else { return RuleOutcome::Unchanged };
             next.due_at = Some(now.plus_ms(delay));

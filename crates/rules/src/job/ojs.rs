@@ -1,4 +1,4 @@
-//! What a job that came by the Open Job Spec has beside what every job has.
+//! Data that only jobs of the Open Job Spec have.
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,41 +8,42 @@ use super::{Job, JobState, report::cut};
 use crate::retry::{self, Retry};
 
 /// Mean of the random draw, for which a delay equals that of the policy.
-const MEAN: f64 = 0.5;
+const MEAN_JITTER: f64 = 0.5;
 
-/// Most failures that a job remembers; the oldest are forgotten first.
+/// Maximum number of stored failures of a job. Beyond that, the oldest is dropped.
 pub const MAX_FAILURES_KEPT: usize = 25;
-/// Most bytes of a failure's details, of a progress report's data.
+/// Maximum number of bytes of the details of a failure, and of the data of a progress report.
 const MAX_DETAIL_BYTES: usize = 16 * 1024;
 
-/// A failure as it is reported.
+/// Failure as a worker reports it, or as agq detects it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReportedFailure {
-    /// The word of the protocol: `handler_error`, `timeout`.
+    /// Code of the protocol: `handler_error`, `timeout`.
     pub code: String,
-    /// What kind of error it was, in the words of whoever had it.
+    /// Kind of the error, chosen by the worker.
     pub kind: String,
-    /// For people.
+    /// Text for people.
     pub message: String,
-    /// Whether it is worth another attempt, where that was said.
+    /// False if the worker reports that a retry would not succeed.
     pub retryable: Option<bool>,
-    /// Anything else about it, JSON.
+    /// Further details, as JSON.
     pub details: Option<String>,
 }
 
 impl ReportedFailure {
-    /// Whether no other attempt is worth it.
+    /// Returns true if `retry` allows no further attempt after this failure.
+    #[must_use]
     pub fn is_final(&self, retry: &Retry) -> bool {
         self.retryable == Some(false) || retry.is_final([&self.code, &self.kind])
     }
 
-    /// A failure that agq itself has noticed.
+    /// Returns a failure that agq detected.
     pub fn noticed(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.into(), kind: code.into(), message: message.into(), ..Self::default() }
     }
 }
 
-/// A failure as a job remembers it. Durable and positional: append, never reorder.
+/// Stored failure of a job. Durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobFailure {
     /// See [`ReportedFailure`].
@@ -51,77 +52,80 @@ pub struct JobFailure {
     pub kind: String,
     /// See [`ReportedFailure`].
     pub message: String,
-    /// Whether it was worth another attempt.
+    /// True if a further attempt could succeed.
     pub retryable: bool,
     /// See [`ReportedFailure`].
     pub details: Option<String>,
-    /// The attempt that failed.
+    /// Attempt that failed.
     pub attempt: u32,
-    /// When.
+    /// Time of the failure.
     pub at: Timestamp,
 }
 
-/// What a worker said of its progress, beside the number. Durable and positional.
+/// Stored progress report. Durable and positional.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// For people.
+    /// Text for people.
     pub message: Option<String>,
-    /// Anything, JSON.
+    /// Further data, as JSON.
     pub data: Option<String>,
-    /// When.
+    /// Time of the report.
     pub at: Timestamp,
 }
 
 impl Progress {
-    /// A report; what is too long is cut or left out.
+    /// Returns a report with `message` cut to its maximum, and without `data` that is too large.
+    #[must_use]
     pub fn new(message: Option<&str>, data: Option<String>, at: Timestamp) -> Self {
         let message = message.map(|message| cut(message).to_owned());
         Self { message, data: data.filter(|data| data.len() <= MAX_DETAIL_BYTES), at }
     }
 }
 
-/// What a job that came by the Open Job Spec has beside what every job has. Durable and positional: append, never reorder.
+/// Stored data of a job that was submitted by the Open Job Spec. Durable and positional: append,
+/// never reorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ojs {
-    /// Its type.
+    /// Job type.
     pub job_type: String,
-    /// The queue it waits in.
+    /// Queue in which the job waits.
     pub queue: String,
-    /// How it is tried again; `None` as its plan says.
+    /// Retry policy. `None` means that of the plan.
     pub retry: Option<Retry>,
-    /// How long a claim of it holds where its worker does not say, in milliseconds; 0 where an agw runs it, whose claims hold
-    /// otherwise.
+    /// Default visibility timeout, in milliseconds; 0 for a job that an agw runs, because agw
+    /// claims have no lease.
     pub visibility_ms: u64,
-    /// For how long the claim of the moment is renewed each time, in milliseconds.
+    /// Duration of the current lease after each extension, in milliseconds.
     pub lease_ms: u64,
-    /// Until when the claim of the moment holds.
+    /// End of the current lease.
     pub leased_until: Option<Timestamp>,
-    /// The attempts before somebody asked for it to be tried again from the beginning.
+    /// Number of attempts before the last retry by a user.
     pub attempts_before: u32,
-    /// When it is too late to begin with it.
+    /// Time from which the job must not start any more.
     pub expires_at: Option<Timestamp>,
-    /// Whether it was too late.
+    /// True if the job was discarded because it expired.
     pub is_expired: bool,
-    /// When it was to run at the earliest, as it was submitted.
+    /// Earliest time of a run, as submitted.
     pub scheduled_at: Option<Timestamp>,
-    /// How it failed, the oldest first.
+    /// Failures, the oldest first.
     pub failures: Vec<JobFailure>,
-    /// What its worker last said of its progress.
+    /// Last progress report.
     pub progress: Option<Progress>,
-    /// The key of the limit that it stands under.
+    /// Key of the limit that applies to the job.
     pub limit: Option<String>,
-    /// The hash of the kind of which it is to be the only one.
+    /// Hash of the uniqueness constraint.
     pub unique: Option<String>,
-    /// The workflow that it is a part of.
+    /// Workflow of the job.
     pub workflow: Option<String>,
-    /// What its worker is told while it runs it: a directive that was submitted with it, for tests of workers.
+    /// Directive for the worker that runs the job. It is submitted with the job, to test workers.
     pub directive: Option<String>,
-    /// Of a job that runs a plan, what else was submitted, JSON: its input is the plan's.
+    /// Submitted fields of a job that runs a plan, as JSON, because the input of such a job is that
+    /// of its plan.
     pub document: Option<String>,
 }
 
 impl Ojs {
-    /// A job of this type that says nothing else.
+    /// Returns the data of a job of this type, without options.
     pub fn of(job_type: impl Into<String>) -> Self {
         Self {
             job_type: job_type.into(),
@@ -144,13 +148,15 @@ impl Ojs {
         }
     }
 
-    /// Whether a worker of the Open Job Spec runs it, rather than an agw.
+    /// Returns true if an OJS worker runs the job, instead of an agw.
+    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.visibility_ms > 0
     }
 
-    /// The trace that it was submitted with, where it runs a plan: whatever else stood there is not passed on (W3C Trace Context,
-    /// `traceparent`).
+    /// Returns the `traceparent` (W3C Trace Context) that a job of a plan was submitted with, if it
+    /// is well-formed.
+    #[must_use]
     pub fn traceparent(&self) -> Option<String> {
         let document: Value = serde_json::from_str(self.document.as_deref()?).ok()?;
         let trace = document.get("meta")?.get("traceparent")?.as_str()?;
@@ -163,17 +169,17 @@ impl Ojs {
         is_trace.then(|| trace.to_owned())
     }
 
-    /// Remembers a failure.
-    pub fn remember(&mut self, fault: ReportedFailure, retryable: bool, attempt: u32, at: Timestamp) {
+    /// Stores a failure.
+    pub fn remember(&mut self, failure: ReportedFailure, retryable: bool, attempt: u32, at: Timestamp) {
         if self.failures.len() >= MAX_FAILURES_KEPT {
             self.failures.remove(0);
         }
         self.failures.push(JobFailure {
-            code: cut(&fault.code).to_owned(),
-            kind: cut(&fault.kind).to_owned(),
-            message: cut(&fault.message).to_owned(),
+            code: cut(&failure.code).to_owned(),
+            kind: cut(&failure.kind).to_owned(),
+            message: cut(&failure.message).to_owned(),
             retryable,
-            details: fault.details.filter(|details| details.len() <= MAX_DETAIL_BYTES),
+            details: failure.details.filter(|details| details.len() <= MAX_DETAIL_BYTES),
             attempt: attempt.saturating_sub(self.attempts_before),
             at,
         });
@@ -181,7 +187,8 @@ impl Ojs {
 }
 
 impl Job {
-    /// Tells whether the worker of a running job has reported progress since `before`.
+    /// Returns true if the worker of a running job has reported progress since `before`.
+    #[must_use]
     pub fn has_progressed_since(&self, before: &Self) -> bool {
         let report = |job: &Self| job.ojs.as_ref().and_then(|ojs| ojs.progress.clone());
         self.state == JobState::Active
@@ -189,24 +196,25 @@ impl Job {
             && (self.progress_percent != before.progress_percent || report(self) != report(before))
     }
 
-    /// Returns the delay of the next attempt after a failure. For a running attempt, returns the
-    /// delay of the policy before that attempt, without randomness. Returns `None` for an attempt
-    /// without a delay.
+    /// Returns the delay before the next attempt after a failure, in milliseconds. For a running
+    /// attempt, returns the delay of the policy before that attempt, without randomness. Returns
+    /// `None` for an attempt without a delay.
+    #[must_use]
     pub fn retry_delay_ms(&self) -> Option<u64> {
         let ojs = self.ojs.as_deref()?;
         let last = ojs.failures.last()?;
         match self.state {
             JobState::Retryable => Some(self.due_at?.ms_since(last.at)),
             JobState::Active if last.attempt + 1 == self.shown_attempt() && !is_loss(&last.code) => {
-                let own = ojs.retry.as_ref().map(|retry| retry.delay_ms(self.failures, MEAN));
-                Some(own.unwrap_or_else(|| retry::delay_ms(self.failures, MEAN)))
+                let of_policy = ojs.retry.as_ref().map(|retry| retry.delay_ms(self.failures, MEAN_JITTER));
+                Some(of_policy.unwrap_or_else(|| retry::delay_ms(self.failures, MEAN_JITTER)))
             }
             _ => None,
         }
     }
 }
 
-/// Tells whether agq detected the failure itself. After such a failure the next attempt may start
+/// Returns true if agq detected the failure itself. After such a failure the next attempt may start
 /// at once.
 fn is_loss(code: &str) -> bool {
     matches!(code, "visibility_timeout" | "worker_death")
@@ -217,12 +225,12 @@ mod tests {
     use super::Ojs;
 
     #[test]
-    fn only_a_trace_is_a_trace() {
-        let told = |meta: &str| {
+    fn traceparent_is_returned_only_if_well_formed() {
+        let traceparent_of = |meta: &str| {
             Ojs { document: Some(format!(r#"{{"meta":{meta}}}"#)), ..Ojs::of("plan.p") }.traceparent()
         };
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(told(&format!(r#"{{"traceparent":"{trace}"}}"#)).as_deref(), Some(trace));
+        assert_eq!(traceparent_of(&format!(r#"{{"traceparent":"{trace}"}}"#)).as_deref(), Some(trace));
         for wrong in [
             "",
             "00",
@@ -231,9 +239,12 @@ mod tests {
             &format!("{trace}-0"),
             &trace.replace("01", "0\\n"),
         ] {
-            assert_eq!(told(&format!(r#"{{"traceparent":"{wrong}"}}"#)), None, "{wrong}");
+            assert_eq!(traceparent_of(&format!(r#"{{"traceparent":"{wrong}"}}"#)), None, "{wrong}");
         }
-        assert_eq!((told("{}"), told(r#"{"traceparent":7}"#), told("null")), (None, None, None));
+        assert_eq!(
+            (traceparent_of("{}"), traceparent_of(r#"{"traceparent":7}"#), traceparent_of("null")),
+            (None, None, None)
+        );
         assert_eq!(Ojs::of("plan.p").traceparent(), None);
     }
 }

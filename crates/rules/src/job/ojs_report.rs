@@ -1,56 +1,65 @@
-//! What a worker says of a job that it fetched over HTTP (the OJS worker spec): done, failed, still at it, so far.
+//! Reports of OJS workers on fetched jobs (the OJS worker spec): success, failure, heartbeat and
+//! progress.
 
 use agenix_protocol::time::Timestamp;
 
 use super::{Job, JobState, Progress, ReportedFailure, RuleOutcome, report::failed};
 use crate::rejection::Rejection;
 
-/// In whose name those fetch that give none.
+/// Holder of jobs that are fetched without a worker id.
 pub const NOBODY: &str = "ojs:nobody";
 
-/// Who says something of a job, as far as that was said: it is checked against who has it.
+/// Identity and attempt of a report, as far as the report names them. A rule compares them with the
+/// claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reporter<'s> {
-    /// The worker.
+    /// Worker of the report.
     pub who: Option<&'s str>,
-    /// The attempt that it is about, as the Open Job Spec counts them.
+    /// Attempt of the report, as the Open Job Spec counts attempts.
     pub attempt: Option<u32>,
 }
 
-/// Whether the attempt of the moment is meant, and by the one who has it.
-fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
+/// Checks that the report is about the current attempt, and comes from the holder.
+fn check(job: &Job, reporter: Reporter<'_>) -> Result<(), Rejection> {
     if job.state != JobState::Active {
         return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
     }
     let holder = || job.holder.clone().unwrap_or_default();
-    match said.who {
+    match reporter.who {
         Some(who) if !job.is_held_by(who) && !job.is_held_by(NOBODY) => {
             return Err(Rejection::NotHolder { worker: who.to_owned(), holder: holder() });
         }
-        // What an agw runs is reported by its name alone.
+        // Only an agw may report a job of an agw, and an agw always names itself.
         None if !job.is_reserved() => {
             return Err(Rejection::NotHolder { worker: NOBODY.to_owned(), holder: holder() });
         }
         _ => {}
     }
     let current = job.shown_attempt();
-    match said.attempt.filter(|told| *told != current) {
-        Some(told) => Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current }),
+    match reporter.attempt.filter(|reported| *reported != current) {
+        Some(reported) => Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), reported, current }),
         None => Ok(()),
     }
 }
 
-/// Whether this was said of this very attempt before: its answer was lost on the way.
-fn is_repeated(job: &Job, said: Reporter<'_>) -> bool {
-    said.who.is_some() && said.who == job.holder.as_deref() && said.attempt == Some(job.shown_attempt())
+/// Returns true if the report repeats one on the same attempt, because its answer was lost.
+fn is_repeated(job: &Job, reporter: Reporter<'_>) -> bool {
+    reporter.who.is_some()
+        && reporter.who == job.holder.as_deref()
+        && reporter.attempt == Some(job.shown_attempt())
 }
 
-/// A job is done.
-pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
-    if job.state == JobState::Completed && is_repeated(job, said) {
+/// Completes a job.
+///
+/// # Errors
+///
+/// [`Rejection::NotActive`], [`Rejection::NotHolder`] or [`Rejection::StaleAttempt`] for a report
+/// that does not match the claim.
+pub fn acked(job: &Job, reporter: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
+    if job.state == JobState::Completed && is_repeated(job, reporter) {
         return Ok(RuleOutcome::Unchanged);
     }
-    check(job, said)?;
+    check(job, reporter)?;
     let mut next = job.clone();
     next.error = None;
     next.release();
@@ -58,31 +67,38 @@ pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcom
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// A job failed; with `requeue` its worker only gives it back, and no failure is counted. `jitter` is a random number in 0..1.
+/// Applies a failure to a job. With `requeue` the job is given back without counting a failure.
+/// `jitter` is a random number in 0..1.
+///
+/// # Errors
+///
+/// As [`acked`].
 pub fn nacked(
     job: &Job,
-    said: Reporter<'_>,
-    fault: &ReportedFailure,
+    reporter: Reporter<'_>,
+    failure: &ReportedFailure,
     requeue: bool,
     now: Timestamp,
     jitter: f64,
 ) -> Result<RuleOutcome, Rejection> {
-    if job.state != JobState::Active && job.state != JobState::Completed && is_repeated(job, said) {
+    if job.state != JobState::Active && job.state != JobState::Completed && is_repeated(job, reporter) {
         return Ok(RuleOutcome::Unchanged);
     }
-    check(job, said)?;
+    check(job, reporter)?;
     let mut next = job.clone();
     if requeue {
         next.offer_again();
     } else {
-        next = failed(next, fault, now, jitter);
+        next = failed(next, failure, now, jitter);
     }
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// Its worker is still at it: the claim holds for its full time again, or from now on for another.
+/// Extends the lease of a job, because its worker is alive. `visibility_ms` replaces the duration
+/// of the lease from now on.
+#[must_use]
 pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
-    // What was fetched in nobody's name is kept alive by whoever names it.
+    // A job that was fetched without a worker id may be extended by any worker that lists it.
     if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {
         return RuleOutcome::Unchanged;
     }
@@ -95,7 +111,12 @@ pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// How far its worker is, from 0 to 1; that is a sign of life, too. Of a job that nobody has it says nothing.
+/// Stores the progress of a job, from 0 to 1, and extends the lease. A job that is not active stays
+/// unchanged.
+///
+/// # Errors
+///
+/// [`Rejection::NotHolder`] if `who` does not hold the job.
 pub fn progressed(
     job: &Job,
     who: Option<&str>,
@@ -189,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetched_job_is_reserved_and_the_start_is_not_waited_for() {
+    fn fetched_job_is_reserved_without_a_start_timeout() {
         let job = fetched(3);
         assert_eq!((job.state, job.attempt, job.due_at), (JobState::Active, 1, Some(T0.plus_ms(3000))));
         let done = changed(acked(&job, W, T0));
@@ -197,13 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn only_the_attempt_of_the_moment_and_who_has_it_may_say_something() {
+    fn report_is_refused_for_a_stale_attempt_or_another_worker() {
         let job = fetched(3);
         let other = Reporter { who: Some("x"), attempt: None };
         assert!(matches!(acked(&job, other, T0), Err(Rejection::NotHolder { .. })));
         assert!(matches!(nacked(&job, other, &error(), false, T0, 0.5), Err(Rejection::NotHolder { .. })));
         let stale = Reporter { attempt: Some(7), ..W };
-        assert!(matches!(acked(&job, stale, T0), Err(Rejection::StaleAttempt { told: 7, current: 1, .. })));
+        assert!(matches!(
+            acked(&job, stale, T0),
+            Err(Rejection::StaleAttempt { reported: 7, current: 1, .. })
+        ));
         let waiting = submitted(ojs(steady(3)), 0);
         assert!(matches!(acked(&waiting, Reporter::default(), T0), Err(Rejection::NotActive { .. })));
         let done = changed(acked(&job, Reporter::default(), T0));
@@ -214,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_remembered_until_no_attempt_is_left() {
+    fn failures_are_stored_until_no_attempt_is_left() {
         let waits = changed(nacked(&fetched(2), W, &error(), false, T0, 0.5));
         assert_eq!((waits.state, waits.due_at), (JobState::Retryable, Some(T0.plus_ms(1000))));
         let RuleOutcome::Changed(ready) = due(&waits, T0.plus_ms(1000), 0.5) else { panic!("it is due") };
@@ -224,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_an_attempt_is_shown_while_it_waits_and_while_it_runs() {
+    fn retry_delay_is_shown_for_waiting_and_running_attempts() {
         let doubling = Retry { strategy: Strategy::Exponential, coefficient: 2.0, ..steady(5) };
         let fail = |job: &Job| changed(nacked(job, W, &error(), false, T0, 0.5));
         let again = |job: &Job| {
@@ -246,36 +270,38 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_is_one_where_that_was_asked_for() {
+    fn job_becomes_a_dead_letter_if_its_policy_requests_it() {
         let retry = Retry { to_dead_letter: true, ..steady(1) };
         let end = changed(nacked(&fetch(&submitted(ojs(retry), 0), T0), W, &error(), false, T0, 0.5));
         assert_eq!((end.state, end.is_dead), (JobState::Discarded, true));
-        let anew = changed(retried(&end, true));
-        assert_eq!((anew.state, anew.shown_attempt()), (JobState::Available, 0));
-        assert_eq!(fetch(&anew, T0).shown_attempt(), 1);
+        let again = changed(retried(&end, true));
+        assert_eq!((again.state, again.shown_attempt()), (JobState::Available, 0));
+        assert_eq!(fetch(&again, T0).shown_attempt(), 1);
     }
 
     #[test]
-    fn a_final_error_is_not_tried_again() {
+    fn final_error_is_not_retried() {
         let final_error = ReportedFailure { retryable: Some(false), ..error() };
         let end = changed(nacked(&fetched(5), W, &final_error, false, T0, 0.5));
         assert_eq!((end.state, end.failures), (JobState::Discarded, 1));
     }
 
     #[test]
-    fn what_is_given_back_failed_not() {
+    fn requeued_job_counts_no_failure() {
         let back = changed(nacked(&fetched(1), W, &error(), true, T0, 0.5));
         assert_eq!((back.state, back.failures, back.due_at), (JobState::Available, 0, None));
     }
 
     #[test]
-    fn silence_costs_an_attempt_and_a_beat_gives_the_full_time_again() {
+    fn lease_expiry_costs_an_attempt_and_a_heartbeat_extends_the_lease() {
         let job = fetched(2);
-        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(2000)) else {
+        let RuleOutcome::Changed(extended_job) = extended(&job, "w", None, T0.plus_ms(2000)) else {
             panic!("it is held")
         };
-        assert_eq!(due(&beaten, T0.plus_ms(4999), 0.5), RuleOutcome::Unchanged);
-        let RuleOutcome::Changed(lapsed) = due(&beaten, T0.plus_ms(5000), 0.5) else { panic!("it is due") };
+        assert_eq!(due(&extended_job, T0.plus_ms(4999), 0.5), RuleOutcome::Unchanged);
+        let RuleOutcome::Changed(lapsed) = due(&extended_job, T0.plus_ms(5000), 0.5) else {
+            panic!("it is due")
+        };
         assert_eq!((lapsed.state, lapsed.failures), (JobState::Available, 1));
         let RuleOutcome::Changed(end) = abandoned(&fetch(&lapsed, T0), "w", T0) else {
             panic!("it was held")
@@ -288,17 +314,19 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_takes_too_long_fails_however_often_its_worker_is_heard_of() {
+    fn attempt_timeout_is_not_extended_by_heartbeats() {
         let job = fetch(&submitted(ojs(steady(2)), 2000), T0);
-        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(1999)) else {
+        let RuleOutcome::Changed(extended_job) = extended(&job, "w", None, T0.plus_ms(1999)) else {
             panic!("it is held")
         };
-        let RuleOutcome::Changed(late) = due(&beaten, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        let RuleOutcome::Changed(late) = due(&extended_job, T0.plus_ms(2000), 0.5) else {
+            panic!("it is due")
+        };
         assert_eq!((late.state, kinds(&late)), (JobState::Retryable, vec![("timeout", 1)]));
     }
 
     #[test]
-    fn what_nobody_began_with_in_time_is_discarded() {
+    fn expired_job_is_discarded() {
         let job = submitted(Ojs { expires_at: Some(T0.plus_ms(2000)), ..ojs(steady(3)) }, 0);
         assert_eq!((job.state, job.due_at), (JobState::Available, Some(T0.plus_ms(2000))));
         assert_eq!(expired(&job, T0.plus_ms(1999)), None);
@@ -308,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_staged_job_waits_to_be_released() {
+    fn staged_job_waits_to_be_released() {
         let terms = JobParams { is_staged: true, run_at: Some(T0.plus_ms(5)), ..JobParams::default() };
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
         let job = Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0);
@@ -319,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_a_sign_of_life() {
+    fn progress_extends_the_lease() {
         let report = Progress::new(Some("half"), None, T0);
         let job = changed(progressed(&fetched(3), None, 0.5, &report, T0.plus_ms(1000)));
         assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));

@@ -1,4 +1,4 @@
-//! What a holder says of its job, and what its exit code asks for.
+//! Reports of the holder of a job, and the meaning of exit codes.
 
 use agenix_protocol::{
     documents::{JobUpdate, Status},
@@ -8,9 +8,9 @@ use agenix_protocol::{
 use super::{Job, JobState, ReportedFailure, RuleOutcome};
 use crate::{rejection::Rejection, retry};
 
-/// Most bytes of a worker's error text that a job keeps.
+/// Maximum number of bytes of a worker's error text that a job stores.
 pub const MAX_ERROR_BYTES: usize = 4096;
-/// How often a task may say "later" before that is a failure.
+/// Maximum number of snoozes of a job. A further snooze counts as a failure.
 pub const MAX_SNOOZES: u32 = 100;
 
 const EX_USAGE: i32 = 64;
@@ -18,8 +18,16 @@ const EX_DATAERR: i32 = 65;
 const EX_TEMPFAIL: i32 = 75;
 const EX_CONFIG: i32 = 78;
 
-/// `who` reports on a job: ownership, legal transition and retry, all here. `exit_code` is that of the task that a failure is
-/// blamed on, `jitter` a random number in 0..1.
+/// Applies the report of `who` to a job: checks ownership and transition, and decides about a
+/// retry.
+///
+/// `exit_code` is that of the task that caused a failure. `jitter` is a random number in 0..1.
+///
+/// # Errors
+///
+/// [`Rejection::StaleAttempt`] for a report about another attempt, [`Rejection::NotHolder`] for a
+/// report of a worker that does not hold the job, and [`Rejection::IllegalTransition`] for a status
+/// that the job cannot take.
 pub fn updated(
     job: &Job,
     update: &JobUpdate,
@@ -28,10 +36,10 @@ pub fn updated(
     now: Timestamp,
     jitter: f64,
 ) -> Result<RuleOutcome, Rejection> {
-    if let Some(told) = update.attempt
-        && told != job.attempt
+    if let Some(reported) = update.attempt
+        && reported != job.attempt
     {
-        return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current: job.attempt });
+        return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), reported, current: job.attempt });
     }
     if job.state != JobState::Active {
         return report_after_the_end(job, update, who);
@@ -63,15 +71,15 @@ pub fn updated(
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// A report on a job that is not active: fine when it repeats what its holder already said of this very attempt (the
-/// answer was lost on the way), refused otherwise.
+/// Handles a report on a job that is not active. A repeated report of the holder on the same
+/// attempt is accepted, because its answer was lost. Any other report is refused.
 fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<RuleOutcome, Rejection> {
     let to = update.status.unwrap_or(Status::Running);
     let repeats = update.attempt == Some(job.attempt) && job.holder.as_deref() == Some(who);
     let same_end = match to {
         Status::Completed => job.state == JobState::Completed,
         Status::Cancelled => job.state == JobState::Cancelled,
-        // A retry may have become available meanwhile.
+        // A retry may have become available since.
         Status::Failed => {
             matches!(
                 job.state,
@@ -87,18 +95,19 @@ fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Rule
     }
 }
 
-/// What a task's exit code asks for (design, decision 6; the codes are those of sysexits.h).
+/// Consequence of the exit code of a failed task. The codes are those of sysexits.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// An ordinary failure: again, as often as the plan says.
+    /// Ordinary failure: retry as often as the plan allows.
     Retry,
-    /// Not now: again later, and no failure is counted.
+    /// Temporary failure: try again later, without counting a failure.
     Snooze,
-    /// It can never go well: no retry.
+    /// Permanent failure: do not retry.
     Discard,
 }
 
-/// The verdict on a failed job, given the exit code of the task that is to blame.
+/// Returns the verdict on a failed job. `exit_code` is that of the task that caused the failure.
+#[must_use]
 pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
     match exit_code {
         Some(EX_TEMPFAIL) if job.snoozes < MAX_SNOOZES => Verdict::Snooze,
@@ -107,14 +116,16 @@ pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
     }
 }
 
-/// Whether a failure with this exit code says something about the worker: not where the task itself says that it is the time or
-/// the input.
+/// Returns true if a failure with this exit code counts against the worker. The codes for temporary
+/// failures and for invalid input do not count, because the task itself blames the time or the
+/// input.
+#[must_use]
 pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }
 
-fn snoozed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
-    job.error = Some(cut(&fault.message).to_owned());
+fn snoozed(mut job: Job, failure: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
+    job.error = Some(cut(&failure.message).to_owned());
     job.snoozes += 1;
     job.state = JobState::Scheduled;
     job.due_at = Some(now.plus_ms(retry::snooze_ms(jitter)));
@@ -123,36 +134,41 @@ fn snoozed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -
     job
 }
 
-/// A failure counts, and is remembered; whether another attempt is left.
-pub(super) fn record_failure(job: &mut Job, fault: &ReportedFailure, is_final: bool, now: Timestamp) -> bool {
-    job.error = Some(cut(&fault.message).to_owned());
+/// Counts and stores a failure. Returns true if another attempt is left.
+pub(super) fn record_failure(
+    job: &mut Job,
+    failure: &ReportedFailure,
+    is_final: bool,
+    now: Timestamp,
+) -> bool {
+    job.error = Some(cut(&failure.message).to_owned());
     job.failures += 1;
     let may_retry = !is_final && job.failures <= job.max_retries;
     let attempt = job.attempt;
     if let Some(ojs) = &mut job.ojs {
-        ojs.remember(fault.clone(), !is_final, attempt, now);
+        ojs.remember(failure.clone(), !is_final, attempt, now);
     }
     may_retry
 }
 
-/// A failure was the last: it was the last that may be, or one after which no other attempt would go better (`is_final`).
+/// Ends a job after its last failure. `is_final` means that further attempts could not succeed.
 pub(super) fn discard(job: &mut Job, now: Timestamp, is_final: bool) {
     let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.as_ref());
-    // Who submitted it by the Open Job Spec has said whether it is to be a dead letter.
+    // The policy of an OJS job decides whether the job becomes a dead letter.
     job.is_dead = retry.map_or(job.max_retries > 0 && !is_final, |retry| retry.to_dead_letter);
     job.end(JobState::Discarded, now);
 }
 
-fn discarded(mut job: Job, fault: &ReportedFailure, now: Timestamp) -> Job {
-    record_failure(&mut job, fault, true, now);
+fn discarded(mut job: Job, failure: &ReportedFailure, now: Timestamp) -> Job {
+    record_failure(&mut job, failure, true, now);
     discard(&mut job, now, true);
     job
 }
 
-pub(super) fn failed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
+pub(super) fn failed(mut job: Job, failure: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
     let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.clone());
-    let is_final = retry.as_ref().is_some_and(|retry| fault.is_final(retry));
-    if record_failure(&mut job, fault, is_final, now) {
+    let is_final = retry.as_ref().is_some_and(|retry| failure.is_final(retry));
+    if record_failure(&mut job, failure, is_final, now) {
         let own = retry.map(|retry| retry.delay_ms(job.failures, jitter));
         job.release();
         job.state = JobState::Retryable;

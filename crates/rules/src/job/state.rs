@@ -1,30 +1,29 @@
-//! State of a job.
-
 use serde::{Deserialize, Serialize};
 
-/// Stored state of a job. RESP and OJS show projections of it.
+/// Stored state of a job. RESP and OJS show projections of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JobState {
-    /// Created, not yet released.
+    /// Created, and not released yet.
     Staged,
-    /// Waits for its time.
+    /// Waits until `due_at`.
     Scheduled,
     /// Waits for a worker.
     Available,
-    /// A worker has it.
+    /// Claimed by a worker.
     Active,
     /// All tasks succeeded.
     Completed,
-    /// Failed, waits to be tried again.
+    /// Failed, and waits for the next attempt.
     Retryable,
     /// Cancelled.
     Cancelled,
-    /// Failed for good.
+    /// Failed, without a further attempt.
     Discarded,
 }
 
 impl JobState {
-    /// The state's name in the Open Job Spec.
+    /// Returns the name of the state in the Open Job Spec.
+    #[must_use]
     pub fn ojs_name(self) -> &'static str {
         match self {
             Self::Staged => "pending",
@@ -32,7 +31,8 @@ impl JobState {
         }
     }
 
-    /// The state's name, as it is stored.
+    /// Returns the name of the state in the stored form.
+    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Staged => "staged",

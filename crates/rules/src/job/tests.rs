@@ -1,5 +1,3 @@
-//! The lifecycle, one path a test.
-
 use agenix_protocol::{
     documents::{JobUpdate, Plan, Status, parse},
     time::Timestamp,
@@ -28,12 +26,12 @@ fn running(max_retries: u32) -> Job {
     claimed(&waiting(max_retries), "w", T0, HOLD)
 }
 
-fn says(status: Status) -> JobUpdate {
+fn update(status: Status) -> JobUpdate {
     JobUpdate { status: Some(status), ..JobUpdate::default() }
 }
 
 fn after(job: &Job, status: Status) -> Job {
-    changed(updated(job, &says(status), "w", None, T1, 0.5).unwrap())
+    changed(updated(job, &update(status), "w", None, T1, 0.5).unwrap())
 }
 
 fn changed(outcome: RuleOutcome) -> Job {
@@ -44,7 +42,7 @@ fn changed(outcome: RuleOutcome) -> Job {
 }
 
 #[test]
-fn the_straight_way() {
+fn job_is_claimed_reported_and_completed() {
     let job = running(0);
     assert_eq!((job.status(), job.attempt, job.due_at), (Status::Running, 1, Some(T0.plus_ms(START))));
     assert!(!job.is_started(), "it may have been claimed ahead");
@@ -61,7 +59,7 @@ fn the_straight_way() {
 }
 
 #[test]
-fn a_failure_is_failed_without_retries_and_dead_after_them() {
+fn failed_job_is_dead_only_after_retries() {
     assert_eq!(after(&running(0), Status::Failed).status(), Status::Failed);
     let job = after(&running(1), Status::Failed);
     assert_eq!(
@@ -75,25 +73,25 @@ fn a_failure_is_failed_without_retries_and_dead_after_them() {
 }
 
 #[test]
-fn a_claim_that_was_not_started_is_given_up_and_one_that_was_is_not() {
+fn worker_may_cancel_only_an_unstarted_job() {
     let job = running(0);
     assert!(job.may_be_unstarted());
     let given_up = after(&job, Status::Cancelled);
     assert_eq!(given_up.status(), Status::Cancelled);
-    let mut again = says(Status::Cancelled);
+    let mut again = update(Status::Cancelled);
     again.attempt = Some(given_up.attempt);
     let repeated = updated(&given_up, &again, "w", None, T1, 0.5);
     assert_eq!(repeated, Ok(RuleOutcome::Unchanged), "the answer was lost on its way");
-    let other = updated(&job, &says(Status::Cancelled), "x", None, T1, 0.5);
+    let other = updated(&job, &update(Status::Cancelled), "x", None, T1, 0.5);
     assert!(matches!(other, Err(Rejection::NotHolder { .. })));
     let started = after(&job, Status::Running);
     assert!(!started.may_be_unstarted());
-    let refused = updated(&started, &says(Status::Cancelled), "w", None, T1, 0.5);
+    let refused = updated(&started, &update(Status::Cancelled), "w", None, T1, 0.5);
     assert!(matches!(refused, Err(Rejection::IllegalTransition { .. })));
 }
 
 #[test]
-fn what_nobody_has_is_cancelled_and_what_a_worker_has_stays() {
+fn cancelled_unclaimed_leaves_claimed_jobs() {
     assert_eq!(changed(cancelled_unclaimed(&waiting(0), T1)).status(), Status::Cancelled);
     let retryable = after(&running(1), Status::Failed);
     assert_eq!(changed(cancelled_unclaimed(&retryable, T1)).status(), Status::Cancelled);
@@ -104,16 +102,16 @@ fn what_nobody_has_is_cancelled_and_what_a_worker_has_stays() {
 }
 
 #[test]
-fn only_the_holder_reports_and_only_on_its_attempt() {
-    let stranger = updated(&running(0), &says(Status::Completed), "x", None, T1, 0.5).unwrap_err();
-    assert_eq!(stranger.to_string(), "Worker x cannot update job claimed by w");
-    let stale = JobUpdate { attempt: Some(7), ..says(Status::Completed) };
+fn report_is_refused_from_other_workers_and_on_other_attempts() {
+    let other = updated(&running(0), &update(Status::Completed), "x", None, T1, 0.5).unwrap_err();
+    assert_eq!(other.to_string(), "Worker x cannot update job claimed by w");
+    let stale = JobUpdate { attempt: Some(7), ..update(Status::Completed) };
     assert!(matches!(updated(&running(0), &stale, "w", None, T1, 0.5), Err(Rejection::StaleAttempt { .. })));
 }
 
 #[test]
-fn illegal_transitions_have_the_words_of_the_seed() {
-    let words = |job: &Job, to| updated(job, &says(to), "w", None, T1, 0.5).unwrap_err().to_string();
+fn illegal_transitions_have_the_texts_of_the_specification() {
+    let words = |job: &Job, to| updated(job, &update(to), "w", None, T1, 0.5).unwrap_err().to_string();
     assert_eq!(words(&waiting(0), Status::Completed), "Invalid status transition: pending -> completed");
     assert_eq!(words(&running(0), Status::Dead), "Invalid status transition: running -> dead");
     let done = after(&running(0), Status::Completed);
@@ -122,16 +120,17 @@ fn illegal_transitions_have_the_words_of_the_seed() {
 }
 
 #[test]
-fn a_report_whose_answer_was_lost_may_be_repeated() {
-    let again =
-        |job: &Job, status| updated(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", None, T1, 0.5);
+fn report_may_be_repeated_after_a_lost_answer() {
+    let again = |job: &Job, status| {
+        updated(job, &JobUpdate { attempt: Some(1), ..update(status) }, "w", None, T1, 0.5)
+    };
     assert_eq!(again(&after(&running(0), Status::Completed), Status::Completed), Ok(RuleOutcome::Unchanged));
     assert_eq!(again(&after(&running(3), Status::Failed), Status::Failed), Ok(RuleOutcome::Unchanged));
     assert!(again(&after(&running(0), Status::Completed), Status::Failed).is_err());
 }
 
 #[test]
-fn three_lost_workers_make_a_job_dead() {
+fn job_is_dead_after_three_lost_workers() {
     let mut job = waiting(5);
     for _ in 0..2 {
         job = changed(abandoned(&claimed(&job, "w", T0, HOLD), "w", T1));
@@ -143,7 +142,7 @@ fn three_lost_workers_make_a_job_dead() {
 }
 
 #[test]
-fn a_claim_that_nobody_started_goes_back() {
+fn unstarted_claim_is_given_back() {
     let back = changed(given_back(&running(0), "w", Some(1)));
     assert_eq!((back.state, back.attempt, back.losses), (JobState::Available, 1, 0));
     let started = after(&running(0), Status::Running);
@@ -152,14 +151,14 @@ fn a_claim_that_nobody_started_goes_back() {
 }
 
 #[test]
-fn an_attempt_that_takes_too_long_fails() {
+fn attempt_fails_at_its_timeout() {
     let late = changed(due(&after(&running(0), Status::Running), T0.plus_ms(3_600_000), 0.5));
     assert_eq!(late.error.as_deref(), Some("the job took longer than its 3600 seconds"));
     assert_eq!(late.status(), Status::Failed);
 }
 
 #[test]
-fn a_holder_that_comes_back_keeps_what_it_has_and_loses_what_it_never_got() {
+fn reclaimed_keeps_listed_jobs_and_gives_back_unreceived_ones() {
     let (claimed, started) = (running(0), after(&running(0), Status::Running));
     assert_eq!(reclaimed(&started, "w", None, T1), RuleOutcome::Unchanged);
     assert!(changed(reclaimed(&claimed, "w", Some(&["j".parse().unwrap()]), T1)).is_confirmed);
@@ -173,7 +172,7 @@ fn a_holder_that_comes_back_keeps_what_it_has_and_loses_what_it_never_got() {
 }
 
 #[test]
-fn a_claimed_job_that_nobody_reports_goes_back_at_no_cost() {
+fn start_timeout_gives_a_claim_back_at_no_cost() {
     assert_eq!(due(&running(0), T0.plus_ms(START - 1), 0.5), RuleOutcome::Unchanged);
     let back = changed(due(&running(0), T0.plus_ms(START), 0.5));
     assert_eq!((back.state, back.failures, back.losses), (JobState::Available, 0, 0));
@@ -185,33 +184,36 @@ fn a_claimed_job_that_nobody_reports_goes_back_at_no_cost() {
 }
 
 #[test]
-fn exit_codes_ask_for_more_than_failure() {
+fn exit_codes_snooze_discard_or_retry() {
     let ended =
-        |job: &Job, code| changed(updated(job, &says(Status::Failed), "w", Some(code), T1, 0.5).unwrap());
+        |job: &Job, code| changed(updated(job, &update(Status::Failed), "w", Some(code), T1, 0.5).unwrap());
     let snoozed = ended(&running(0), 75);
     assert_eq!(
         (snoozed.state, snoozed.failures, snoozed.due_at),
         (JobState::Scheduled, 0, Some(T1.plus_ms(30_000)))
     );
-    let tired = Job { snoozes: MAX_SNOOZES, ..running(0) };
-    assert_eq!(ended(&tired, 75).status(), Status::Failed);
+    let snoozed_out = Job { snoozes: MAX_SNOOZES, ..running(0) };
+    assert_eq!(ended(&snoozed_out, 75).status(), Status::Failed);
     assert_eq!([64, 65, 78].map(|code| ended(&running(5), code).status()), [Status::Failed; 3]);
     assert_eq!(ended(&running(5), 1).state, JobState::Retryable);
 }
 
 #[test]
-fn what_has_not_ended_can_be_cancelled() {
+fn jobs_that_have_not_ended_can_be_cancelled() {
     for job in [waiting(0), running(0), after(&running(1), Status::Failed)] {
-        let gone = changed(cancelled(&job, T1).unwrap());
-        assert_eq!((gone.status(), gone.ended_at, gone.due_at), (Status::Cancelled, Some(T1), None));
-        assert_eq!(cancelled(&gone, T1), Ok(RuleOutcome::Unchanged));
+        let cancelled_job = changed(cancelled(&job, T1).unwrap());
+        assert_eq!(
+            (cancelled_job.status(), cancelled_job.ended_at, cancelled_job.due_at),
+            (Status::Cancelled, Some(T1), None)
+        );
+        assert_eq!(cancelled(&cancelled_job, T1), Ok(RuleOutcome::Unchanged));
     }
     let done = after(&running(0), Status::Completed);
     assert_eq!(cancelled(&done, T1).unwrap_err().to_string(), "Job already ended: completed");
 }
 
 #[test]
-fn what_failed_can_be_tried_again_and_what_is_dead_by_force() {
+fn failed_jobs_can_be_retried_and_dead_ones_with_force() {
     let again = changed(retried(&after(&running(0), Status::Failed), false).unwrap());
     assert_eq!((again.status(), again.ended_at, again.attempt), (Status::Pending, None, 1));
     let dead = after(&Job { failures: 1, ..running(1) }, Status::Failed);
@@ -220,12 +222,12 @@ fn what_failed_can_be_tried_again_and_what_is_dead_by_force() {
     for job in [waiting(0), running(0), after(&running(0), Status::Completed)] {
         assert_eq!(retried(&job, true).unwrap_err().to_string(), "Job not in failed status");
     }
-    let gone = changed(cancelled(&waiting(0), T1).unwrap());
-    assert!(retried(&gone, false).is_err() && retried(&gone, true).is_ok());
+    let cancelled_job = changed(cancelled(&waiting(0), T1).unwrap());
+    assert!(retried(&cancelled_job, false).is_err() && retried(&cancelled_job, true).is_ok());
 }
 
 #[test]
-fn a_job_for_later_waits_for_its_time() {
+fn scheduled_job_waits_for_its_time() {
     let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
     let at = |run_at| {
         let terms = JobParams { run_at, ..JobParams::default() };
@@ -237,7 +239,7 @@ fn a_job_for_later_waits_for_its_time() {
 }
 
 #[test]
-fn time_that_nobody_saw_does_not_count_against_an_attempt() {
+fn pause_of_the_machine_extends_an_attempt() {
     let started = running(0).started_at.unwrap();
     let late = changed(extended_after_pause(&running(0), 1000, started.plus_ms(1500)));
     let due = running(0).due_at.unwrap();
@@ -250,7 +252,7 @@ fn time_that_nobody_saw_does_not_count_against_an_attempt() {
 }
 
 #[test]
-fn what_was_reckoned_from_a_later_time_is_reckoned_anew() {
+fn job_is_rescheduled_after_the_clock_was_set_back() {
     let back = Timestamp(T0.0 / 2);
     let lease = due_of(&running(0)).unwrap().ms_since(running(0).started_at.unwrap());
     let active = changed(rescheduled(&running(0), None, back));
@@ -273,7 +275,7 @@ fn due_of(job: &Job) -> Option<Timestamp> {
 }
 
 #[test]
-fn what_is_added_to_an_action_waits_no_longer_than_its_delay() {
+fn added_input_waits_at_most_the_delay_of_its_action() {
     let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
     let submitted = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
     let at = T0.plus_ms(700);

@@ -1,4 +1,5 @@
-//! Which two jobs are the same, and what becomes of the second (ojs-unique-jobs).
+//! Unique jobs: detects an earlier job with the same key, and resolves the conflict
+//! (ojs-unique-jobs).
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use serde::{Deserialize, Serialize};
@@ -6,43 +7,48 @@ use serde::{Deserialize, Serialize};
 use super::Job;
 use crate::rejection::Rejection;
 
-/// What becomes of a job that is there already.
+/// Resolution of a conflict between a new job and an earlier job with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnConflict {
-    /// It is refused.
+    /// Refuses the new job.
     Reject,
-    /// The one that is there stands for it.
+    /// Drops the new job, and returns the id of the earlier job instead.
     Ignore,
-    /// The one that is there is cancelled.
+    /// Cancels the earlier job.
     Replace,
 }
 
-/// What makes a job the only one of its kind.
+/// Uniqueness constraint of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unique {
-    /// The hash of what jobs of its kind have in common.
+    /// Hash of the fields that jobs have to share to count as duplicates.
     pub key: String,
-    /// What becomes of a second one.
+    /// Resolution of a conflict.
     pub on_conflict: OnConflict,
-    /// States in which the first counts; as the Open Job Spec names them.
+    /// States in which an earlier job counts, in the words of the Open Job Spec.
     pub states: Vec<String>,
-    /// How long after its submission the first counts, in milliseconds; `None` for ever.
+    /// Time after its submission in which an earlier job counts, in milliseconds. `None` means
+    /// without end.
     pub period_ms: Option<u64>,
 }
 
-/// What a job meets that is the only one of its kind.
+/// Result of the check of a unique job against an earlier job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UniqueOutcome {
-    /// None that counts.
+    /// No earlier job counts, so the new job is stored.
     Nobody,
-    /// One that stands for it.
+    /// The earlier job with this id replaces the new job.
     Stand(JobId),
-    /// One that it replaces.
+    /// The new job replaces the earlier job, which has to be cancelled.
     Replaced,
 }
 
 impl Unique {
-    /// What becomes of a job, where `first` came before it.
+    /// Checks a new job against `first`, the earlier job with the same key.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::DuplicateJob`] if `first` counts and the policy is [`OnConflict::Reject`].
     pub fn against(&self, first: Option<&Job>, now: Timestamp) -> Result<UniqueOutcome, Rejection> {
         let counts = |job: &&Job| {
             self.states.iter().any(|state| state == job.state.ojs_name())
@@ -58,8 +64,8 @@ impl Unique {
     }
 }
 
-/// Tells whether a period that began at `began` still lasts. A beginning that is further ahead than
-/// `period_ms` does not count, because it comes from a clock that was set back since.
+/// Returns true if a period of `period_ms` from `began` still lasts. A `began` more than
+/// `period_ms` in the future does not count, because it comes from a clock that was set back since.
 fn is_within(began: Timestamp, period_ms: u64, now: Timestamp) -> bool {
     now < began.plus_ms(period_ms) && began.ms_since(now) <= period_ms
 }
@@ -71,7 +77,7 @@ mod tests {
     use super::is_within;
 
     #[test]
-    fn a_period_counts_from_a_time_that_can_be() {
+    fn unique_period_ignores_a_start_that_is_too_far_ahead() {
         let now = Timestamp(1_000_000);
         assert!(is_within(now, 1000, now) && is_within(Timestamp(now.0 - 999), 1000, now));
         assert!(!is_within(Timestamp(now.0 - 1000), 1000, now), "it is over");

@@ -1,11 +1,12 @@
-//! What people ask of a job: to be cancelled, to be tried again.
+//! Requests of users and submitters: cancel a job, release it, try it again.
 
 use agenix_protocol::time::Timestamp;
 
 use super::{Job, JobState, RuleOutcome};
 use crate::rejection::Rejection;
 
-/// A job is cancelled: at once, wherever it stands. Its worker, if it has one, hears of it at its next contact.
+/// Cancels a job that has not ended. A worker that holds the job receives a directive with its next
+/// heartbeat.
 pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     match job.state {
         JobState::Cancelled => Ok(RuleOutcome::Unchanged),
@@ -20,6 +21,7 @@ pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
 
 /// Cancels a job that no worker has claimed. A claimed job stays unchanged, because only its worker
 /// knows whether the job was started.
+#[must_use]
 pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
     match job.state {
         JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
@@ -31,7 +33,7 @@ pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
     }
 }
 
-/// A job that waits to be released is.
+/// Releases a staged job: it becomes available.
 pub fn activated(job: &Job) -> Result<RuleOutcome, Rejection> {
     if job.state != JobState::Staged {
         return Err(Rejection::NotStaged(job.job_id.clone()));
@@ -41,7 +43,8 @@ pub fn activated(job: &Job) -> Result<RuleOutcome, Rejection> {
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// A failed job is tried again, as if it never had been; with `force` a dead or cancelled one too (AGQ API spec §3).
+/// Makes a failed job available again with fresh counters. With `force`, a dead or cancelled job,
+/// too (AGQ API spec §3).
 pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
     match job.state {
         JobState::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),
@@ -53,7 +56,7 @@ pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
     (next.failures, next.losses, next.snoozes) = (0, 0, 0);
     (next.is_dead, next.ended_at, next.error) = (false, None, None);
     if let Some(ojs) = &mut next.ojs {
-        // It was too late once, and is wanted all the same.
+        // A job that expired is wanted again, so its old expiry no longer counts.
         let expires_at = ojs.expires_at.filter(|_| !ojs.is_expired);
         (ojs.attempts_before, ojs.expires_at, ojs.is_expired) = (job.attempt, expires_at, false);
     }
@@ -61,7 +64,7 @@ pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// A job whose plan is no more: nobody can run it.
+/// Discards a job whose plan was deleted, because no worker can run it.
 #[must_use]
 pub fn orphaned(job: &Job, now: Timestamp) -> Job {
     let mut next = job.clone();

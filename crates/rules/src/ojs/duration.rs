@@ -1,9 +1,11 @@
-//! Durations as ISO 8601 writes them: `PT1.5S`, `PT5M`, `P1DT2H`, `P2W`.
+//! Durations of ISO 8601: `PT1.5S`, `PT5M`, `P1DT2H`, `P2W`.
 
-/// The longest, in milliseconds: a hundred years.
+/// Longest duration, in milliseconds: a hundred years.
 const MAX_MS: f64 = 3_155_760_000_000.0;
 
-/// Reads a duration, in milliseconds. Months and years, which have no fixed length, are none.
+/// Parses a duration, and returns it in milliseconds. Months and years are refused, because they
+/// have no fixed length.
+#[must_use]
 pub fn parse_duration(text: &str) -> Option<u64> {
     let (date, time) = match text.strip_prefix('P')?.split_once('T') {
         Some((_, "")) => return None,
@@ -23,7 +25,7 @@ pub fn parse_duration(text: &str) -> Option<u64> {
     (0.0..=MAX_MS).contains(&ms).then(|| ms.round() as u64)
 }
 
-/// The parts of a text like `1H30M`, each unit once and in this order.
+/// Sums the parts of a text like `1H30M`. Each unit occurs at most once, in the order of `units`.
 fn sum(mut text: &str, units: &[(char, f64)]) -> Option<f64> {
     let (mut total, mut units) = (0.0, units.iter());
     while !text.is_empty() {
@@ -43,7 +45,7 @@ mod tests {
     use super::parse_duration;
 
     #[test]
-    fn what_is_a_duration_and_what_is_not() {
+    fn durations_are_parsed_and_invalid_ones_refused() {
         let fine = ["PT0S", "PT1.5S", "PT5M", "PT1H30M", "P1DT2H", "P2W"];
         let ms = [0, 1500, 300_000, 5_400_000, 93_600_000, 1_209_600_000];
         assert_eq!(fine.map(parse_duration), ms.map(Some));

@@ -1,11 +1,11 @@
-//! A job as it is submitted: which fields there are, and what they may be (ojs-core, ojs-json-format).
+//! Parser of submitted jobs: the fields of a job, and their bounds (ojs-core, ojs-json-format).
 
 use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::to_json,
     ids::{JobId, PlanId},
-    names::SCHEDULED,
+    reserved_keys::SCHEDULED,
     time::Timestamp,
 };
 use serde_json::{Map, Value, value::RawValue};
@@ -21,42 +21,42 @@ use crate::{
     rejection::Rejection,
 };
 
-/// Most bytes in a job's type, in a queue's name.
+/// Maximum number of bytes of a job type, and of the name of a queue.
 const MAX_NAME_BYTES: usize = 128;
-/// States in which a job counts as the first of its kind, where nothing is said: all in which it has not ended.
+/// Default states in which an earlier job counts as a duplicate: all in which a job has not ended.
 const COUNTING: [&str; 5] = ["available", "active", "scheduled", "retryable", "pending"];
 
-/// A document's fields, each as it came.
+/// Fields of a document, each as the submitter wrote it.
 type JobDocumentFields = BTreeMap<String, Box<RawValue>>;
 
-/// A job that was submitted and is legal.
+/// Submitted job that passed all checks.
 #[derive(Debug, Clone)]
 pub struct JobSubmission {
-    /// Its id, where it came with one.
+    /// Id that the submitter chose.
     pub job_id: Option<JobId>,
-    /// The plan that it runs, where it runs one.
+    /// Plan that the job runs, if its type names one.
     pub plan_id: Option<PlanId>,
-    /// Its queue, where it names one.
+    /// Queue that the submitter named.
     pub queue: Option<String>,
-    /// -100 to 100.
+    /// Priority, -100 to 100.
     pub priority: i32,
-    /// When it may run at the earliest.
+    /// Earliest time of a run.
     pub run_at: Option<Timestamp>,
-    /// Whether it waits to be released.
+    /// True if the job is staged: it waits until it is released.
     pub is_staged: bool,
-    /// How long an attempt may take, in milliseconds.
+    /// Timeout of an attempt, in milliseconds.
     pub timeout_ms: Option<u64>,
-    /// What else it has.
+    /// Data of the Open Job Spec.
     pub ojs: Ojs,
-    /// What makes it the only one of its kind.
+    /// Uniqueness constraint.
     pub unique: Option<Unique>,
-    /// The limit that it stands under.
+    /// Terms of the limit that applies to the job.
     pub limit: Option<LimitTerms>,
-    /// Its input: the plan's where it runs one, else all of it.
+    /// Input: that of the plan if the job runs a plan, otherwise the whole document.
     pub input: String,
 }
 
-/// Fields that only agq says: whoever submits them is not listened to.
+/// Fields that only agq sets. Submitted values of these fields are ignored.
 const OWN: [&str; 31] = [
     "state",
     "queue",
@@ -92,7 +92,7 @@ const OWN: [&str; 31] = [
 ];
 
 impl JobSubmission {
-    /// The job with what came of those before it, JSON each.
+    /// Adds the results of the previous steps to the document, each as JSON.
     #[must_use]
     pub fn with_parents(self, results: &[String]) -> Self {
         let list = format!("[{}]", results.join(","));
@@ -112,7 +112,11 @@ impl JobSubmission {
     }
 }
 
-/// Reads a job that is submitted at `now`.
+/// Parses a job that is submitted at `now`.
+///
+/// # Errors
+///
+/// A [`Rejection`] that names the first invalid field.
 pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmission, Rejection> {
     let job_type = read_type(&document)?;
     let job_id = value_of(&document, "id")?.map(|id| read_id(&id)).transpose()?;
@@ -122,13 +126,13 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         invalid("args is missing: a job has a list of arguments, which may be empty".into())
     })?;
     if !args.get().starts_with('[') {
-        return Err(invalid("args is no list: put the arguments into one".into()));
+        return Err(invalid("args is not a list: put the arguments into one".into()));
     }
     check_object(&document, "meta")?;
     let options = match value_of(&document, "options")? {
         None => Map::new(),
         Some(Value::Object(options)) => options,
-        Some(_) => return Err(invalid("options is no object".into())),
+        Some(_) => return Err(invalid("options is not an object".into())),
     };
     let options = OptionReader::of("options", &options);
     let queue =
@@ -152,7 +156,7 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         .map(|unique| read_unique(&unique, &document, &job_type, in_queue))
         .transpose()?;
     let ojs = Ojs {
-        // A plan's own retries count where nothing is said.
+        // Without a policy, the retries of the plan count.
         retry: if plan_id.is_none() { Some(retry.unwrap_or_default()) } else { retry },
         visibility_ms: if plan_id.is_none() { visibility_ms.unwrap_or(VISIBILITY_MS) } else { 0 },
         expires_at: options.moment("expires_at", now)?,
@@ -162,7 +166,7 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         directive,
         ..Ojs::of(job_type)
     };
-    let (input, kept) = match &plan_id {
+    let (input, plan_document) = match &plan_id {
         None => (to_json(&document), None),
         Some(_) => (plan_input(args)?, Some(to_json(&without_args(&document)))),
     };
@@ -173,7 +177,7 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         run_at: scheduled_at,
         is_staged: options.flag("pending")?.unwrap_or_default(),
         timeout_ms: options.ms("timeout_ms")?.or(options.seconds("timeout")?),
-        ojs: Ojs { document: kept, ..ojs },
+        ojs: Ojs { document: plan_document, ..ojs },
         unique,
         limit: limit.map(|(_, terms)| terms),
         input,
@@ -181,7 +185,7 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
     })
 }
 
-/// A field of any form but null.
+/// Returns the value of a field, or `None` if the field is missing or null.
 fn value_of(document: &JobDocumentFields, field: &str) -> Result<Option<Value>, Rejection> {
     let read = |raw: &RawValue| {
         serde_json::from_str(raw.get()).map_err(|error| invalid(format!("{field}: {error}")))
@@ -192,7 +196,7 @@ fn value_of(document: &JobDocumentFields, field: &str) -> Result<Option<Value>, 
 fn check_object(document: &JobDocumentFields, field: &str) -> Result<(), Rejection> {
     match document.get(field).map(|raw| raw.get()) {
         Some(text) if text != "null" && !text.starts_with('{') => {
-            Err(invalid(format!("{field} is no object")))
+            Err(invalid(format!("{field} is not an object")))
         }
         _ => Ok(()),
     }
@@ -201,14 +205,12 @@ fn check_object(document: &JobDocumentFields, field: &str) -> Result<(), Rejecti
 fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {
     let name = match value_of(document, "type")? {
         None => {
-            return Err(invalid(
-                "type is missing: a job names what is to be done, such as email.send".into(),
-            ));
+            return Err(invalid("type is missing: a job names its work, such as email.send".into()));
         }
         Some(Value::String(name)) => name,
-        Some(_) => return Err(invalid("type is no text".into())),
+        Some(_) => return Err(invalid("type is not a string".into())),
     };
-    // What follows `plan.` is the id of a plan, and has its form.
+    // The text after `plan.` is the id of a plan, with the rules of such ids.
     let checked = if name.starts_with(PLAN_PREFIX) { "plan" } else { name.as_str() };
     let is_part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_lowercase())
@@ -224,7 +226,8 @@ fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {
     Ok(name)
 }
 
-/// A UUID of version 7 in lower case (RFC 9562).
+/// Returns true if the text is a UUID of version 7 in lower case (RFC 9562).
+#[must_use]
 pub fn is_uuid_v7(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_fine = |(at, byte): (usize, &u8)| match at {
@@ -240,11 +243,11 @@ fn read_id(id: &Value) -> Result<JobId, Rejection> {
     let text = id.as_str().filter(|text| is_uuid_v7(text));
     let id = text.and_then(|text| JobId::new(text).ok());
     id.ok_or_else(|| {
-        invalid("id is to be a UUID of version 7 in lower case; leave it out to be given one".into())
+        invalid("id must be a UUID of version 7 in lower case; leave it out to be given one".into())
     })
 }
 
-/// Whether a queue may have this name.
+/// Checks the name of a queue.
 pub fn check_queue(name: &str) -> Result<(), Rejection> {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -261,7 +264,7 @@ pub fn check_queue(name: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The one argument of a job that runs a plan.
+/// Returns the input of a job that runs a plan: its only argument.
 fn plan_input(args: &RawValue) -> Result<String, Rejection> {
     let inputs: Vec<Box<RawValue>> =
         serde_json::from_str(args.get()).map_err(|error| invalid(format!("args: {error}")))?;
@@ -341,7 +344,7 @@ fn exact(raw: &RawValue) -> Value {
     }
 }
 
-/// The fields of an object that were chosen.
+/// Returns the chosen fields of an object.
 fn chosen(object: &Value, fields: Option<Vec<String>>) -> Option<Value> {
     let picked = |field: String| (field.clone(), object.get(&field).cloned().unwrap_or_default());
     fields.map(|fields| Value::Object(fields.into_iter().map(picked).collect()))

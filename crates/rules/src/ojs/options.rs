@@ -1,4 +1,4 @@
-//! The options of a submitted job, read one by one: what is wrong is said of the field that it is wrong in.
+//! Parser of the options of a submitted job. Every error names the invalid field.
 
 use agenix_protocol::time::Timestamp;
 use serde_json::{Map, Value};
@@ -12,12 +12,12 @@ use crate::{
     retry::{Retry, Strategy},
 };
 
-/// The longest reservation or timeout, in milliseconds: a hundred years.
+/// Longest visibility timeout or timeout, in milliseconds: a hundred years.
 pub const MAX_MS: u64 = 3_155_760_000_000;
-/// Most tags of a job, most states and keys in a list.
+/// Maximum number of tags of a job, and of states and keys of a constraint.
 const MAX_LISTED: usize = 100;
 
-/// The fields of an object, and where it stands.
+/// Fields of an object, with the place of the object for errors.
 pub(super) struct OptionReader<'f> {
     place: String,
     fields: &'f Map<String, Value>,
@@ -36,12 +36,12 @@ impl<'f> OptionReader<'f> {
         format!("{}.{field}", self.place)
     }
 
-    /// A field that is there and not null.
+    /// Returns a field that is neither missing nor null.
     fn get(&self, field: &str) -> Option<&'f Value> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
-    /// A field of a form, and what that form is called.
+    /// Returns a field that `read` converts. The error names the expected `form`.
     fn read<T>(
         &self,
         field: &str,
@@ -50,26 +50,26 @@ impl<'f> OptionReader<'f> {
     ) -> Result<Option<T>, Rejection> {
         let wrong = |value: &Value| {
             let shown: String = value.to_string().chars().take(80).collect();
-            invalid(format!("{} is {shown}: it is to be {form}", self.at(field)))
+            invalid(format!("{} is {shown}: it must be {form}", self.at(field)))
         };
         self.get(field).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
     pub(super) fn text(&self, field: &str) -> Result<Option<&'f str>, Rejection> {
-        self.read(field, "a text", Value::as_str)
+        self.read(field, "a string", Value::as_str)
     }
 
     pub(super) fn flag(&self, field: &str) -> Result<Option<bool>, Rejection> {
         self.read(field, "true or false", Value::as_bool)
     }
 
-    /// A whole number of milliseconds above 0.
+    /// Returns a whole number of milliseconds above 0.
     pub(super) fn ms(&self, field: &str) -> Result<Option<u64>, Rejection> {
         let read = |value: &Value| value.as_u64().filter(|ms| (1..=MAX_MS).contains(ms));
         self.read(field, "a whole number of milliseconds above 0", read)
     }
 
-    /// A number of seconds above 0, in milliseconds.
+    /// Returns a number of seconds above 0, in milliseconds.
     pub(super) fn seconds(&self, field: &str) -> Result<Option<u64>, Rejection> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before")]
         let read = |value: &Value| {
@@ -95,10 +95,10 @@ impl<'f> OptionReader<'f> {
             let listed = value.as_array().filter(|listed| listed.len() <= MAX_LISTED)?;
             listed.iter().map(|text| text.as_str().map(str::to_owned)).collect()
         };
-        self.read(field, &format!("a list of at most {MAX_LISTED} texts"), read)
+        self.read(field, &format!("a list of at most {MAX_LISTED} strings"), read)
     }
 
-    /// A moment: RFC 3339, or `+` and a duration from now on.
+    /// Returns a time: RFC 3339, or `+` and a duration from `now` on.
     pub(super) fn moment(&self, field: &str, now: Timestamp) -> Result<Option<Timestamp>, Rejection> {
         let read = |value: &Value| {
             let text = value.as_str()?;
@@ -116,7 +116,8 @@ impl<'f> OptionReader<'f> {
         Ok(self.read("priority", "a whole number from -100 to 100", read)?.unwrap_or_default())
     }
 
-    /// A duration as text, or in milliseconds under the same name with `_ms`.
+    /// Returns a duration: a text under `field`, or milliseconds under `field` with the suffix
+    /// `_ms`.
     fn duration(&self, field: &str) -> Result<Option<u64>, Rejection> {
         let read = |value: &Value| parse_duration(value.as_str()?);
         match self.read(field, "an ISO 8601 duration such as PT1S", read)? {
@@ -138,7 +139,7 @@ impl<'f> OptionReader<'f> {
                 let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
                 count.ok_or_else(|| {
                     policy(format!(
-                        "{}.max_attempts is {value}: it is to be a whole number from 0 on",
+                        "{}.max_attempts is {value}: it must be a whole number from 0 on",
                         self.place
                     ))
                 })?
@@ -150,7 +151,7 @@ impl<'f> OptionReader<'f> {
                 let number = value.as_f64().filter(|number| *number >= 1.0);
                 number.ok_or_else(|| {
                     policy(format!(
-                        "{}.backoff_coefficient is {value}: it is to be a number from 1 on",
+                        "{}.backoff_coefficient is {value}: it must be a number from 1 on",
                         self.place
                     ))
                 })?
@@ -177,7 +178,7 @@ impl<'f> OptionReader<'f> {
                 )));
             }
         };
-        // Whatever is wrong in a policy is refused in the same way.
+        // Every error in a retry policy becomes the same kind of rejection.
         let as_policy = |error: Rejection| match error {
             Rejection::InvalidJob(text) => policy(text),
             other => other,
@@ -194,17 +195,17 @@ impl<'f> OptionReader<'f> {
         })
     }
 
-    /// A limit and its key: that of the queue where none is named.
+    /// Returns a limit and its key. The default key is that of the queue.
     pub(super) fn limit(&self, queue: &str) -> Result<(String, LimitTerms), Rejection> {
         let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
         if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
             return Err(invalid(format!(
-                "{}.key is to have 1 to 255 bytes and no control characters",
+                "{}.key must have 1 to 255 bytes and no control characters",
                 self.place
             )));
         }
         if let Some(other) = self.text("on_limit")?.filter(|word| *word != "wait") {
-            return Err(invalid(format!("{}.on_limit is '{other}': agq knows wait alone", self.place)));
+            return Err(invalid(format!("{}.on_limit is '{other}': agq supports only wait", self.place)));
         }
         let per_second = self.count("max_per_second")?;
         let period_ms = match self.text("period")? {
@@ -253,7 +254,7 @@ impl<'f> OptionReader<'f> {
     }
 }
 
-/// RFC 3339; a time before 1970 is over as every other one that has passed.
+/// Parses RFC 3339. A time before 1970 counts as 1970, because both have passed.
 fn moment(text: &str) -> Option<Timestamp> {
     Timestamp::parse(text).or_else(|| (text.len() >= 20 && text.starts_with("19")).then_some(Timestamp(0)))
 }

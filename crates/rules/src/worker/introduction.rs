@@ -34,7 +34,7 @@ pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> 
     Ok(())
 }
 
-/// Checks that the other words and tags of a registration are short enough to keep and show.
+/// Checks that the other texts and tags of a registration are short enough to store and show.
 pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejection> {
     let instance = registration.instance.as_deref().unwrap_or_default();
     for (field, word) in [
@@ -56,7 +56,7 @@ pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejec
     Ok(())
 }
 
-/// Checks that the statistics of a heartbeat are short enough to keep and show. The ids of jobs
+/// Checks that the statistics of a heartbeat are short enough to store and show. The ids of jobs
 /// have a limit of their own.
 pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
     let is_counted = |field: &str| !matches!(field, "active_job_ids" | "active_jobs");
@@ -70,7 +70,7 @@ pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Most bytes that are kept of what an agentic unit says of itself.
+/// Maximum number of bytes of the description of an agentic unit. agq cuts longer descriptions.
 pub const MAX_DESCRIPTION_BYTES: usize = 4096;
 
 /// Cuts long descriptions, and removes surplus descriptions.
@@ -107,7 +107,7 @@ mod tests {
     type With = fn(String) -> WorkerRegistration;
 
     #[test]
-    fn words_have_a_bound() {
+    fn registration_texts_are_bounded() {
         let word = |more: usize| "h".repeat(MAX_WORKER_WORD_BYTES + more);
         let fields: [(&str, With); 4] = [
             ("hostname", |hostname| WorkerRegistration { hostname, ..registration() }),
@@ -117,8 +117,8 @@ mod tests {
         ];
         for (field, with) in fields {
             assert!(check_words(&with(word(0))).is_ok());
-            let said = check_words(&with(word(1))).unwrap_err().to_string();
-            assert!(said.ends_with(&format!("{field} has 256 bytes, max 255")), "{said}");
+            let error = check_words(&with(word(1))).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("{field} has 256 bytes, max 255")), "{error}");
         }
     }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_and_statistics_have_a_bound() {
+    fn tags_and_statistics_are_bounded() {
         let tags = |bytes| check_words(&WorkerRegistration { tags: object(bytes), ..registration() });
         assert!(tags(MAX_WORKER_TAGS_BYTES).is_ok() && tags(MAX_WORKER_TAGS_BYTES + 1).is_err());
         let mut stats = object(MAX_WORKER_STATS_BYTES);
@@ -140,17 +140,17 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_and_descriptions_have_a_bound() {
+    fn capabilities_and_descriptions_are_bounded() {
         let names = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
         let offer = |tools, units| Capabilities { tools: names(tools), agentic_units: names(units) };
         assert!(check_capabilities(&offer(MAX_WORKER_CAPABILITIES - 1, 1)).is_ok());
-        let said = check_capabilities(&offer(MAX_WORKER_CAPABILITIES, 1)).unwrap_err().to_string();
-        assert!(said.contains("it has 20001 tools and agentic units, max 20000"), "{said}");
+        let error = check_capabilities(&offer(MAX_WORKER_CAPABILITIES, 1)).unwrap_err().to_string();
+        assert!(error.contains("it has 20001 tools and agentic units, max 20000"), "{error}");
         let described = |count: usize| names(count).into_iter().map(|name| (name, "d".into())).collect();
-        for (count, kept) in [(MAX_WORKER_DESCRIPTIONS, 1000), (MAX_WORKER_DESCRIPTIONS + 1, 1000)] {
-            let mut told = WorkerRegistration { descriptions: described(count), ..registration() };
-            shorten_descriptions(&mut told);
-            assert_eq!(told.descriptions.len(), kept);
+        for (count, expected) in [(MAX_WORKER_DESCRIPTIONS, 1000), (MAX_WORKER_DESCRIPTIONS + 1, 1000)] {
+            let mut registration = WorkerRegistration { descriptions: described(count), ..registration() };
+            shorten_descriptions(&mut registration);
+            assert_eq!(registration.descriptions.len(), expected);
         }
     }
 }

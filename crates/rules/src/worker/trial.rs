@@ -17,8 +17,9 @@ pub fn quarantined(known: &Worker, reason: &str, now: Timestamp) -> Worker {
 }
 
 /// Starts a trial, in which the worker may get one job. Returns `None` if the worker cannot work,
-/// is not quarantined, or has its next trial in the future. A time of the trial that is too far in
-/// the future counts as past, because it comes from before the clock was set back.
+/// is not quarantined, or has its next trial in the future. A trial more than [`TRIAL_AFTER_MS`] in
+/// the future counts as due, because its time comes from before the clock was set back.
+#[must_use]
 pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     let at = known.trial_at.unwrap_or_default();
     let is_due = at <= now || at.ms_since(now) > TRIAL_AFTER_MS;
@@ -27,13 +28,15 @@ pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     may_try.then(|| Worker { trial_at, is_on_trial: true, ..known.clone() })
 }
 
-/// Ends a trial for which there was no job. The next claim of the worker is its trial.
+/// Ends a trial for which no job was available. The next claim of the worker is its trial.
+#[must_use]
 pub fn untried(known: &Worker) -> Option<Worker> {
     known.is_on_trial.then(|| Worker { trial_at: None, is_on_trial: false, ..known.clone() })
 }
 
 /// Ends a trial with the result of its job. Success ends the quarantine, and failure keeps it until
 /// the next trial.
+#[must_use]
 pub fn judged(known: &Worker, failed: bool) -> Option<Worker> {
     let quarantine = known.quarantine.clone().filter(|_| failed);
     known.is_on_trial.then(|| Worker { quarantine, is_on_trial: false, ..known.clone() })
@@ -54,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarantined_worker_is_tried_after_a_while_and_success_ends_it() {
+    fn trial_starts_after_the_wait_and_success_ends_the_quarantine() {
         let bad = quarantined(&worker(), "it fails", NOW);
         let due = NOW.plus_ms(TRIAL_AFTER_MS);
         assert!(!bad.may_claim() && tried(&bad, Timestamp(due.0 - 1)).is_none(), "it is not time yet");
@@ -70,20 +73,20 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_without_a_job_is_made_up_for_at_once() {
+    fn trial_without_a_job_is_repeated_at_once() {
         let trial = tried(&quarantined(&worker(), "it fails", Timestamp(0)), Timestamp(TRIAL_AFTER_MS));
         let untried = untried(&trial.unwrap()).unwrap();
         assert!(!untried.may_claim() && tried(&untried, Timestamp(TRIAL_AFTER_MS)).is_some());
     }
 
     #[test]
-    fn a_trial_is_not_put_off_by_a_clock_that_was_ahead() {
+    fn trial_is_due_after_the_clock_was_set_back() {
         let bad = quarantined(&worker(), "it fails", Timestamp(NOW.0 + 2 * TRIAL_AFTER_MS));
         assert!(tried(&bad, NOW).is_some());
     }
 
     #[test]
-    fn who_drains_or_is_dead_is_not_tried() {
+    fn trial_is_refused_for_draining_and_dead_workers() {
         let bad = quarantined(&worker(), "it fails", Timestamp(0));
         let later = Timestamp(TRIAL_AFTER_MS);
         assert!(tried(&directed(&bad, Some(Directive::Drain)).unwrap(), later).is_none());

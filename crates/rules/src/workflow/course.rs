@@ -1,4 +1,4 @@
-//! The course of a workflow: which steps begin, when it ends, how it is cancelled and taken up again.
+//! Progress of a workflow: starts steps, ends the workflow, cancels and resumes it.
 
 use agenix_protocol::time::Timestamp;
 
@@ -8,7 +8,7 @@ use super::{
 use crate::rejection::Rejection;
 
 impl WorkflowStep {
-    /// Lets the step begin, and of a nested workflow the steps whose turn it is.
+    /// Starts the step. In a nested workflow, starts the first steps.
     fn begin(&mut self) {
         self.stage = StepState::Running;
         if let Some(nested) = &mut self.nested {
@@ -16,7 +16,7 @@ impl WorkflowStep {
         }
     }
 
-    /// Cancels what has not ended.
+    /// Cancels everything that has not ended.
     fn cancel(&mut self) {
         if let Some(nested) = &mut self.nested {
             cancel_all(&mut nested.steps, &mut nested.callbacks);
@@ -26,8 +26,8 @@ impl WorkflowStep {
         }
     }
 
-    /// Lets a job or an action that was tried again count as running, and the nested workflows around it.
-    /// Tells whether that changed anything.
+    /// Marks a retried job or action as running, and the nested workflows around it. Returns true
+    /// if anything changed.
     fn resume(&mut self, id: &str) -> bool {
         let is_resumed = match &mut self.nested {
             Some(nested) => resume(&mut nested.steps, &mut nested.callbacks, id),
@@ -41,8 +41,8 @@ impl WorkflowStep {
 }
 
 impl Nested {
-    /// Moves the nested workflow on. Once it has ended, its callbacks included, returns whether all of it
-    /// ended well.
+    /// Advances the nested workflow. Once it and its callbacks have ended, returns true if all of
+    /// it succeeded.
     fn advance(&mut self) -> Option<bool> {
         let is_well = advance(self.kind, &mut self.steps, &mut self.callbacks)?;
         let mut called = self.callbacks.iter().map(|callback| &callback.step);
@@ -51,12 +51,12 @@ impl Nested {
     }
 }
 
-/// Tells whether a step ended, but not well.
+/// Returns true if a step ended without success.
 fn is_lost(step: &WorkflowStep) -> bool {
     matches!(step.stage, StepState::Failed | StepState::Cancelled)
 }
 
-/// Lets the steps begin whose turn it is.
+/// Starts the next steps: one in a chain, otherwise all.
 fn begin_steps(kind: WorkflowKind, steps: &mut [WorkflowStep]) {
     let is_held = steps.iter().any(|step| step.stage == StepState::Running || is_lost(step));
     let is_chain = kind == WorkflowKind::Chain;
@@ -67,8 +67,8 @@ fn begin_steps(kind: WorkflowKind, steps: &mut [WorkflowStep]) {
     waiting.take(if is_chain { 1 } else { usize::MAX }).for_each(WorkflowStep::begin);
 }
 
-/// Moves the steps of a workflow on. Once all have ended, begins the callbacks, and returns whether all
-/// steps ended well.
+/// Advances the steps of a workflow. Once all have ended, starts the callbacks, and returns true if
+/// all steps succeeded.
 fn advance(kind: WorkflowKind, steps: &mut [WorkflowStep], callbacks: &mut [Callback]) -> Option<bool> {
     for step in steps.iter_mut().filter(|step| step.stage == StepState::Running) {
         if let Some(is_well) = step.nested.as_mut().and_then(|nested| nested.advance()) {
@@ -86,7 +86,7 @@ fn advance(kind: WorkflowKind, steps: &mut [WorkflowStep], callbacks: &mut [Call
             CallbackTrigger::Failure => !is_well,
             CallbackTrigger::Complete => true,
         };
-        // A workflow that was taken up again has called some of them already.
+        // A resumed workflow may have submitted some callbacks already.
         if is_called && callback.step.stage == StepState::Waiting {
             callback.step.stage = StepState::Running;
         }
@@ -107,7 +107,8 @@ fn resume(steps: &mut [WorkflowStep], callbacks: &mut [Callback], id: &str) -> b
 }
 
 impl Workflow {
-    /// The workflow, given what was seen of its steps by their ids: what ended has ended, and what comes next begins.
+    /// Returns the workflow after the observations `seen` of its steps by their ids: steps end, and
+    /// the next steps start.
     #[must_use]
     pub fn moved(&self, seen: &[(&str, StepObservation)], now: Timestamp) -> Self {
         let mut next = self.clone();
@@ -119,7 +120,7 @@ impl Workflow {
             };
             match seen {
                 StepObservation::Ended(stage) => (step.stage, step.is_submitted) = (*stage, true),
-                // It was forgotten before anybody saw what came of it.
+                // The job ended and was removed before its end was observed.
                 StepObservation::Nothing if step.is_submitted => step.stage = StepState::Failed,
                 StepObservation::Nothing => {}
                 StepObservation::Underway => step.is_submitted = true,
@@ -134,7 +135,11 @@ impl Workflow {
         next
     }
 
-    /// The workflow is cancelled: no step begins any more.
+    /// Cancels the workflow. No further step starts.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::WorkflowEnded`] if the workflow has ended.
     pub fn cancelled(&self, now: Timestamp) -> Result<Self, Rejection> {
         if self.stage.is_ended() {
             return Err(Rejection::WorkflowEnded(self.id.clone()));
@@ -145,9 +150,13 @@ impl Workflow {
         Ok(next)
     }
 
-    /// Takes the workflow up again at a job or an action that is tried again by hand. Returns `None` where
-    /// that makes no difference. A callback that was called is not called again. Refuses a workflow that
-    /// was cancelled, because no step of it begins any more.
+    /// Resumes the workflow at a job or an action that a user tries again. Returns `None` if that
+    /// changes nothing. A submitted callback is not submitted again.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::WorkflowEnded`] for a cancelled workflow, because no step of it starts any
+    /// more.
     pub fn resumed(&self, step_id: &str) -> Result<Option<Self>, Rejection> {
         let is_own = |step: &WorkflowStep| step.id == step_id && !step.is_stand_in;
         if self.stage == StepState::Cancelled && self.all().any(is_own) {
@@ -158,7 +167,7 @@ impl Workflow {
             (next.stage, next.ended_at) = (StepState::Running, None);
             return Ok(Some(next));
         }
-        // The steps of the workflow have ended, and so has the workflow, whatever comes of its callbacks.
+        // Callbacks do not change the state of the workflow, which has ended.
         let is_called = resume(&mut [], &mut next.callbacks, step_id);
         Ok(is_called.then_some(next))
     }

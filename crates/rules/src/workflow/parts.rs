@@ -1,13 +1,14 @@
-//! Parts of a workflow: its steps with those of nested workflows, each with its place and with the steps before it.
+//! Traversal of a workflow: its steps with those of nested workflows, each with its place in the
+//! document and with the steps before it.
 
 use super::{Callback, Nested, StepState, Workflow, WorkflowKind, WorkflowStep};
 
 /// Steps whose results a job or an action of a workflow gets.
 #[derive(Debug, Clone, Copy)]
 pub enum StepInputs<'w> {
-    /// The step before it in a chain: its own, or the next outer one.
+    /// Previous step of its chain, or of the nearest outer chain.
     Step(&'w WorkflowStep),
-    /// The steps of which it is a callback.
+    /// Steps of the workflow whose callback it is.
     Steps(&'w [WorkflowStep]),
 }
 
@@ -16,19 +17,20 @@ pub enum StepInputs<'w> {
 pub struct PlacedStep<'w> {
     /// The job or the action.
     pub step: &'w WorkflowStep,
-    /// Where its document stands in the document of the workflow.
+    /// Place of the document in the document of the workflow.
     pub place: String,
-    /// The steps whose results it gets.
+    /// Steps whose results the job or action gets.
     pub before: Option<StepInputs<'w>>,
 }
 
 impl WorkflowKind {
-    /// The name of the list of steps in documents.
+    /// Returns the name of the list of steps in documents.
+    #[must_use]
     pub fn list(self) -> &'static str {
         if self == Self::Chain { "steps" } else { "jobs" }
     }
 
-    /// The place of a step of a workflow that stands at `place` itself.
+    /// Returns the place of step `at` of a workflow at `place`.
     pub(super) fn place(self, place: &str, at: usize) -> String {
         let dot = if place.is_empty() { "" } else { "." };
         format!("{place}{dot}{}[{at}]", self.list())
@@ -36,15 +38,16 @@ impl WorkflowKind {
 }
 
 impl PlacedStep<'_> {
-    /// Tells whether it is a callback.
+    /// Returns true if the step is a callback.
+    #[must_use]
     pub fn is_callback(&self) -> bool {
         matches!(self.before, Some(StepInputs::Steps(_)))
     }
 }
 
 impl WorkflowStep {
-    /// Returns the jobs and the actions whose results are the results of this step, in order: of a chain
-    /// those of its last step, of a group or a batch those of all its steps.
+    /// Returns the jobs and actions whose results are the results of the step, in order. A chain
+    /// has those of its last step, a group or a batch those of all steps.
     pub fn producers(&self) -> Vec<&Self> {
         match self.nested.as_deref() {
             None => vec![self],
@@ -75,8 +78,8 @@ fn each_mut(
     }
 }
 
-/// Collects the jobs and the actions of a workflow that stands at `place`, after the step `outer` of an
-/// outer chain.
+/// Collects the jobs and actions of a workflow at `place`, after the step `outer` of an outer
+/// chain.
 fn place_all<'w>(
     (kind, steps, callbacks): (WorkflowKind, &'w [WorkflowStep], &'w [Callback]),
     (place, outer): (&str, Option<StepInputs<'w>>),
@@ -100,7 +103,7 @@ fn place_all<'w>(
     }
 }
 
-/// Returns the number of running steps that do not wait for each other, or 0 where steps of several
+/// Returns the number of running steps that do not wait for each other, or 0 if steps of several
 /// workflows run.
 fn together(kind: WorkflowKind, steps: &[WorkflowStep]) -> usize {
     let mut running = steps.iter().filter(|step| step.stage == StepState::Running);
@@ -116,36 +119,40 @@ fn together(kind: WorkflowKind, steps: &[WorkflowStep]) -> usize {
 }
 
 impl Workflow {
-    /// Returns everything that may have to be submitted: steps, those of nested workflows included, each
+    /// Returns all jobs and actions of the workflow, those of nested workflows included, each
     /// before the callbacks of its workflow.
+    #[must_use]
     pub fn placed(&self) -> Vec<PlacedStep<'_>> {
         let mut placed = Vec::new();
         place_all((self.kind, &self.steps, &self.callbacks), ("", None), &mut placed);
         placed
     }
 
-    /// Returns the same without the places.
+    /// Returns all jobs and actions without their places.
     pub fn all(&self) -> impl Iterator<Item = &WorkflowStep> {
         self.placed().into_iter().map(|placed| placed.step)
     }
 
-    /// Calls `change` for each of them.
+    /// Calls `change` for each job and action.
     pub fn each_mut(&mut self, mut change: impl FnMut(&mut WorkflowStep)) {
         each_mut(&mut self.steps, &mut self.callbacks, &mut change);
     }
 
-    /// How many of its own steps ended well.
+    /// Returns the number of steps of the workflow itself that succeeded.
+    #[must_use]
     pub fn completed(&self) -> usize {
         self.steps.iter().filter(|step| step.stage == StepState::Completed).count()
     }
 
-    /// Returns the number of running steps that do not wait for each other. The workflow needs no
-    /// look until the last of these steps has ended.
+    /// Returns the number of running steps that do not wait for each other. The workflow does not
+    /// advance until the last of these steps has ended.
+    #[must_use]
     pub fn steps_together(&self) -> usize {
         if self.stage.is_ended() { 0 } else { together(self.kind, &self.steps) }
     }
 
-    /// Tells whether the workflow and its callbacks have ended.
+    /// Returns true if the workflow and its callbacks have ended.
+    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.stage.is_ended() && self.all().all(|step| step.stage != StepState::Running)
     }

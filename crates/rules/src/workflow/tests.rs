@@ -22,13 +22,13 @@ fn stages(workflow: &Workflow) -> Vec<StepState> {
 const STEP: &str = r#"{"type":"a","args":[]}"#;
 use StepState::{Cancelled, Completed, Failed, Running, Waiting};
 
-/// Text of the refusal of a workflow.
+/// Returns the text of the refusal of a workflow.
 fn refused(json: &str) -> String {
     Workflow::new(serde_json::from_str(json).unwrap(), || "id".into(), NOW).unwrap_err().to_string()
 }
 
 #[test]
-fn what_has_arguments_or_a_plan_is_no_workflow() {
+fn step_with_args_or_a_plan_is_not_a_workflow() {
     for fine in [r#"{"type":"group","args":[],"jobs":[]}"#, r#"{"plan_id":"p","steps":[]}"#] {
         let chain = workflow(&format!(r#"{{"steps":[{STEP},{fine}]}}"#));
         assert!(chain.steps[1].nested.is_none(), "{fine}");
@@ -36,19 +36,19 @@ fn what_has_arguments_or_a_plan_is_no_workflow() {
 }
 
 #[test]
-fn a_nested_workflow_is_checked_with_its_place() {
-    let told = |step: &str| refused(&format!(r#"{{"steps":[{STEP},{step}]}}"#));
+fn nested_workflow_errors_name_their_place() {
+    let error_of = |step: &str| refused(&format!(r#"{{"steps":[{STEP},{step}]}}"#));
     assert_eq!(
-        told(r#"{"type":"email","jobs":[]}"#),
+        error_of(r#"{"type":"email","jobs":[]}"#),
         "Invalid workflow: steps[1]: type is 'email': use chain, group or batch"
     );
     assert_eq!(
-        told(r#"{"type":"group","jobs":[]}"#),
+        error_of(r#"{"type":"group","jobs":[]}"#),
         "Invalid workflow: steps[1]: it has 0 steps: give 1 to 1000"
     );
-    let doubled = told(&format!(r#"{{"type":"group","type":"batch","jobs":[{STEP}]}}"#));
+    let doubled = error_of(&format!(r#"{{"type":"group","type":"batch","jobs":[{STEP}]}}"#));
     assert!(doubled.starts_with("Invalid workflow: steps[1]: "), "{doubled}");
-    let both = told(&format!(r#"{{"type":"group","jobs":[{{"jobs":[{STEP}],"steps":[{STEP}]}}]}}"#));
+    let both = error_of(&format!(r#"{{"type":"group","jobs":[{{"jobs":[{STEP}],"steps":[{STEP}]}}]}}"#));
     assert_eq!(
         both,
         "Invalid workflow: steps[1].jobs[0]: steps and jobs are both given: use one of the names"
@@ -77,7 +77,7 @@ const FAN_OUT: &str = r#"{"type":"chain","steps":[
     {"type":"e","args":[]}]}"#;
 
 #[test]
-fn a_chain_goes_on_when_its_group_has_ended() {
+fn chain_continues_after_its_group_has_ended() {
     let chain = workflow(FAN_OUT);
     let ids: Vec<&str> = chain.all().map(|step| step.id.as_str()).collect();
     assert_eq!(ids, ["id2", "id4", "id6", "id7", "id8"]);
@@ -97,7 +97,7 @@ fn a_chain_goes_on_when_its_group_has_ended() {
 }
 
 #[test]
-fn a_group_that_failed_ends_its_chain_when_all_of_it_has_ended() {
+fn failed_group_ends_its_chain_after_all_its_steps() {
     let both = workflow(FAN_OUT).moved(&[("id2", StepObservation::Ended(Completed))], NOW);
     let half = both.moved(&[("id4", StepObservation::Ended(Failed))], NOW);
     assert_eq!((half.stage, half.steps[1].stage), (Running, Running), "the others go on");
@@ -109,7 +109,7 @@ fn a_group_that_failed_ends_its_chain_when_all_of_it_has_ended() {
 #[test]
 fn results_go_to_the_next_step_on_any_level() {
     let chain = workflow(FAN_OUT);
-    let told: Vec<(String, String)> = chain
+    let placed: Vec<(String, String)> = chain
         .placed()
         .into_iter()
         .map(|placed| {
@@ -132,7 +132,7 @@ fn results_go_to_the_next_step_on_any_level() {
         ("steps[1].jobs[1].steps[1]", "id6"),
         ("steps[2]", "id4+id7"),
     ];
-    assert_eq!(told, expected.map(|(place, before)| (place.to_owned(), before.to_owned())));
+    assert_eq!(placed, expected.map(|(place, before)| (place.to_owned(), before.to_owned())));
     let batch = workflow(&format!(
         r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{{"on_complete":{STEP}}}}}"#
     ));
@@ -145,7 +145,7 @@ fn results_go_to_the_next_step_on_any_level() {
 }
 
 #[test]
-fn a_batch_in_a_chain_is_over_with_its_callbacks() {
+fn batch_in_a_chain_ends_after_its_callbacks() {
     let batch = |on: &str| {
         let batch = format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{{"{on}":{STEP}}}}}"#);
         workflow(&format!(r#"{{"steps":[{batch},{STEP}]}}"#))
@@ -165,7 +165,7 @@ fn a_batch_in_a_chain_is_over_with_its_callbacks() {
 }
 
 #[test]
-fn a_workflow_is_taken_up_again_where_a_step_is_tried_again() {
+fn workflow_resumes_at_a_retried_step() {
     let both = workflow(FAN_OUT).moved(&[("id2", StepObservation::Ended(Completed))], NOW);
     let failed = both.moved(
         &[("id4", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Failed))],
@@ -184,7 +184,7 @@ fn a_workflow_is_taken_up_again_where_a_step_is_tried_again() {
 }
 
 #[test]
-fn callbacks_that_were_called_are_not_called_again() {
+fn callbacks_are_not_submitted_again_after_a_resume() {
     let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
     let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
     let failed = batch
@@ -201,7 +201,7 @@ fn callbacks_that_were_called_are_not_called_again() {
 }
 
 #[test]
-fn a_cancelled_workflow_is_not_taken_up_again() {
+fn cancelled_workflow_is_not_resumed() {
     let off = workflow(FAN_OUT).cancelled(NOW).unwrap();
     assert_eq!(stages(&off), [Cancelled; 5]);
     assert_eq!(off.steps[1].stage, Cancelled);
@@ -210,7 +210,7 @@ fn a_cancelled_workflow_is_not_taken_up_again() {
 }
 
 #[test]
-fn a_chain_goes_step_by_step_and_stops_at_a_failure() {
+fn chain_runs_step_by_step_and_stops_at_a_failure() {
     let chain = workflow(&format!(r#"{{"type":"chain","steps":[{STEP},{STEP},{STEP}]}}"#));
     assert_eq!((stages(&chain), chain.steps[0].id.as_str()), (vec![Running, Waiting, Waiting], "id2"));
     assert_eq!(chain.steps_together(), 0, "the next one begins by the end of each");
@@ -227,7 +227,7 @@ fn a_chain_goes_step_by_step_and_stops_at_a_failure() {
 }
 
 #[test]
-fn a_batch_calls_back_when_all_have_ended() {
+fn batch_submits_callbacks_after_all_steps() {
     let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
     let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
     assert_eq!(stages(&batch), [Running, Running, Waiting, Waiting, Waiting]);
@@ -252,7 +252,7 @@ fn a_batch_calls_back_when_all_have_ended() {
 }
 
 #[test]
-fn what_was_forgotten_unseen_failed_and_what_was_never_submitted_is() {
+fn missing_job_failed_if_its_step_was_submitted() {
     let chain = workflow(&format!(r#"{{"steps":[{STEP}]}}"#));
     assert_eq!(stages(&chain.moved(&[("id2", StepObservation::Nothing)], NOW)), [Running]);
     let known = chain.moved(&[("id2", StepObservation::Underway)], NOW);
@@ -260,7 +260,7 @@ fn what_was_forgotten_unseen_failed_and_what_was_never_submitted_is() {
 }
 
 #[test]
-fn a_cancelled_workflow_begins_nothing() {
+fn cancelled_workflow_starts_no_step() {
     let chain = workflow(&format!(r#"{{"steps":[{STEP},{STEP}]}}"#));
     let off = chain.cancelled(NOW).unwrap();
     assert_eq!((off.stage, stages(&off), off.is_settled()), (Cancelled, vec![Cancelled, Cancelled], true));

@@ -2,8 +2,8 @@
 //! windows.
 
 use agenix_protocol::{
-    names::is_reserved,
     request::{BlockingPop, KeyCommand},
+    reserved_keys::is_reserved,
     resp::Reply,
     time::Timestamp,
 };

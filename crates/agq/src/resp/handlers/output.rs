@@ -5,7 +5,7 @@ use std::time::Duration;
 use agenix_protocol::{
     documents::{self, JobOutput, OutputCall, OutputPosition, OutputRequest, Status},
     ids::{JobId, WorkerId},
-    names::{orders_channel, reply_channel},
+    reserved_keys::{orders_channel, reply_channel},
     resp::Reply,
 };
 use agenix_rules::{rejection::Rejection, worker::Liveness};

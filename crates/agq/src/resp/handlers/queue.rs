@@ -5,8 +5,8 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::{JobDocument, to_json},
     ids::QueueName,
-    names::{QUEUE_SCHEDULED, READY, SCHEDULED, claimed_queue, queue_of},
     request::{BlockingPop, BlockingWait},
+    reserved_keys::{QUEUE_SCHEDULED, READY, SCHEDULED, claimed_queue, queue_of},
     resp::Reply,
 };
 use agenix_rules::rejection::Rejection;

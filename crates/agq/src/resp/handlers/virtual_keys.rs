@@ -7,8 +7,8 @@ use agenix_protocol::{
     documents::{ActionStatus, WorkerRegistration, to_json},
     glob,
     ids::{ActionId, JobId, PlanId, WorkerId},
-    names::{claimed_queue, is_reserved},
     request::{KeyCommand, Page},
+    reserved_keys::{claimed_queue, is_reserved},
     resp::Reply,
 };
 use agenix_rules::{

@@ -6,8 +6,8 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     ids::WorkerId,
-    names::is_reserved,
     request::{Command, Request, RequestError},
+    reserved_keys::is_reserved,
     resp::{Reply, RespVersion},
 };
 use bytes::Bytes;

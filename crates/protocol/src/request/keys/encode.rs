@@ -1,4 +1,4 @@
-//! The way back: a command on keys as the arguments that are read as the same command.
+//! Encoder of commands on keys: the inverse of the parser.
 
 use std::ops::Bound;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions};
 
-/// A command's name and its arguments.
+/// Returns the words of a command: its name and its arguments.
 fn words<'a>(name: &'static str, args: impl IntoIterator<Item = &'a Bytes>) -> Vec<Bytes> {
     std::iter::once(Bytes::from(name)).chain(args.into_iter().cloned()).collect()
 }
@@ -19,13 +19,13 @@ fn side(end: ListEnd) -> Bytes {
     Bytes::from(if end == ListEnd::Head { "LEFT" } else { "RIGHT" })
 }
 
-/// The words of those flags that are set.
+/// Returns the words of the set flags.
 fn flags<const N: usize>(flags: [(&'static str, bool); N]) -> impl Iterator<Item = Bytes> {
     flags.into_iter().filter(|(_, is_set)| *is_set).map(|(word, _)| Bytes::from(word))
 }
 
 impl KeyCommand {
-    /// The arguments that are read back as this command.
+    /// Returns the words of the command. The parser parses them to an equal command.
     pub fn encode(&self) -> Vec<Bytes> {
         match self {
             Self::Get { key } => words("GET", [key]),
@@ -78,7 +78,7 @@ impl KeyCommand {
         })
     }
 
-    /// Sorted sets: what the others leave.
+    /// Encodes the commands on sorted sets.
     fn encode_sorted_set(&self) -> Vec<Bytes> {
         match self {
             Self::ZAdd { key, options, members } => {
@@ -101,7 +101,7 @@ impl KeyCommand {
 }
 
 impl BlockingPop {
-    /// The arguments that are read back as this command.
+    /// Returns the words of the command. The parser parses them to an equal command.
     pub fn encode(&self) -> Vec<Bytes> {
         let name = match (&self.to, self.from) {
             (Some(_), _) => "BLMOVE",
@@ -150,7 +150,7 @@ impl Span {
             Self::Scores { min, max, skip, take } => {
                 let (min, max) = (edge(min, "-inf"), edge(max, "inf"));
                 let (first, last) = if is_reversed { (max, min) } else { (min, max) };
-                // No list is longer than what the wire can count.
+                // No list has more elements than an `i64` can count.
                 let take = i64::try_from(take).map_or_else(|_| number(-1), number);
                 vec![first, last, "BYSCORE".into(), "LIMIT".into(), number(skip), take]
             }

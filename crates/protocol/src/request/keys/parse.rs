@@ -1,4 +1,5 @@
-//! The arguments of the commands on keys. What has the wrong form is `Syntax`; what Redis refuses has Redis' text.
+//! Parsers of the commands on keys. A wrong form is [`RequestError::Syntax`]. Other refusals have
+//! the text of Redis.
 
 use std::ops::Bound;
 
@@ -12,9 +13,10 @@ use crate::{
 
 type Parsed = Result<Request, RequestError>;
 
-/// Longest time from now that a key may be given: the end of it is a number, whatever the time is.
+/// Longest time to live of a key, in milliseconds, so that its end fits a number at any current
+/// time.
 const MAX_AFTER_MS: i64 = i64::MAX - (1 << 47);
-/// How many keys SCAN looks at when it does not say.
+/// Default number of keys that SCAN examines.
 const DEFAULT_SCAN: usize = 10;
 
 const SET_EXPIRY: RequestError = RequestError::Refused("invalid expire time in 'set' command");
@@ -22,7 +24,8 @@ const NOT_AN_INTEGER: RequestError = RequestError::Refused("value is not an inte
 const NOT_POSITIVE: RequestError = RequestError::Refused("value is out of range, must be positive");
 const NO_RANGE: RequestError = RequestError::Refused("min or max is not a float");
 
-/// Reads a number exactly as Redis keeps it: no sign but `-`, no zeros before it, no blanks.
+/// Parses an integer in the exact form of Redis: no sign but `-`, no leading zeros, no blanks.
+#[must_use]
 pub fn integer_of(text: &[u8]) -> Option<i64> {
     let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)
@@ -38,7 +41,7 @@ fn positive(arg: &Bytes) -> Result<usize, RequestError> {
 
 fn float_of(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    // Rust reads what is too large as infinite; only the word is meant so.
+    // Rust parses too large numbers as infinite, and only the words for infinity mean that.
     let is_word = || text.iter().any(u8::is_ascii_alphabetic) && !text.iter().any(u8::is_ascii_digit);
     Some(number).filter(|number| !number.is_nan() && (number.is_finite() || is_word()))
 }
@@ -47,7 +50,7 @@ pub(super) fn key(command: KeyCommand) -> Parsed {
     Ok(Request::Key(command))
 }
 
-/// `SET <key> <value> [NX|XX] [GET] [EX <s>|PX <ms>|EXAT <s>|PXAT <ms>|KEEPTTL]`
+/// Parses `SET <key> <value> [NX|XX] [GET] [EX <s>|PX <ms>|EXAT <s>|PXAT <ms>|KEEPTTL]`.
 pub(super) fn set(args: &[Bytes]) -> Parsed {
     let mut options = SetOptions::default();
     let mut rest = args[2..].iter();
@@ -76,7 +79,7 @@ fn expiry(unit: &[u8], amount: i64) -> Option<Expiry> {
     Some(if unit.ends_with(b"AT") { Expiry::At(Timestamp(ms)) } else { Expiry::AfterMs(ms) })
 }
 
-/// INCRBY and DECRBY.
+/// Parses INCRBY and DECRBY.
 pub(super) fn add(args: &[Bytes], sign: i64) -> Parsed {
     let by = integer(&args[1])?.checked_mul(sign).ok_or(RequestError::Refused("decrement would overflow"))?;
     key(KeyCommand::Add { key: args[0].clone(), by })
@@ -87,7 +90,7 @@ pub(super) fn mset(args: &[Bytes]) -> Parsed {
     key(KeyCommand::MSet { pairs: pairs.to_vec() })
 }
 
-/// `EXPIRE <key> <seconds> [NX|XX|GT|LT ...]`, and PEXPIRE.
+/// Parses `EXPIRE <key> <seconds> [NX|XX|GT|LT ...]`, and PEXPIRE.
 pub(super) fn expire(args: &[Bytes], unit_ms: i64, refused: &'static str) -> Parsed {
     let mut only = Conditions::default();
     for word in &args[2..] {
@@ -107,7 +110,7 @@ pub(super) fn expire(args: &[Bytes], unit_ms: i64, refused: &'static str) -> Par
     key(KeyCommand::Expire { key: args[0].clone(), after_ms, only })
 }
 
-/// Whether a word is a condition, which is then noted.
+/// Stores the condition of `word` in `only`. Returns true if `word` is a condition.
 fn condition(word: &Bytes, only: &mut Conditions) -> bool {
     match word.to_ascii_uppercase().as_slice() {
         b"NX" => only.nx = true,
@@ -119,7 +122,7 @@ fn condition(word: &Bytes, only: &mut Conditions) -> bool {
     true
 }
 
-/// `SCAN <cursor> [MATCH <pattern>] [COUNT <n>] [TYPE <type>]`
+/// Parses `SCAN <cursor> [MATCH <pattern>] [COUNT <n>] [TYPE <type>]`.
 pub(super) fn scan(args: &[Bytes]) -> Parsed {
     let cursor: Option<u64> = std::str::from_utf8(&args[0]).ok().and_then(|text| text.parse().ok());
     let cursor = cursor.ok_or(RequestError::Refused("invalid cursor"))?;
@@ -163,7 +166,7 @@ pub(super) fn lrem(args: &[Bytes]) -> Parsed {
     key(KeyCommand::LRem { key: args[0].clone(), count: integer(&args[1])?, value: args[2].clone() })
 }
 
-/// `LMOVE <source> <destination> LEFT|RIGHT LEFT|RIGHT`
+/// Parses `LMOVE <source> <destination> LEFT|RIGHT LEFT|RIGHT`.
 pub(super) fn lmove(args: &[Bytes]) -> Parsed {
     let (from, to) = (end(&args[2])?, (args[1].clone(), end(&args[3])?));
     key(KeyCommand::LMove { key: args[0].clone(), from, to })
@@ -177,21 +180,21 @@ fn end(word: &Bytes) -> Result<ListEnd, RequestError> {
     }
 }
 
-/// BLMOVE: LMOVE and a timeout.
+/// Parses BLMOVE: the arguments of LMOVE and a timeout.
 pub(super) fn blmove(args: &[Bytes]) -> Parsed {
     let (from, to) = (end(&args[2])?, Some((args[1].clone(), end(&args[3])?)));
     let timeout = BlockingWait::parse(&args[4])?;
     Ok(Request::BlockingPop(BlockingPop { keys: vec![args[0].clone()], from, to, timeout }))
 }
 
-/// BRPOP and BLPOP.
+/// Parses BRPOP and BLPOP.
 pub(super) fn blocking_pop(args: &[Bytes], from: ListEnd) -> Parsed {
     let Some((timeout, keys @ [_, ..])) = args.split_last() else { return Err(RequestError::Syntax) };
     let timeout = BlockingWait::parse(timeout)?;
     Ok(Request::BlockingPop(BlockingPop { keys: keys.to_vec(), from, to: None, timeout }))
 }
 
-/// `ZADD <key> [NX|XX] [GT|LT] [CH] [INCR] <score> <member> [<score> <member> ...]`
+/// Parses `ZADD <key> [NX|XX] [GT|LT] [CH] [INCR] <score> <member> [<score> <member> ...]`.
 pub(super) fn zadd(args: &[Bytes]) -> Parsed {
     let mut options = ZAddOptions::default();
     let mut rest = &args[1..];
@@ -224,8 +227,8 @@ pub(super) fn zadd(args: &[Bytes]) -> Parsed {
     key(KeyCommand::ZAdd { key: args[0].clone(), options, members })
 }
 
-/// `ZRANGE <key> <start> <stop> [BYSCORE] [REV] [LIMIT <offset> <count>] [WITHSCORES]`; ZRANGEBYSCORE is always by score,
-/// and knows LIMIT and WITHSCORES alone.
+/// Parses `ZRANGE <key> <start> <stop> [BYSCORE] [REV] [LIMIT <offset> <count>] [WITHSCORES]`.
+/// ZRANGEBYSCORE always is by score, and has only LIMIT and WITHSCORES.
 pub(super) fn zrange(args: &[Bytes], is_only_by_score: bool) -> Parsed {
     let (mut by_score, mut is_reversed, mut with_scores, mut limit) = (is_only_by_score, false, false, None);
     let mut rest = args[3..].iter();
@@ -259,7 +262,8 @@ pub(super) fn zrange(args: &[Bytes], is_only_by_score: bool) -> Parsed {
     key(KeyCommand::ZRange { key: args[0].clone(), span, is_reversed, with_scores })
 }
 
-/// LIMIT as Redis takes it: nothing from before the beginning, everything for a negative count.
+/// Converts LIMIT as Redis does: a negative offset yields nothing, and a negative count has no
+/// bound.
 fn part((offset, count): (i64, i64)) -> (usize, usize) {
     match usize::try_from(offset) {
         Ok(skip) => (skip, usize::try_from(count).unwrap_or(usize::MAX)),
@@ -267,7 +271,7 @@ fn part((offset, count): (i64, i64)) -> (usize, usize) {
     }
 }
 
-/// `1.5`, `(1.5` for "but not itself", `-inf`, `+inf`.
+/// Parses a bound: `1.5`, `(1.5` for an exclusive bound, `-inf`, `+inf`.
 fn bound(arg: &Bytes) -> Result<Bound<f64>, RequestError> {
     let bound = match &arg[..] {
         [b'(', score @ ..] => float_of(score).map(Bound::Excluded),

@@ -1,4 +1,4 @@
-//! The table of commands on users' keys: one row each.
+//! Table of the commands on keys of users, with a row for each.
 
 use bytes::Bytes;
 
@@ -16,7 +16,8 @@ use crate::request::{
     Request, RequestError,
 };
 
-/// A row. `keys`: the place of the first key among the words, of the last, and the step.
+/// Returns a row. `keys` are the positions of the first and the last key among the words, and the
+/// step.
 const fn row(
     name: &'static str,
     arity: i8,

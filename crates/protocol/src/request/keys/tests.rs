@@ -1,5 +1,3 @@
-//! What is read of commands on keys, what is refused, and that encode is the way back.
-
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -20,7 +18,7 @@ fn refused(line: &str) -> String {
 }
 
 #[test]
-fn what_is_encoded_is_parsed_back() {
+fn key_commands_round_trip_through_their_arguments() {
     let lines = "GET k|SET k v|SET k v NX GET PX 5|SET k v XX EXAT 9|SET k v KEEPTTL|INCR k|DECRBY k 7|MGET a b\
         |MSET a 1 b 2|DEL a b|EXISTS a a|EXPIRE k -1|PEXPIRE k 5 XX GT|TTL k|PTTL k|PERSIST k|TYPE k|KEYS *\
         |SCAN 0|SCAN 18446744073709551615 MATCH a* COUNT 3 TYPE list|DBSIZE|LPUSH l a b|RPUSH l a|LPOP l|RPOP l 2\
@@ -36,7 +34,7 @@ fn what_is_encoded_is_parsed_back() {
 }
 
 #[test]
-fn options_are_read_in_any_case_and_order() {
+fn options_are_parsed_in_any_case_and_order() {
     let Ok(Request::Key(KeyCommand::Set { options, .. })) = parse("set k v px 1500 get nx") else {
         panic!("no SET");
     };
@@ -61,7 +59,7 @@ fn options_are_read_in_any_case_and_order() {
 }
 
 #[test]
-fn a_wrong_form_is_answered_with_the_right_one() {
+fn wrong_form_is_answered_with_the_usage() {
     let set = "ERR Invalid arguments: use SET <key> <value> [NX|XX] [GET] [EX <s>|PX <ms>|EXAT <s>|PXAT <ms>|KEEPTTL]";
     for line in
         ["SET k", "SET k v NX XX", "SET k v EX", "SET k v EX 1 PX 1", "SET k v KEEPTTL EX 1", "SET k v x"]
@@ -76,7 +74,7 @@ fn a_wrong_form_is_answered_with_the_right_one() {
 }
 
 #[test]
-fn what_redis_refuses_has_the_text_of_redis() {
+fn refusals_have_the_texts_of_redis() {
     let lines = [
         ("INCRBY k 1.5", "ERR value is not an integer or out of range"),
         ("INCRBY k +1", "ERR value is not an integer or out of range"),

@@ -1,4 +1,4 @@
-//! What is read and what is refused; that it does not matter how bytes come; and what waiting for more may cost.
+//! Tests of accepted and refused input, of split input, and of the memory of incomplete commands.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -18,7 +18,7 @@ fn decode(bytes: &[u8]) -> Result<Option<Vec<Bytes>>, FrameError> {
     decoder(100).decode(&mut BytesMut::from(bytes))
 }
 
-/// A command as clients send it.
+/// Returns a command as an array of bulk strings.
 fn array(args: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -29,7 +29,7 @@ fn array(args: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A command as a line, every byte of it escaped.
+/// Returns a command as an inline line with every byte escaped.
 fn line(args: &[Vec<u8>]) -> Vec<u8> {
     let escaped = |arg: &Vec<u8>| arg.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
     let words: Vec<String> = args.iter().map(|arg| format!("\"{}\"", escaped(arg))).collect();
@@ -37,7 +37,7 @@ fn line(args: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn arrays_and_inline_lines() {
+fn decoder_parses_arrays_and_inline_lines() {
     assert_eq!(decode(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n").unwrap().unwrap(), ["PING", "hi"]);
     assert_eq!(decode(b"PING hi\n").unwrap().unwrap(), ["PING", "hi"]);
     assert_eq!(decode(b"\r\n*0\r\nPING\r\n").unwrap().unwrap(), ["PING"]);
@@ -45,7 +45,7 @@ fn arrays_and_inline_lines() {
 }
 
 #[test]
-fn limits_hold_at_the_edge_and_one_past_it() {
+fn decoder_limits_hold_at_the_edge_and_one_past_it() {
     let message = |n: usize| format!("*1\r\n${n}\r\n{}\r\n", "x".repeat(n)).into_bytes();
     assert!(decode(&message(100)).unwrap().is_some());
     assert!(matches!(decode(b"*1\r\n$101\r\n"), Err(FrameError::TooLarge(100))));
@@ -55,7 +55,7 @@ fn limits_hold_at_the_edge_and_one_past_it() {
 }
 
 #[test]
-fn limits_hold_for_lines_too() {
+fn decoder_limits_hold_for_inline_lines() {
     assert!(decode(b"a b c\n").unwrap().is_some());
     assert!(matches!(decode(b"a b c d\n"), Err(FrameError::TooManyElements(3))));
     assert!(matches!(decode(&[b'x'; 102]), Err(FrameError::TooLarge(100))));
@@ -79,13 +79,13 @@ fn limits_hold_for_lines_too() {
 }
 
 #[test]
-fn broken_frames_are_named() {
+fn broken_frames_are_errors() {
     for bytes in [&b"*x\r\n"[..], b"*1\r\n+PING\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$1\r\nab\r\n", b"SET 'a\n"] {
         assert!(matches!(decode(bytes), Err(FrameError::Broken(_))), "{bytes:?}");
     }
 }
 
-/// A number as it stands in a header: most often up to `likely`, else whatever somebody thinks of.
+/// Strategy for the number in a header: most often up to `likely`, otherwise any number.
 fn promise(likely: u64) -> impl Strategy<Value = String> {
     let text = |number: u64| number.to_string();
     prop_oneof![
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn commands_are_read_as_they_were_written_in_either_form_and_in_any_pieces(
+    fn commands_round_trip_in_both_forms_and_any_split(
         commands in prop::collection::vec((prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 1..4),
                                            any::<bool>()), 0..8),
         pieces in prop::collection::vec(1..50_usize, 1..8),
@@ -131,16 +131,16 @@ proptest! {
         prop_assert!(src.is_empty() && !decoder.has_begun() && decoder.held_bytes() == 0);
     }
 
-    /// Huge counts, huge lengths, elements that come and elements that do not, byte by byte or at once.
+    /// Huge counts and lengths, with and without the announced elements, byte by byte or at once.
     #[test]
-    fn what_waits_is_bounded_by_the_limits_and_by_what_has_come(
+    fn memory_of_an_incomplete_command_is_bounded(
         count in promise(40),
         elements in prop::collection::vec((promise(9), prop::collection::vec(any::<u8>(), 0..120)), 0..40),
         piece in 1..40_usize,
     ) {
         let mut bytes = format!("*{count}\r\n").into_bytes();
         for (length, element) in &elements {
-            // As long as was promised, or all that there is.
+            // As many bytes as announced, or all there are.
             let given = length.parse().unwrap_or(usize::MAX).min(element.len());
             bytes.extend(format!("${length}\r\n").bytes());
             bytes.extend(&element[..given]);
@@ -153,7 +153,7 @@ proptest! {
             received += piece.len();
             src.extend_from_slice(piece);
             let Ok(None) = decoder.decode(&mut src) else { return Ok(()) };
-            // The places for elements double as they are filled; 16 are there at once.
+            // The capacity doubles as elements arrive, and starts with 16.
             let (held, few) = (decoder.held_bytes(), 16 * place);
             prop_assert!(held <= max_message_bytes + 2 * max_elements * place, "{held} bytes are held");
             prop_assert!(held <= received + received / 6 * 2 * place + few, "{held} bytes are held of {received}");

@@ -1,5 +1,3 @@
-//! What a submitted job may say.
-
 use agenix_protocol::time::Timestamp;
 
 use super::{JobSubmission, is_uuid_v7, read};
@@ -16,7 +14,7 @@ fn refused(json: &str) -> String {
 }
 
 #[test]
-fn a_job_is_kept_as_it_came() {
+fn job_document_is_stored_as_submitted() {
     let job =
         submit(r#"{"type":"email.send","args":[1.50,{"b":1,"a":2}],"meta":{"k":1e400},"colour":"red"}"#)
             .unwrap();
@@ -28,18 +26,18 @@ fn a_job_is_kept_as_it_came() {
 }
 
 #[test]
-fn what_is_wrong_is_said_of_its_field() {
+fn errors_name_the_invalid_field() {
     for (json, words) in [
         (r#"{"args":[]}"#, "type is missing"),
-        (r#"{"type":7,"args":[]}"#, "type is no text"),
+        (r#"{"type":7,"args":[]}"#, "type is not a string"),
         (r#"{"type":"a b","args":[]}"#, "type 'a b' is not valid"),
         (r#"{"type":"a..b","args":[]}"#, "type 'a..b'"),
         (r#"{"type":"a"}"#, "args is missing"),
         (r#"{"type":"a","args":null}"#, "args is missing"),
-        (r#"{"type":"a","args":{}}"#, "args is no list"),
-        (r#"{"type":"a","args":[],"id":"x"}"#, "id is to be a UUID"),
-        (r#"{"type":"a","args":[],"meta":[]}"#, "meta is no object"),
-        (r#"{"type":"a","args":[],"options":7}"#, "options is no object"),
+        (r#"{"type":"a","args":{}}"#, "args is not a list"),
+        (r#"{"type":"a","args":[],"id":"x"}"#, "id must be a UUID"),
+        (r#"{"type":"a","args":[],"meta":[]}"#, "meta is not an object"),
+        (r#"{"type":"a","args":[],"options":7}"#, "options is not an object"),
         (r#"{"type":"a","args":[],"options":{"queue":"-x"}}"#, "options.queue '-x'"),
         (r#"{"type":"a","args":[],"options":{"queue":"scheduled"}}"#, "options.queue is scheduled"),
         (r#"{"type":"a","args":[],"options":{"priority":101}}"#, "options.priority is 101"),
@@ -55,13 +53,13 @@ fn what_is_wrong_is_said_of_its_field() {
         (r#"{"type":"plan.p","args":["x"]}"#, "a list of one object"),
         (r#"{"type":"plan.a/b","args":[{}]}"#, "type: plan_id 'a/b'"),
     ] {
-        let said = refused(json);
-        assert!(said.contains(words), "{json}: {said}");
+        let error = refused(json);
+        assert!(error.contains(words), "{json}: {error}");
     }
 }
 
 #[test]
-fn a_retry_policy_is_refused_as_a_policy() {
+fn invalid_retry_policy_has_its_own_rejection() {
     for (policy, words) in [
         (r#"{"max_attempts":-1}"#, "options.retry.max_attempts is -1"),
         (r#"{"backoff_coefficient":0.5}"#, "options.retry.backoff_coefficient is 0.5"),
@@ -75,7 +73,7 @@ fn a_retry_policy_is_refused_as_a_policy() {
 }
 
 #[test]
-fn a_plan_gets_its_input_and_the_rest_is_kept() {
+fn plan_job_separates_input_and_document() {
     let job = submit(r#"{"type":"plan.Word_Count","args":[{"path":"a"}],"meta":{"k":1}}"#).unwrap();
     assert_eq!((job.plan_id.unwrap().as_str(), job.input.as_str()), ("Word_Count", r#"{"path":"a"}"#));
     assert_eq!(job.ojs.document.as_deref(), Some(r#"{"meta":{"k":1},"type":"plan.Word_Count"}"#));
@@ -83,7 +81,7 @@ fn a_plan_gets_its_input_and_the_rest_is_kept() {
 }
 
 #[test]
-fn moments_are_absolute_or_from_now_on() {
+fn scheduled_at_is_absolute_or_relative() {
     let run_at = |at: &str| {
         submit(&format!(r#"{{"type":"a","args":[],"options":{{"scheduled_at":"{at}"}}}}"#)).unwrap().run_at
     };
@@ -93,7 +91,7 @@ fn moments_are_absolute_or_from_now_on() {
 }
 
 #[test]
-fn the_same_in_another_order_is_the_same() {
+fn unique_key_ignores_the_order_of_fields() {
     let key = |args: &str| {
         let json =
             format!(r#"{{"type":"a","args":{args},"options":{{"unique":{{"keys":["type","args"]}}}}}}"#);
@@ -107,7 +105,7 @@ fn the_same_in_another_order_is_the_same() {
 }
 
 #[test]
-fn which_texts_are_uuids_of_version_7() {
+fn uuid_v7_is_recognised() {
     assert!(is_uuid_v7("019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f"));
     for wrong in [
         "",

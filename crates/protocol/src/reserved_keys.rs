@@ -1,39 +1,46 @@
-//! Key names that agq keeps for itself: windows on its records, never lists or strings of their own.
+//! Reserved key names. Their values are computed from the records of agq, and clients cannot write
+//! them.
 
 use crate::ids::QueueName;
 
-/// The queue of actions that name none: `BRPOP queue:ready` claims a job of it.
+/// Default queue. `BRPOP queue:ready` claims a job from it.
 pub const READY: &str = "ready";
-/// Not a queue: the name under which jobs that wait for a time are counted.
+/// Name under which jobs that wait for a time are counted. It is reserved, and no queue has it.
 pub const SCHEDULED: &str = "scheduled";
-/// The key of the queue of actions that name none.
+/// Key of the default queue.
 pub const QUEUE_READY: &str = "queue:ready";
-/// Jobs that wait for a time.
+/// Key that counts the jobs that wait for a time.
 pub const QUEUE_SCHEDULED: &str = "queue:scheduled";
 
-/// The channel on which a worker hears that it should send a heartbeat now.
+/// Returns the channel that asks a worker to send a heartbeat at once.
+#[must_use]
 pub fn orders_channel(worker_id: &str) -> String {
     format!("worker:{worker_id}:orders")
 }
 
-/// The channel on which the answer of a worker to one request comes back, to the one who waits for it alone.
+/// Returns the channel for the answer of a worker to one request. Only the requester subscribes to
+/// it.
+#[must_use]
 pub fn reply_channel(worker_id: &str, request_id: &str) -> String {
     format!("worker:{worker_id}:reply:{request_id}")
 }
 
-/// Whether a channel is a [`reply_channel`].
+/// Returns true if `channel` is a [`reply_channel`].
+#[must_use]
 pub fn is_reply(channel: &[u8]) -> bool {
-    // Neither a worker's id nor a request's has a colon.
+    // Worker ids and request ids have no colons.
     let mut parts = channel.split(|&byte| byte == b':');
     parts.next() == Some(b"worker") && parts.nth(1) == Some(b"reply")
 }
 
-/// The queue that is `name` or, as a key, `queue:name`.
+/// Returns the name of a queue, given as `name` or as the key `queue:name`.
+#[must_use]
 pub fn queue_of(name: &str) -> &str {
     name.strip_prefix("queue:").unwrap_or(name)
 }
 
-/// The queue that a key stands for, where it stands for one from which jobs are claimed.
+/// Returns the queue of a key, if jobs are claimed from the key.
+#[must_use]
 pub fn claimed_queue(key: &[u8]) -> Option<QueueName> {
     let name = std::str::from_utf8(key).ok()?.strip_prefix("queue:")?;
     QueueName::new(name).ok().filter(|_| name != SCHEDULED)
@@ -41,7 +48,8 @@ pub fn claimed_queue(key: &[u8]) -> Option<QueueName> {
 
 const RESERVED: [&str; 6] = ["queue:", "plan:", "action:", "job:", "worker:", "capability:"];
 
-/// Whether `key` belongs to agq and may not be written by a client.
+/// Returns true if `key` is reserved for agq, so that clients cannot write it.
+#[must_use]
 pub fn is_reserved(key: &[u8]) -> bool {
     RESERVED.iter().any(|prefix| key.starts_with(prefix.as_bytes()))
 }
@@ -57,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_has_a_channel_of_its_own() {
+    fn reply_channel_is_recognised_and_reserved() {
         assert!(is_reply(reply_channel("w1", "r1").as_bytes()));
         assert!(is_reserved(reply_channel("w1", "r1").as_bytes()));
         assert!(!is_reply(orders_channel("w1").as_bytes()) && !is_reply(b"worker:reply:x"));
     }
 
     #[test]
-    fn a_queue_key_names_a_queue() {
+    fn claimed_queue_needs_a_valid_queue_key() {
         assert_eq!(claimed_queue(b"queue:gpu").map(String::from).as_deref(), Some("gpu"));
         assert!(
             [&b"queue:scheduled"[..], b"queue:", b"queue:a b", b"gpu"]

@@ -1,0 +1,104 @@
+use agenix_protocol::{
+    documents::{WorkerRegistration, parse},
+    time::Timestamp,
+};
+
+use super::{
+    Directive, Liveness, Worker, check_connection, dead, detached, directed, heartbeat, is_new_run,
+    is_silent, quarantined, registered, reporter,
+};
+use crate::rejection::Rejection;
+
+const NOW: Timestamp = Timestamp(1000);
+
+fn registration(instance: &str) -> WorkerRegistration {
+    parse(format!(r#"{{"worker_id":"w","capabilities":["sort"],"instance":"{instance}"}}"#).as_bytes())
+        .unwrap()
+}
+
+fn worker() -> Worker {
+    registered(None, &registration("a"), "c1", NOW).unwrap()
+}
+
+#[test]
+fn registration_is_refused_while_the_connection_of_the_id_is_open() {
+    let again = |known: &Worker, instance| registered(Some(known), &registration(instance), "c2", NOW);
+    assert_eq!(again(&worker(), "b"), Err(Rejection::WorkerIdTaken));
+    assert!(again(&worker(), "a").is_ok());
+    assert!(again(&detached(&worker(), "c1").unwrap(), "b").is_ok());
+    assert!(again(&dead(&worker()), "b").is_ok());
+}
+
+#[test]
+fn connection_registers_and_names_one_worker_only() {
+    let (w, x) = (worker().worker_id, "x".parse().unwrap());
+    assert!(check_connection(None, &w).is_ok() && check_connection(Some(&w), &w).is_ok());
+    let refused = check_connection(Some(&x), &w).unwrap_err().to_string();
+    assert!(refused.ends_with("registered worker x before: use another connection for w"), "{refused}");
+    assert_eq!(reporter(None, None), Ok(None));
+    assert_eq!(reporter(None, Some(&x)), Ok(Some(&x)));
+    assert_eq!(reporter(Some(&w), None), Ok(Some(&w)));
+    let refused = reporter(Some(&w), Some(&x)).unwrap_err().to_string();
+    assert_eq!(refused, "Invalid job update: worker_id is x, this connection is w");
+}
+
+#[test]
+fn new_run_is_detected_by_its_instance() {
+    assert!(is_new_run(&worker(), &registration("b")));
+    assert!(!is_new_run(&worker(), &registration("a")));
+    assert!(!is_new_run(&worker(), &WorkerRegistration { instance: None, ..registration("a") }));
+}
+
+#[test]
+fn silence_is_measured_from_the_last_sign_of_life() {
+    let worker = heartbeat(&worker(), None, false, Timestamp(2000)).unwrap();
+    assert!(!is_silent(&worker, Timestamp(2000 + 90_000), NOW, 90_000));
+    assert!(is_silent(&worker, Timestamp(2000 + 90_001), NOW, 90_000));
+    assert!(
+        !is_silent(&worker, Timestamp(2000 + 90_001), Timestamp(50_000), 90_000),
+        "agq was away until then"
+    );
+    assert!(!is_silent(&dead(&worker), Timestamp(1_000_000), NOW, 90_000));
+}
+
+#[test]
+fn silence_is_detected_after_the_clock_was_set_back() {
+    let long_ago = Timestamp(1_000_000);
+    let worker = heartbeat(&worker(), None, false, Timestamp(9_000_000)).unwrap();
+    assert!(!is_silent(&worker, long_ago, long_ago, 90_000), "it is listened for from now on");
+    assert!(is_silent(&worker, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
+    let alive = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
+    assert!(!is_silent(&alive, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
+    let just_now = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 5)).unwrap();
+    assert!(!is_silent(&just_now, long_ago, NOW, 90_000), "it was heard while somebody looked");
+}
+
+#[test]
+fn dead_worker_has_to_register_again() {
+    assert!(heartbeat(&dead(&worker()), None, false, NOW).is_err());
+    let quiet = heartbeat(&worker(), Some("{}"), true, NOW).unwrap();
+    assert_eq!((quiet.state(), quiet.takes_jobs(), quiet.wants_jobs()), ("quiet", true, false));
+    assert_eq!(heartbeat(&quiet, None, false, NOW).unwrap().state(), "quiet", "it said nothing else");
+    assert_eq!(dead(&worker()).standing, Liveness::Dead);
+    assert_eq!(detached(&worker(), "c9"), None);
+}
+
+#[test]
+fn directive_and_quarantine_stay_with_a_run() {
+    let draining = directed(&worker(), Some(Directive::Drain)).unwrap();
+    assert_eq!((draining.state(), draining.takes_jobs()), ("draining", false));
+    let again =
+        |known: &Worker, instance| registered(Some(known), &registration(instance), "c1", NOW).unwrap();
+    assert_eq!(again(&draining, "a").state(), "draining");
+    assert_eq!(again(&draining, "b").state(), "active");
+    assert!(again(&draining, "a").registered_at > draining.registered_at);
+    assert_eq!(directed(&quarantined(&worker(), "it fails", NOW), None).unwrap().state(), "active");
+    assert_eq!(
+        directed(&quarantined(&worker(), "it fails", NOW), Some(Directive::Drain))
+            .unwrap()
+            .quarantine
+            .as_deref(),
+        Some("it fails")
+    );
+    assert!(directed(&dead(&worker()), None).is_err());
+}
