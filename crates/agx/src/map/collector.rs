@@ -19,8 +19,9 @@ use crate::{
     error::CliError,
     map::{
         delivery::Delivery,
+        input::Input,
         read_ahead::ReadAhead,
-        submitter::{Input, StopLevel, SubmittedInput},
+        submitter::{StopLevel, SubmittedInput},
     },
     remote::retrying_client::RetryingClient,
     watch::progress::{FIRST_LOOK, ProgressLine, next_look},

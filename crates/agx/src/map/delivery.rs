@@ -2,20 +2,17 @@
 
 use std::path::PathBuf;
 
-use agenix_protocol::{
-    documents::{JobStatus, Status, Task, TaskResult},
-    template,
-};
-use serde_json::{json, value::RawValue};
+use agenix_protocol::documents::{JobStatus, Status, Task, TaskResult};
+use serde_json::json;
 
 use crate::{
     error::CliError,
     map::{
+        command_template::filled,
+        input::{Input, InvalidInput},
         joblog::{JobLog, JobLogEntry},
         printer::{JobOutputText, Printer},
-        reading::InvalidInput,
         results_dir,
-        submitter::Input,
     },
     output::{Output, SCHEMA},
     util::{printable::one_line, shorten::shortened},
@@ -152,21 +149,6 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
         Some(result) if result.exit_code != 0 => (result.exit_code, 0),
         _ => (-1, 0),
     }
-}
-
-/// The tasks with an input put in.
-pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
-    let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);
-    let fill = |text: &String| template::fill(text, input).unwrap_or_else(|_| text.clone());
-    let filled = |task: &Task| Task {
-        args: task.args.iter().map(fill).collect(),
-        env: task.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
-        stdin_file: task.stdin_file.as_ref().map(fill),
-        stdout: task.stdout.as_ref().map(fill),
-        stderr: task.stderr.as_ref().map(fill),
-        ..task.clone()
-    };
-    tasks.iter().map(filled).collect()
 }
 
 /// What is wrong with a job that has ended, if anything is. `last` is the task whose stdout is the job's.

@@ -17,9 +17,9 @@ use crate::{
     map::{
         collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
+        input::Read,
         placeholders::Placeholder,
         read_ahead::ReadAhead,
-        reading::Read,
         submitter::{StopLevel, Submitter, UnsentInputs},
     },
     remote::retrying_client::RetryingClient,

@@ -4,43 +4,20 @@ use std::sync::Arc;
 
 use tokio::{
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{Semaphore, mpsc},
 };
 
-use crate::{
-    error::CliError,
-    map::{
-        options::OptionCheck,
-        resumed::Resumed,
-        sources::{Sources, blocks},
-        submitter::Input,
-    },
+use crate::map::{
+    input::{Input, InvalidInput, Read},
+    options::OptionCheck,
+    resumed::Resumed,
+    sources::{Sources, blocks},
 };
 
 /// Maximum number of inputs that are read ahead.
 const MOST_INPUTS: usize = 10_000;
 /// Maximum number of bytes of these inputs. One input may be larger.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
-
-/// Input that no job can have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InvalidInput {
-    /// Number of the input, counted from 1.
-    pub(crate) seq: u64,
-    /// Reason why no job can have the input.
-    pub(crate) why: String,
-}
-
-/// Result of one read.
-#[derive(Debug)]
-pub(crate) enum Read {
-    /// Input, with the permit for its bytes until the permit is dropped.
-    Input(Input, OwnedSemaphorePermit),
-    /// Input that no job can have.
-    Unfit(InvalidInput),
-    /// Failure after which no more inputs come.
-    Failed(CliError),
-}
 
 /// Size of a block of stdin, if stdin is no list of inputs.
 pub(crate) type BlockSize = Option<usize>;
@@ -99,8 +76,9 @@ mod tests {
     use super::{MOST_BYTES, Read, read};
     use crate::{
         map::{
+            command_template::CommandTemplate,
             options::OptionCheck,
-            resumed::{CommandTemplate, Resumed},
+            resumed::Resumed,
             sources::{Sources, split},
         },
         output::Output,

@@ -2,18 +2,11 @@
 //! its job is done; agx warns if the command of that number is another one now.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use agenix_protocol::documents::Task;
-use serde_json::json;
-
-use crate::{
-    map::{Placeholder, delivery::filled},
-    output::Output,
-    util::shorten::shortened,
-};
+use crate::{map::command_template::CommandTemplate, output::Output, util::shorten::shortened};
 
 /// Jobs that are done, by the numbers of their inputs, with the digests of their commands.
 pub(crate) type CompletedInputs = BTreeMap<u64, u64>;
@@ -34,26 +27,6 @@ pub(crate) struct Resumed {
     command: CommandTemplate,
     output: Output,
     is_told: bool,
-}
-
-/// Command of the map, with placeholders for its inputs.
-#[derive(Debug)]
-pub(crate) struct CommandTemplate {
-    tasks: Vec<Task>,
-    placeholders: BTreeSet<Placeholder>,
-}
-
-impl CommandTemplate {
-    pub(crate) fn new(tasks: Vec<Task>, placeholders: BTreeSet<Placeholder>) -> Self {
-        Self { tasks, placeholders }
-    }
-
-    /// Returns the command of one job as a shell would read it.
-    pub(crate) fn of(&self, args: &[String], seq: u64) -> String {
-        let value = |one: &Placeholder| (one.field(), one.value(args, seq));
-        let fields: BTreeMap<_, _> = self.placeholders.iter().map(value).collect();
-        agenix_shell::render(&filled(&self.tasks, &json!(fields).to_string()))
-    }
 }
 
 impl Resumed {
@@ -95,8 +68,8 @@ impl Resumed {
 mod tests {
     use agenix_protocol::documents::Task;
 
-    use super::{CommandTemplate, Placeholder, Resumed, digest};
-    use crate::output::Output;
+    use super::{CommandTemplate, Resumed, digest};
+    use crate::{map::Placeholder, output::Output};
 
     #[test]
     fn quotes_and_blanks_make_no_other_command() {

@@ -7,7 +7,7 @@ use agenix_protocol::{
     documents::{ActionSubmission, to_json},
     ids::ActionId,
 };
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, timeout_at},
@@ -16,9 +16,9 @@ use tokio::{
 use crate::{
     error::CliError,
     map::{
+        input::{Input, InvalidInput, Read},
         placeholders::Placeholder,
         read_ahead::ReadAhead,
-        reading::{InvalidInput, Read},
     },
     remote::{
         chunked_submit::{MOST_BYTES, MOST_INPUTS},
@@ -30,40 +30,6 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum wait of the first input of a batch for further ones.
 const LONGEST_GATHER: Duration = Duration::from_millis(50);
-/// The field of a block of stdin (`--pipe`).
-pub(crate) const BLOCK: &str = "block";
-
-/// One input.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Input {
-    /// Its number, from 1.
-    pub(crate) seq: u64,
-    /// One of each source.
-    pub(crate) args: Vec<String>,
-    /// Block of stdin, cleared as soon as agq has it.
-    pub(crate) block: Option<String>,
-}
-
-impl Input {
-    /// Returns the number of bytes of the input.
-    pub(crate) fn bytes(&self) -> usize {
-        self.args.iter().chain(&self.block).map(String::len).sum()
-    }
-
-    /// The input as it travels: the fields that the plan uses, and no others.
-    fn document(&self, placeholders: &BTreeSet<Placeholder>) -> Result<Box<RawValue>, String> {
-        let value = |placeholder: &Placeholder| placeholder.value(&self.args, self.seq);
-        let mut fields: Map<String, Value> = placeholders
-            .iter()
-            .map(|placeholder| (placeholder.field(), Value::from(value(placeholder))))
-            .collect();
-        if let Some(block) = &self.block {
-            fields.insert(BLOCK.into(), Value::from(block.as_str()));
-        }
-        RawValue::from_string(Value::Object(fields).to_string()).map_err(|error| error.to_string())
-    }
-}
-
 /// Amount of work that is still wanted of a running map, in decreasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StopLevel {
