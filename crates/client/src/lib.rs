@@ -12,9 +12,9 @@ mod calls;
 mod connection;
 mod error;
 mod key;
-mod later;
 mod orders;
 mod refusal;
+mod schedules;
 mod tls;
 mod token;
 
@@ -24,6 +24,6 @@ pub use calls::{RegisteredWorker, SubmittedAction};
 pub use connection::{Connection, Server};
 pub use error::ClientError;
 pub use key::{KEY_HELP, SessionKeyError, key_in, session_key};
-pub use later::{SavedSchedule, SubmittedWorkflow};
 pub use orders::{OrderMessage, OrderSubscription};
+pub use schedules::{SavedSchedule, SubmittedWorkflow};
 pub use token::Token;
