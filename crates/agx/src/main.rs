@@ -13,6 +13,7 @@ mod map;
 mod output;
 mod profiles;
 mod remote;
+mod server_args;
 mod top;
 mod util;
 mod watch;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     // reader likes.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(commands::run(cli, output)),
+        Ok(runtime) => runtime.block_on(cli::run(cli, output)),
         Err(error) => Err(error.into()),
     };
     match done {

@@ -7,10 +7,10 @@ use agenix_protocol::{documents::JobStatus, ids::ActionId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
-    cli::ServerArgs,
     documents::{JobResultSummary, ResultDifference},
     error::CliError,
     output::Output,
+    server_args::ServerArgs,
     util::printable::one_line,
     watch::progress,
 };

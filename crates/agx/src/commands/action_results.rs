@@ -10,9 +10,9 @@ use agenix_protocol::{
 use futures_util::{Stream, StreamExt, stream};
 
 use crate::{
-    cli::ServerArgs,
     error::CliError,
     output::Output,
+    server_args::ServerArgs,
     util::atomic_file::{cannot_write, write_whole},
     watch::progress,
 };

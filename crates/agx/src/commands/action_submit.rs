@@ -1,18 +1,59 @@
 //! `agx action submit`
 
-use agenix_protocol::documents::{ActionSubmission, parse};
+use std::path::PathBuf;
+
+use agenix_protocol::{
+    documents::{ActionSubmission, parse},
+    ids::{ActionId, PlanId, QueueName},
+    time::Timestamp,
+};
+use clap::Args;
 use serde_json::{json, value::RawValue};
 
 use super::{new_id, read, verdict};
 use crate::{
-    cli::{ServerArgs, SubmitArgs},
     documents::ActionSubmitted,
     error::CliError,
     output::{Output, jobs},
     remote::{chunked_submit, retrying_client::RetryingClient},
+    server_args::ServerArgs,
     util::text::CRLF_HELP,
     watch::progress,
 };
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("source").required(true)))]
+pub(crate) struct SubmitArgs {
+    /// The plan to run
+    pub(crate) plan_id: PlanId,
+    /// A JSON array of objects, one a job; - reads stdin
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) inputs: Option<PathBuf>,
+    /// Lines of text: each becomes {"line": …}, one a job; - reads stdin
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) lines: Option<PathBuf>,
+    /// The field that a line becomes
+    #[arg(long, value_name = "NAME", default_value = "line", requires = "lines")]
+    pub(crate) field: String,
+    /// The action's id; submitting the same again under it is harmless [default: a new one]
+    #[arg(long = "id", value_name = "ID")]
+    pub(crate) action_id: Option<ActionId>,
+    /// The queue its jobs wait in; a worker takes jobs of the queues it was started with [default: ready]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<QueueName>,
+    /// -100 to 100: jobs of a higher one run first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// Run its jobs at this time or later, as 2026-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
+    pub(crate) run_at: Option<Timestamp>,
+    /// Run its jobs this many seconds from now or later; fractions are fine
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_delay)]
+    pub(crate) delay: Option<f64>,
+    /// Wait until the action has ended; the exit code then tells whether all jobs completed
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
 
 pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), CliError> {
     let inputs = inputs(&args, output)?;
@@ -87,6 +128,15 @@ fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, CliEr
         .map_err(|_| CliError::usage(format!("line {number} is not UTF-8"), help))?;
     RawValue::from_string(json!({field: line}).to_string())
         .map_err(|error| CliError::usage(error.to_string(), help))
+}
+
+fn parse_delay(text: &str) -> Result<f64, String> {
+    let delay = text.parse().ok().filter(|delay: &f64| delay.is_finite() && *delay >= 0.0);
+    delay.ok_or_else(|| "give a number of seconds from 0, as 0.5".into())
+}
+
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text).ok_or_else(|| "give an RFC 3339 time, as 2026-01-31T08:00:00Z".into())
 }
 
 #[cfg(test)]

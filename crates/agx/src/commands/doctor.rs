@@ -7,8 +7,8 @@ use agenix_protocol::documents::{QueueStats, WorkerStatus};
 use tokio::time::Instant;
 
 use crate::{
-    background::embedded::program, cli::ServerArgs, documents::Finding, error::CliError, output::Output,
-    watch::unmet_needs,
+    background::embedded::program, documents::Finding, error::CliError, output::Output,
+    server_args::ServerArgs, watch::unmet_needs,
 };
 
 /// Clocks that are further apart than this are said to be.
@@ -26,7 +26,7 @@ impl Finding {
     }
 }
 
-pub(super) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let mut findings = vec![programs(), files()];
     match server.given()? {
         None => findings.push(Finding::well(

@@ -5,16 +5,31 @@ use agenix_protocol::{
     documents::{JobStatus, Status},
     ids::{ActionId, JobId},
 };
+use clap::Args;
 
 use crate::{
-    cli::{LogsArgs, ServerArgs},
     error::CliError,
     logs::{self, LogOptions},
     output::{Output, counted},
     remote::retrying_client::RetryingClient,
+    server_args::ServerArgs,
 };
 
-pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
+/// Whose output.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// A job or an action; before each line of an action's jobs stands the number of the input
+    #[arg(value_name = "JOB|ACTION")]
+    pub(crate) id: ActionId,
+    /// Go on until it has ended
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// Only of this task, by its number
+    #[arg(long, value_name = "N")]
+    pub(crate) task: Option<u32>,
+}
+
+pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
     // A pager may stop us for as long as its reader likes.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let wanted = LogOptions { follow: args.follow, task: args.task };

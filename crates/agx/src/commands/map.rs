@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::{
+    map_args::MapArgs,
     map_pipeline::{Pipeline, read},
     new_id,
 };
 use crate::{
     background::embedded::EmbeddedCluster,
-    cli::{MapArgs, ServerArgs},
     documents::MapCommand,
     error::CliError,
     map::{
@@ -25,6 +25,7 @@ use crate::{
         is_decided_by_agq, split,
     },
     output::{Output, counted},
+    server_args::ServerArgs,
     util::{path_lookup, signals},
 };
 
@@ -32,7 +33,7 @@ use crate::{
 /// agx takes the results of some.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
-pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
         return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));

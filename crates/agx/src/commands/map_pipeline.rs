@@ -5,9 +5,8 @@ use std::{cell::RefCell, collections::BTreeSet};
 use agenix_protocol::documents::Task;
 use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 
-use super::refused;
+use super::{map_args::MapArgs, refused};
 use crate::{
-    cli::MapArgs,
     error::CliError,
     map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
 };
@@ -146,7 +145,10 @@ mod tests {
     use clap::Parser;
 
     use super::{Pipeline, read};
-    use crate::cli::{Cli, Command, MapArgs};
+    use crate::{
+        cli::{Cli, Command},
+        commands::map_args::MapArgs,
+    };
 
     fn args(words: &[&str]) -> MapArgs {
         match Cli::parse_from(["agx", "map"].iter().chain(words)).command {

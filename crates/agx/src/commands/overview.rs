@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    cli::ServerArgs,
     documents::OverviewDocument,
     error::CliError,
     output::{Output, counted, table},
     remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
+    server_args::ServerArgs,
 };
 use agenix_client::Connection;
 use agenix_protocol::{
@@ -22,7 +22,7 @@ const RECENT: usize = 5;
 const WIDEST: usize = 60;
 
 /// `agx` alone.
-pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let Some(given) = server.given()? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
@@ -55,7 +55,7 @@ agx up                                               # an agq and a worker in th
 agx --help                                           # all that there is";
 
 /// `agx history`
-pub(super) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
+pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;
     latest.truncate(most);

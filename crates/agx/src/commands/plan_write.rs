@@ -13,16 +13,38 @@ use agenix_protocol::{
 };
 use agenix_rules::plan::check;
 use agenix_shell::{Braces, Placeholders, compile};
+use clap::Args;
 
-use super::refused;
+use super::{map_args::parse_secs, refused};
 use crate::{
-    cli::{FromArgs, ServerArgs},
-    documents::PlanRef,
-    error::CliError,
-    map::in_plan,
-    output::Output,
+    documents::PlanRef, error::CliError, map::in_plan, output::Output, server_args::ServerArgs,
     util::text::without_mark,
 };
+
+/// A pipeline that becomes a plan.
+#[derive(Debug, Args, Default)]
+pub(crate) struct FromArgs {
+    /// The pipeline, in quotes
+    pub(crate) pipeline: String,
+    /// The plan's id [default: agq gives one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<PlanId>,
+    /// The pipeline fails when any of its commands fails; without it, when the last one does, as in a shell
+    #[arg(long)]
+    pub(crate) pipefail: bool,
+    /// How often a failed job is tried again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) retries: u32,
+    /// How long a task may take: seconds, or with s, m, h or d behind it [default: 300]
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    pub(crate) timeout: Option<u64>,
+    /// Store it, instead of printing it
+    #[arg(long)]
+    pub(crate) submit: bool,
+    /// Allow inputs within program texts, such as the script of `sh -c`: they run as code
+    #[arg(long)]
+    pub(crate) inputs_may_be_code: bool,
+}
 
 /// `agx plan from`
 pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), CliError> {

@@ -1,14 +1,28 @@
 //! `agx profile …`
 
+use clap::Subcommand;
+
 use crate::{
-    cli::{ProfileCommand, ServerArgs},
     documents::{NameRef, ProfileListed, ProfileSet},
     error::CliError,
     output::{Output, table},
     profiles::{Profile, UserDir, check_name, not_found},
+    server_args::ServerArgs,
 };
 
-pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), CliError> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// List the profiles
+    List,
+    /// Remember --agq, --session-key-file and the certificates under a name
+    Set { name: String },
+    /// Speak to this one from now on
+    Use { name: String },
+    /// Forget a profile
+    Remove { name: String },
+}
+
+pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), CliError> {
     let home = UserDir::find()?;
     match command {
         ProfileCommand::List => list(&home, output),

@@ -1,9 +1,9 @@
 //! What was meant by an id that is none.
 
-use crate::{cli::ServerArgs, error::CliError, util::path_lookup::nearest};
+use crate::{error::CliError, server_args::ServerArgs, util::path_lookup::nearest};
 
 /// The failure, with the id that is most like the one that was given. Whatever goes wrong on the way is not what was asked about.
-pub(super) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> CliError {
+pub(crate) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> CliError {
     let CliError::NotThere { what, id, .. } = &failure else { return failure };
     let names = names(server, what).await.unwrap_or_default();
     match nearest(id, names.iter().map(String::as_str)) {

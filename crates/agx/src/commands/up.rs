@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agenix_client::{Connection, Server, Token};
+use clap::Args;
 use secrecy::ExposeSecret;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -12,12 +13,46 @@ use crate::{
         embedded::{new_key, program},
         supervisor::{self, ServiceSpec, SupervisorSpec},
     },
-    cli::{DownArgs, JoinArgs, ServerArgs, UpArgs, server_of},
     documents::{Down, Joined, Up},
     error::CliError,
     output::Output,
     profiles::{Profile, UserDir, check_name, write_secret},
+    server_args::{ServerArgs, server_of},
 };
+
+/// How to start.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// How many jobs the worker runs at once [default: the number of processors]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+    /// More options for agq, behind --, as -- --bind 0.0.0.0 --insecure
+    #[arg(last = true, value_name = "OPTION")]
+    pub(crate) options_of_agq: Vec<String>,
+}
+
+/// What to end.
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// The name that was given to `agx join` [default: local, which is `agx up`]
+    pub(crate) name: Option<String>,
+}
+
+/// How to join.
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// The token; - reads it from stdin, so that it is in no history
+    pub(crate) token: String,
+    /// The name of the profile
+    #[arg(long, value_name = "NAME", default_value = "cluster")]
+    pub(crate) name: String,
+    /// Only make the profile: no worker on this machine
+    #[arg(long)]
+    pub(crate) no_worker: bool,
+    /// How many jobs the worker runs at once [default: the number of processors]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+}
 
 /// The profile of what `agx up` starts.
 const LOCAL: &str = "local";
@@ -27,7 +62,7 @@ const CA: &str = "ca.pem";
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
@@ -96,7 +131,7 @@ fn key_of(dir: &Path) -> Result<(String, PathBuf), CliError> {
     }
 }
 
-pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError> {
     let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
@@ -123,7 +158,7 @@ pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError
     })
 }
 
-pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {
     check_name(&args.name)?;
     let text_of_token = if args.token == "-" {
         String::from_utf8_lossy(&read(Path::new("-"))?).into_owned()
