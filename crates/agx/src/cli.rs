@@ -39,10 +39,10 @@ use crate::{
     util::atomic_file::cannot_write,
 };
 
-/// agx: submit plans and actions to agq, watch them, bring their results back.
+/// agx: submit plans and actions to agq, watch them, fetch their results
 ///
-/// A plan is a pipeline of ordinary Unix tools. An action runs a plan once for each of its inputs, on whatever workers
-/// (agw) there are.
+/// A plan is a pipeline of ordinary Unix tools. An action runs a plan once for each of its inputs,
+/// on any number of workers (agw).
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
@@ -51,7 +51,7 @@ pub(crate) struct Cli {
     /// Print JSON documents, as docs/agx.md describes them
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Without a command: how everything stands.
+    /// Without a command: an overview of workers, queues and actions
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -63,65 +63,65 @@ Exit codes: 0 all jobs completed, 1 a job failed, 2 wrong usage, 3 cannot reach 
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start an agq and a worker on this machine, in the background
+    /// Start agq and a worker on this machine, in the background
     Up(UpArgs),
-    /// End what `agx up` or `agx join` has started
+    /// Stop the processes that `agx up` or `agx join` started
     Down(DownArgs),
-    /// Make this machine a worker of an agq elsewhere, by the line that `agq token` printed there
+    /// Make this machine a worker of a remote agq, with the token that `agq token` printed there
     Join(JoinArgs),
-    /// Print what a job, or the jobs of an action, wrote; with -f what they write, wherever they run
+    /// Print the output of a job, or of all jobs of an action; -f follows it on any worker
     Logs(LogsArgs),
     /// List the latest actions
     History {
-        /// How many
+        /// Maximum number of actions
         #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         most: usize,
     },
-    /// Show on the whole screen how everything stands, again and again; keys open, cancel, retry, drain, pause
+    /// Show workers, queues and actions full-screen; keys open, cancel, retry, drain and pause them
     Top,
-    /// Look at everything that has to be right: programs, limits, agq, clocks, workers, tools
+    /// Check programs, limits, agq, clocks, workers and tools
     Doctor,
-    /// Print what a shell needs to complete commands of agx
+    /// Print the shell completion of agx
     ///
-    /// For bash: agx completions bash > /etc/bash_completion.d/agx; for zsh into a directory of $fpath as _agx; for fish:
-    /// agx completions fish > ~/.config/fish/completions/agx.fish
+    /// For bash: agx completions bash > /etc/bash_completion.d/agx; for zsh into a directory of
+    /// $fpath as _agx; for fish: agx completions fish > ~/.config/fish/completions/agx.fish
     Completions { shell: Shell },
-    /// Print the JSON Schema of what --json prints
+    /// Print the JSON Schema of the output of --json
     JsonSchema,
     /// Write a man page for each command into a directory, as agx-map.1
     Man { directory: PathBuf },
-    /// Profiles: which agq is spoken to when nothing is said
+    /// Manage profiles: the agq and session key that agx uses by default
     #[command(subcommand)]
     Profile(ProfileCommand),
-    /// Keep running what a directory says
+    /// Supervise the processes that a directory describes
     #[command(hide = true)]
     Keep { directory: PathBuf },
-    /// Run a pipeline on many inputs, as xargs and GNU Parallel do; on its own, or on a cluster
+    /// Run a pipeline on many inputs, like xargs and GNU Parallel; on this machine or on a cluster
     Map(Box<MapArgs>),
-    /// Plans: pipelines that can be run again and again
+    /// Manage plans: stored pipelines
     #[command(subcommand)]
     Plan(PlanCommand),
-    /// Actions: a plan, run once for each input
+    /// Manage actions: runs of a plan on a list of inputs
     #[command(subcommand)]
     Action(ActionCommand),
-    /// Jobs: one run of a plan on one input
+    /// Manage jobs: runs of a plan on one input
     #[command(subcommand)]
     Job(JobCommand),
-    /// Workers: the machines that run jobs
+    /// Manage workers: the machines that run jobs
     #[command(subcommand)]
     Worker(WorkerCommand),
-    /// Queues: what waits, and for what
+    /// Manage queues: waiting jobs and the capabilities that they need
     #[command(subcommand)]
     Queue(QueueCommand),
-    /// Schedules: actions that are submitted again and again
+    /// Manage schedules: actions that agq submits at set times
     #[command(subcommand)]
     Schedule(ScheduleCommand),
-    /// Workflows: actions that follow each other, the outputs of one being the inputs of the next
+    /// Manage workflows: actions that run after each other, and pass outputs on as inputs
     #[command(subcommand)]
     Workflow(WorkflowCommand),
 }
 
-/// Does what the command line says. Where something is not there, what was meant is looked for.
+/// Runs the command. If an id is not found, the error suggests the closest existing id.
 pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     let Cli { server, command, .. } = cli;
     match carry_out(&server, command, output).await {
@@ -166,14 +166,12 @@ async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output
     }
 }
 
-/// `agx man`
 fn man(directory: &Path) -> Result<(), CliError> {
     let written =
         std::fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
     written.map_err(|error| cannot_write(directory, &error))
 }
 
-/// `agx top`
 async fn top(server: &ServerArgs) -> Result<(), CliError> {
     if !std::io::stdout().is_terminal() {
         return Err(CliError::usage(

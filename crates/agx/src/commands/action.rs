@@ -1,4 +1,4 @@
-//! `agx action`: the subcommands, and the short ones of them.
+//! `agx action`: dispatch of its subcommands, and `cancel` and `retry`.
 
 use std::path::PathBuf;
 
@@ -20,25 +20,26 @@ use crate::{
 pub(crate) enum ActionCommand {
     /// Run a plan on many inputs
     Submit(SubmitArgs),
-    /// Show how an action gets on
+    /// Show an action's progress
     Status {
         action_id: ActionId,
-        /// Go on showing it until it has ended; the exit code then tells whether all jobs completed
+        /// Follow the progress until the action ends; the exit code is 1 if a job did not complete
         #[arg(long)]
         watch: bool,
     },
-    /// Show how an action gets on until it has ended; the exit code then tells whether all jobs completed
+    /// Follow an action's progress until it ends; the exit code is 1 if a job did not complete
     Watch { action_id: ActionId },
-    /// Cancel all jobs of an action that have not ended
+    /// Cancel all unfinished jobs of an action
     Cancel { action_id: ActionId },
-    /// Try the failed and dead jobs of an action again
+    /// Retry the failed and dead jobs of an action
     Retry { action_id: ActionId },
-    /// Compare two actions: whose inputs came out differently; the exit code is 1 if any did
+    /// Compare the results of two actions by input; the exit code is 1 if any result differs
     Diff { before: ActionId, after: ActionId },
-    /// Print what the last task of each completed job wrote; failed jobs are named on stderr
+    /// Print the output of each completed job (stdout of its last task); failed jobs are named on
+    /// stderr
     Results {
         action_id: ActionId,
-        /// In the order of the inputs, rather than as they come
+        /// Print results in the order of the inputs, rather than as jobs end
         #[arg(long)]
         ordered: bool,
         /// Write files DIR/<input number>.out (and .err for failed jobs) instead of printing

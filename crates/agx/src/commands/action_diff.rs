@@ -1,4 +1,4 @@
-//! `agx action diff`: what came out differently.
+//! `agx action diff`: compares the results of two actions.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const AT_ONCE: usize = 64;
-/// Most lines of an output that are shown of each side.
+/// Maximum number of lines per side in the diff of one output.
 const MOST_LINES: usize = 5;
 
 pub(super) async fn run(
@@ -34,7 +34,7 @@ pub(super) async fn run(
     Err(CliError::Jobs(format!("{} inputs came out differently", found.len())))
 }
 
-/// How the jobs of an action ended, by their inputs.
+/// Returns the results of an action by input.
 async fn ends(
     connection: &Connection,
     action_id: &ActionId,

@@ -17,7 +17,7 @@ use crate::{
     watch::progress,
 };
 
-/// How many results are fetched at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 16;
 
 pub(super) async fn run(
@@ -27,7 +27,7 @@ pub(super) async fn run(
     output_dir: Option<&Path>,
     output: Output,
 ) -> Result<(), CliError> {
-    // A pager may stop us for as long as its reader likes.
+    // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     if let Some(dir) = output_dir {

@@ -26,31 +26,31 @@ use crate::{
 pub(crate) struct SubmitArgs {
     /// The plan to run
     pub(crate) plan_id: PlanId,
-    /// A JSON array of objects, one a job; - reads stdin
+    /// JSON array of objects, one per job; - reads stdin
     #[arg(long, value_name = "FILE", group = "source")]
     pub(crate) inputs: Option<PathBuf>,
-    /// Lines of text: each becomes {"line": …}, one a job; - reads stdin
+    /// Lines of text, one per job: each line becomes {"line": …}; - reads stdin
     #[arg(long, value_name = "FILE", group = "source")]
     pub(crate) lines: Option<PathBuf>,
-    /// The field that a line becomes
+    /// Field that holds the line
     #[arg(long, value_name = "NAME", default_value = "line", requires = "lines")]
     pub(crate) field: String,
-    /// The action's id; submitting the same again under it is harmless [default: a new one]
+    /// Action id; repeating the same submission with the same id is safe [default: a new id]
     #[arg(long = "id", value_name = "ID")]
     pub(crate) action_id: Option<ActionId>,
-    /// The queue its jobs wait in; a worker takes jobs of the queues it was started with [default: ready]
+    /// Queue of the jobs; a worker takes jobs of the queues it was started with [default: ready]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
-    /// -100 to 100: jobs of a higher one run first
+    /// -100 to 100: jobs with a higher priority run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
-    /// Run its jobs at this time or later, as 2026-01-31T08:00:00Z
+    /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
-    /// Run its jobs this many seconds from now or later; fractions are fine
+    /// Do not start the jobs for this many seconds; fractions are allowed
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_delay)]
     pub(crate) delay: Option<f64>,
-    /// Wait until the action has ended; the exit code then tells whether all jobs completed
+    /// Wait until the action ends; the exit code is 1 if a job did not complete
     #[arg(long)]
     pub(crate) wait: bool,
 }

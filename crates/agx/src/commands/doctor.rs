@@ -1,4 +1,4 @@
-//! `agx doctor`: looks at everything that has to be right, and says what is not.
+//! `agx doctor`: checks the installation, and reports each failed check with advice.
 
 use std::time::SystemTime;
 
@@ -11,9 +11,9 @@ use crate::{
     server_args::ServerArgs, watch::unmet_needs,
 };
 
-/// Clocks that are further apart than this are said to be.
+/// Maximum difference between two clocks without a warning.
 const MOST_SKEW_MS: u64 = 2000;
-/// Fewest files that a process should be able to have open.
+/// Minimum limit of open files.
 const FEWEST_FILES: u64 = 1024;
 
 impl Finding {
@@ -143,7 +143,7 @@ fn workers_finding(workers: &[WorkerStatus]) -> Finding {
     }
 }
 
-/// Jobs that no worker can run.
+/// Returns a finding for each kind of job that no worker can run.
 fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
     let all = std::iter::once(&queues.ready).chain(queues.others.values());
     let unmet: Vec<_> = all

@@ -1,4 +1,4 @@
-//! `agx job …`
+//! `agx job`
 
 use agenix_protocol::{
     documents::Status,
@@ -14,23 +14,23 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// Say why a job is not running, and which worker comes nearest
+    /// Explain why a job is not running, and which workers come closest to running it
     Explain { job_id: JobId },
     /// Cancel a job
     Cancel { job_id: JobId },
-    /// Try a failed job again
+    /// Retry a failed job
     Retry {
         job_id: JobId,
-        /// One that is dead or cancelled, too
+        /// Also retry a dead or cancelled job
         #[arg(long)]
         force: bool,
     },
-    /// Show a job and what its tasks wrote
+    /// Show a job and the output of its tasks
     Status { job_id: JobId },
     /// List the jobs of an action
     List {
         action_id: ActionId,
-        /// Only those of this status: pending, running, completed, failed, dead or cancelled
+        /// Only jobs with this status: pending, running, completed, failed, dead or cancelled
         #[arg(long, value_parser = parse_status)]
         status: Option<Status>,
     },

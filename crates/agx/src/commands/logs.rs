@@ -15,25 +15,25 @@ use crate::{
     server_args::ServerArgs,
 };
 
-/// Whose output.
+/// Selection of the output to print.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// A job or an action; before each line of an action's jobs stands the number of the input
+    /// Job or action; each line of an action's output begins with the number of the input
     #[arg(value_name = "JOB|ACTION")]
     pub(crate) id: ActionId,
-    /// Go on until it has ended
+    /// Follow the output until the job or action ends
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
-    /// Only of this task, by its number
+    /// Only the output of this task, by number
     #[arg(long, value_name = "N")]
     pub(crate) task: Option<u32>,
 }
 
 pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
-    // A pager may stop us for as long as its reader likes.
+    // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let wanted = LogOptions { follow: args.follow, task: args.task };
-    // An id that no job can have is an action's, and the other way round.
+    // Some ids are valid for actions only.
     let job = match JobId::new(args.id.as_str()) {
         Ok(job_id) => connection.job(&job_id).await?,
         Err(_) => None,

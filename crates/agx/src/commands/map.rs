@@ -84,7 +84,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
                 Err(failure)
             }
         };
-        // What agx saw is the consequence.
+        // The failure of agx follows from the exit of agq or agw, so the exit is reported.
         return mapped.map_err(|failure| local.exited().unwrap_or(failure));
     };
     if args.jobs.is_some() {
@@ -129,7 +129,8 @@ fn slots(args: &MapArgs) -> u64 {
     args.jobs.map_or_else(processors, u64::from)
 }
 
-/// Where the tasks run: here, where the workers are on this machine for all we know.
+/// Returns the directory of the tasks: the current one, if the workers are on this machine as far
+/// as agx can tell.
 fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliError> {
     let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
     if args.cwd.is_some() || !is_here {
@@ -141,7 +142,7 @@ fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliErr
     Ok(Some(here.to_string_lossy().into_owned()))
 }
 
-/// Looks for the programs on our own PATH, which is the worker's as well.
+/// Looks up the programs in PATH, which the worker of this command inherits.
 fn look_for(plan: &Plan) -> Result<(), CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = path_lookup::on(&path);
@@ -154,7 +155,8 @@ fn look_for(plan: &Plan) -> Result<(), CliError> {
     Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
-/// The plan of these tasks. Its id follows from what it says, so that the same command is the same plan.
+/// Returns the plan of a pipeline. Its id is a digest of its content, so equal commands share a
+/// plan.
 fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
     let mut plan = Plan {
         plan_id: None,
@@ -172,7 +174,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
     Ok(plan)
 }
 
-/// Prints what would be run.
+/// Prints the commands that would run (`--dry-run`).
 fn show(
     sources: Sources,
     args: &MapArgs,

@@ -11,13 +11,13 @@ use crate::{
     map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
 };
 
-/// A task may take as long as it likes: a plan's task has a bound, so this is a hundred years.
+/// Timeout of a task of a map. Every task of a plan needs a timeout, so "none" is a hundred years.
 const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
 
-/// The pipeline, and what of the inputs it uses.
+/// Compiled pipeline, and the parts of the inputs that it uses.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    /// As it was given, for people.
+    /// Text of the pipeline as the user wrote it.
     pub(super) text: String,
     pub(super) tasks: Vec<Task>,
     pub(super) placeholders: BTreeSet<Placeholder>,
@@ -127,7 +127,7 @@ fn append(
     Ok(())
 }
 
-/// The first command reads the block.
+/// Makes the first command read the block from stdin.
 fn feed_block(tasks: &mut [Task]) -> Result<(), CliError> {
     let Some(first) = tasks.first_mut() else { return Ok(()) };
     if first.stdin_file.is_some() {

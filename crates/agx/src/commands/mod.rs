@@ -32,12 +32,13 @@ use crate::{
     util::text::{not_utf_8, without_mark},
 };
 
-/// What a pipeline cannot say, with its place.
+/// Converts a refusal of the shell parser into an error with the place in the pipeline.
 fn refused(refusal: &Refusal) -> CliError {
     CliError::Marked { what: refusal.to_string(), help: refusal.instead().into() }
 }
 
-/// An id of our own, so that the submission can be sent again when its answer was lost.
+/// Returns a random action id. It makes the submission idempotent, so that it can be sent again
+/// after a lost reply.
 fn new_id() -> Result<ActionId, CliError> {
     let id = uuid::Uuid::new_v4().to_string();
     ActionId::new(id).map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
@@ -65,7 +66,7 @@ fn read(file: &Path) -> Result<Vec<u8>, CliError> {
     }
 }
 
-/// The exit code of an action that has ended.
+/// Returns an error, and with it exit code 1, if a job of the ended action did not complete.
 fn verdict(status: &ActionStatus) -> Result<(), CliError> {
     if status.completed == status.total_jobs {
         return Ok(());

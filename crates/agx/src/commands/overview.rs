@@ -1,4 +1,4 @@
-//! `agx` alone, and `agx history`: how everything stands, and what there was.
+//! `agx` without a command, and `agx history`.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use agenix_protocol::{
     names::queue_of,
 };
 
-/// How many actions that have ended `agx` alone shows.
+/// Number of ended actions in the overview.
 const RECENT: usize = 5;
-/// Widest text of a plan, in characters.
+/// Maximum width of a plan's text, in characters.
 const WIDEST: usize = 60;
 
-/// `agx` alone.
+/// Prints workers, queues and recent actions.
 pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let Some(given) = server.given()? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
@@ -54,7 +54,7 @@ find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
 agx --help                                           # all that there is";
 
-/// `agx history`
+/// Prints the latest `most` actions.
 pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;

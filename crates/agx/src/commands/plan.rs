@@ -1,4 +1,4 @@
-//! `agx plan …`
+//! `agx plan`
 
 use std::path::{Path, PathBuf};
 
@@ -25,29 +25,30 @@ use crate::{
 pub(crate) enum PlanCommand {
     /// Store a plan in agq
     Submit {
-        /// The plan, JSON; - reads stdin
+        /// Plan in JSON; - reads stdin
         file: PathBuf,
     },
     /// Print a stored plan
     Get { plan_id: PlanId },
     /// List the stored plans
     List,
-    /// Print the plan that a shell pipeline is: 'sort {input.file} | uniq -c'; {} is the field `line`
+    /// Convert a shell pipeline to a plan, and print it: 'sort {input.file} | uniq -c'; {} is the
+    /// field `line`
     From(FromArgs),
-    /// Make a plan by answering questions
+    /// Create a plan interactively
     New,
-    /// Edit a stored plan with $EDITOR; it is stored under another name, for plans do not change
+    /// Edit a plan with $EDITOR, and store it under a new id, because plans are immutable
     Edit {
         plan_id: PlanId,
-        /// The new name [default: the old one and the next number]
+        /// New plan id [default: the old id with the next number]
         #[arg(long = "id", value_name = "ID")]
         new_id: Option<PlanId>,
     },
-    /// Delete a plan that no job needs any more
+    /// Delete a plan that no job needs
     Delete { plan_id: PlanId },
-    /// Check a plan without any agq
+    /// Check a plan without a connection to agq
     Check {
-        /// The plan, JSON; - reads stdin
+        /// Plan in JSON; - reads stdin
         file: PathBuf,
     },
 }
@@ -83,7 +84,7 @@ async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     output.show("plan.list", &plans, |plans| plans.iter().map(|id| format!("{id}\n")).collect())
 }
 
-/// Checks what agq would check, with its default limits.
+/// Checks a plan like agq with the default limits.
 fn check(file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let limits = Limits::default();

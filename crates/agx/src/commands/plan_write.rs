@@ -1,4 +1,4 @@
-//! `agx plan from`, `new` and `edit`: plans that are not written as JSON by hand.
+//! `agx plan from`, `new` and `edit`: other ways to create a plan than writing JSON.
 
 use std::{
     io::{BufRead, IsTerminal, Write},
@@ -21,24 +21,25 @@ use crate::{
     util::text::without_mark,
 };
 
-/// A pipeline that becomes a plan.
+/// Pipeline that becomes a plan.
 #[derive(Debug, Args, Default)]
 pub(crate) struct FromArgs {
-    /// The pipeline, in quotes
+    /// Pipeline, in quotes
     pub(crate) pipeline: String,
-    /// The plan's id [default: agq gives one]
+    /// Plan id [default: agq assigns one]
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<PlanId>,
-    /// The pipeline fails when any of its commands fails; without it, when the last one does, as in a shell
+    /// Fail a pipeline if any of its commands fails; otherwise only the last command counts, as in
+    /// a shell
     #[arg(long)]
     pub(crate) pipefail: bool,
-    /// How often a failed job is tried again
+    /// Number of retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retries: u32,
-    /// How long a task may take: seconds, or with s, m, h or d behind it [default: 300]
+    /// Time limit of a task: seconds, or a number with s, m, h or d [default: 300]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     pub(crate) timeout: Option<u64>,
-    /// Store it, instead of printing it
+    /// Store the plan instead of printing it
     #[arg(long)]
     pub(crate) submit: bool,
     /// Allow inputs within program texts, such as the script of `sh -c`: they run as code
@@ -55,7 +56,7 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
     submit(server, &plan, output).await
 }
 
-/// `agx plan new`: asks for what a plan needs.
+/// `agx plan new`: asks the user for the fields of a plan.
 pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
@@ -96,7 +97,7 @@ pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliEr
     submit(server, &plan, output).await
 }
 
-/// `agx plan edit`: plans never change, so that what was edited is stored under another name.
+/// `agx plan edit`: stores the edited plan under a new id, because plans are immutable.
 pub(super) async fn edit(
     server: &ServerArgs,
     plan_id: &PlanId,
@@ -145,7 +146,7 @@ pub(super) async fn edit(
     }
 }
 
-/// `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
+/// Returns the next id: `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
 fn next_id(plan_id: &PlanId) -> Result<PlanId, CliError> {
     let text = plan_id.as_str();
     let (stem, number) =
@@ -192,7 +193,7 @@ async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), 
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-/// Asks a person for a line.
+/// Asks the user for a line of text.
 fn ask(output: Output, what: &str) -> Result<String, CliError> {
     let mut err = std::io::stderr();
     write!(err, "{what}: ").and_then(|()| err.flush())?;

@@ -1,4 +1,4 @@
-//! `agx profile …`
+//! `agx profile`
 
 use clap::Subcommand;
 
@@ -14,11 +14,11 @@ use crate::{
 pub(crate) enum ProfileCommand {
     /// List the profiles
     List,
-    /// Remember --agq, --session-key-file and the certificates under a name
+    /// Store --agq, --session-key-file and the certificates as a profile
     Set { name: String },
-    /// Speak to this one from now on
+    /// Make this the default profile
     Use { name: String },
-    /// Forget a profile
+    /// Remove a profile
     Remove { name: String },
 }
 

@@ -17,11 +17,11 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Show what waits, and for what
+    /// Show waiting jobs, and the capabilities that they need
     Stats,
-    /// Let no job of a queue begin
+    /// Pause a queue: no new jobs start
     Pause { queue: QueueName },
-    /// Let a paused queue go on
+    /// Resume a paused queue
     Resume { queue: QueueName },
 }
 
@@ -78,7 +78,8 @@ async fn set_paused(
     let mut connection = server.connect().await?;
     let stats = connection.queue_stats().await?;
     if pauses && stats.ready_of(queue.as_str()).is_none() {
-        // Any name may be that of a queue; one that nobody uses may be a slip.
+        // A queue exists as soon as a job names it, so an unknown name is allowed, but may be a
+        // typo.
         let names = stats.others.keys().map(|key| queue_of(key)).chain([READY]);
         let meant = nearest(queue.as_str(), names).map(|name| format!("; did you mean '{name}'?"));
         output.note(&format!("agx: no job waits in the queue {queue}{}", meant.unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! `agx schedule …`
+//! `agx schedule`
 
 use std::path::{Path, PathBuf};
 
@@ -14,16 +14,17 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleCommand {
-    /// Make a schedule, or replace the one of its name
+    /// Create or replace a schedule
     Set {
-        /// The schedule, JSON: name, expression (minute hour day month weekday, or @daily …), timezone, action; - reads stdin
+        /// Schedule in JSON: name, expression (minute hour day month weekday, or @daily …),
+        /// timezone, action; - reads stdin
         file: PathBuf,
     },
-    /// Print a schedule: when it submits next, and what it submitted last
+    /// Print a schedule with its next run and its last submission
     Get { name: String },
     /// List the schedules
     List,
-    /// Delete a schedule; what it has submitted stays
+    /// Delete a schedule; the actions that it submitted stay
     Delete { name: String },
 }
 

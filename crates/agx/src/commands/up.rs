@@ -20,45 +20,45 @@ use crate::{
     server_args::{ServerArgs, server_of},
 };
 
-/// How to start.
+/// Options of `agx up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// How many jobs the worker runs at once [default: the number of processors]
+    /// Number of concurrent jobs of the worker [default: the number of processors]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
-    /// More options for agq, behind --, as -- --bind 0.0.0.0 --insecure
+    /// Options for agq, after --, as -- --bind 0.0.0.0 --insecure
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) options_of_agq: Vec<String>,
 }
 
-/// What to end.
+/// Options of `agx down`.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
-    /// The name that was given to `agx join` [default: local, which is `agx up`]
+    /// Name that was given to `agx join` [default: local, the name of `agx up`]
     pub(crate) name: Option<String>,
 }
 
-/// How to join.
+/// Options of `agx join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
-    /// The token; - reads it from stdin, so that it is in no history
+    /// Token; - reads it from stdin, which keeps it out of the shell history
     pub(crate) token: String,
-    /// The name of the profile
+    /// Name of the profile
     #[arg(long, value_name = "NAME", default_value = "cluster")]
     pub(crate) name: String,
-    /// Only make the profile: no worker on this machine
+    /// Only create the profile: start no worker on this machine
     #[arg(long)]
     pub(crate) no_worker: bool,
-    /// How many jobs the worker runs at once [default: the number of processors]
+    /// Number of concurrent jobs of the worker [default: the number of processors]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
 }
 
-/// The profile of what `agx up` starts.
+/// Name of the profile that `agx up` creates.
 const LOCAL: &str = "local";
 const KEY: &str = "session-key";
 const CA: &str = "ca.pem";
-/// How long a worker may take until agq has it.
+/// Maximum time until agq has the worker.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -178,7 +178,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
     let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
     let profile =
         Profile { session_key_file: Some(key_file.clone()), tls_ca: ca.clone(), ..Profile::new(&token.agq) };
-    // Whatever is wrong with it is said here, and not in a log.
+    // Errors in the token are reported here, because the worker would report them in a log only.
     let server = server_of(&profile)?;
     Connection::open(&server).await?;
     let spec =
@@ -201,7 +201,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
     })
 }
 
-/// Waits until agq has a worker that takes jobs; how many it has.
+/// Waits until agq has a worker that takes jobs. Returns the number of these workers.
 async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
     let server = Server::new(agq, key.to_owned().into())
         .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;

@@ -12,11 +12,11 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
-    /// List the workers and what they do
+    /// List the workers, their states and jobs
     List,
-    /// Let a worker take no more jobs; it finishes those it has
+    /// Drain a worker: it finishes its jobs and takes no new ones
     Drain { worker_id: WorkerId },
-    /// Let a drained or quarantined worker take jobs again
+    /// Resume a drained or quarantined worker
     Resume { worker_id: WorkerId },
 }
 

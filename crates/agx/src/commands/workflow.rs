@@ -1,4 +1,4 @@
-//! `agx workflow …`
+//! `agx workflow`
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkflowCommand {
-    /// Begin a workflow
+    /// Submit a workflow
     Submit {
-        /// The workflow, JSON: steps, each of them an action; - reads stdin
+        /// Workflow in JSON: steps, each of them an action; - reads stdin
         file: PathBuf,
     },
-    /// Show how a workflow and its steps stand
+    /// Show the states of a workflow and its steps
     Status { workflow_id: String },
     /// List the workflows
     List,
-    /// Let no step begin any more, and cancel those under way
+    /// Cancel a workflow: its running steps are cancelled, and no further step starts
     Cancel { workflow_id: String },
 }
 
@@ -71,7 +71,7 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns the steps of a workflow, of which each type has a name of its own for them.
+/// Returns the steps of a workflow. Their field depends on the type of the workflow.
 fn steps(workflow: &Value) -> Option<&Vec<Value>> {
     ["steps", "jobs"].into_iter().find_map(|name| workflow[name].as_array())
 }
