@@ -1,47 +1,47 @@
-//! Why agx did not do what it was asked, what to do next, and the exit code that says so.
+//! Errors of agx, each with advice and an exit code.
 
 use agenix_client::ClientError;
 use agenix_protocol::ids::ActionId;
 
 use crate::documents::ErrorDocument;
 
-/// A failure for a person, and for a script.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// Jobs did not complete; what they are was already shown.
+    /// Jobs did not complete. Their errors are printed already.
     #[error("{0}")]
     Jobs(String),
-    /// The command line or a file is wrong.
+    /// The command line or a file is invalid.
     #[error("{what}")]
     Usage { what: String, help: String },
-    /// The pipeline is wrong. `what` has several lines that mark the position.
+    /// The pipeline is invalid. `what` has several lines that mark the position.
     #[error("{what}")]
     Marked { what: String, help: String },
-    /// There is no agq, or it does not let us in.
+    /// agq is unreachable or refuses the credentials.
     #[error("{what}")]
     NoServer { what: String, help: String },
-    /// agq said no.
+    /// agq rejected the command.
     #[error("agq refused: {what}")]
     Rejected { what: String, help: String },
-    /// Something that was asked for is not there.
+    /// An object with this id does not exist.
     #[error("there is no {what} '{id}'")]
     NotThere { what: &'static str, id: String, help: String },
-    /// The person stopped waiting.
+    /// The user interrupted the wait for an action.
     #[error("not waiting any more; action {0} goes on")]
     Detached(ActionId),
-    /// The person has seen enough of what a job or an action writes.
+    /// The user interrupted the output of a job or an action.
     #[error("not following any more; {0} goes on")]
     Unfollowed(ActionId),
-    /// The person did not want it any more, and it has ended.
+    /// The user interrupted a map, and the map has ended.
     #[error("ended before all jobs had")]
     Interrupted,
-    /// The reader of our output has gone: nothing to say, and nobody to say it to.
+    /// The reader of stdout has closed it, so agx prints nothing more.
     #[error("nobody reads the output")]
     BrokenPipe,
 }
 
 impl CliError {
-    /// The exit code, as `agx --help` documents it.
+    /// Returns the exit code that `agx --help` documents.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Jobs(_) => 1,
@@ -53,7 +53,7 @@ impl CliError {
         }
     }
 
-    /// One word for scripts.
+    /// Returns the word for scripts that identifies the kind of error.
     fn code(&self) -> &'static str {
         match self {
             Self::Jobs(_) => "jobs_failed",
@@ -66,7 +66,7 @@ impl CliError {
         }
     }
 
-    /// What to do next.
+    /// Returns advice.
     pub(crate) fn help(&self) -> Option<String> {
         match self {
             Self::Usage { help, .. }
@@ -82,7 +82,6 @@ impl CliError {
         }
     }
 
-    /// The failure as a document.
     pub(crate) fn document(&self) -> ErrorDocument {
         ErrorDocument {
             code: self.code(),
@@ -96,12 +95,12 @@ impl CliError {
         Self::Usage { what: what.into(), help: help.into() }
     }
 
-    /// Something that was asked for is not there.
+    /// Returns the error for an object `what` that does not exist.
     pub(crate) fn not_found(what: &'static str, id: &impl ToString, help: &str) -> Self {
         Self::NotThere { what, id: id.to_string(), help: help.into() }
     }
 
-    /// The same, with what was meant before what to do.
+    /// Returns the error with a suggestion of `other` in front of the advice.
     pub(crate) fn meant(self, other: &str) -> Self {
         match self {
             Self::NotThere { what, id, help } => {
@@ -149,7 +148,7 @@ impl From<ClientError> for CliError {
     }
 }
 
-/// How agq says that something is not there.
+/// Prefixes of agq's errors for missing objects, each with the kind of the object.
 const MISSING: [(&str, &str); 4] = [
     ("plan", "Plan not found: "),
     ("action", "Action not found: "),

@@ -1,4 +1,5 @@
-//! What is shown: text for people, documents for programs. Apart from the commands, which only say what there is.
+//! Output: text for people, JSON documents for programs. Commands return values, and this module
+//! formats them.
 
 use std::io::{IsTerminal, Write};
 
@@ -11,10 +12,10 @@ use crate::{
     util::printable::{one_line, printable},
 };
 
-/// The schema of every `--json` document; docs/agx.md describes it.
+/// Name of the schema of every `--json` document; docs/agx.md describes it.
 pub(crate) const SCHEMA: &str = "agx/1";
 
-/// Where results go. Progress and errors go to stderr.
+/// Format of results on stdout. Progress and errors go to stderr.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
@@ -29,7 +30,7 @@ struct JsonEnvelope<'s, T> {
 }
 
 impl Output {
-    /// Shows a result: as a document, or as the text that `human` makes of it.
+    /// Prints a result: as a document, or as the text that `human` returns.
     pub(crate) fn show<T: Serialize>(
         self,
         kind: &str,
@@ -50,12 +51,12 @@ impl Output {
         Ok(out.flush()?)
     }
 
-    /// Writes bytes as they are.
+    /// Writes `bytes` to stdout unchanged.
     pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), CliError> {
         Ok(agenix_cli::stdout()?.write_all(bytes)?)
     }
 
-    /// Makes sure that what was written has gone out.
+    /// Flushes stdout.
     pub(crate) fn flush(self) -> Result<(), CliError> {
         Ok(agenix_cli::stdout()?.flush()?)
     }
@@ -67,11 +68,11 @@ impl Output {
 
     /// Writes a note to stderr for the user, with the lines of `text`.
     pub(crate) fn notes(self, text: &str) {
-        // Whether anyone reads stderr is not ours to judge.
+        // A closed stderr is not an error.
         let _unread = writeln!(std::io::stderr(), "{}", printable(text));
     }
 
-    /// Says what went wrong.
+    /// Prints an error.
     pub(crate) fn fail(self, failure: &CliError) {
         if matches!(failure, CliError::BrokenPipe) {
             return;
@@ -84,7 +85,7 @@ impl Output {
         };
     }
 
-    /// Whether a person watches stderr.
+    /// Returns true if stderr is a terminal.
     pub(crate) fn is_watched() -> bool {
         std::io::stderr().is_terminal()
     }
@@ -132,12 +133,12 @@ fn error_text(failure: &CliError) -> String {
     format!("agx: {what}{help}")
 }
 
-/// A number, and the word for one or for several of it.
+/// Returns a count with its noun: `one` for 1, otherwise `several`.
 pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// So many jobs.
+/// Returns a number of jobs with its noun.
 pub(crate) fn jobs(count: u64) -> String {
     counted(count, "job", "jobs")
 }
@@ -156,7 +157,7 @@ fn cell(text: &str) -> String {
     cell
 }
 
-/// Rows under a heading, in columns.
+/// Formats `rows` as columns below `heading`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
     let widths: Vec<usize> = (0..heading.len())

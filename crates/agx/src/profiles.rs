@@ -1,4 +1,4 @@
-//! What agx keeps for its user: profiles, and the places of what `agx up` and `agx join` run in the background.
+//! Profiles of the user, and the directories of the processes that `agx up` and `agx join` start.
 
 use std::{
     collections::BTreeMap,
@@ -12,25 +12,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::CliError, util::atomic_file::write_whole};
 
-/// The variable that names another place than `~/.agx`.
+/// Environment variable for a directory other than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
 const FILE: &str = "profiles.json";
 /// Name of the file that a process locks while it changes the profiles.
 const LOCK: &str = "profiles.lock";
-/// Only its owner reads it: there are keys in it.
+/// Mode of the directory: only its owner may read it, because it has keys.
 const OWN: u32 = 0o700;
 
-/// A directory that belongs to its user alone.
+/// Directory for the data of one user.
 #[derive(Debug, Clone)]
 pub(crate) struct UserDir(PathBuf);
 
-/// An agq, and how to log in.
+/// Address of an agq, and credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
-    /// One address or several.
+    /// One address, or several with commas between them.
     pub(crate) agq: String,
-    /// A file that holds the key.
+    /// Path of the file with the session key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session_key_file: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub(crate) struct Profile {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// All profiles, and which of them is gone by.
+/// All profiles, and the name of the default profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Profiles {
@@ -51,14 +51,14 @@ pub(crate) struct Profiles {
 }
 
 impl Profile {
-    /// An address, and nothing else.
+    /// Creates a profile without credentials.
     pub(crate) fn new(agq: &str) -> Self {
         Self { agq: agq.into(), session_key_file: None, tls_ca: None, tls_cert: None, tls_key: None }
     }
 }
 
 impl UserDir {
-    /// `AGX_HOME`, or `~/.agx`.
+    /// Returns `AGX_HOME`, or `~/.agx`.
     pub(crate) fn find() -> Result<Self, CliError> {
         let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let place = named.or_else(|| Some(std::env::home_dir()?.join(".agx")));
@@ -70,7 +70,8 @@ impl UserDir {
         })
     }
 
-    /// The place of what goes on in the background under this name; made when missing.
+    /// Returns the directory of the background processes with this name, and creates the directory
+    /// if it is missing.
     pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf, CliError> {
         check_name(name)?;
         let place = self.0.join(name);
@@ -80,7 +81,7 @@ impl UserDir {
         fs::canonicalize(&place).map_err(|error| self.cannot("find", &error))
     }
 
-    /// Returns the directory of [`Self::place`] if it exists already.
+    /// Returns the directory of [`Self::default_path`] if it exists already.
     pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>, CliError> {
         check_name(name)?;
         match fs::canonicalize(self.0.join(name)) {
@@ -89,7 +90,7 @@ impl UserDir {
         }
     }
 
-    /// The profiles; none where there is no file yet.
+    /// Returns the profiles, or none if the file is missing.
     pub(crate) fn profiles(&self) -> Result<Profiles, CliError> {
         self.read()
             .map_err(|error| self.cannot("read the profiles in", &error))
@@ -134,7 +135,7 @@ impl UserDir {
         })
     }
 
-    /// Changes the profiles.
+    /// Changes the profiles under a file lock.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), CliError> {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
@@ -144,7 +145,7 @@ impl UserDir {
         let _held_or_without = lock.lock();
         let mut profiles = self.profiles()?;
         change(&mut profiles);
-        // A file that comes into its place whole is nobody else's to read, either.
+        // The file is replaced atomically, and only its owner may read it.
         write_whole(&self.0, FILE, to_json(&profiles).as_bytes())
     }
 
@@ -157,7 +158,7 @@ impl UserDir {
 }
 
 impl Profiles {
-    /// The profile of this name, or the one that is gone by.
+    /// Returns the profile `name`, or the default profile.
     pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, CliError> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
         let found = self.profiles.get(name);
@@ -165,8 +166,8 @@ impl Profiles {
     }
 }
 
-/// Tells whether the file is missing. `NotADirectory` counts as missing, because HOME may be a file
-/// such as `/dev/null`.
+/// Returns true if the file is missing. `NotADirectory` counts as missing, because HOME may be a
+/// file such as `/dev/null`.
 fn is_nowhere(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -178,7 +179,7 @@ pub(crate) fn not_found(name: &str) -> CliError {
     )
 }
 
-/// Whether this is a name for a profile.
+/// Checks that `name` can name a profile.
 pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(is_legal) && !name.starts_with('.') {
@@ -190,7 +191,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
     ))
 }
 
-/// Writes a secret into a file of its own.
+/// Writes a secret to a file that only its owner may read.
 pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf, CliError> {
     write_whole(dir, name, format!("{secret}\n").as_bytes())?;
     Ok(dir.join(name))

@@ -1,4 +1,4 @@
-//! One job that is followed: while it runs its worker is asked, when it has ended there is what was kept of it.
+//! Follows one job: asks its worker while it runs, and prints the kept output when it has ended.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,21 +16,21 @@ use crate::{
     remote::retrying_client::RetryingClient,
 };
 
-/// How long a worker is let alone that does not say what its jobs write.
+/// Time without requests for a worker that did not answer.
 const MUTE: Duration = Duration::from_secs(10);
-/// Most pieces of a running job that are asked for in one go, where others wait for their turn: some megabytes.
+/// Maximum number of pieces of a running job per poll while other jobs wait for their turn.
 const PIECES_A_LOOK: usize = 64;
-/// The same where it is asked about once: what is there by then, of a job that goes on writing.
+/// Maximum number of pieces without `--follow`, because a running job could write forever.
 const PIECES_AT_MOST: usize = 16 * 1024;
 
-/// The job, and how far it has been shown.
+/// A followed job, and the position of its printed output.
 pub(super) struct FollowedJob {
     pub(super) job_id: JobId,
     seen: StreamPositions,
     paper: LogPrinter,
 }
 
-/// The workers that did not answer, and until when they are let alone.
+/// Workers that did not answer, with the time of the next request to each.
 pub(super) struct SilentWorkers {
     until: HashMap<String, Instant>,
     output: Output,
@@ -45,7 +45,7 @@ impl SilentWorkers {
         self.until.get(worker).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// It did not answer; said once.
+    /// Adds a worker that did not answer. Tells the user once.
     fn add(&mut self, worker: String, reason: &str) {
         if self.until.insert(worker, Instant::now() + MUTE).is_none() {
             self.output.note(&format!("agx: {reason}; what was kept comes when its jobs end"));
@@ -59,7 +59,8 @@ impl FollowedJob {
         Self { job_id, seen: StreamPositions::default(), paper }
     }
 
-    /// Prints what is new; whether that was the last of it. `job` was asked for before this.
+    /// Prints new output. Returns true if the output is complete. `job` is the state before this
+    /// call.
     pub(super) async fn poll(
         &mut self,
         agq: &mut RetryingClient,
@@ -74,7 +75,7 @@ impl FollowedJob {
             let most = if follow { PIECES_A_LOOK } else { PIECES_AT_MOST };
             self.ask(agq, worker, most, mutes).await?;
         } else if !is_running && was_seen {
-            // The last time: its worker still knows what it wrote beyond what was kept.
+            // On the last poll, the worker still has output beyond the part that agq keeps.
             self.ask(agq, worker, usize::MAX, mutes).await?;
         }
         if !is_running && job.attempt > 0 {
@@ -84,12 +85,12 @@ impl FollowedJob {
         Ok(job.status.is_ended())
     }
 
-    /// Nothing comes any more.
+    /// Ends the output: completes unfinished lines.
     pub(super) fn end(&mut self) -> Result<(), CliError> {
         self.paper.end()
     }
 
-    /// Asks the worker until it has said all that there is, or so many pieces of it.
+    /// Requests output from the worker until it has sent everything, or at most `most` pieces.
     async fn ask(
         &mut self,
         agq: &mut RetryingClient,
@@ -103,7 +104,7 @@ impl FollowedJob {
                 Ok(Some(output)) => {
                     let more = output.more;
                     let fresh = self.seen.of_output(output);
-                    // More that brings nothing would bring nothing for ever.
+                    // A worker that announces more and sends nothing would do so forever.
                     let is_all = !more || fresh.is_empty();
                     self.paper.print(fresh)?;
                     if is_all {

@@ -1,4 +1,4 @@
-//! How far a job's output has been shown, and what is new.
+//! Position in the output of a job, which separates new output from printed output.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use agenix_protocol::documents::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One of a task's streams.
+/// One of the output streams of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stream {
@@ -16,18 +16,18 @@ pub(super) enum Stream {
     Stderr,
 }
 
-/// What is new of a stream.
+/// New part of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewOutput {
     pub(super) attempt: u32,
     pub(super) task_number: u32,
     pub(super) stream: Stream,
     pub(super) piece: OutputChunk,
-    /// How many bytes before it nobody has kept.
+    /// Number of lost bytes before this part.
     pub(super) lost: u64,
 }
 
-/// How many bytes of each stream were shown, of one attempt.
+/// Number of printed bytes of each stream, for one attempt.
 #[derive(Debug, Default)]
 pub(super) struct StreamPositions {
     attempt: u32,
@@ -35,7 +35,7 @@ pub(super) struct StreamPositions {
 }
 
 impl StreamPositions {
-    /// What the worker is told of it.
+    /// Returns the position for a request to the worker.
     pub(super) fn position(&self) -> OutputPosition {
         let numbers: std::collections::BTreeSet<u32> =
             self.streams.keys().map(|(number, _)| *number).collect();
@@ -48,7 +48,7 @@ impl StreamPositions {
         OutputPosition { attempt: self.attempt, tasks: tasks.collect() }
     }
 
-    /// What is new in what a worker says.
+    /// Returns the new parts of an answer of the worker.
     pub(super) fn of_output(&mut self, output: JobOutput) -> Vec<NewOutput> {
         self.switch_to(output.attempt);
         let streams = output.tasks.into_iter().flat_map(|task| {
@@ -59,7 +59,7 @@ impl StreamPositions {
         streams.filter_map(|(number, stream, piece)| self.new_output(number, stream, piece, None)).collect()
     }
 
-    /// What is new in what a job's results have kept.
+    /// Returns the new parts of the output in a job's results.
     pub(super) fn of_results(&mut self, attempt: u32, results: Vec<TaskResult>) -> Vec<NewOutput> {
         self.switch_to(attempt);
         let streams = results.into_iter().flat_map(|task| {
@@ -72,14 +72,15 @@ impl StreamPositions {
         fresh.collect()
     }
 
-    /// The earlier attempt is over, and what it wrote is shown.
+    /// Resets the position if `attempt` is another attempt.
     fn switch_to(&mut self, attempt: u32) {
         if self.attempt != attempt {
             *self = Self { attempt, ..Self::default() };
         }
     }
 
-    /// What of a piece was not shown yet; where `total` is known, what is missing behind it is lost.
+    /// Returns the part of a piece that is not printed yet. With a known `total`, missing bytes at
+    /// the end count as lost.
     fn new_output(
         &mut self,
         task_number: u32,

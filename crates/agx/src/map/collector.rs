@@ -27,7 +27,7 @@ use crate::{
     watch::progress::{FIRST_LOOK, ProgressLine, next_look},
 };
 
-/// How many jobs are asked for at least and at most in one go.
+/// Minimum and maximum number of jobs per request.
 const FEWEST_AT_ONCE: usize = 64;
 const MOST_AT_ONCE: usize = 1024;
 /// Maximum bytes of results that agx asks for together, estimated from earlier results, and the
@@ -43,7 +43,7 @@ const SHORT_LOOK: Duration = Duration::from_millis(50);
 const ASK_FOR: Duration = Duration::from_secs(3);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// How it went.
+/// Result counts of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MapCounts {
     pub(crate) completed: u64,
@@ -53,7 +53,7 @@ pub(crate) struct MapCounts {
     pub(crate) lost: u64,
     /// Number of inputs that no job can have.
     pub(crate) unfit: u64,
-    /// `--halt` has ended it early.
+    /// True if `--halt` has ended the map early.
     pub(crate) is_halted: bool,
     /// True if agq has had the action.
     pub(crate) has_begun: bool,
@@ -256,7 +256,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Learns of the jobs that are new.
+    /// Fetches the ids of the new jobs.
     async fn fetch_ids(&mut self) -> Result<(), CliError> {
         self.handle_sent()?;
         while self.state.learned < self.state.known {

@@ -1,4 +1,4 @@
-//! The command of a map, with placeholders for its inputs.
+//! Command of a map as a template, and its instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ impl CommandTemplate {
     }
 }
 
-/// The tasks with an input put in.
+/// Returns the tasks with the placeholders replaced by the values of `input`.
 pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
     let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);
     let fill = |text: &String| template::fill(text, input).unwrap_or_else(|_| text.clone());

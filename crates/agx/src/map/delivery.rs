@@ -1,4 +1,4 @@
-//! What becomes of a job that has ended: its output, its line in the joblog, its files.
+//! Delivers the result of an ended job: output, line in the joblog, files of `--results`.
 
 use std::path::PathBuf;
 
@@ -22,19 +22,19 @@ use crate::{
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
 
-/// Where results go.
+/// Destinations of results.
 pub(crate) struct Delivery {
     pub(crate) output: Output,
     pub(crate) printer: Printer,
-    /// Lines begin with their input.
+    /// True if each line begins with the input (`--tag`).
     pub(crate) tags: bool,
     pub(crate) joblog: Option<JobLog>,
     pub(crate) results: Option<PathBuf>,
-    /// What each job runs.
+    /// Tasks of each job.
     pub(crate) tasks: Vec<Task>,
-    /// Whether the workers are on this machine.
+    /// True if the workers are on this machine.
     pub(crate) is_local: bool,
-    /// How many failures were told.
+    /// Number of failures that were reported.
     pub(crate) told: u64,
     /// Failure that has ended the joblog.
     pub(crate) broken: Option<CliError>,
@@ -151,7 +151,8 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
     }
 }
 
-/// What is wrong with a job that has ended, if anything is. `last` is the task whose stdout is the job's.
+/// Returns the failure of an ended job, if there is one. `last` is the task whose stdout is the
+/// job's.
 fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
         return Some(match TaskResult::blamed(results) {
@@ -176,7 +177,7 @@ fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) ->
     })
 }
 
-/// The bytes, each line of them behind the tag.
+/// Returns `bytes` with `tag` in front of each line.
 fn tagged(bytes: &[u8], tag: Option<&str>) -> Vec<u8> {
     let Some(tag) = tag else { return bytes.to_vec() };
     bytes.split_inclusive(|&byte| byte == b'\n').flat_map(|line| [tag.as_bytes(), line].concat()).collect()

@@ -34,7 +34,7 @@ const LAST_LOOK: Duration = Duration::from_secs(5);
 pub(crate) struct Engine {
     pub(crate) server: Server,
     pub(crate) plan: Plan,
-    /// What is submitted, but for its inputs.
+    /// Action without its inputs.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
     pub(crate) placeholders: std::collections::BTreeSet<Placeholder>,

@@ -1,4 +1,4 @@
-//! When to give up early: `--halt now,fail=1`, as GNU Parallel writes it.
+//! Halt policy of `--halt now,fail=1`, in the syntax of GNU Parallel.
 
 use agenix_protocol::documents::{Halt, HaltCondition, Task};
 
@@ -13,9 +13,10 @@ pub(crate) fn parse(text: &str) -> Result<Halt, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-/// Tells whether agq may decide when a map halts. agx counts a completed job as failed if its output
-/// was cut or could not be written, and agq would count such a job as a success. Failures that only
-/// agx knows of come on top of those that agq counts, so agq never halts too early because of them.
+/// Returns true if agq may decide when a map halts. agx counts a completed job as failed if its
+/// output was cut or could not be written, and agq would count such a job as a success. Failures
+/// that only agx knows of come on top of those that agq counts, so agq never halts too early
+/// because of them.
 pub(crate) fn is_decided_by_agq(halt: Halt, tasks: &[Task], keeps_results: bool) -> bool {
     let is_written_by_worker = tasks.last().is_some_and(|last| last.stdout.is_some());
     halt.counted != HaltCondition::Success || (is_written_by_worker && !keeps_results)

@@ -7,15 +7,15 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{error::CliError, map::placeholders::Placeholder};
 
-/// The field of a block of stdin (`--pipe`).
+/// Field of a block of stdin (`--pipe`).
 pub(crate) const BLOCK: &str = "block";
 
-/// One input.
+/// Values of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Input {
-    /// Its number, from 1.
+    /// Number of the input, counted from 1.
     pub(crate) seq: u64,
-    /// One of each source.
+    /// One value per source.
     pub(crate) args: Vec<String>,
     /// Block of stdin, cleared as soon as agq has it.
     pub(crate) block: Option<String>,
@@ -27,7 +27,7 @@ impl Input {
         self.args.iter().chain(&self.block).map(String::len).sum()
     }
 
-    /// The input as it travels: the fields that the plan uses, and no others.
+    /// Returns the input as a JSON object with the fields that the plan uses.
     pub(super) fn document(&self, placeholders: &BTreeSet<Placeholder>) -> Result<Box<RawValue>, String> {
         let value = |placeholder: &Placeholder| placeholder.value(&self.args, self.seq);
         let mut fields: Map<String, Value> = placeholders

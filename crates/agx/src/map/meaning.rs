@@ -173,12 +173,12 @@ fn empty_action() -> BraceMeaning {
     }
 }
 
-/// Tells whether a regular expression could repeat the end of `before`.
+/// Returns true if a regular expression could repeat the end of `before`.
 fn is_repeatable(before: &str) -> bool {
     before.chars().next_back().is_some_and(|c| c.is_alphanumeric() || "])}.*+?".contains(c))
 }
 
-/// Tells whether `{}` is an empty action of awk: true after a complete pattern, false (ambiguous)
+/// Returns true if `{}` is an empty action of awk: true after a complete pattern, false (ambiguous)
 /// after a name or a number, and `None` anywhere else.
 fn is_empty_action(braces: &Braces<'_>) -> Option<bool> {
     let is_program =

@@ -1,6 +1,6 @@
-//! `agx map`: a pipeline over many inputs, as GNU Parallel takes them, on agq.
+//! `agx map`: runs a pipeline over many inputs on agq, with the options of GNU Parallel.
 //!
-//! agx sends inputs as they come, with back-pressure, and shows results as they come.
+//! agx submits inputs as they arrive, with backpressure, and prints results as jobs end.
 //! `placeholders`, `halt` and `joblog` hold the pure code.
 
 mod code;

@@ -43,7 +43,7 @@ fn read_as_option(leading: &BTreeSet<Placeholder>, args: &[String], number: u64)
     ))
 }
 
-/// Tells whether a program could read `value` as an option. Negative numbers are no options, and
+/// Returns true if a program could read `value` as an option. Negative numbers are no options, and
 /// most programs read `-` as stdin.
 fn is_option(value: &str) -> bool {
     let mut rest = value.chars();

@@ -154,14 +154,14 @@ impl Printer {
         Ok(())
     }
 
-    /// Tells whether so much output waits that agx should submit no more jobs.
+    /// Returns true if so much output waits that agx should submit no more jobs.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.as_ref().is_some_and(ReorderBuffer::is_full)
     }
 }
 
 impl Drop for Printer {
-    /// Prints what still waits, because the joblog has these jobs as done. Nobody learns of an error any more.
+    /// Prints the waiting outputs, because the joblog has these jobs as done. Errors are ignored.
     fn drop(&mut self) {
         let Some(queue) = &mut self.queue else { return };
         while let Ok(Some(text)) = queue.take(true) {
@@ -177,7 +177,7 @@ fn write(output: Output, text: &JobOutputText) -> Result<(), CliError> {
         output.raw(&text.stdout)?;
         output.flush()?;
     }
-    // Whether anyone reads stderr is not ours to judge.
+    // A closed stderr is not an error.
     let _unread = std::io::stderr().lock().write_all(&text.stderr);
     Ok(())
 }

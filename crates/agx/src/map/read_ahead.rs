@@ -14,7 +14,8 @@ const FOR_EACH_THAT_RUNS: u64 = 4;
 /// Number of jobs that may be ahead before any job runs.
 const FEWEST_JOBS: u64 = 16;
 
-/// Counts of the submitted jobs whose results agx has not taken, shared by `Submitter` and `Collector`.
+/// Counts of the submitted jobs whose results agx has not taken, shared by `Submitter` and
+/// `Collector`.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadAhead(watch::Sender<ReadAheadCounts>);
 
@@ -81,7 +82,7 @@ impl ReadAhead {
         self.0.send_if_modified(|counts| std::mem::replace(&mut counts.is_held, is_held) != is_held);
     }
 
-    /// Tells whether one more job may be submitted.
+    /// Returns true if one more job may be submitted.
     pub(crate) fn has_room(&self) -> bool {
         self.0.borrow().has_room()
     }
@@ -101,7 +102,8 @@ mod tests {
     use super::{FEWEST_JOBS, FOR_EACH_THAT_RUNS, MOST_BYTES, MOST_JOBS, ReadAhead};
 
     proptest! {
-        /// Inputs are submitted while there is room, and results are taken in between, in any order.
+        /// Inputs are submitted while there is room, and results are taken in between, in any
+        /// order.
         #[test]
         fn what_is_submitted_ahead_is_bounded_for_any_split(
             slots in 0..64_u64,

@@ -18,7 +18,7 @@ const MOST_PATH: usize = 900;
 /// Number of bytes of a name in front of the hash.
 const KEPT: usize = 64;
 
-/// The directory of a job with these inputs.
+/// Returns the directory of a job with these inputs.
 fn place(dir: &Path, args: &[String]) -> PathBuf {
     let numbered = (1..).zip(args.iter().map(|arg| name(arg)));
     let parts: Vec<(usize, String)> = numbered.collect();
@@ -40,7 +40,7 @@ fn cut(name: &str, whole: &str) -> String {
     format!("{}…{hash}", &name[..end])
 }
 
-/// An input as the name of a directory.
+/// Returns an input as the name of a directory.
 fn name(arg: &str) -> String {
     let name: String = arg
         .chars()
@@ -53,14 +53,14 @@ fn name(arg: &str) -> String {
         })
         .collect();
     match name.as_str() {
-        // No name for a directory of its own.
+        // These texts cannot name a directory.
         "" | "." | ".." => format!("\\{name}"),
         _ if name.len() > MOST_NAME => cut(&name, &name),
         _ => name,
     }
 }
 
-/// Writes what a job left.
+/// Writes the files of a job.
 pub(super) fn write(
     dir: &Path,
     args: &[String],
@@ -72,7 +72,7 @@ pub(super) fn write(
     std::fs::create_dir_all(&place).map_err(|error| cannot_write(&place, &error))?;
     write_whole(&place, "seq", format!("{seq}").as_bytes())?;
     write_whole(&place, "stderr", stderr)?;
-    // Last: where it is, everything is.
+    // stdout is written last, so its presence means that all files are complete.
     write_whole(&place, "stdout", stdout)
 }
 

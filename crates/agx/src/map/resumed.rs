@@ -34,8 +34,8 @@ impl Resumed {
         Self { done, command, output, is_told: false }
     }
 
-    /// Tells whether the input with this number is skipped. `args` is `None` if no job can have the
-    /// input.
+    /// Returns true if the input with this number is skipped. `args` is `None` if no job can have
+    /// the input.
     pub(crate) fn skips(&mut self, args: Option<&[String]>, seq: u64) -> bool {
         let Some(&logged) = self.done.get(&seq) else { return false };
         if let (false, Some(args)) = (self.is_told, args)

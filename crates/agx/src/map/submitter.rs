@@ -1,4 +1,5 @@
-//! Sends inputs to agq as they come: whole where they come at once, else to an open action.
+//! Submits inputs to agq as they arrive: in one command if all are there at once, otherwise to an
+//! open action.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -26,14 +27,14 @@ use crate::{
     },
 };
 
-/// How long the next input may take to travel together with those before it.
+/// Maximum wait for the next input of a batch.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum wait of the first input of a batch for further ones.
 const LONGEST_GATHER: Duration = Duration::from_millis(50);
 /// Amount of work that is still wanted of a running map, in decreasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StopLevel {
-    /// All of it.
+    /// All work.
     All,
     /// No further job starts, and running jobs end by themselves.
     StartNone,
@@ -62,7 +63,7 @@ pub(crate) struct UnsentInputs {
     pub(crate) is_more: bool,
 }
 
-/// Where inputs go.
+/// Sender of inputs to agq.
 pub(crate) struct Submitter {
     pub(crate) agq: RetryingClient,
     /// Action without its inputs. The action has an id.
@@ -72,7 +73,7 @@ pub(crate) struct Submitter {
     /// Sender of the inputs that agq has, in the order of its jobs, and of those that no job can
     /// have.
     pub(crate) sent: mpsc::UnboundedSender<SubmittedInput>,
-    /// Told when agq has the action.
+    /// Notified when agq has the action.
     pub(crate) begun: Option<oneshot::Sender<()>>,
     pub(crate) ahead: ReadAhead,
     pub(crate) wish: watch::Receiver<StopLevel>,
@@ -80,7 +81,7 @@ pub(crate) struct Submitter {
     pub(crate) count: u64,
 }
 
-/// Some inputs that travel together.
+/// Inputs that are sent in one command.
 #[derive(Default)]
 struct InputBatch {
     inputs: Vec<(Input, Box<RawValue>)>,
@@ -116,7 +117,7 @@ struct InputReceiver {
 }
 
 impl Submitter {
-    /// Sends all, to the last. Without any, nothing is submitted.
+    /// Sends all inputs. Without any input, nothing is submitted.
     pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs, CliError> {
         let mut source = InputReceiver { inputs, held: None };
         let sent = self.send(&mut source).await;
@@ -146,7 +147,7 @@ impl Submitter {
         Ok(left)
     }
 
-    /// Tells whether no further inputs are wanted.
+    /// Returns true if no further inputs are wanted.
     fn is_over(&self) -> bool {
         *self.wish.borrow() != StopLevel::All
     }
@@ -187,7 +188,7 @@ impl Submitter {
             self.begun = Some(begun);
             return Err(error.into());
         }
-        // Nobody waits any more where all has ended already.
+        // The receiver may have ended already.
         let _nobody = begun.send(());
         match rest {
             Some(batch) => self.add(batch).await,
@@ -244,7 +245,7 @@ impl Submitter {
         }
     }
 
-    /// The inputs that are there, and whether they are the last.
+    /// Returns the next batch, and true if it is the last one.
     async fn gather(&mut self, source: &mut InputReceiver) -> Result<(InputBatch, bool), CliError> {
         let (mut batch, mut latest) = (InputBatch::default(), None);
         loop {
@@ -303,17 +304,17 @@ async fn next_with_room(ahead: &ReadAhead, inputs: &mut mpsc::Receiver<Read>) ->
     inputs.recv().await
 }
 
-/// Tells whether agq refused a batch because of one of its inputs.
+/// Returns true if agq refused a batch because of one of its inputs.
 fn is_of_an_input(reason: &str) -> bool {
     reason.starts_with("Invalid action schema: inputs[") || reason.starts_with("Message too large")
 }
 
-/// Tells whether agq refused a batch because the halt policy of the action was met.
+/// Returns true if agq refused a batch because the halt policy of the action was met.
 fn is_of_a_halt(reason: &str) -> bool {
     reason.starts_with("Action has halted")
 }
 
-/// Tells whether agq refused a batch because it has too many inputs.
+/// Returns true if agq refused a batch because it has too many inputs.
 fn is_of_their_number(reason: &str) -> bool {
     reason.starts_with("Too many inputs")
 }

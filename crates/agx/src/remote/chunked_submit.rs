@@ -1,4 +1,4 @@
-//! A submission that is too large for one command goes to agq piece by piece, and others get their turn between two.
+//! Submits a large action in several commands, so that agq can serve other clients in between.
 
 use std::ops::Range;
 
@@ -12,12 +12,14 @@ use serde_json::value::RawValue;
 
 use crate::{error::CliError, output::Output, remote::retrying_client::RetryingClient};
 
-/// Most inputs of a piece.
+/// Maximum number of inputs per command.
 pub(crate) const MOST_INPUTS: usize = 2000;
-/// Most bytes of them, well below what agq takes in one command; one input may pass it.
+/// Maximum number of bytes of these inputs, well below agq's limit for a command. One input may be
+/// larger.
 pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Submits an action: whole where it is one piece, else open until its last piece is there.
+/// Submits an action: in one command if it fits, otherwise as an open action that gets its inputs
+/// in chunks.
 pub(crate) async fn submit(
     agq: &mut RetryingClient,
     mut action: ActionSubmission,
@@ -44,16 +46,16 @@ pub(crate) async fn submit(
         total = agq.add_inputs(&action_id, to_json(&&inputs[piece]), at).await?;
     }
     if total != count {
-        // It began with the same inputs and has more.
+        // The existing action begins with the same inputs and has more.
         return Err(refused(&Rejection::ActionExists(action_id)));
     }
     agq.close_action(&action_id).await?;
     Ok(SubmittedAction { action_id, jobs_created: count })
 }
 
-/// Checks all inputs before the first of them runs, as agq does where they come whole.
+/// Checks all inputs before the first job runs, as agq does for an action in one command.
 async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<(), CliError> {
-    // Where there is no such plan, agq says so.
+    // agq reports a missing plan.
     let Some(plan) = agq.plan(&action.plan_id).await? else { return Ok(()) };
     let limits = Limits { max_inputs: 0, ..Limits::default() };
     action::check_inputs(&action.inputs, &plan, &limits).map_err(|rejection| refused(&rejection))

@@ -1,4 +1,4 @@
-//! A connection that is made again when agq goes away and comes back. Only for calls that may be repeated.
+//! Connection that reconnects after a restart of agq. For idempotent calls only.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::output::Output;
 
-/// How long agq may be away before we give up on it.
+/// Maximum time without agq before the client gives up.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The connection, and how to get another.
+/// A connection, and the server for reconnects.
 pub(crate) struct RetryingClient {
     server: Server,
     connection: Option<Connection>,
@@ -35,7 +35,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.action(action_id).await).await
     }
 
-    /// ACTION.SUBMIT. The submission bears an id, so that agq knows it when it comes again.
+    /// ACTION.SUBMIT. The id of the action makes the call idempotent.
     pub(crate) async fn submit(
         &mut self,
         action: &ActionSubmission,
@@ -43,7 +43,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.submit_action(action).await).await
     }
 
-    /// ACTION.ADD, at a place of the action, so that agq knows the inputs when they come again.
+    /// ACTION.ADD. The position of the inputs makes the call idempotent.
     pub(crate) async fn add_inputs(
         &mut self,
         action_id: &ActionId,
@@ -58,7 +58,8 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.close_action(action_id).await).await
     }
 
-    /// PLAN.SUBMIT of a plan whose id follows from what it says: one that is there already is the same.
+    /// PLAN.SUBMIT of a plan whose id is a digest of its content, so an existing plan with this id
+    /// is equal.
     pub(crate) async fn have_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
         let json = to_json(plan).into_bytes();
         let stored = self.with_retry(async |connection| connection.submit_plan(json.clone()).await).await;
@@ -88,7 +89,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.first_jobs(action_id, status, limit).await).await
     }
 
-    /// JOB.LIST of a status.
+    /// JOB.LIST of the jobs with `status`.
     pub(crate) async fn jobs_of(
         &mut self,
         action: &ActionStatus,
@@ -97,7 +98,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.jobs(action, Some(status)).await).await
     }
 
-    /// JOB.STATUS of several at once, in their order.
+    /// JOB.STATUS of several jobs at once. The results are in the order of `job_ids`.
     pub(crate) async fn jobs(&mut self, job_ids: &[JobId]) -> Result<Vec<Option<JobStatus>>, ClientError> {
         self.with_retry(async |connection| {
             let asked = job_ids.iter().map(|job_id| {

@@ -1,4 +1,4 @@
-//! Looks again and again, hears the keys, does what they say.
+//! Event loop of `agx top`: polls agq, reads keys, and runs the actions of the user.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::{
 use crate::{error::CliError, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Most jobs of an action that are shown.
+/// Maximum number of jobs per action on the screen.
 const MOST_JOBS: usize = 200;
 
-/// Shows it until the person has seen enough.
+/// Runs the screen until the user quits.
 pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
-    // Whatever is wrong is said before the screen is taken.
+    // Connection errors are reported before the terminal switches to the full screen.
     let mut connection = Some(Connection::open(server).await?);
     let mut keys = keys();
     let mut terminal = ratatui::try_init()?;
@@ -39,7 +39,7 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
                     () = &mut next => break,
                     key = keys.recv() => key,
                 };
-                // None: the terminal has gone.
+                // `None` means that the terminal is closed.
                 let Some(key) = key else { return Ok(()) };
                 match key.and_then(|key| model.press(key)) {
                     Some(UserAction::Quit) => return Ok(()),
@@ -62,7 +62,8 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
     shown
 }
 
-/// The keys as they are pressed; None for what only changes the screen. The thread ends with the process.
+/// Returns the pressed keys, and `None` for events that only change the screen. The thread ends
+/// with the process.
 fn keys() -> mpsc::UnboundedReceiver<Option<KeyPress>> {
     let (tell, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -113,7 +114,7 @@ async fn refresh(
     Ok(())
 }
 
-/// The first jobs of an action.
+/// Fetches the first jobs of an action.
 async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, CliError> {
     let ids = connection.jobs_from(action_id, 0, MOST_JOBS).await?;
     let asked = ids.iter().map(|job_id| {
@@ -123,7 +124,7 @@ async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<J
     Ok(try_join_all(asked).await?.into_iter().flatten().collect())
 }
 
-/// Does what is wished, and says so.
+/// Runs `wish`, and puts the result into the status line.
 async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<String, CliError> {
     let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
     Ok(match wish {

@@ -1,4 +1,4 @@
-//! What is shown, and what a key means. Pure: it asks for nothing and draws nothing.
+//! State of the screen and the meaning of keys. No I/O.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use agenix_protocol::{
 
 use crate::remote::overview::ClusterOverview;
 
-/// How many rates are remembered.
+/// Maximum number of rates in the history.
 const MOST_RATES: usize = 120;
 
-/// What fills the screen.
+/// Content of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Screen {
     Actions,
@@ -21,11 +21,11 @@ pub(super) enum Screen {
     Queues,
     /// The jobs of an action.
     Jobs(ActionId),
-    /// One of them.
+    /// One job.
     Job(JobId),
 }
 
-/// What a person pressed.
+/// Key that the user pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyPress {
     Up,
@@ -38,11 +38,11 @@ pub(super) enum KeyPress {
     Letter(char),
 }
 
-/// What is to be done.
+/// Action of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UserAction {
     Quit,
-    /// Look again at once: something else is shown.
+    /// Refresh at once, because the content has changed.
     Look,
     CancelAction(ActionId),
     RetryAction(ActionId),
@@ -52,21 +52,21 @@ pub(super) enum UserAction {
     Pause(QueueName, bool),
 }
 
-/// All of it.
+/// State of the whole screen.
 #[derive(Debug)]
 pub(super) struct TopModel {
     pub(super) glance: Option<ClusterOverview>,
     pub(super) screen: Screen,
-    /// The row that is meant; in a job, the first line that is seen.
+    /// Index of the selected row; for a job, of the first visible line.
     pub(super) row: usize,
     pub(super) jobs: Vec<JobStatus>,
     pub(super) job: Option<JobStatus>,
     /// Jobs that ended in each second, the latest last.
     pub(super) rates: VecDeque<u64>,
     ended: Option<u64>,
-    /// What was said last, to be read.
+    /// Message of the last action.
     pub(super) said: String,
-    /// What waits for a y.
+    /// Action that waits for confirmation.
     pub(super) asked: Option<UserAction>,
 }
 
@@ -85,7 +85,7 @@ impl TopModel {
         }
     }
 
-    /// This is how it stands now.
+    /// Replaces the overview.
     pub(super) fn update(&mut self, glance: ClusterOverview) {
         let ended = glance.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
         if let Some(before) = self.ended.replace(ended) {
@@ -98,7 +98,7 @@ impl TopModel {
         self.row = self.row.min(self.rows().saturating_sub(1));
     }
 
-    /// How many rows the screen has; a job has as many as it likes.
+    /// Returns the number of rows; for a job, of its lines.
     fn rows(&self) -> usize {
         let Some(glance) = &self.glance else { return 0 };
         match self.screen {
@@ -110,7 +110,7 @@ impl TopModel {
         }
     }
 
-    /// What a key means here.
+    /// Handles a key. Returns the resulting action.
     pub(super) fn press(&mut self, key: KeyPress) -> Option<UserAction> {
         if let Some(wish) = self.asked.take() {
             self.said = if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
@@ -169,7 +169,8 @@ impl TopModel {
         self.go(screen)
     }
 
-    /// What a letter does to the row that is meant. What cannot be taken back waits for a y.
+    /// Returns the action of a letter on the selected row. An irreversible action waits for
+    /// confirmation.
     fn act(&mut self, letter: char) -> Option<UserAction> {
         let glance = self.glance.as_ref()?;
         let wish = match (&self.screen, letter) {
@@ -207,7 +208,7 @@ impl TopModel {
         None
     }
 
-    /// The queue that is meant, and whether it is paused.
+    /// Returns the selected queue, and whether it is paused.
     fn queue(&self) -> Option<(QueueName, bool)> {
         let queues = &self.glance.as_ref()?.queues;
         let (name, paused) = match self.row.checked_sub(1) {
@@ -217,7 +218,7 @@ impl TopModel {
         Some((QueueName::new(name).ok()?, paused))
     }
 
-    /// Jobs that failed come first: they are what one looks for.
+    /// Sorts failed jobs first, because the user looks for them.
     pub(super) fn update_jobs(&mut self, mut jobs: Vec<JobStatus>) {
         jobs.sort_by_key(|job| (!matches!(job.status, Status::Failed | Status::Dead), job.index));
         self.jobs = jobs;

@@ -1,4 +1,4 @@
-//! Draws the model.
+//! Draws the state of the screen.
 
 use agenix_protocol::{
     documents::{JobStatus, ReadyStats, Status, WorkerStatus},
@@ -18,7 +18,7 @@ use crate::{
     util::printable::{one_line, printable},
 };
 
-/// Everything, for a screen of any size.
+/// Draws the state on a screen of any size.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let [head, rates, body, foot] = Layout::vertical([
         Constraint::Length(2),
@@ -86,7 +86,7 @@ fn keys(screen: &Screen) -> &'static str {
     }
 }
 
-/// A table whose row is lit that is meant.
+/// Draws a table with a highlighted row.
 fn rows(
     frame: &mut Frame<'_>,
     at: Rect,
@@ -110,7 +110,7 @@ fn colour(state: &str) -> Style {
     }
 }
 
-/// Makes a row of texts that may come from others.
+/// Makes a row of texts that may contain control characters.
 fn cells(texts: &[String]) -> Row<'static> {
     Row::new(texts.iter().map(|text| one_line(text)))
 }
@@ -148,7 +148,7 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOv
             worker.hostname.clone(),
             format!("{}/{}", worker.active_jobs, worker.max_concurrent_jobs),
             worker.capabilities.commands().count().to_string(),
-            // To the second.
+            // Without fractions of a second.
             worker.last_seen_at.to_string().chars().take(19).collect(),
         ])
         .style(if worker.state == "active" { Style::new() } else { colour(&worker.state) })

@@ -1,4 +1,4 @@
-//! Jobs that fail while an action is watched: each is named as it comes, with what it said last.
+//! Reports failed jobs while an action is watched, with their last lines of stderr.
 
 use std::collections::HashSet;
 
@@ -10,21 +10,21 @@ use agenix_protocol::{
 
 use crate::{remote::retrying_client::RetryingClient, util::printable::one_line};
 
-/// How many failures are told one by one.
+/// Maximum number of failures that are reported individually.
 pub(crate) const MOST_TOLD: usize = 20;
-/// How many of the last lines of stderr are shown.
+/// Number of the last lines of stderr in a report.
 const LINES: usize = 3;
-/// Longest line, and longest input, in characters.
+/// Maximum width of a line and of an input, in characters.
 const WIDEST: usize = 200;
 
-/// The failures that were told.
+/// Failures that were reported.
 #[derive(Default)]
 pub(crate) struct FailureNotices {
     told: HashSet<JobId>,
 }
 
 impl FailureNotices {
-    /// What is to be said of the jobs that have failed since.
+    /// Returns the reports of the jobs that have failed since the last call.
     pub(crate) async fn new_failures(
         &mut self,
         agq: &mut RetryingClient,
@@ -50,7 +50,7 @@ impl FailureNotices {
     }
 }
 
-/// A job that has failed: its input, why, and the last lines of what the task to blame complained of.
+/// Returns the report of a failed job: input, reason, and last lines of stderr of the blamed task.
 fn describe(job: &JobStatus) -> String {
     let why = job.error.as_deref().unwrap_or("no reason was given");
     let (input, status) = (cut(job.inputs.get()), job.status.as_str());
@@ -60,7 +60,7 @@ fn describe(job: &JobStatus) -> String {
         TaskResult::blamed(&results).map(|task| String::from_utf8_lossy(&task.stderr.bytes).into_owned());
     let stderr = stderr.unwrap_or_default();
     let lines: Vec<&str> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
-    // A single one is in the reason already.
+    // The reason has a single line already.
     let last = if lines.len() > 1 { &lines[lines.len().saturating_sub(LINES)..] } else { &[] };
     last.iter().fold(head, |text, line| text + "\n    " + &cut(line))
 }

@@ -1,4 +1,4 @@
-//! One line that says how an action gets on: live on a terminal, a line now and then elsewhere.
+//! Progress line of an action: updated in place on a terminal, otherwise printed at intervals.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ use crate::{
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
 const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
-/// How often a line is written where nobody watches.
+/// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of waiting jobs that agx asks about to explain why no job runs.
 const MOST_LOOKED_AT: usize = 64;
 /// Exit code of a task that asks for another try later (EX_TEMPFAIL of sysexits.h).
 const TRY_LATER: i32 = 75;
-/// How long nothing may run before we ask why.
+/// Time without a running job after which agx explains the reason.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// Watches an action until it has ended, or the person has seen enough.
+/// Watches an action until it has ended or the user interrupts.
 pub(crate) async fn watch(
     agq: &mut RetryingClient,
     action_id: &ActionId,
@@ -74,8 +74,8 @@ async fn follow(
     }
 }
 
-/// How long to wait until the next look: until as many jobs as are left will have ended, where they go on as they did since the last
-/// one; else ever longer.
+/// Returns the time until the next poll: the estimated time for the `left` jobs at the present
+/// rate, or, without progress, a growing pause.
 pub(crate) fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration {
     let Some(left) = left.checked_div(ended_since) else { return (last * 2).min(LONGEST_LOOK) };
     let left = u32::try_from(left).unwrap_or(u32::MAX);
@@ -152,15 +152,15 @@ fn why_later(waiting: &[JobStatus]) -> Option<String> {
     Some(format!("agx: nothing runs: {jobs}{more} of this action wait for a time. {why}: at {run_at}"))
 }
 
-/// The line itself.
+/// The progress line.
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     output: Output,
     started: Instant,
-    /// Jobs that had ended when we began to watch: not our rate.
+    /// Jobs that had ended before the watch began, which do not count for the rate.
     ended_before: Option<u64>,
     last_line: Instant,
-    /// Without a terminal nothing is said of how it gets on.
+    /// True if agx prints no progress, because there is no terminal.
     is_quiet: bool,
     idle_since: Option<Instant>,
     explained: Option<String>,
@@ -214,7 +214,7 @@ impl ProgressLine {
         format!("{done}/{total} done, {failed} failed, {running}, {rate:.0} jobs/s{eta}")
     }
 
-    /// Shows where the action stands now.
+    /// Shows the present state of the action.
     pub(crate) fn show(&mut self, status: &ActionStatus) {
         let text = self.text(status);
         if let Some(bar) = &self.bar {
@@ -227,7 +227,7 @@ impl ProgressLine {
         }
     }
 
-    /// Takes the line away while something else is written.
+    /// Hides the line during `write`.
     pub(crate) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -235,7 +235,7 @@ impl ProgressLine {
         }
     }
 
-    /// Says why nothing goes on, where nothing has run for a while.
+    /// Explains why no job has run for a while.
     pub(crate) async fn explain_if_stuck(&mut self, agq: &mut RetryingClient, status: &ActionStatus) {
         if status.running > 0 || status.ended() == status.total_jobs {
             self.idle_since = None;
@@ -257,14 +257,14 @@ impl ProgressLine {
         self.explained = why;
     }
 
-    /// Takes the line away.
+    /// Hides the line.
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// Leaves the line as the last word.
+    /// Prints the line for the last time.
     pub(crate) fn finish(&mut self, status: &ActionStatus) {
         let text = self.text(status);
         self.clear();

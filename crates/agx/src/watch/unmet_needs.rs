@@ -1,13 +1,13 @@
-//! Jobs that no worker can run: what for, and who has what of it.
+//! Jobs that no worker can run: their needs, and the workers that meet a part of them.
 
 use agenix_protocol::documents::{Demand, WorkerStatus};
 
 use crate::output::counted;
 
-/// Most workers that are named.
+/// Maximum number of workers in the text.
 const MOST_NAMED: usize = 3;
 
-/// What jobs wait for that no worker has whole, and which workers have which part of it.
+/// Describes the needs that no worker meets completely, and the workers that meet a part of them.
 pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
     let jobs = counted(demand.length, "job waits", "jobs wait");
     let wants = demand.wants().join(", ");

@@ -67,7 +67,7 @@ fn locked(dir: &Path) -> io::Result<Option<File>> {
     Ok(Some(lock))
 }
 
-/// Removes what commands left behind that were killed.
+/// Removes the directories of killed commands.
 pub(super) fn sweep() {
     let (usual, short) = (std::env::temp_dir(), PathBuf::from(SHORT));
     sweep_in(&usual);
@@ -105,7 +105,7 @@ fn left_behind(dir: &Path, pid: i32) -> Option<Option<File>> {
     }
 }
 
-/// Tells whether this machine has no process `pid`.
+/// Returns true if this machine has no process `pid`.
 fn has_ended(pid: i32) -> bool {
     let pid = rustix::process::Pid::from_raw(pid);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))

@@ -1,4 +1,4 @@
-//! An agq or an agw that this process has started, with its end and the reason for its end.
+//! Child process agq or agw, its end, and the reason for its end.
 
 use std::{
     fs,
@@ -43,17 +43,17 @@ impl ManagedProcess {
     pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, CliError> {
         let log = dir.join(name).with_extension("log");
         let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
-        // A group of its own: Ctrl-C is for us, and we end it.
+        // The child gets a process group of its own, because agx handles Ctrl-C and ends the child.
         let command = command.stdin(Stdio::piped()).stderr(stderr).process_group(0);
         let child = command.spawn().map_err(|error| cannot(&format!("start {name}"), &error))?;
         Ok(Self { name, child, log })
     }
 
-    /// agq says on stdout where it listens, when it does.
+    /// Waits until agq prints that it listens.
     pub(super) fn wait_until_it_listens(&mut self) -> Result<(), CliError> {
         let mut line = String::new();
         if let Some(stdout) = self.child.stdout.take() {
-            // An error, too, is that it does not listen.
+            // An error also means that agq does not listen.
             let _ended = BufReader::new(stdout).read_line(&mut line);
         }
         if line.contains("listens on") {
@@ -97,7 +97,7 @@ impl ManagedProcess {
 
 impl Drop for ManagedProcess {
     fn drop(&mut self) {
-        // The end of its stdin tells it to go; a task that runs has nobody left to write to, and is ended by it.
+        // The program ends when its stdin closes. Its output closes too, which ends a running task.
         drop(self.child.stdin.take());
         if self.ends_within(Duration::ZERO) {
             return;

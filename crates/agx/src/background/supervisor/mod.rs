@@ -1,6 +1,6 @@
-//! What `agx up` and `agx join` leave in the background: it starts an agq, an agw, or both, starts them again when they end, and
-//! ends them when it is told to. A keeper has a directory of its own with the description of the
-//! programs, a lock that the keeper holds as long as it runs, the logs, and the socket for
+//! Supervisor of the processes of `agx up` and `agx join`. It starts an agq, an agw, or both,
+//! restarts them when they exit, and stops them on request. A supervisor has a directory with the
+//! description of the programs, a lock that it holds while it runs, the logs, and the socket for
 //! requests.
 
 mod directory;
@@ -35,17 +35,17 @@ use crate::{
     output::Output,
 };
 
-/// Maximum wait for a keeper that is about to end or to listen.
+/// Maximum wait for a supervisor that is about to end or to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Delay before `agx down` tells its user about the jobs that the worker still runs.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// File lock of a directory. No other process can start a keeper in that directory.
+/// File lock of a directory. No other process can start a supervisor in that directory.
 #[derive(Debug)]
 pub(crate) struct DirLock(File);
 
-/// Takes the file lock of `dir`. Returns a failure if a keeper runs there already.
+/// Takes the file lock of `dir`. Returns a failure if a supervisor runs there already.
 pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
     let already = || {
         let what = format!("something is kept running in {} already", dir.display());
@@ -62,7 +62,7 @@ pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
     let file = lock(dir).map_err(cannot)?;
     let since = Instant::now();
     loop {
-        // A keeper of an older agx holds no lock, but listens on the socket.
+        // A supervisor of an older agx holds no lock, but listens on the socket.
         if is_there(dir) {
             return already();
         }
@@ -72,20 +72,20 @@ pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
             Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(DirLock(file)),
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
             Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return already(),
-            // The other keeper is about to start or to end.
+            // The other supervisor is about to start or to end.
             Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
         }
     }
 }
 
-/// Tells whether `error` says that the file system has no locks, as NFS without a lock daemon.
+/// Returns true if `error` says that the file system has no locks, as NFS without a lock daemon.
 fn has_no_locks(error: &io::Error) -> bool {
     let no_daemon = rustix::io::Errno::NOLCK.raw_os_error();
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
-/// Starts a keeper in the background and passes the lock to it. Returns the first line that the
-/// keeper writes to stdout. A failure quotes the logs of the keeper and its parts.
+/// Starts a supervisor in the background and passes the lock to it. Returns the first line that the
+/// supervisor writes to stdout. A failure quotes the logs of the supervisor and its parts.
 pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String, CliError> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);
@@ -108,7 +108,7 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
 
 fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
     // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
-    // the keeper runs.
+    // the supervisor runs.
     agenix_lease::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
     let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
@@ -117,7 +117,7 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
     keeper.spawn().map_err(|error| cannot("start agx", &error))
 }
 
-/// Tells a keeper to end what it runs, and itself. Whether there was one.
+/// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
 pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
     let Some(mut keeper) = reached(dir).await? else { return Ok(false) };
     let look = format!("look at its log in {}", dir.display());
@@ -144,7 +144,7 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
     }
 }
 
-/// Connects to the keeper of `dir`, and returns `None` if no keeper runs there.
+/// Connects to the supervisor of `dir`, and returns `None` if no supervisor runs there.
 async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
     let since = Instant::now();
     loop {
@@ -160,17 +160,17 @@ async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
                 "is it on another machine, or in another container, that shares this directory? End it there",
             ));
         }
-        // The keeper holds the lock and is about to listen.
+        // The supervisor holds the lock and is about to listen.
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// Tells whether a keeper was ever started in `dir`.
+/// Returns true if a supervisor was ever started in `dir`.
 pub(crate) fn was_started(dir: &Path) -> bool {
     dir.join(SPEC).exists()
 }
 
-/// Tells whether a keeper listens in `dir`.
+/// Returns true if a supervisor listens in `dir`.
 fn is_there(dir: &Path) -> bool {
     StdUnixStream::connect(socket(dir)).is_ok()
 }
@@ -188,7 +188,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_locked(dir.path()) && reached(dir.path()).await.unwrap().is_none());
         let held = lock_dir(dir.path()).await.unwrap();
-        // This keeper holds the lock and does not listen yet.
+        // This supervisor holds the lock and does not listen yet.
         assert!(is_locked(dir.path()));
         assert!(lock(dir.path()).unwrap().try_lock().is_err());
         drop(held);

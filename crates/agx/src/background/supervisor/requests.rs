@@ -1,4 +1,4 @@
-//! Requests to end, which reach a keeper by its socket or by a signal.
+//! Requests to end, which reach a supervisor by its socket or by a signal.
 
 use std::{
     io,
@@ -54,7 +54,7 @@ impl StopRequests {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
-                // SIGHUP reports the end of the terminal, and a keeper needs no terminal.
+                // SIGHUP reports the end of the terminal, and a supervisor needs no terminal.
                 _ = self.hangup.recv() => {}
                 Some(client) = self.clients.recv() => {
                     self.waiting.push(client);
@@ -69,7 +69,7 @@ impl StopRequests {
         self.terminate.recv().await;
     }
 
-    /// Tells all waiting clients that the keeper and its programs have ended.
+    /// Tells all waiting clients that the supervisor and its programs have ended.
     pub(super) async fn answer(mut self) {
         let _gone = std::fs::remove_file(&self.socket);
         while let Ok(client) = self.clients.try_recv() {

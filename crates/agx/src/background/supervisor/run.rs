@@ -1,4 +1,4 @@
-//! Main loop of a keeper, which runs its programs until a request to end.
+//! Main loop of a supervisor, which runs its programs until a request to end.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ use crate::{
     error::CliError,
 };
 
-/// Who ran at least so long starts again at once.
+/// A program that ran for at least this time is restarted at once.
 const STEADY: Duration = Duration::from_secs(60);
 /// Maximum time for the end of one program, because agw gives its jobs 300 s, and its tasks a
 /// little more.
@@ -42,7 +42,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(330);
 /// as stdin.
 pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
     let failed = |error: io::Error| CliError::usage(error.to_string(), "look at its directory");
-    // A session of its own: the terminal may go.
+    // The supervisor gets a session of its own, because the terminal may close.
     let _leads_already = rustix::process::setsid();
     check_lock(dir)?;
     let spec: SupervisorSpec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
@@ -62,11 +62,11 @@ pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
             }
         }
     }
-    // The workers first: what they finish is still reported.
+    // Workers end first, so that they can report the jobs that they finish.
     for one in kept.iter_mut().rev() {
         one.end(&mut asked).await;
     }
-    // The answer is that nobody is there any more.
+    // The answer means that the programs have ended.
     asked.answer().await;
     begun
 }
@@ -109,23 +109,24 @@ async fn begin(dir: &Path, spec: &SupervisorSpec, kept: &mut Vec<SupervisedProce
     Ok(())
 }
 
-/// Tells whoever started us, once: the first word counts, and later nobody reads.
+/// Prints a line for the process that started the supervisor. It reads the first line only, so
+/// errors of later writes are ignored.
 fn log_line(line: &str) {
     let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
 }
 
-/// A program that is kept running.
+/// A supervised program.
 struct SupervisedProcess {
     dir: PathBuf,
     part: ServiceSpec,
     child: Option<Child>,
-    /// Held apart: waiting for a child would close it, and that would be its end.
+    /// Separate from the child, because `wait` would close its stdin, and the program would end.
     stdin: Option<ChildStdin>,
     since: Instant,
     backoff: Backoff,
 }
 
-/// Waits until one has ended, and starts it again; not at once where it does not stay.
+/// Waits until a program has ended, and restarts it, with a delay if it ran only briefly.
 async fn ended(kept: &mut [SupervisedProcess]) {
     let all = kept.iter_mut().map(|one| Box::pin(one.again()));
     futures_util::future::select_all(all).await;
@@ -138,7 +139,7 @@ impl SupervisedProcess {
         Ok(Self { dir, part, child: Some(child), stdin, since: Instant::now(), backoff: Backoff::default() })
     }
 
-    /// What it says first on stdout; nothing where it ends before.
+    /// Returns the first line of stdout, or an empty text if the program ends before.
     async fn first_line(&mut self) -> String {
         let mut line = String::new();
         if let Some(stdout) = self.child.as_mut().and_then(|child| child.stdout.take()) {
@@ -161,8 +162,8 @@ impl SupervisedProcess {
         self.since = Instant::now();
     }
 
-    /// Ends the program and waits for its end. The program gets each further SIGTERM of the keeper,
-    /// and SIGKILL after [`ENDS_WITHIN`].
+    /// Ends the program and waits for its end. The program gets each further SIGTERM of the
+    /// supervisor, and SIGKILL after [`ENDS_WITHIN`].
     async fn end(&mut self, asked: &mut StopRequests) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
