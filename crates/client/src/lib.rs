@@ -1,7 +1,7 @@
-//! How agw, agx and the tests speak to agq: typed calls over the `redis` crate.
+//! Client of agq for agw, agx and the tests: typed calls over the `redis` crate.
 //!
-//! It knows the wire and nothing else: it never decides what a failure means for the caller, and never retries a command
-//! by itself.
+//! The client implements the wire protocol only. It leaves the reaction to an error to the caller,
+//! and never repeats a command by itself.
 
 #![forbid(unsafe_code)]
 

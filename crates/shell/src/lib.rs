@@ -1,7 +1,9 @@
-//! A shell pipeline as the tasks of a plan: `sort {} | uniq -c` becomes two tasks with arguments, joined by a pipe.
+//! Compiles a shell pipeline to the tasks of a plan: `sort {} | uniq -c` becomes two tasks with
+//! arguments and a pipe between them.
 //!
-//! What a plan can say is translated with the meaning that POSIX gives it; what it cannot (variables, globs, `$(…)`, `&&`, loops)
-//! is refused, with its place and what to write instead. Nothing is expanded, no file is looked at, no shell is ever run.
+//! A construct that a plan can express is translated with its POSIX meaning. Others, such as
+//! variables, globs, `$(…)`, `&&` and loops, are refused with their position and an alternative.
+//! The crate expands nothing, reads no file, and runs no shell.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,12 @@
-//! What a command's redirections make of its task.
+//! Redirections of a command.
 
 use agenix_protocol::documents::{STDERR_TO_STDOUT, Task};
 use brush_parser::ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect, Word};
 
 use crate::refusal::{Unsupported, place};
 
-/// Applies one redirection to a task; `text` reads words. `at` is the place of the command, for what has none of its own.
+/// Applies one redirection to a task. `text` converts words. `at` is the position of the command,
+/// for redirections without a position.
 pub(crate) fn apply(
     redirect: &IoRedirect,
     task: &mut Task,
@@ -59,7 +60,7 @@ pub(crate) fn apply(
     }
 }
 
-/// `<<` and its like.
+/// Refuses here-documents.
 pub(crate) fn text_for_stdin(at: (usize, usize)) -> Unsupported {
     Unsupported::new(
         at,
@@ -68,7 +69,7 @@ pub(crate) fn text_for_stdin(at: (usize, usize)) -> Unsupported {
     )
 }
 
-/// Which descriptor is meant where none is said.
+/// Returns the default descriptor of a redirection.
 fn default_of(kind: &Kind) -> i64 {
     match kind {
         Kind::Read | Kind::ReadAndWrite | Kind::DuplicateInput => 0,

@@ -85,12 +85,13 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
     WordRole { script, continues_script, may_be_option, may_be_pattern }
 }
 
-/// Tells whether `program` is one that takes program texts.
+/// Returns true if `program` is one that takes program texts.
 fn is_known(program: &str) -> bool {
     AWKS.contains(&program) || SHELLS.contains(&program) || program == "ssh" || interpreter::is_one(program)
 }
 
-/// Tells whether the last of `words` is the `-c` of a program that passes its argument to a shell.
+/// Returns true if the last of `words` is the `-c` of a program that passes its argument to a
+/// shell.
 fn starts_shell(words: &[&str]) -> bool {
     let is_text_next = matches!(words.last(), Some(&"-c" | &"--command"));
     let is_wrapped = words.first().is_some_and(|first| wrapper::is_one(name(first)));
@@ -135,7 +136,8 @@ fn shell(arguments: &[&str]) -> Script {
 /// Options of ssh that take a value.
 const SSH_VALUES: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 
-/// Finds the command of ssh. ssh joins its words with blanks, and a shell of the host runs the text.
+/// Finds the command of ssh. ssh joins its words with blanks, and a shell of the host runs the
+/// text.
 fn remote(arguments: &[&str]) -> Script {
     let (mut is_value, mut has_host) = (false, false);
     for &word in arguments {

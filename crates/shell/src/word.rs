@@ -29,7 +29,7 @@ pub(crate) fn text(
     filled(&word, placeholders).map_err(|(what, instead)| Unsupported::new(at, what, instead))
 }
 
-/// A word that is being read.
+/// Word under construction.
 struct WordReader<'w> {
     source: &'w str,
     at: (usize, usize),
@@ -53,7 +53,7 @@ impl WordReader<'_> {
                 if escaped == "\\{" {
                     self.literal.push(self.text.len());
                 }
-                // A backslash before the end of a line takes that away.
+                // A backslash at the end of a line removes the line feed.
                 self.text.extend(escaped.chars().skip(1).filter(|&c| c != '\n'));
             }
             WordPiece::ParameterExpansion(_) => {
@@ -130,7 +130,7 @@ impl WordReader<'_> {
     }
 }
 
-/// `{a,b}` and `{1..3}`, which bash would write out.
+/// Returns true for `{a,b}` and `{1..3}`, which bash would expand.
 fn is_brace_expansion(text: &str) -> bool {
     text.match_indices('{').any(|(open, _)| {
         let inner = &text[open + 1..];

@@ -73,7 +73,7 @@ pub(crate) fn name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or_default()
 }
 
-/// Tells whether `program` is a wrapper.
+/// Returns true if `program` is a wrapper.
 pub(crate) fn is_one(program: &str) -> bool {
     OTHERS.contains(&program) || WRAPPERS.iter().any(|wrapper| wrapper.name == program)
 }

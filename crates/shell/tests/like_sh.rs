@@ -1,4 +1,4 @@
-//! Random pipelines mean what `sh -c` makes of them: the same bytes on stdout, the same exit code.
+//! Random pipelines have the same bytes on stdout, exit code and files as with `sh -c`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -15,7 +15,7 @@ use agenix_protocol::{
 use agenix_shell::{Braces, Meaning, Placeholders, compile};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop, prop_oneof, proptest};
 
-/// A text, and a word of the shell that means it.
+/// Generates the word of a shell for a random text.
 fn word() -> impl Strategy<Value = String> {
     let text = prop_oneof![
         "[a-z0-9._,:/@%+-]{1,6}",
@@ -80,7 +80,7 @@ fn pipeline() -> impl Strategy<Value = String> {
     })
 }
 
-/// What a program left: its bytes, its exit code, the files.
+/// Bytes on stdout, exit code, and files of a program.
 type ProgramResult = (Vec<u8>, i32, Vec<(String, Vec<u8>)>);
 
 fn left(dir: &Path, out: Vec<u8>, code: i32) -> ProgramResult {

@@ -1,4 +1,4 @@
-//! What pipelines become, and what is refused, with its mark and its advice.
+//! Results of pipelines, and refusals with their marks and advice.
 
 use agenix_protocol::documents::Task;
 use agenix_shell::{Braces, Meaning, Placeholders, argv, compile};
