@@ -39,6 +39,15 @@ impl Address {
     ///
     /// Returns a message if `text` has none of the forms above, or contains `@`, because an address
     /// must not hold a key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use agenix_client::Address;
+    ///
+    /// assert_eq!(Address::parse("rediss://agq.example").unwrap().to_string(), "rediss://agq.example:6380");
+    /// assert!(Address::parse("agq.example").is_err(), "a plain address needs a port");
+    /// ```
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('@') {
             // The text before the `@` may be a key, so the message does not quote the address.

@@ -2,6 +2,21 @@
 //!
 //! The client implements the wire protocol only. It leaves the reaction to an error to the caller,
 //! and never repeats a command by itself.
+//!
+//! ```no_run
+//! use agenix_client::{ClientError, Connection, Server, session_key};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::new("127.0.0.1:6380", session_key(None)?)?;
+//! let mut connection = Connection::open(&server).await?;
+//! match connection.workers().await {
+//!     Ok(workers) => println!("{} workers", workers.len()),
+//!     Err(ClientError::Unreachable { reason, .. }) => println!("connect again: {reason}"),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
