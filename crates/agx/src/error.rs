@@ -27,16 +27,16 @@ pub(crate) enum CliError {
     #[error("there is no {what} '{id}'")]
     NotThere { what: &'static str, id: String, help: String },
     /// The user interrupted the wait for an action.
-    #[error("not waiting any more; action {0} goes on")]
+    #[error("stopped waiting; action {0} continues")]
     Detached(ActionId),
     /// The user interrupted the output of a job or an action.
-    #[error("not following any more; {0} goes on")]
+    #[error("stopped following; {0} continues")]
     Unfollowed(ActionId),
     /// The user interrupted a map, and the map has ended.
-    #[error("ended before all jobs had")]
+    #[error("ended before all jobs were done")]
     Interrupted,
     /// The reader of stdout has closed it, so agx prints nothing more.
-    #[error("nobody reads the output")]
+    #[error("stdout is closed")]
     BrokenPipe,
 }
 
@@ -117,11 +117,11 @@ impl From<ClientError> for CliError {
         match error {
             ClientError::Tls { help, .. } => Self::NoServer { what, help: help.into() },
             ClientError::Unreachable { reason, .. } if reason.starts_with("Too many connections") => {
-                let help = "end some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit";
+                let help = "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit";
                 Self::NoServer { what, help: help.into() }
             }
             ClientError::Unreachable { .. } => {
-                let help = "start one with `agq`, or an agq and a worker on this machine with `agx up`, or say where it is with --agq or AGQ_ADDR: HOST:PORT, \
+                let help = "start one with `agq`, or an agq and a worker on this machine with `agx up`, or give its address with --agq or AGQ_ADDR: HOST:PORT, \
                             rediss://HOST:PORT for TLS, or unix:/PATH";
                 Self::NoServer { what, help: help.into() }
             }
@@ -159,7 +159,7 @@ const MISSING: [(&str, &str); 4] = [
 fn help_for(reason: &str) -> &'static str {
     match reason {
         _ if reason.starts_with("Plan already exists") => {
-            "submit it under another plan_id, or use the one that is there"
+            "submit it under another plan_id, or use the existing one"
         }
         _ if reason.starts_with("Plan not found") => {
             "see the plans with `agx plan list`, or submit it with `agx plan submit FILE`"
@@ -171,10 +171,10 @@ fn help_for(reason: &str) -> &'static str {
             "choose another --id; an id stands for one plan and its inputs"
         }
         _ if reason.starts_with("Invalid plan schema") => {
-            "mend the plan and try it with `agx plan check FILE`"
+            "fix the plan, and check it with `agx plan check FILE`"
         }
         _ if reason.starts_with("Invalid action schema") => {
-            "mend the inputs: each is an object with the fields that the plan's {{input.…}} name"
+            "fix the inputs: each is an object with the fields that the plan's {{input.…}} name"
         }
         _ if reason.starts_with("Too many inputs") => {
             "submit them as several actions, or raise agq's --max-inputs"
@@ -196,7 +196,7 @@ impl From<std::io::Error> for CliError {
         }
         Self::usage(
             format!("the output could not be written: {error}"),
-            "is stdout open, and has the disk room?",
+            "check that stdout is open and that the disk is not full",
         )
     }
 }

@@ -65,7 +65,7 @@ impl UserDir {
         place.map(Self).ok_or_else(|| {
             CliError::usage(
                 "there is no home directory",
-                format!("say where agx may keep profiles with {VARIABLE}"),
+                format!("set the directory of the profiles with {VARIABLE}"),
             )
         })
     }
@@ -130,7 +130,7 @@ impl UserDir {
         parse(json).map_err(|error| {
             CliError::usage(
                 format!("{}: {error}", file.display()),
-                "mend it, or remove it and make the profiles anew",
+                "fix it, or remove it and create the profiles again",
             )
         })
     }
@@ -186,7 +186,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::usage(
-        format!("'{name}' is no name for a profile"),
+        format!("'{name}' cannot be the name of a profile"),
         "use letters, digits, '-', '_' and '.', at most 64 of them",
     ))
 }

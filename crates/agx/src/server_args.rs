@@ -15,12 +15,12 @@ use crate::{
 /// Address of agq if neither an option, a variable nor a profile names one.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:6380";
 /// Advice for an address without a session key.
-const NO_KEY: &str = "with nothing running, `agx up` starts an agq and a worker; else set AGQ_SESSION_KEY or --session-key-file to \
+const NO_KEY: &str = "if no agq is running, `agx up` starts an agq and a worker; otherwise set AGQ_SESSION_KEY or --session-key-file to \
                       the key that agq was started with";
 /// Message for a command with neither an address nor a key.
-const NOTHING_RUNS: &str = "nothing is running for agx: no agq is named, and there is no session key";
+const NOTHING_RUNS: &str = "no agq is configured or running, and there is no session key";
 /// Advice for [`NOTHING_RUNS`].
-const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere say where with --agq or \
+const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere give its address with --agq or \
                          AGQ_ADDR, and set AGQ_SESSION_KEY or --session-key-file";
 /// Environment variable with the URL of agq, used if AGQ_ADDR is not set.
 const URL: &str = "AGQ_URL";
@@ -87,10 +87,7 @@ impl ServerArgs {
     /// Returns these options as a profile, with absolute paths.
     pub(crate) fn as_profile(&self) -> Result<Profile, CliError> {
         let agq = self.address().ok_or_else(|| {
-            CliError::usage(
-                "there is no address to remember",
-                "give --agq ADDRESS, and --session-key-file FILE",
-            )
+            CliError::usage("there is no address to store", "give --agq ADDRESS, and --session-key-file FILE")
         })?;
         let whole = |file: &Option<PathBuf>| {
             let absolute = |path: &PathBuf| std::path::absolute(path);
@@ -160,7 +157,7 @@ fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) ->
         }
         Err(error) => return Err(CliError::usage(error.to_string(), KEY_HELP)),
     };
-    let help = "say where agq is with --agq or AGQ_ADDR, and for TLS which certificates with --tls-ca, \
+    let help = "give the address of agq with --agq or AGQ_ADDR, and the certificates for TLS with --tls-ca, \
                 --tls-cert and --tls-key";
     let wrong = |what| CliError::usage(what, help);
     let tls =

@@ -79,7 +79,7 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
         if brackets > MOST_BRACKETS || substitutions > MOST_SUBSTITUTIONS {
             return Err(Unsupported::new(
                 (at, at + 1),
-                "there are too many brackets for a pipeline",
+                "the pipeline has too many brackets",
                 "write a script that is on the workers' PATH, or quote what is meant as it is",
             ));
         }
@@ -338,7 +338,7 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(Unsupported::new(
             at,
-            "this is the name of no program",
+            "this cannot be the name of a program",
             "write a name without blanks, its arguments behind it",
         ));
     }

@@ -86,11 +86,7 @@ impl WordReader<'_> {
                 ));
             }
             WordPiece::AnsiCQuotedText(_) | WordPiece::GettextDoubleQuotedSequence(_) => {
-                return Err(self.unsupported(
-                    piece,
-                    "this kind of quotes is not of POSIX",
-                    "use '…' or \"…\"",
-                ));
+                return Err(self.unsupported(piece, "this quoting is not POSIX", "use '…' or \"…\""));
             }
         }
         Ok(())

@@ -131,7 +131,7 @@ fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
         ("awk '{{}}'", "    ^^^^^^", "'{{}}'", "write one"),
         ("wc f\r", "   ^^", "CRLF", "tr -d"),
         ("wc -l\r\n", "   ^^^", "CRLF", "tr -d"),
-        ("a 'x' $'y'", "      ^^^^", "not of POSIX", "'…'"),
+        ("a 'x' $'y'", "      ^^^^", "not POSIX", "'…'"),
     ];
     for deep in
         ["(".repeat(100_000), "$(".repeat(1000), "\"$(".repeat(1000), "`".repeat(1000), "{ ".repeat(100_000)]

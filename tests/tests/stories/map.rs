@@ -216,7 +216,7 @@ fn it_ends_early_where_that_is_said() {
     .expect(0);
     assert_eq!(first.out, "1\n");
     let late = mapped(&lab, &["--timeout", "1", "--", "sleep", ":::", "1000"]).expect(1);
-    assert!(late.err.contains("sleep took too long and was ended"), "{}", late.err);
+    assert!(late.err.contains("sleep timed out"), "{}", late.err);
 }
 
 #[test]

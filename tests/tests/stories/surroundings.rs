@@ -191,7 +191,7 @@ fn a_start_that_fails_says_why() {
     // AGQ_ADDR must not count as an option of agq.
     up.env("AGQ_ADDR", "127.0.0.1:1");
     let up = ran(up).expect(0);
-    assert!(up.err.contains("says 127.0.0.1:1: that wins over the profile 'local'"), "{}", up.err);
+    assert!(up.err.contains("says 127.0.0.1:1: this overrides the profile 'local'"), "{}", up.err);
     ran(agx(&lab, &["down"])).expect(0);
     let said = |option: &str| ran(agx(&lab, &["up", "--", option])).expect(2).err;
     let unknown = said("--no-such-option");

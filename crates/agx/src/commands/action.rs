@@ -69,7 +69,7 @@ async fn cancel(server: &ServerArgs, id: &ActionId, output: Output) -> Result<()
     output.show("action.cancel", &ActionCancelled { action_id: id.clone(), cancelled }, |_| {
         let which =
             counted(cancelled, &format!("job of action {id} is"), &format!("jobs of action {id} are"));
-        format!("{which} cancelled; those that had ended stay as they are")
+        format!("{which} cancelled; ended jobs are unchanged")
     })
 }
 
@@ -77,6 +77,6 @@ async fn retry(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(),
     let retried = server.connect().await?.retry_action(id).await?;
     output.show("action.retry", &ActionRetried { action_id: id.clone(), retried }, |_| {
         let which = counted(retried, &format!("job of action {id} is"), &format!("jobs of action {id} are"));
-        format!("{which} tried again; watch it with `agx action watch {id}`")
+        format!("{which} retried; watch it with `agx action watch {id}`")
     })
 }

@@ -31,7 +31,7 @@ pub(super) async fn run(
     if found.is_empty() {
         return Ok(());
     }
-    Err(CliError::Jobs(format!("{} inputs came out differently", found.len())))
+    Err(CliError::Jobs(format!("{} inputs have different results", found.len())))
 }
 
 /// Returns the results of an action by input.

@@ -59,7 +59,7 @@ fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), CliE
     let gone = total.saturating_sub(shown);
     if gone > 0 {
         parts.push(format!(
-            "{gone} of {total} results are not kept any more (--keep-ended, --keep-ended-count of agq)"
+            "{gone} of {total} results are no longer kept (--keep-ended, --keep-ended-count of agq)"
         ));
     }
     match (unended, failed) {
@@ -127,7 +127,7 @@ mod tests {
             verdict(total, shown, unended, failed).err().map(|failure| failure.to_string())
         };
         assert_eq!(said(3, 3, 0, 0), None);
-        assert!(said(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are not kept any more"));
+        assert!(said(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are no longer kept"));
         assert_eq!(said(3, 3, 0, 1).unwrap(), "jobs that did not complete: 1");
         assert!(
             said(3, 2, 1, 1)

@@ -7,8 +7,12 @@ use agenix_protocol::documents::{QueueStats, WorkerStatus};
 use tokio::time::Instant;
 
 use crate::{
-    background::embedded::program, documents::Finding, error::CliError, output::Output,
-    server_args::ServerArgs, watch::unmet_needs,
+    background::embedded::program,
+    documents::Finding,
+    error::CliError,
+    output::{Output, counted},
+    server_args::ServerArgs,
+    watch::unmet_needs,
 };
 
 /// Maximum difference between two clocks without a warning.
@@ -31,7 +35,7 @@ pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliEr
     match server.given()? {
         None => findings.push(Finding::well(
             "agq",
-            "none is named: `agx map` brings its own; `agx up` starts one that stays",
+            "none is configured: `agx map` starts a private one; `agx up` starts a permanent one",
         )),
         Some(given) => match Connection::open(&given).await {
             Ok(mut connection) => findings.extend(reached(&mut connection, &given.address()).await?),
@@ -43,7 +47,11 @@ pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliEr
     }
     output.show("doctor", &findings, |findings| findings.iter().map(text).collect())?;
     let wrong = findings.iter().filter(|finding| !finding.is_well).count();
-    if wrong == 0 { Ok(()) } else { Err(CliError::Jobs(format!("{wrong} things are not well"))) }
+    if wrong == 0 {
+        Ok(())
+    } else {
+        Err(CliError::Jobs(counted(wrong as u64, "check failed", "checks failed")))
+    }
 }
 
 fn text(finding: &Finding) -> String {
@@ -100,7 +108,7 @@ async fn reached(connection: &mut Connection, address: &str) -> Result<Vec<Findi
 }
 
 fn now_ms() -> u64 {
-    #[expect(clippy::disallowed_methods, reason = "the clock itself is what is looked at")]
+    #[expect(clippy::disallowed_methods, reason = "the check concerns the clock itself")]
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
@@ -108,11 +116,11 @@ fn now_ms() -> u64 {
 fn clock(theirs: u64, ours: u64) -> Finding {
     let apart = theirs.abs_diff(ours);
     if apart <= MOST_SKEW_MS {
-        return Finding::well("clock", format!("that of agq is {apart} ms from this one"));
+        return Finding::well("clock", format!("agq's clock is {apart} ms from this machine's"));
     }
     Finding::wrong(
         "clock",
-        format!("that of agq is {} s from this one", apart / 1000),
+        format!("agq's clock is {} s from this machine's", apart / 1000),
         "times that agx shows and --run-at are those of agq; let both machines ask a time server",
     )
 }
@@ -137,7 +145,7 @@ fn workers_finding(workers: &[WorkerStatus]) -> Finding {
             Finding::wrong(
                 "workers",
                 format!("{} is {}: {why}", worker.worker_id, worker.state),
-                "look at its log; it is forgotten when it is away for long, or comes back when it is started again",
+                "see its log, and start it again; agq removes a worker after a long absence",
             )
         }
     }
@@ -157,7 +165,7 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
         Finding::wrong(
             "tools",
             unmet_needs::describe(demand, workers),
-            "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` says who comes nearest",
+            "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` names the closest worker",
         )
     };
     unmet.iter().map(finding).collect()

@@ -90,7 +90,7 @@ async fn cancel(server: &ServerArgs, id: &JobId, output: Output) -> Result<(), C
 
 async fn retry(server: &ServerArgs, id: &JobId, force: bool, output: Output) -> Result<(), CliError> {
     server.connect().await?.retry_job(id, force).await?;
-    output.show("job.retry", &JobRef { job_id: id.clone() }, |_| format!("job {id} is tried again"))
+    output.show("job.retry", &JobRef { job_id: id.clone() }, |_| format!("job {id} is retried"))
 }
 
 fn parse_status(word: &str) -> Result<Status, String> {

@@ -63,7 +63,7 @@ async fn of_job(
         (Status::Completed, _) => {}
         (Status::Pending, _) => output.note(&logs::waits(&job)),
         (Status::Running, _) => {
-            output.note(&format!("agx: job {id} is running; `agx logs -f {id}` goes on until it ends"));
+            output.note(&format!("agx: job {id} is running; `agx logs -f {id}` follows it until it ends"));
         }
         (_, Some(why)) => output.note(&format!("agx: job {id} {word}: {why}")),
         (_, None) => output.note(&format!("agx: job {id} {word}")),
@@ -85,8 +85,8 @@ async fn of_action(
     if action.pending + action.running > 0 {
         let (pending, running) = (action.pending, action.running);
         output.note(&format!(
-            "agx: {} running, and {}; `agx logs -f {id}` goes on until they end",
-            counted(running, "job of it is", "jobs of it are"),
+            "agx: {} running, and {}; `agx logs -f {id}` follows them until they end",
+            counted(running, "of its jobs is", "of its jobs are"),
             counted(pending, "has not begun", "have not begun")
         ));
     }

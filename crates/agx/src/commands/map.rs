@@ -88,7 +88,8 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         return mapped.map_err(|failure| local.exited().unwrap_or(failure));
     };
     if args.jobs.is_some() {
-        output.note("agx: --jobs is for a worker of agx's own; here the workers of the cluster say how many run at once");
+        output
+            .note("agx: --jobs is for a worker of agx's own; on a cluster, each worker sets its own number");
     }
     let inputs = map::read(sources, block, resumed, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
@@ -137,7 +138,10 @@ fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliErr
         return Ok(args.cwd.clone());
     }
     let here = std::env::current_dir().map_err(|error| {
-        CliError::usage(format!("this directory cannot be named: {error}"), "say another with --cwd")
+        CliError::usage(
+            format!("the current directory has no usable path: {error}"),
+            "give another one with --cwd",
+        )
     })?;
     Ok(Some(here.to_string_lossy().into_owned()))
 }
@@ -170,7 +174,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
     let digest = Sha256::digest(to_json(&plan));
     let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let id = PlanId::new(format!("map-{hash}"));
-    plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a fault of agx"))?);
+    plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a bug in agx"))?);
     Ok(plan)
 }
 
@@ -223,7 +227,7 @@ fn engine(
     (action_id, slots): (&ActionId, Option<u64>),
 ) -> Result<Engine, CliError> {
     let plan_id = plan.plan_id.clone();
-    let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a fault of agx"))?;
+    let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a bug in agx"))?;
     let action = ActionSubmission {
         action_id: Some(action_id.clone()),
         queue: args.queue.clone(),
@@ -273,8 +277,8 @@ fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<(
     let total = completed + failed + cancelled + lost;
     let mut parts = vec![format!("{failed} of {total} jobs failed")];
     if lost > 0 {
-        let why = "agq had removed them before they were taken (--keep-ended, --keep-ended-count)";
-        let gone = format!("the results of {lost} of {total} jobs are not kept any more: {why}");
+        let why = "agq removed them before agx fetched them (--keep-ended, --keep-ended-count)";
+        let gone = format!("the results of {lost} of {total} jobs are no longer kept: {why}");
         if failed == 0 {
             parts.clear();
         }

@@ -97,8 +97,8 @@ const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   wit
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \
 agx map -j 8 -- 'cut -d, -f2 {} | sort | uniq -c | sort -rn' ::: *.csv\n  \
 seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\
-Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and they go with it.\n\
-The pipeline is no shell: variables, globs, $(…) and && are refused, with a word on what to write instead.\n\n\
+Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
+No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
 
 /// Parses the number of jobs at once: a number, or a value relative to the number of processors, in
@@ -106,7 +106,7 @@ Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 ref
 fn parse_jobs(text: &str) -> Result<u32, String> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     jobs_on(u32::try_from(processors).unwrap_or(u32::MAX), text).ok_or_else(|| {
-        "give a number from 1 to 10000, or by the number of processors +N, -N or N%, as 8, +1 or 200%"
+        "give a number from 1 to 10000, or relative to the number of processors +N, -N or N%, as 8, +1 or 200%"
             .to_owned()
     })
 }
@@ -135,13 +135,13 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
     let pattern = text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
     if let Some(inner) = pattern.into_iter().find(|inner| Placeholder::parse(inner).is_some()) {
         return Err(format!(
-            "{{{inner}}} is not filled in here: give a directory, and each job has its own in it; or write files with > in the \
+            "{{{inner}}} is not replaced here: give a directory, in which each job gets its own; or write files with > in the \
              pipeline, as 'wc -l {{}} > out/{{#}}'"
         ));
     }
     match PathBuf::from(text).extension() {
         Some(end) if !text.ends_with('/') && (end == "csv" || end == "tsv") => Err(format!(
-            "no table is written here: give a directory, or use `agx --json map` for one document a job; {text}/ is a \
+            "tables are not supported: give a directory, or use `agx --json map` for one document a job; {text}/ is a \
              directory of this name"
         )),
         _ => Ok(PathBuf::from(text)),

@@ -49,10 +49,10 @@ pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), 
     })
 }
 
-const NOTHING: &str = "No agq is named: nothing is running for agx.\n\n  \
+const NOTHING: &str = "No agq is configured, and none is running.\n\n  \
 find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
-agx --help                                           # all that there is";
+agx --help                                           # all commands";
 
 /// Prints the latest `most` actions.
 pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
@@ -61,7 +61,7 @@ pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) ->
     latest.truncate(most);
     let plans = descriptions(&connection, &latest).await?;
     output.show("history", &latest, |latest| {
-        if latest.is_empty() { "there was no action yet".into() } else { actions_text(latest, &plans) }
+        if latest.is_empty() { "there are no actions yet".into() } else { actions_text(latest, &plans) }
     })
 }
 

@@ -91,7 +91,7 @@ fn check(file: &Path, output: Output) -> Result<(), CliError> {
     let wrong = |what: String| {
         CliError::usage(
             format!("{}: {what}", file.display()),
-            "mend the plan; docs/protocol/plans.md describes it",
+            "fix the plan; docs/protocol/plans.md describes it",
         )
     };
     rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
@@ -119,5 +119,5 @@ async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<(), 
     if !server.connect().await?.delete_plan(id).await? {
         return Err(CliError::not_found("plan", id, "see the plans with `agx plan list`"));
     }
-    output.show("plan.delete", &PlanRef { plan_id: id.clone() }, |_| format!("plan {id} is gone"))
+    output.show("plan.delete", &PlanRef { plan_id: id.clone() }, |_| format!("plan {id} is deleted"))
 }

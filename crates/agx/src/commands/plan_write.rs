@@ -60,7 +60,7 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
 pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
-            "there is nobody to ask",
+            "there is no terminal for the questions",
             "without a terminal use `agx plan from 'PIPELINE'`",
         ));
     }
@@ -140,7 +140,7 @@ pub(super) async fn edit(
         Err(what) => {
             let kept: PathBuf = file.into_temp_path().keep().map_err(|error| cannot(error.error))?;
             let help =
-                format!("what was edited is in {}: mend it, then `agx plan submit` it", kept.display());
+                format!("the edited plan is in {}: fix it, then run `agx plan submit`", kept.display());
             Err(CliError::usage(what, help))
         }
     }

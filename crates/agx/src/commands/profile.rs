@@ -42,8 +42,9 @@ pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 return Err(not_found(&name));
             }
             home.change(|all| all.current = Some(name.clone()))?;
-            output
-                .show("profile.use", &NameRef { name }, |used| format!("the profile {} is in use", used.name))
+            output.show("profile.use", &NameRef { name }, |used| {
+                format!("the default profile is {}", used.name)
+            })
         }
         ProfileCommand::Remove { name } => {
             if !home.profiles()?.profiles.contains_key(&name) {
@@ -54,7 +55,7 @@ pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 all.current.take_if(|current| *current == name);
             })?;
             output.show("profile.remove", &NameRef { name }, |gone| {
-                format!("the profile {} is gone", gone.name)
+                format!("the profile {} is removed", gone.name)
             })
         }
     }

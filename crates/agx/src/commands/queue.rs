@@ -86,9 +86,9 @@ async fn set_paused(
     }
     connection.pause_queue(queue, pauses).await?;
     let (kind, what) = if pauses {
-        ("queue.pause", "is paused: its jobs wait; those that run go on")
+        ("queue.pause", "is paused: no new jobs start; running jobs continue")
     } else {
-        ("queue.resume", "goes on")
+        ("queue.resume", "is resumed")
     };
     output.show(kind, &QueueRef { queue: queue.clone() }, |_| format!("the queue {queue} {what}"))
 }

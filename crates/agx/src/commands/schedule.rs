@@ -48,7 +48,7 @@ async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Cli
     let set = server.connect().await?.set_schedule(json).await?;
     let document = ScheduleSet { name: set.name.clone(), next_run_at: set.next_run_at.clone() };
     output.show("schedule.set", &document, |_| {
-        format!("schedule {} is set; it submits first at {}", set.name, set.next_run_at)
+        format!("schedule {} is set; its first run is at {}", set.name, set.next_run_at)
     })
 }
 

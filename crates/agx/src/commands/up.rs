@@ -86,7 +86,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     let workers = wait_for_worker(&profile.agq, &key).await?;
     if workers == 0 {
         return Err(CliError::usage(
-            format!("agq runs, and its worker has not come within {} s", PATIENCE.as_secs()),
+            format!("agq runs, but its worker has not registered within {} s", PATIENCE.as_secs()),
             format!("look at {}, and end both with `agx down`", dir.join("agw.log").display()),
         ));
     }
@@ -105,14 +105,14 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     let web = web.unwrap_or_default();
     if let Some(address) = server.address() {
         output.note(&format!(
-            "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: that wins over the profile '{LOCAL}'"
+            "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: this overrides the profile '{LOCAL}'"
         ));
     }
     output.show("up", &document, |_| {
         format!(
             "{line}\na worker is registered; both go on in the background, their logs are in {}\n\n{web}  \
-             seq 3 | agx map -- echo      # runs there from now on: the profile '{LOCAL}' is in use\n  \
-             agx                          # how it stands\n  agx down                     # ends both; what is stored stays",
+             seq 3 | agx map -- echo      # runs there: the default profile is '{LOCAL}'\n  \
+             agx                          # overview\n  agx down                     # ends both; what is stored stays",
             dir.display()
         )
     })
@@ -135,7 +135,7 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError
     let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
-        let what = format!("nothing of the name '{name}' runs in the background");
+        let what = format!("nothing named '{name}' runs in the background");
         Err(CliError::usage(what, "`agx up` starts it"))
     };
     let Some(dir) = home.known_path(name)?.filter(|dir| supervisor::was_started(dir)) else {
@@ -197,7 +197,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
         } else {
             format!("a worker on this machine takes jobs from now on; `agx down {}` ends it\n", args.name)
         };
-        format!("{worker}agx speaks with {} from now on: the profile '{}' is in use", token.agq, args.name)
+        format!("{worker}agx uses {} by default: the default profile is '{}'", token.agq, args.name)
     })
 }
 

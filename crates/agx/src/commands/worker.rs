@@ -35,7 +35,7 @@ async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
 
 fn text(workers: &[WorkerStatus]) -> String {
     if workers.is_empty() {
-        return "no worker is there: start one with `agw`".into();
+        return "there is no worker: start one with `agw`".into();
     }
     let row = |worker: &WorkerStatus| {
         vec![

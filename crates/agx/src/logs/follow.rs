@@ -53,7 +53,8 @@ pub(crate) async fn of_job(
         }
         sleep(LOOK).await;
         let found = agq.jobs(std::slice::from_ref(&job.job_id)).await?.pop().flatten();
-        job = found.ok_or_else(|| CliError::not_found("job", &job.job_id, "it was removed meanwhile"))?;
+        job =
+            found.ok_or_else(|| CliError::not_found("job", &job.job_id, "it was removed in the meantime"))?;
     }
 }
 

@@ -79,7 +79,7 @@ impl Delivery {
 
     /// Reports a job that has ended with an unknown result.
     pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<(), CliError> {
-        let why = "its result is not kept any more: agq had removed it before it was taken";
+        let why = "its result is lost: agq removed it before agx fetched it";
         line.aside(|| self.report_failure(input.seq, &named(input), why));
         self.printer.print(at, JobOutputText::default(), line)
     }
@@ -107,7 +107,7 @@ impl Delivery {
             self.output.note(&format!("agx: job {seq}{named}: {what}"));
         }
         if self.told == MOST_TOLD as u64 {
-            self.output.note("agx: further failures are counted, and not told one by one");
+            self.output.note("agx: further failures are counted, but not listed");
         }
     }
 
@@ -156,7 +156,7 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
 fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
         return Some(match TaskResult::blamed(results) {
-            Some(result) if result.timed_out => format!("{} took too long and was ended", result.command),
+            Some(result) if result.timed_out => format!("{} timed out", result.command),
             Some(TaskResult { command, signal: Some(signal), .. }) => {
                 format!("{command} was ended by signal {signal}")
             }

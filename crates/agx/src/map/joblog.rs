@@ -79,7 +79,7 @@ impl JobLog {
             if whole < length {
                 if !begins_as_joblog(path).map_err(cannot)? {
                     return Err(CliError::usage(
-                        format!("{}: line 1 is not of a joblog", path.display()),
+                        format!("{}: line 1 is not a line of a joblog", path.display()),
                         "give the joblog of an earlier run, or a new file",
                     ));
                 }
@@ -154,7 +154,7 @@ pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::Complete
             continue;
         }
         let (seq, went_well, command) =
-            read(&line).ok_or_else(|| wrong(format!("line {number} is not of a joblog")))?;
+            read(&line).ok_or_else(|| wrong(format!("line {number} is not a line of a joblog")))?;
         if went_well || wanted == ResumeScope::Ended {
             done.insert(seq, digest(command));
         } else {
@@ -222,7 +222,7 @@ mod tests {
         let path = dir.path().join("notes");
         std::fs::write(&path, "one\ntwo").unwrap();
         let refused = JobLog::open(&path, true).unwrap_err().to_string();
-        assert!(refused.contains("line 1 is not of a joblog"), "{refused}");
+        assert!(refused.contains("line 1 is not a line of a joblog"), "{refused}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo");
     }
 
@@ -242,7 +242,10 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap().matches("Seq\t").count(), 1);
         std::fs::write(&path, "something else\n").unwrap();
         assert!(
-            done(&path, ResumeScope::Ended).unwrap_err().to_string().contains("line 1 is not of a joblog")
+            done(&path, ResumeScope::Ended)
+                .unwrap_err()
+                .to_string()
+                .contains("line 1 is not a line of a joblog")
         );
     }
 }

@@ -87,8 +87,8 @@ pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource
 fn check_files(lacks_file: bool) -> Result<(), CliError> {
     if lacks_file {
         return Err(CliError::usage(
-            "there is no file behind ::::",
-            "name a file of inputs, or - for stdin; values go behind :::",
+            "there is no file after ::::",
+            "name a file of inputs, or - for stdin; values go after :::",
         ));
     }
     Ok(())
@@ -274,7 +274,7 @@ mod tests {
             &["c", "::::", "f", "::::"],
         ] {
             let error = split(words.iter().map(|word| (*word).to_owned()).collect()).unwrap_err();
-            assert_eq!(error.to_string(), "there is no file behind ::::", "{words:?}");
+            assert_eq!(error.to_string(), "there is no file after ::::", "{words:?}");
         }
     }
 

@@ -137,7 +137,7 @@ async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<
         }
         UserAction::RetryAction(id) => {
             format!(
-                "of action {id}, {} tried again",
+                "of action {id}, {} retried",
                 counted(connection.retry_action(&id).await?, "job is", "jobs are")
             )
         }
@@ -147,7 +147,7 @@ async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<
         }
         UserAction::RetryJob(id) => {
             connection.retry_job(&id, true).await?;
-            format!("job {id} is tried again")
+            format!("job {id} is retried")
         }
         UserAction::Drain(id, drains) => {
             connection.drain_worker(&id, drains).await?;

@@ -44,7 +44,7 @@ impl FailureNotices {
             }
         }
         if self.told.len() == MOST_TOLD {
-            news.push("agx: further failures are counted, and not told one by one".into());
+            news.push("agx: further failures are counted, but not listed".into());
         }
         Ok(news)
     }

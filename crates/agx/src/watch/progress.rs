@@ -95,11 +95,11 @@ fn why_stuck(
     needs: Option<&WaitsFor>,
 ) -> Option<String> {
     if stats.workers.active == 0 {
-        return Some("no worker is there: start one with `agw`, or on this machine with `agx up`".into());
+        return Some("there is no worker: start one with `agw`, or on this machine with `agx up`".into());
     }
     let own = stats.ready_of(queue)?;
     if own.paused {
-        return Some(format!("the queue {queue} is paused; `agx queue resume {queue}` lets it go on"));
+        return Some(format!("the queue {queue} is paused; `agx queue resume {queue}` resumes it"));
     }
     let is_own = |demand: &&Demand| {
         needs.is_some_and(|needs| {

@@ -16,7 +16,7 @@ pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
         let has = |worker: &&&WorkerStatus| worker.capabilities.commands().any(|own| own == tool);
         let names: Vec<&str> = living.iter().filter(has).map(|worker| worker.worker_id.as_str()).collect();
         match names.len() {
-            0 => format!("nobody has {tool}"),
+            0 => format!("no worker has {tool}"),
             1..=MOST_NAMED => format!("{tool} is on {}", names.join(", ")),
             more => format!("{tool} is on {} and {} more", names[..MOST_NAMED].join(", "), more - MOST_NAMED),
         }
@@ -54,7 +54,7 @@ mod tests {
         ];
         assert_eq!(
             describe(&demand, &workers),
-            "2 jobs wait for a worker that has jq, sort, tr, the tag gpu (nobody has jq; sort is on w1; tr is on w1, w3, w4 and 1 more)"
+            "2 jobs wait for a worker that has jq, sort, tr, the tag gpu (no worker has jq; sort is on w1; tr is on w1, w3, w4 and 1 more)"
         );
         let tag = Demand { tools: Vec::new(), length: 1, ..demand };
         assert_eq!(describe(&tag, &workers), "1 job waits for a worker that has the tag gpu");

@@ -27,7 +27,7 @@ const NO_ROOM: u64 = 64 * 1024;
 
 /// Advice for each kind of unexpected end.
 const OWN: &str = "try again; or start an agq and an agw of your own with `agx up`";
-const ROOM: &str = "make room there, or name a directory on another disk with TMPDIR";
+const ROOM: &str = "free space there, or set TMPDIR to a directory on another disk";
 const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
                          memory ran out; try again";
 
@@ -89,7 +89,7 @@ impl ManagedProcess {
             if since.elapsed() >= bound {
                 return false;
             }
-            #[expect(clippy::disallowed_methods, reason = "a child's end cannot be waited for with a bound")]
+            #[expect(clippy::disallowed_methods, reason = "a wait for a child has no timeout")]
             std::thread::sleep(LOOK_EVERY);
         }
     }
@@ -150,7 +150,7 @@ fn last_log_lines(log: &str) -> String {
 pub(super) fn cannot(what: &str, error: &io::Error) -> CliError {
     CliError::usage(
         format!("cannot {what}: {error}"),
-        "look at TMPDIR and at the limits of this shell, or say where an agq is with --agq",
+        "look at TMPDIR and at the limits of this shell, or give the address of an agq with --agq",
     )
 }
 

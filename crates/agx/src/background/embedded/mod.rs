@@ -116,7 +116,7 @@ pub(crate) fn program(name: &str) -> Result<PathBuf, CliError> {
     beside.into_iter().chain(on_path).find(|file| file.is_file()).ok_or_else(|| {
         CliError::usage(
             format!("there is no {name} beside agx, and none on PATH"),
-            "install all three programs into one directory, or say where an agq is with --agq",
+            "install all three programs into one directory, or give the address of an agq with --agq",
         )
     })
 }

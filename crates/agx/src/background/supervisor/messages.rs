@@ -34,7 +34,7 @@ impl LogTails {
         let mut said = said.filter(|said| !said.is_empty());
         said.next().unwrap_or_else(|| {
             let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));
-            format!("it said nothing, not even in the logs in {}", dir.display())
+            format!("it reported nothing, not even in the logs in {}", dir.display())
         })
     }
 }

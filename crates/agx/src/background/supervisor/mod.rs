@@ -48,7 +48,7 @@ pub(crate) struct DirLock(File);
 /// Takes the file lock of `dir`. Returns a failure if a supervisor runs there already.
 pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
     let already = || {
-        let what = format!("something is kept running in {} already", dir.display());
+        let what = format!("a supervisor already runs in {}", dir.display());
         Err(CliError::usage(what, "`agx down` ends it"))
     };
     if let Err((length, most)) = has_room_for_sockets(dir) {
@@ -100,7 +100,7 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
             let _ended = keeper.wait();
             Err(CliError::usage(
                 format!("it could not be started: {}", words.since()),
-                "mend that and try again",
+                "fix that, and try again",
             ))
         }
     }
@@ -139,7 +139,7 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
     };
     match answer {
         Ok(said) if said == GONE => Ok(true),
-        Ok(_) => Err(CliError::usage("it ended without a word", look)),
+        Ok(_) => Err(CliError::usage("it ended without an answer", look)),
         Err(error) => Err(CliError::usage(format!("it does not answer: {error}"), look)),
     }
 }
@@ -156,7 +156,7 @@ async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
         }
         if since.elapsed() > PATIENCE {
             return Err(CliError::usage(
-                format!("something is kept running in {} that cannot be reached", dir.display()),
+                format!("a supervisor runs in {}, but cannot be reached", dir.display()),
                 "is it on another machine, or in another container, that shares this directory? End it there",
             ));
         }

@@ -52,7 +52,7 @@ pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
     let mut kept = Vec::new();
     let begun = tokio::select! {
         begun = begin(dir, &spec, &mut kept) => begun,
-        () = asked.next() => Err(CliError::usage("it was told to end before it had started", "start it again")),
+        () = asked.next() => Err(CliError::usage("it was stopped before it had started", "start it again")),
     };
     if begun.is_ok() {
         loop {
@@ -84,7 +84,7 @@ fn check_lock(dir: &Path) -> Result<(), CliError> {
     }
     match rustix::fs::flock(io::stdin(), FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(CliError::usage("something is kept running there already", "`agx down` ends it"))
+            Err(CliError::usage("a supervisor already runs there", "`agx down` ends it"))
         }
         // Any other error passes, because a file system may have no locks.
         _ => Ok(()),
