@@ -96,7 +96,7 @@ pub(crate) fn document() -> Value {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_published_schema_is_what_is_shown() {
+    fn json_schema_equals_the_published_one() {
         let published = include_str!("../../../docs/agx-1.schema.json");
         let shown = serde_json::to_string_pretty(&super::document()).unwrap() + "\n";
         assert!(
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_are_sorted() {
+    fn json_schema_kinds_are_sorted() {
         assert!(super::KINDS.is_sorted_by_key(|(kind, _)| *kind));
     }
 }

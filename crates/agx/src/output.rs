@@ -180,7 +180,7 @@ mod tests {
     use super::{CliError, WIDEST_CELL, error_text, jobs, pretty, table};
 
     #[test]
-    fn a_text_is_made_pretty_and_numbers_stay() {
+    fn pretty_json_keeps_the_text_of_numbers() {
         let json = r#"{"a": 1.10, "b":[18446744073709551616, {}], "c": "x, {y\"", "d": []}"#;
         let lines = [
             "{",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_is_a_line_and_its_advice_another() {
+    fn errors_print_a_message_and_a_line_of_advice() {
         let name = "x\nagx: all jobs completed\u{1b}[2J";
         let shown = error_text(&CliError::usage(format!("cannot read {name}"), format!("remove\r{name}")));
         assert_eq!(
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_one_line_of_a_bounded_width() {
+    fn table_cells_have_one_line_of_bounded_width() {
         let row = |text: &str| vec![text.to_owned(), "1".to_owned()];
         let shown = table(
             &["HOST", "N"],
@@ -223,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn one_is_one() {
+    fn counted_uses_the_singular_for_one() {
         assert_eq!([jobs(0), jobs(1), jobs(2)], ["0 jobs", "1 job", "2 jobs"]);
     }
 
     #[test]
-    fn columns_are_as_wide_as_they_need_to_be() {
+    fn table_columns_fit_their_widest_cell() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "22".to_owned()]];
         assert_eq!(table(&["ID", "N"], &rows), "ID      N\na       1\nlonger  22\n");
     }

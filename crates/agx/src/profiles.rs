@@ -204,7 +204,7 @@ mod tests {
     use super::{Profile, UserDir, check_name};
 
     #[test]
-    fn profiles_are_kept_and_nobody_else_reads_them() {
+    fn profiles_are_private_to_their_user() {
         let dir = tempfile::tempdir().unwrap();
         let home = UserDir(dir.path().join("agx"));
         assert_eq!(home.profiles().unwrap().get(None).unwrap(), None);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_is_none_has_no_profiles() {
+    fn profiles_are_empty_without_a_home_directory() {
         let dir = tempfile::tempdir().unwrap();
         let none = |home: &UserDir| home.profiles().unwrap().profiles.is_empty();
         for nowhere in ["/dev/null/.agx", "/nonexistent/.agx"] {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_of_another_user_do_not_count_and_are_not_overwritten() {
+    fn profiles_of_another_user_are_ignored_and_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let home = UserDir(dir.path().into());
         home.change(|all| all.current = Some("theirs".into())).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_at_once_are_all_kept() {
+    fn concurrent_profile_changes_are_all_kept() {
         let dir = tempfile::tempdir().unwrap();
         let home = UserDir(dir.path().into());
         std::thread::scope(|scope| {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_never_leaves_its_place() {
+    fn profile_names_cannot_escape_their_directory() {
         for wrong in ["", "..", ".x", "a/b", "a b", &"x".repeat(65)] {
             assert!(check_name(wrong).is_err(), "{wrong}");
         }

@@ -168,7 +168,7 @@ mod tests {
     use super::{Address, Tls};
 
     #[test]
-    fn every_way_to_write_an_address() {
+    fn addresses_parse_in_every_form() {
         for (text, shown) in [
             ("localhost:6380", "localhost:6380"),
             ("redis://agq.example:1", "agq.example:1"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_a_key_in_it_is_not_shown() {
+    fn invalid_addresses_are_refused_without_showing_a_key() {
         for wrong in [
             "localhost",
             ":6380",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_pair_and_files_that_are_no_pem_are_named() {
+    fn tls_errors_name_the_missing_half_and_invalid_pem_files() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.pem");
         std::fs::write(&file, "nothing").unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn several_addresses_have_commas_between_them() {
+    fn address_lists_are_separated_by_commas_and_bounded() {
         let shown = |text: &str| -> Result<Vec<String>, String> {
             Ok(Address::parse_all(text)?.iter().map(ToString::to_string).collect())
         };

@@ -30,7 +30,7 @@ mod tests {
     use super::Backoff;
 
     #[test]
-    fn doubles_up_to_a_minute_and_starts_again() {
+    fn backoff_doubles_up_to_a_minute_and_resets() {
         let mut backoff = Backoff::default();
         let waits: Vec<_> = (0..8).map(|_| backoff.next_wait().as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);

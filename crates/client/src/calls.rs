@@ -360,7 +360,7 @@ mod tests {
     use super::orders;
 
     #[test]
-    fn orders_come_with_the_answer_to_a_heartbeat() {
+    fn heartbeat_reply_is_parsed_to_directives() {
         let of = |text: &str| orders(&Value::SimpleString(text.into()));
         assert!(orders(&Value::Okay).unwrap().is_empty());
         assert!(of("OK").unwrap().is_empty());

@@ -235,7 +235,7 @@ mod tests {
     use super::{Address, Server, Tls};
 
     #[test]
-    fn addresses_are_shown_as_they_are_written() {
+    fn servers_show_the_address_as_written() {
         let address = |text| Server::new(text, "k".into()).map(|server| server.address());
         assert_eq!(address("localhost:6380").unwrap(), "localhost:6380");
         assert_eq!(address("rediss://localhost").unwrap(), "rediss://localhost:6380");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_for_a_plain_address_are_a_mistake() {
+    fn certificates_require_a_tls_address() {
         let tls = Tls { ca: Some("ca.pem".into()), ..Tls::default() };
         let plain = Address::parse_all("rediss://localhost,localhost:6380").unwrap();
         let error = Server::with_tls(plain, tls.clone(), None).unwrap_err();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn clones_go_on_together_and_round() {
+    fn clones_fail_over_together_and_wrap_around() {
         let server = Server::new("a:1,b:2", "k".into()).unwrap();
         let other = server.clone();
         server.go_on_from(0);

@@ -101,7 +101,7 @@ mod tests {
     use super::OrderMessage;
 
     #[test]
-    fn whatever_is_not_known_means_orders() {
+    fn unknown_messages_count_as_directives() {
         assert_eq!(OrderMessage::read(b"heartbeat"), OrderMessage::Orders);
         assert_eq!(OrderMessage::read(br#"{"dance":{}}"#), OrderMessage::Orders);
         assert_eq!(OrderMessage::read(br#"{"withdraw":"a"}"#), OrderMessage::Withdraw("a".parse().unwrap()));

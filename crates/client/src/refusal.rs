@@ -49,7 +49,7 @@ mod tests {
     use super::{Address, refusal};
 
     #[tokio::test]
-    async fn what_is_said_before_the_end_is_heard() {
+    async fn refusal_reads_the_reason_before_the_connection_closes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

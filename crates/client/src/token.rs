@@ -73,7 +73,7 @@ mod tests {
     use super::Token;
 
     #[test]
-    fn what_is_told_is_understood() {
+    fn tokens_survive_a_round_trip() {
         let token =
             Token { agq: "rediss://a:1,b:2".into(), key: "secret".into(), ca: Some("-----BEGIN".into()) };
         let text = token.encode().expose_secret().to_owned();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_showing_it() {
+    fn invalid_tokens_are_refused_without_showing_them() {
         let token = Token { agq: "a:1".into(), key: "secret".into(), ca: None };
         let text = token.encode().expose_secret().to_owned();
         let error = |text: &str| Token::parse(text).unwrap_err();

@@ -132,7 +132,7 @@ mod tests {
     use super::{Language, Script, script};
 
     #[test]
-    fn the_text_is_the_value_of_an_option() {
+    fn program_text_is_the_value_of_an_option() {
         for (line, expected) in [
             ("perl -e", Script::Next(Language::Perl)),
             ("perl -lane", Script::Next(Language::Perl)),

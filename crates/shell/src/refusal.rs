@@ -74,7 +74,7 @@ mod tests {
     use super::Unsupported;
 
     #[test]
-    fn the_mark_stands_under_its_text() {
+    fn refusal_mark_is_below_the_refused_text() {
         let marked = |text: &str, at| Unsupported::new(at, "", "").within(text).marked();
         assert_eq!(marked("sort $x", (5, 7)), "sort $x\n     ^^");
         assert_eq!(marked("sört\t$x | y", (5, 7)), "sört\t$x | y\n    \t^^");

@@ -68,7 +68,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn control_characters_are_written_so_that_a_terminal_shows_them() {
+    fn render_escapes_control_characters() {
         for (text, expected) in [
             ("a b", "'a b'"),
             ("é", "'é'"),

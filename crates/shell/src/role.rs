@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_shell_follows_its_c() {
+    fn shell_script_follows_the_option_c() {
         for line in [
             "sh -c",
             "bash -ec",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_of_awk_is_its_first_operand() {
+    fn awk_program_is_the_first_operand() {
         for line in
             ["awk", "gawk -F , -v x=1", "mawk -F: --", "awk -F"].into_iter().zip([true, true, true, false])
         {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_found_behind_wrappers() {
+    fn interpreters_are_found_behind_wrappers() {
         for (line, language) in [
             ("env awk", Language::Awk),
             ("env A=b LC_ALL=C gawk -F ,", Language::Awk),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_possible_until_the_options_end() {
+    fn options_are_possible_until_the_options_end() {
         let may = |line: &str| of_next(&line.split(' ').collect::<Vec<_>>()).may_be_option;
         for line in ["rm", "rm -f", "grep -c x", "sh", "awk -f p", "env rm -f"] {
             assert!(may(line), "{line}");

@@ -140,7 +140,7 @@ mod tests {
     use super::is_brace_expansion;
 
     #[test]
-    fn what_bash_would_write_out() {
+    fn brace_expansions_of_bash_are_recognised() {
         for text in ["{a,b}", "x{1..3}", "{}{a,b}"] {
             assert!(is_brace_expansion(text), "{text}");
         }

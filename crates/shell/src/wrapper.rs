@@ -130,7 +130,7 @@ mod tests {
     use super::inner;
 
     #[test]
-    fn the_command_is_found_behind_the_options_of_its_wrappers() {
+    fn commands_are_found_behind_the_options_of_wrappers() {
         for (line, expected) in [
             ("awk x", "awk x"),
             ("env A=b awk", "awk"),

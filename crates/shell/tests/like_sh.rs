@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_compiled_pipeline_does_what_a_shell_does(text in pipeline()) {
+    fn compiled_pipelines_behave_as_in_a_shell(text in pipeline()) {
         let meaning = |braces: &Braces<'_>| match (braces.inside, braces.is_double) {
             ("in", false) => Meaning::Placeholder("{{input.in}}".into()),
             _ => Meaning::Text,
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_pipeline_or_refused(text in prop_oneof![any::<String>(), "[a-z$`'\"\\\\{}()|&;<>*?~#= \\n\\t!-]{0,40}"]) {
+    fn any_text_compiles_or_is_refused(text in prop_oneof![any::<String>(), "[a-z$`'\"\\\\{}()|&;<>*?~#= \\n\\t!-]{0,40}"]) {
         let meaning = |braces: &Braces<'_>| match braces.inside {
             "" => Meaning::Placeholder("{{input.line}}".into()),
             _ => Meaning::Text,

@@ -29,7 +29,7 @@ fn args(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_pipeline_is_a_task_for_each_command() {
+fn pipelines_compile_to_a_task_per_command() {
     let plan = serde_json::to_value(tasks("LC_ALL=C sort -t ',' {input.file} 2>&1 | uniq -c > out.{} 2>err"))
         .unwrap();
     let expected = json!([
@@ -42,7 +42,7 @@ fn a_pipeline_is_a_task_for_each_command() {
 }
 
 #[test]
-fn quotes_and_escapes_are_those_of_posix() {
+fn quotes_and_escapes_follow_posix() {
     for (text, expected) in [
         (r#"a 'b c' "d e" f\ g"#, vec!["b c", "d e", "f g"]),
         (r#"a '$x `y` \n' "\$x \\ \" \n""#, vec![r"$x `y` \n", r#"$x \ " \n"#]),
@@ -67,7 +67,7 @@ fn quotes_and_escapes_are_those_of_posix() {
 }
 
 #[test]
-fn the_words_of_one_program_have_the_same_placeholders_and_escapes() {
+fn argv_has_the_same_placeholders_and_escapes() {
     let words = ["grep", "-E", r"a\{}x{{.}}", "$x", "{}"].map(String::from);
     assert_eq!(
         argv(&words, PLACEHOLDERS).unwrap().args,
@@ -79,7 +79,7 @@ fn the_words_of_one_program_have_the_same_placeholders_and_escapes() {
 }
 
 #[test]
-fn what_is_rendered_is_the_same_again() {
+fn rendered_tasks_compile_to_the_same_tasks() {
     for text in [
         "sort {} | uniq -c",
         r#"A='b c' grep -e "it's" '*' '{1,2}' '{' '{a..b}' > 'x y' 2>&1"#,
@@ -92,7 +92,7 @@ fn what_is_rendered_is_the_same_again() {
 }
 
 #[test]
-fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
+fn unsupported_constructs_are_marked_with_an_alternative() {
     let cases = [
         ("grep $x f", "     ^^", "a variable", "double quotes around the pipeline"),
         ("grep \"é$x\" f", "       ^^", "a variable", "single quotes"),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_not_told() {
+    fn diff_omits_equal_results() {
         let before = ends(&[
             ("a", Status::Completed, "1\n"),
             ("b", Status::Completed, "2\n"),

@@ -122,7 +122,7 @@ mod tests {
     use super::verdict;
 
     #[test]
-    fn what_is_missing_is_said_and_is_no_success() {
+    fn results_report_missing_jobs_as_a_failure() {
         let said = |total, shown, unended, failed| {
             verdict(total, shown, unended, failed).err().map(|failure| failure.to_string())
         };

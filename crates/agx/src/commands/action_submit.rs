@@ -144,7 +144,7 @@ mod tests {
     use super::objects;
 
     #[test]
-    fn objects_stand_in_an_array_or_one_after_the_other() {
+    fn inputs_are_a_json_array_or_consecutive_objects() {
         let texts = |json: &str| -> Result<Vec<String>, String> {
             Ok(objects(json.as_bytes())?.iter().map(|object| object.get().to_owned()).collect())
         };

@@ -176,7 +176,7 @@ mod tests {
     use super::{MOST_SKEW_MS, clock};
 
     #[test]
-    fn clocks_may_be_a_little_apart() {
+    fn doctor_tolerates_a_small_clock_skew() {
         assert!(clock(1000, 1000 + MOST_SKEW_MS).is_well && clock(1000 + MOST_SKEW_MS, 1000).is_well);
         assert!(!clock(1000, 1001 + MOST_SKEW_MS).is_well);
     }

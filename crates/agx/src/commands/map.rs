@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_the_verdict_are_those_of_all_inputs() {
+    fn map_verdict_counts_all_inputs() {
         let none = MapCounts::default();
         let of = |collected| said(collected, UnsentInputs::default());
         assert_eq!(of(MapCounts { completed: 3, ..none }), None);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_that_were_not_sent_are_counted_as_far_as_they_are_known() {
+    fn map_counts_unsent_inputs_as_far_as_known() {
         let said = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
         assert_eq!(said(0, false), None);
         assert_eq!(said(1, false).unwrap(), "1 input was not sent");

@@ -190,7 +190,7 @@ mod tests {
     use super::{jobs_on, parse_results, parse_secs, parse_size};
 
     #[test]
-    fn jobs_are_a_number_or_go_by_the_processors() {
+    fn jobs_are_absolute_or_relative_to_the_processors() {
         let on_four = |text| jobs_on(4, text);
         assert_eq!(
             ["7", "+1", "-1", "-9", "200%", "50%", "1%"].map(on_four),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_a_directory_and_what_would_be_none_is_refused() {
+    fn results_must_be_a_directory() {
         for wrong in ["out/{#}", "{}.txt", "o/{1}", "o.csv", "x/o.tsv"] {
             assert!(parse_results(wrong).unwrap_err().contains("give a directory"), "{wrong}");
         }

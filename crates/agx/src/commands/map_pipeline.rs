@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_a_program_may_read_as_options_are_known() {
+    fn map_finds_placeholders_that_may_be_options() {
         for (words, expected) in [
             (&["--", "rm -f {}"][..], true),
             (&["--", "rm", "-f"], true),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escaped_placeholder_is_not_one_that_is_used() {
+    fn map_ignores_escaped_placeholders() {
         let read = pipeline(&["--", "grep -E 'a\\{1}'"], 1).unwrap();
         assert_eq!(read.tasks[0].args, ["-E", "a{1}", "{{input.line}}"], "the input goes behind");
         assert_eq!(read.text, "grep -E 'a\\{1}' {}");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_replace_must_be_there() {
+    fn map_requires_the_text_of_replace_in_the_command() {
         let words = ["-I", "@@", "--", "awk '{}' @@"];
         assert_eq!(pipeline(&words, 1).unwrap().tasks[0].args, ["{}", "{{input.line}}"]);
         assert_eq!(pipeline(&["-I", "@@", "--", "wc {}"], 1).unwrap_err(), "'@@' is not in the command");

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_is_a_plan_of_an_input() {
+    fn plan_from_compiles_a_pipeline() {
         let plan = plan_of(&from("sort {input.file} | uniq -c > {}.out")).unwrap();
         assert_eq!(plan.tasks[0].args, ["{{input.file}}"]);
         assert_eq!(plan.tasks[1].stdout.as_deref(), Some("{{input.line}}.out"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edited_plan_has_the_next_name() {
+    fn plan_edit_increments_the_id() {
         let next = |id: &str| next_id(&PlanId::new(id).unwrap()).unwrap().to_string();
         assert_eq!([next("sort"), next("sort-2"), next("a-b")], ["sort-2", "sort-3", "a-b-2"]);
     }

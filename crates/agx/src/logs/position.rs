@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_twice() {
+    fn log_position_shows_nothing_twice() {
         let mut seen = StreamPositions::default();
         assert_eq!(texts(&seen.of_output(said(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().tasks, [TaskPosition { task_number: 1, stdout: 0, stderr: 3 }]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_begins_anew() {
+    fn log_position_restarts_with_another_attempt() {
         let mut seen = StreamPositions::default();
         seen.of_output(said(1, 0, "abc"));
         assert_eq!(texts(&seen.of_output(said(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_kept_is_counted_once() {
+    fn log_position_counts_lost_bytes_once() {
         let mut seen = StreamPositions::default();
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 0, "ab", 8)]);
         assert!(seen.of_results(1, kept("ab", 10)).is_empty());

@@ -137,7 +137,7 @@ mod tests {
     use super::{LONGEST_LINE, whole_lines};
 
     #[test]
-    fn lines_wait_for_their_end_but_not_for_ever() {
+    fn log_printer_holds_incomplete_lines_up_to_a_bound() {
         let mut begun = b"one\ntwo\nthr".to_vec();
         assert_eq!(whole_lines(&mut begun), [b"one\n", b"two\n"]);
         begun.extend_from_slice(b"ee\n");

@@ -359,7 +359,7 @@ mod tests {
     use super::width;
 
     #[test]
-    fn many_small_results_come_together_and_few_large_ones() {
+    fn collector_fetches_many_small_or_few_large_results_at_once() {
         assert_eq!([width(0, 0), width(100, 500), width(u64::MAX, 500)], [64, 200, 1024]);
         assert_eq!([width(100, 1024 * 1024), width(100, 100 * 1024 * 1024)], [32, 4]);
     }

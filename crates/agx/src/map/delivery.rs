@@ -190,7 +190,7 @@ mod tests {
     use super::{exit_of, tagged};
 
     #[test]
-    fn the_joblog_has_as_failed_what_did_not_go_well() {
+    fn joblog_exit_code_of_a_failed_job_is_never_zero() {
         let ran = |exit_code, signal, timed_out| {
             vec![TaskResult { exit_code, signal, timed_out, ..TaskResult::default() }]
         };
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_bears_its_tag() {
+    fn tagged_output_has_the_tag_on_every_line() {
         assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
         assert_eq!(tagged(b"", Some("x\t")), b"");
         assert_eq!(tagged(b"a\n", None), b"a\n");

@@ -29,7 +29,7 @@ mod tests {
     use super::{is_decided_by_agq, parse};
 
     #[test]
-    fn numbers_are_short_for_the_first_failure() {
+    fn halt_accepts_the_numbers_of_gnu_parallel() {
         let of = |text| parse(text).unwrap().to_string();
         assert_eq!(["1", "2", "soon,done=20%"].map(of), ["soon,fail=1", "now,fail=1", "soon,done=20%"]);
         for wrong in ["0", "3", "never"] {
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn agq_decides_unless_agx_may_know_better_what_a_success_is() {
+    fn halt_is_decided_by_agq_unless_agx_counts_differently() {
         let task = |stdout: Option<&str>| Task { stdout: stdout.map(Into::into), ..Task::default() };
         let decides = |halt: &str, stdout, keeps_results| {
             is_decided_by_agq(halt.parse().unwrap(), &[task(Some("x")), task(stdout)], keeps_results)

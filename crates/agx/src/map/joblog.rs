@@ -184,19 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_that_of_gnu_parallel() {
+    fn joblog_lines_have_the_format_of_gnu_parallel() {
         assert_eq!(entry(3, 1, 0).line(), "3\t:\t1.500\t     0.250\t0\t2\t1\t0\techo a b\n");
     }
 
     #[test]
-    fn an_entry_is_one_line_whatever_its_command_holds() {
+    fn joblog_entries_take_one_line_with_any_command() {
         let command = "a\nb\rc\u{1b}[2Jd\u{85}e";
         let line = JobLogEntry { command, ..entry(1, 0, 0) }.line();
         assert!(line.ends_with("\ta b c [2Jd e\n"), "{line:?}");
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_not_done_and_the_next_begins_on_its_own() {
+    fn joblog_drops_an_incomplete_last_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = JobLog::open(&path, false).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_joblog_is_not_cut() {
+    fn joblog_does_not_truncate_other_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes");
         std::fs::write(&path, "one\ntwo").unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_read_back_and_the_last_word_counts() {
+    fn joblog_is_read_back_and_the_last_line_of_a_job_counts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         assert!(done(&path, ResumeScope::Ended).unwrap().is_empty());

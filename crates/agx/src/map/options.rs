@@ -61,7 +61,7 @@ mod tests {
     use super::{Placeholder, is_option, read_as_option};
 
     #[test]
-    fn numbers_and_stdin_are_no_options() {
+    fn numbers_and_stdin_do_not_count_as_options() {
         for value in ["-rf", "--version", "--", "-n", "-.x", "-é"] {
             assert!(is_option(value), "{value}");
         }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_value_that_begins_a_word_counts() {
+    fn option_check_looks_at_leading_values_only() {
         let leading = |text: &str| [Placeholder::parse(text).unwrap()].into();
         let args = ["-rf".to_owned(), "dir/-x".to_owned()];
         assert!(read_as_option(&leading("1"), &args, 1).is_some());

@@ -124,7 +124,7 @@ mod tests {
     use super::Placeholder;
 
     #[test]
-    fn each_stands_for_its_part() {
+    fn placeholders_return_their_part_of_the_input() {
         let args = ["logs/a b.tar.gz".to_owned(), "y/z".to_owned()];
         for (text, field, value) in [
             ("", "line", "logs/a b.tar.gz y/z"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_without_a_part_are_what_they_are() {
+    fn placeholders_keep_paths_without_the_removed_part() {
         let of = |text: &str, arg: &str| Placeholder::parse(text).unwrap().value(&[arg.to_owned()], 1);
         assert_eq!([of(".", "a.b/c"), of(".", "c"), of(".", ".x")], ["a.b/c", "c", ""]);
         assert_eq!([of("/", "a/"), of("/", "a")], ["", "a"]);

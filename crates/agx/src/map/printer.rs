@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_come_in_the_order_of_their_places() {
+    fn printer_keeps_the_order_of_the_inputs() {
         let mut queue = ReorderBuffer::default();
         queue.put(1, text(b"b")).unwrap();
         assert_eq!(queue.take(false).unwrap(), None, "the first is missing");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_much_waits_in_a_file_that_is_emptied() {
+    fn printer_spills_waiting_output_to_a_file_and_empties_it() {
         let mut queue = ReorderBuffer::default();
         let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY / 2]);
         for (at, byte) in [(1, b'b'), (2, b'c'), (3, b'd'), (4, b'e')] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_emptied_while_output_waits_in_memory() {
+    fn printer_empties_the_file_while_output_waits_in_memory() {
         let mut queue = ReorderBuffer::default();
         let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY - 10]);
         queue.put(1, much(b'b')).unwrap();

@@ -105,7 +105,7 @@ mod tests {
         /// Inputs are submitted while there is room, and results are taken in between, in any
         /// order.
         #[test]
-        fn what_is_submitted_ahead_is_bounded_for_any_split(
+        fn submitting_ahead_is_bounded_for_any_split(
             slots in 0..64_u64,
             steps in prop::collection::vec((prop::option::of(0..MOST_BYTES / 3), 0..32_usize), 1..400),
         ) {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_and_bytes_ahead_are_bounded_and_room_comes_back() {
+    fn read_ahead_is_bounded_and_results_free_room() {
         let ahead = ReadAhead::new(1);
         (0..MOST_JOBS).for_each(|_| ahead.add(1));
         assert!(!ahead.has_room());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_many_large_jobs_at_once_has_enough_of_them() {
+    fn read_ahead_keeps_many_slots_busy_with_large_inputs() {
         let ahead = ReadAhead::new(100);
         (0..399).for_each(|_| ahead.add(MOST_BYTES));
         assert!(ahead.has_room());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_more_is_wanted_while_it_is_held() {
+    fn read_ahead_stops_while_it_is_held() {
         let ahead = ReadAhead::new(1);
         ahead.hold(true);
         assert!(!ahead.has_room());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_follows_from_the_size_of_inputs() {
+    fn read_ahead_bound_depends_on_the_size_of_inputs() {
         assert_eq!(ReadAhead::most_jobs(2, 1), MOST_JOBS);
         assert_eq!(ReadAhead::most_jobs(2, 1024 * 1024), 65);
         assert_eq!(ReadAhead::most_jobs(100, 1024 * 1024), 400);

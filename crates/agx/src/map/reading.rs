@@ -97,7 +97,7 @@ mod tests {
         /// The consumer keeps some inputs for a while. The reader never has more bytes in flight
         /// than the bound, or one larger input, and continues as soon as there is room.
         #[test]
-        fn what_is_read_ahead_is_bounded_in_bytes_for_any_split(
+        fn reading_ahead_is_bounded_in_bytes_for_any_split(
             sizes in prop::collection::vec((0..24_usize, 0..MOST_BYTES / 8), 1..40),
             keeps in prop::collection::vec(0..8_usize, 40),
         ) {

@@ -81,7 +81,7 @@ mod tests {
     use super::{place, write};
 
     #[test]
-    fn a_directory_is_named_after_its_input_and_never_leaves_its_place() {
+    fn results_directory_is_named_after_the_input_and_stays_below_its_root() {
         let shown = |args: &[&str]| {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
             place("r".as_ref(), &args).display().to_string()
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_input_has_a_directory_of_its_own_all_the_same() {
+    fn results_directories_of_long_inputs_are_distinct() {
         let dir = tempfile::tempdir().unwrap();
         let long = |last: &str| vec!["x".repeat(300) + last];
         let many = |last: &str| (0..20).map(|_| "y".repeat(230)).chain([last.to_owned()]).collect::<Vec<_>>();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_written() {
+    fn results_files_hold_stdout_stderr_and_seq() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &["a".into()], 3, b"out", b"err").unwrap();
         let of = |name: &str| std::fs::read_to_string(dir.path().join("1/a").join(name)).unwrap();

@@ -72,14 +72,14 @@ mod tests {
     use crate::{map::Placeholder, output::Output};
 
     #[test]
-    fn quotes_and_blanks_make_no_other_command() {
+    fn command_digest_ignores_quotes_and_blanks() {
         assert_eq!(digest(r"echo a\ b"), digest("echo 'a b'"));
         assert_eq!(digest("echo a\tb"), digest("echo $'a\tb'"));
         assert_ne!(digest("echo a"), digest("echo b"));
     }
 
     #[test]
-    fn the_number_decides_and_another_command_is_noticed() {
+    fn resume_skips_by_number_and_warns_about_another_command() {
         let task = Task { command: "echo".into(), args: vec!["{{input.line}}".into()], ..Task::default() };
         let command = CommandTemplate::new(vec![task], [Placeholder::WHOLE].into());
         let done = [(1, digest("echo a")), (2, digest("echo 'b c'"))].into();

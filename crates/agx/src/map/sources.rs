@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_source_turns_fastest_and_linked_ones_go_along() {
+    fn the_last_source_varies_fastest_and_linked_sources_are_paired() {
         assert_eq!(rows(&["c", ":::", "a", "b"]), ["a", "b"]);
         assert_eq!(rows(&["c", ":::", "a", "b", ":::", "1", "2"]), ["a 1", "a 2", "b 1", "b 2"]);
         assert_eq!(
@@ -279,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_the_sources_is_the_command() {
+    fn words_before_the_sources_are_the_command() {
         let words = ["grep", "-c", "x", ":::", "a"].map(String::from).to_vec();
         assert_eq!(split(words).unwrap().0, ["grep", "-c", "x"]);
     }
 
     #[test]
-    fn files_are_sources_of_their_own_and_read_by_line() {
+    fn each_file_is_a_source_with_an_input_per_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = dir.path().join(name);

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_together_is_bounded_before_it_is_sent() {
+    fn batches_are_bounded_before_they_are_sent() {
         assert!(batch(&[]).takes(&document(3 * MOST_BYTES)), "one may be larger, and travels alone");
         assert!(!batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2)));
         assert!(batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2 - 2)));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_have_all_inputs_in_their_order() {
+    fn split_batches_keep_all_inputs_in_order() {
         let (first, second) = batch(&[2; 5]).split();
         let numbers =
             |batch: &InputBatch| batch.inputs.iter().map(|(input, _)| input.seq).collect::<Vec<_>>();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_one_input_is_told_from_one_of_the_action() {
+    fn rejections_of_inputs_differ_from_those_of_the_action() {
         assert!(is_of_an_input("Invalid action schema: inputs[3].line contains a NUL byte"));
         assert!(is_of_an_input("Message too large: max 10485760 bytes"));
         assert!(!is_of_an_input("Invalid action schema: AT is 4, but the action has 3 inputs"));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_one_piece_and_one_input_more_is_two() {
+    fn chunks_split_above_the_maximum_number_of_inputs() {
         assert!(pieces(&[]).is_empty());
         let whole = 0..MOST_INPUTS;
         assert_eq!(pieces(&inputs(MOST_INPUTS, 4)), std::slice::from_ref(&whole));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn large_inputs_make_small_pieces() {
+    fn chunks_of_large_inputs_hold_fewer_inputs() {
         assert_eq!(pieces(&inputs(5, MOST_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
         assert_eq!(pieces(&inputs(2, MOST_BYTES * 2)), [0..1, 1..2]);
     }

@@ -274,7 +274,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn keys_move_and_open_and_go_back() {
+    fn top_keys_move_open_and_go_back() {
         let mut model = model();
         assert_eq!(model.press(KeyPress::Down), None);
         assert_eq!(
@@ -300,7 +300,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_back_waits_for_a_y() {
+    fn top_asks_before_irreversible_actions() {
         let mut model = model();
         let wish = UserAction::CancelAction(ActionId::new("b").unwrap());
         assert_eq!(model.press(KeyPress::Letter('c')), None);
@@ -323,7 +323,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_has_ended_since() {
+    fn top_rate_counts_jobs_ended_since_the_last_update() {
         let mut model = model();
         model.update(glance(4));
         model.update(glance(4));

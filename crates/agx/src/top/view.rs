@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_others_are_escaped_on_every_screen() {
+    fn top_escapes_control_characters_on_every_screen() {
         let mut model = TopModel::new();
         let mut glance = glance(0);
         glance.address = "here\u{202e}:1".into();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_its_place_on_any_screen() {
+    fn top_draws_every_screen_at_any_size() {
         let mut model = TopModel::new();
         assert!(seen(&model, 60).contains("looking …"));
         model.update(glance(0));

@@ -29,7 +29,7 @@ mod tests {
     use super::{nearest, on};
 
     #[test]
-    fn a_slip_of_the_finger_is_found_out() {
+    fn nearest_finds_a_typo() {
         let names = ["sort", "sed", "grep", "sha1sum"];
         let of = |name| nearest(name, names.into_iter());
         assert_eq!([of("sortt"), of("gerp"), of("sha1sm")], [Some("sort"), Some("grep"), Some("sha1sum")]);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_found_on_the_path() {
+    fn path_lookup_finds_executable_files() {
         assert!(on(std::env::var_os("PATH").unwrap().as_os_str()).contains("sh"));
         assert!(on("/nowhere".as_ref()).is_empty());
     }

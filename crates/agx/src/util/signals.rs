@@ -111,7 +111,7 @@ mod tests {
     use super::ignores;
 
     #[test]
-    fn what_nohup_ignores_is_seen() {
+    fn signals_detect_an_ignored_sighup() {
         let status = |mask: &str| format!("Name:\tagx\nSigBlk:\t0000000000000000\nSigIgn:\t{mask}\n");
         assert!(ignores(&status("0000000000001001"), 1));
         assert!(!ignores(&status("0000000000001000"), 1));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_its_last_lines() {
+    fn failures_show_the_last_lines_of_stderr() {
         assert_eq!(describe(&job("one\n")), r#"agx: input 3 {"line":"x"} failed: it broke"#);
         let told = describe(&job("one\ntwo\n\nthree\nfour\n"));
         assert_eq!(told, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");

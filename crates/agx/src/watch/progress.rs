@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn until_when_jobs_wait_is_said_where_all_wait_for_a_time() {
+    fn progress_names_the_time_if_all_jobs_wait_for_one() {
         let (soon, later) = (Some("2026-01-31T08:00:30.000Z"), Some("2026-01-31T08:01:00.000Z"));
         let snoozed = [waiting(0, "scheduled", later, Some(75)), waiting(1, "scheduled", soon, Some(75))];
         let said = why_later(&snoozed).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_no_worker_looks_into_is_named_and_busy_workers_are_not() {
+    fn progress_names_a_queue_without_workers() {
         let ready =
             "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
         assert!(why_ready(ready, "q").unwrap().contains("`agw --queues q`"));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_jobs_are_shown_as_running_than_run() {
+    fn progress_shows_at_most_as_many_running_jobs_as_slots() {
         let json = serde_json::json!({
             "action_id": "a", "plan_id": "p", "total_jobs": 9, "pending": 0, "running": 9, "completed": 0, "failed": 0,
             "dead": 0, "cancelled": 0, "queue": "ready", "priority": 0, "open": false,
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_jobs_of_others_lack_is_not_said_of_an_action() {
+    fn progress_ignores_unmet_needs_of_other_actions() {
         let stats: QueueStats = parse(
             br#"{"queue:ready":{"length":2,"oldest_job_age_seconds":0,"newest_job_age_seconds":0,"paused":false,
                 "needs":[{"tools":["jq"],"length":1,"workers":0},{"tools":["sort"],"length":1,"workers":1}]},
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_looked_for_when_it_is_near_and_silence_more_and_more_rarely() {
+    fn polls_follow_the_rate_and_back_off_without_progress() {
         let ms = Duration::from_millis;
         assert_eq!(next_look(ms(20), 0, 100), ms(40));
         assert_eq!(next_look(ms(200), 0, 100), ms(250));

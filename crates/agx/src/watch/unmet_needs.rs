@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_part_is_named() {
+    fn unmet_needs_name_workers_with_a_part() {
         let demand: Demand =
             parse(br#"{"tools":["jq","sort","tr"],"tags":["gpu"],"length":2,"workers":0}"#).unwrap();
         let workers = [

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_named_and_information_is_left_out() {
+    fn exit_errors_name_the_signal_and_omit_informational_lines() {
         assert_eq!(why(9, Ok(INFO), false), ("signal 9 (SIGKILL) ended it".into(), SIGNALLED));
         let (asked, help) = why(0, Ok(INFO), false);
         assert!(asked.contains("SIGTERM") && help == SIGNALLED, "{asked}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_word_says_the_status_and_where_the_words_would_be() {
+    fn exit_errors_without_log_lines_name_the_status_and_the_log() {
         let (empty, _) = why(1 << 8, Ok(""), false);
         assert_eq!(empty, "exit status: 1, and its log /tmp/agx-1-x/agw.log does not say why");
         let (unread, _) = why(1 << 8, Err("Input/output error"), false);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_stopped_ends_all_the_same() {
+    fn a_stopped_child_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let mut cat = Command::new("cat");
         let part = ManagedProcess::start("cat", cat.stdout(Stdio::null()), dir.path()).unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use crate::background::supervisor::directory::ServiceSpec;
 
     #[test]
-    fn a_usage_error_is_shown_without_what_says_nothing() {
+    fn supervisor_log_omits_boilerplate_of_usage_errors() {
         let text = "error: unexpected argument '--no-such' found\n\n  tip: a similar argument exists: '--no-tcp'\n\n\
                     Usage: agq --end-with-stdin <COMMAND>\n\nFor more information, try '--help'.\n";
         assert_eq!(
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_does_not_count_and_the_keeper_comes_last() {
+    fn supervisor_log_ignores_old_lines_and_reads_its_own_log_last() {
         let dir = tempfile::tempdir().unwrap();
         let log = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         log("agq.log", "an old error\n");

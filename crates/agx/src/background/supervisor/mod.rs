@@ -184,7 +184,7 @@ mod tests {
     use super::{is_locked, lock, lock_dir, reached};
 
     #[tokio::test]
-    async fn a_directory_has_one_keeper() {
+    async fn a_directory_has_one_supervisor() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_locked(dir.path()) && reached(dir.path()).await.unwrap().is_none());
         let held = lock_dir(dir.path()).await.unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_listens_is_there_even_without_a_lock() {
+    async fn a_listening_supervisor_counts_even_without_a_lock() {
         let dir = tempfile::tempdir().unwrap();
         let _older = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
         let error = lock_dir(dir.path()).await.unwrap_err();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_without_room_for_a_socket_is_told() {
+    async fn a_path_too_long_for_a_socket_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("x".repeat(110));
         std::fs::create_dir(&long).unwrap();

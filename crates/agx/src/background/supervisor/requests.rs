@@ -110,7 +110,7 @@ mod tests {
     use super::{DOWN, GONE, StopRequests, socket};
 
     #[tokio::test]
-    async fn whoever_says_nothing_holds_up_nobody_and_all_who_ask_are_answered() {
+    async fn silent_clients_block_no_one_and_all_requests_are_answered() {
         let dir = tempfile::tempdir().unwrap();
         let mut asked = StopRequests::listen(dir.path()).unwrap();
         let _silent = UnixStream::connect(socket(dir.path())).await.unwrap();
