@@ -246,7 +246,7 @@ fn engine(
         results: args.results.clone(),
         tasks: pipeline.tasks,
         is_local: slots.is_some(),
-        told: 0,
+        reported: 0,
         broken: None,
     };
     let (placeholders, action_id) = (pipeline.placeholders, action_id.clone());
@@ -314,7 +314,7 @@ mod tests {
         let failed = MapCounts { completed: 1, failed: 1, unfit: 1, ..none };
         assert_eq!(of(failed).unwrap(), "2 of 3 jobs failed");
         let lost = of(MapCounts { completed: 10, lost: 190, ..none }).unwrap();
-        assert!(lost.starts_with("the results of 190 of 200 jobs are not kept any more"), "{lost}");
+        assert!(lost.starts_with("the results of 190 of 200 jobs are no longer kept"), "{lost}");
         let cancelled = of(MapCounts { completed: 1, cancelled: 2, ..none }).unwrap();
         assert_eq!(cancelled, "0 of 3 jobs failed; 2 of 3 were cancelled");
         let halted = MapCounts { completed: 1, cancelled: 2, is_halted: true, ..none };

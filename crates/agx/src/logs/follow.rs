@@ -42,12 +42,12 @@ pub(crate) async fn of_job(
     output: Output,
 ) -> Result<JobStatus, CliError> {
     let mut followed = FollowedJob::new(job.job_id.clone(), None, wanted.task, output);
-    let mut mutes = SilentWorkers::new(output);
+    let mut silent = SilentWorkers::new(output);
     if wanted.follow && job.status == Status::Pending {
         output.note(&waits(&job));
     }
     loop {
-        if followed.poll(agq, &job, wanted.follow, &mut mutes).await? || !wanted.follow {
+        if followed.poll(agq, &job, wanted.follow, &mut silent).await? || !wanted.follow {
             followed.end()?;
             return Ok(job);
         }
@@ -74,7 +74,7 @@ pub(crate) async fn of_action(
     output: Output,
 ) -> Result<ActionStatus, CliError> {
     let (mut followed, mut done) = (BTreeMap::<u64, FollowedJob>::new(), EndedJobs::default());
-    let (mut mutes, mut has_waited) = (SilentWorkers::new(output), false);
+    let (mut silent, mut has_waited) = (SilentWorkers::new(output), false);
     loop {
         let begun = Instant::now();
         let action = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
@@ -90,7 +90,7 @@ pub(crate) async fn of_action(
                 let of = followed
                     .entry(job.index)
                     .or_insert_with(|| FollowedJob::new(job.job_id.clone(), prefix(), wanted.task, output));
-                if of.poll(agq, &job, wanted.follow, &mut mutes).await? {
+                if of.poll(agq, &job, wanted.follow, &mut silent).await? {
                     of.end()?;
                     followed.remove(&job.index);
                     done.0.insert(job.job_id, job.status);

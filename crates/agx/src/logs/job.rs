@@ -26,8 +26,8 @@ const PIECES_AT_MOST: usize = 16 * 1024;
 /// A followed job, and the position of its printed output.
 pub(super) struct FollowedJob {
     pub(super) job_id: JobId,
-    seen: StreamPositions,
-    paper: LogPrinter,
+    positions: StreamPositions,
+    printer: LogPrinter,
 }
 
 /// Workers that did not answer, with the time of the next request to each.
@@ -55,8 +55,8 @@ impl SilentWorkers {
 
 impl FollowedJob {
     pub(super) fn new(job_id: JobId, prefix: Option<String>, task: Option<u32>, output: Output) -> Self {
-        let paper = LogPrinter::new(job_id.clone(), task, prefix, output);
-        Self { job_id, seen: StreamPositions::default(), paper }
+        let printer = LogPrinter::new(job_id.clone(), task, prefix, output);
+        Self { job_id, positions: StreamPositions::default(), printer }
     }
 
     /// Prints new output. Returns true if the output is complete. `job` is the state before this
@@ -66,28 +66,28 @@ impl FollowedJob {
         agq: &mut RetryingClient,
         job: &JobStatus,
         follow: bool,
-        mutes: &mut SilentWorkers,
+        silent: &mut SilentWorkers,
     ) -> Result<bool, CliError> {
         let (is_running, worker) =
             (job.status == Status::Running, job.worker_id.as_deref().unwrap_or_default());
-        let was_seen = job.attempt > 0 && self.seen.position().attempt == job.attempt;
-        if is_running && !mutes.has(worker) {
+        let was_followed = job.attempt > 0 && self.positions.position().attempt == job.attempt;
+        if is_running && !silent.has(worker) {
             let most = if follow { PIECES_A_LOOK } else { PIECES_AT_MOST };
-            self.ask(agq, worker, most, mutes).await?;
-        } else if !is_running && was_seen {
+            self.ask(agq, worker, most, silent).await?;
+        } else if !is_running && was_followed {
             // On the last poll, the worker still has output beyond the part that agq keeps.
-            self.ask(agq, worker, usize::MAX, mutes).await?;
+            self.ask(agq, worker, usize::MAX, silent).await?;
         }
         if !is_running && job.attempt > 0 {
-            let fresh = self.seen.of_results(job.attempt, job.results());
-            self.paper.print(fresh)?;
+            let fresh = self.positions.of_results(job.attempt, job.results());
+            self.printer.print(fresh)?;
         }
         Ok(job.status.is_ended())
     }
 
     /// Ends the output: completes unfinished lines.
     pub(super) fn end(&mut self) -> Result<(), CliError> {
-        self.paper.end()
+        self.printer.end()
     }
 
     /// Requests output from the worker until it has sent everything, or at most `most` pieces.
@@ -96,24 +96,24 @@ impl FollowedJob {
         agq: &mut RetryingClient,
         worker: &str,
         most: usize,
-        mutes: &mut SilentWorkers,
+        silent: &mut SilentWorkers,
     ) -> Result<(), CliError> {
         for _ in 0..most {
-            let position = self.seen.position();
+            let position = self.positions.position();
             match agq.job_output(&self.job_id, &position).await {
                 Ok(Some(output)) => {
                     let more = output.more;
-                    let fresh = self.seen.of_output(output);
+                    let fresh = self.positions.of_output(output);
                     // A worker that announces more and sends nothing would do so forever.
                     let is_all = !more || fresh.is_empty();
-                    self.paper.print(fresh)?;
+                    self.printer.print(fresh)?;
                     if is_all {
                         return Ok(());
                     }
                 }
                 Ok(None) => return Ok(()),
                 Err(ClientError::Rejected(reason)) if reason.starts_with("Output not available") => {
-                    mutes.add(worker.to_owned(), &reason);
+                    silent.add(worker.to_owned(), &reason);
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),

@@ -16,7 +16,7 @@ use crate::{
     },
     output::{Output, SCHEMA},
     util::{printable::one_line, shorten::shortened},
-    watch::{failures::MOST_TOLD, progress::ProgressLine},
+    watch::{failures::MOST_REPORTED, progress::ProgressLine},
 };
 
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
@@ -35,7 +35,7 @@ pub(crate) struct Delivery {
     /// True if the workers are on this machine.
     pub(crate) is_local: bool,
     /// Number of failures that were reported.
-    pub(crate) told: u64,
+    pub(crate) reported: u64,
     /// Failure that has ended the joblog.
     pub(crate) broken: Option<CliError>,
 }
@@ -102,11 +102,11 @@ impl Delivery {
     }
 
     fn report_failure(&mut self, seq: u64, named: &str, what: &str) {
-        self.told += 1;
-        if self.told <= MOST_TOLD as u64 {
+        self.reported += 1;
+        if self.reported <= MOST_REPORTED as u64 {
             self.output.note(&format!("agx: job {seq}{named}: {what}"));
         }
-        if self.told == MOST_TOLD as u64 {
+        if self.reported == MOST_REPORTED as u64 {
             self.output.note("agx: further failures are counted, but not listed");
         }
     }

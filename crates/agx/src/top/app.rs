@@ -28,7 +28,7 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
         let mut model = TopModel::new();
         loop {
             if let Err(failure) = refresh(server, &mut connection, &mut model).await {
-                model.said = format!("{failure}; trying again");
+                model.message = format!("{failure}; trying again");
                 connection = None;
             }
             terminal.draw(|frame| draw(frame, &model))?;
@@ -45,8 +45,8 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
                     Some(UserAction::Quit) => return Ok(()),
                     Some(UserAction::Look) => break,
                     Some(wish) => {
-                        model.said = match apply(connection.as_mut(), wish).await {
-                            Ok(said) => said,
+                        model.message = match apply(connection.as_mut(), wish).await {
+                            Ok(message) => message,
                             Err(failure) => failure.to_string(),
                         };
                         break;

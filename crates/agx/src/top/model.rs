@@ -65,7 +65,7 @@ pub(super) struct TopModel {
     pub(super) rates: VecDeque<u64>,
     ended: Option<u64>,
     /// Message of the last action.
-    pub(super) said: String,
+    pub(super) message: String,
     /// Action that waits for confirmation.
     pub(super) asked: Option<UserAction>,
 }
@@ -80,7 +80,7 @@ impl TopModel {
             job: None,
             rates: VecDeque::new(),
             ended: None,
-            said: String::new(),
+            message: String::new(),
             asked: None,
         }
     }
@@ -113,7 +113,8 @@ impl TopModel {
     /// Handles a key. Returns the resulting action.
     pub(super) fn press(&mut self, key: KeyPress) -> Option<UserAction> {
         if let Some(wish) = self.asked.take() {
-            self.said = if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
+            self.message =
+                if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
             return (key == KeyPress::Letter('y')).then_some(wish);
         }
         let last = self.rows().saturating_sub(1);
@@ -203,7 +204,7 @@ impl TopModel {
             UserAction::CancelJob(id) => format!("cancel job {id}? y or n"),
             _ => return Some(wish),
         };
-        self.said = question;
+        self.message = question;
         self.asked = Some(wish);
         None
     }
@@ -304,9 +305,9 @@ pub(super) mod tests {
         let mut model = model();
         let wish = UserAction::CancelAction(ActionId::new("b").unwrap());
         assert_eq!(model.press(KeyPress::Letter('c')), None);
-        assert!(model.said.contains("cancel all jobs of action b"), "{}", model.said);
+        assert!(model.message.contains("cancel all jobs of action b"), "{}", model.message);
         assert_eq!(model.press(KeyPress::Letter('n')), None);
-        assert_eq!(model.said, "nothing was done");
+        assert_eq!(model.message, "nothing was done");
         model.press(KeyPress::Letter('c'));
         assert_eq!(model.press(KeyPress::Letter('y')), Some(wish));
         assert_eq!(

@@ -28,8 +28,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     ])
     .areas(frame.area());
     let Some(glance) = &model.glance else {
-        let said = if model.said.is_empty() { "looking …" } else { &model.said };
-        frame.render_widget(Paragraph::new(one_line(said)), frame.area());
+        let message = if model.message.is_empty() { "looking …" } else { &model.message };
+        frame.render_widget(Paragraph::new(one_line(message)), frame.area());
         return;
     };
     frame.render_widget(Paragraph::new(heading(model, glance)), head);
@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
         Screen::Job(_) => job(frame, body, model),
     }
     let foot_text =
-        Text::from(vec![Line::from(one_line(&model.said)), Line::from(keys(&model.screen)).style(dim())]);
+        Text::from(vec![Line::from(one_line(&model.message)), Line::from(keys(&model.screen)).style(dim())]);
     frame.render_widget(Paragraph::new(foot_text), foot);
 }
 
@@ -249,14 +249,14 @@ mod tests {
             worker.hostname = "gpj.\u{202e}exe\u{200b}".into();
         }
         glance.plans.values_mut().for_each(|plan| *plan = "sort\u{2066}\u{1b}[2J".into());
-        model.said = "y\u{200f}".into();
+        model.message = "y\u{200f}".into();
         model.update(glance);
         let actions = seen(&model, 120);
         assert!(actions.contains(r"here\u202e:1") && actions.contains(r"sort\u2066\x1b[2J"), "{actions}");
         model.press(KeyPress::Next);
         let workers = seen(&model, 120);
         assert!(workers.contains(r"gpj.\u202eexe\u200b"), "{workers}");
-        model.said = "y\u{200f}".into();
+        model.message = "y\u{200f}".into();
         assert!(seen(&model, 120).contains(r"y\u200f"));
     }
 

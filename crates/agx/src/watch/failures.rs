@@ -11,7 +11,7 @@ use agenix_protocol::{
 use crate::{remote::retrying_client::RetryingClient, util::printable::one_line};
 
 /// Maximum number of failures that are reported individually.
-pub(crate) const MOST_TOLD: usize = 20;
+pub(crate) const MOST_REPORTED: usize = 20;
 /// Number of the last lines of stderr in a report.
 const LINES: usize = 3;
 /// Maximum width of a line and of an input, in characters.
@@ -20,7 +20,7 @@ const WIDEST: usize = 200;
 /// Failures that were reported.
 #[derive(Default)]
 pub(crate) struct FailureNotices {
-    told: HashSet<JobId>,
+    reported: HashSet<JobId>,
 }
 
 impl FailureNotices {
@@ -31,19 +31,19 @@ impl FailureNotices {
         action: &ActionStatus,
     ) -> Result<Vec<String>, ClientError> {
         let (mut news, failed) = (Vec::new(), action.failed + action.dead);
-        if self.told.len() >= MOST_TOLD || failed <= self.told.len() as u64 {
+        if self.reported.len() >= MOST_REPORTED || failed <= self.reported.len() as u64 {
             return Ok(news);
         }
         for status in [Status::Failed, Status::Dead] {
             let mut jobs = agq.jobs_of(action, status).await?;
-            jobs.retain(|job_id| !self.told.contains(job_id));
-            jobs.truncate(MOST_TOLD - self.told.len());
+            jobs.retain(|job_id| !self.reported.contains(job_id));
+            jobs.truncate(MOST_REPORTED - self.reported.len());
             for job in agq.jobs(&jobs).await?.into_iter().flatten() {
                 news.push(describe(&job));
-                self.told.insert(job.job_id);
+                self.reported.insert(job.job_id);
             }
         }
-        if self.told.len() == MOST_TOLD {
+        if self.reported.len() == MOST_REPORTED {
             news.push("agx: further failures are counted, but not listed".into());
         }
         Ok(news)
@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn failures_show_the_last_lines_of_stderr() {
         assert_eq!(describe(&job("one\n")), r#"agx: input 3 {"line":"x"} failed: it broke"#);
-        let told = describe(&job("one\ntwo\n\nthree\nfour\n"));
-        assert_eq!(told, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");
+        let report = describe(&job("one\ntwo\n\nthree\nfour\n"));
+        assert_eq!(report, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");
         assert!(describe(&job(&format!("a\n{}", "x".repeat(1000)))).ends_with("x…"));
-        let told = describe(&job("one\n\u{1b}[2Jtwo\r\nthree\u{202e}\n"));
-        assert!(told.ends_with("\n    one\n    \\x1b[2Jtwo\n    three\\u202e"), "{told}");
+        let report = describe(&job("one\n\u{1b}[2Jtwo\r\nthree\u{202e}\n"));
+        assert!(report.ends_with("\n    one\n    \\x1b[2Jtwo\n    three\\u202e"), "{report}");
         let input = serde_json::value::RawValue::from_string("{\"a\":\n \"\u{85}\"}".into()).unwrap();
         let other = JobStatus { inputs: input, error: Some("x\nagx: all jobs completed".into()), ..job("") };
         assert_eq!(describe(&other), r#"agx: input 3 {"a":\n "\u0085"} failed: x\nagx: all jobs completed"#);

@@ -297,11 +297,11 @@ mod tests {
     fn progress_names_the_time_if_all_jobs_wait_for_one() {
         let (soon, later) = (Some("2026-01-31T08:00:30.000Z"), Some("2026-01-31T08:01:00.000Z"));
         let snoozed = [waiting(0, "scheduled", later, Some(75)), waiting(1, "scheduled", soon, Some(75))];
-        let said = why_later(&snoozed).unwrap();
-        assert!(said.contains("2 jobs") && said.contains("input 1 exited with code 75"), "{said}");
-        assert!(said.ends_with("at 2026-01-31T08:00:30.000Z"), "{said}");
-        let said = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
-        assert!(said.contains("input 4 failed and is tried again"), "{said}");
+        let text = why_later(&snoozed).unwrap();
+        assert!(text.contains("2 jobs") && text.contains("input 1 exited with code 75"), "{text}");
+        assert!(text.ends_with("at 2026-01-31T08:00:30.000Z"), "{text}");
+        let text = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
+        assert!(text.contains("input 4 failed and is tried again"), "{text}");
         assert_eq!(why_later(&[waiting(0, "available", None, None), snoozed[0].clone()]), None);
         assert_eq!(why_later(&[]), None);
     }

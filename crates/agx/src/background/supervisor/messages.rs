@@ -83,7 +83,7 @@ mod tests {
         log("agq.log", "an old error\n");
         let part = ServiceSpec { name: "agq".into(), program: "agq".into(), args: Vec::new() };
         let words = LogTails::from_now_on(dir.path(), &SupervisorSpec { parts: vec![part] });
-        assert!(words.since().starts_with("it said nothing"));
+        assert!(words.since().starts_with("it reported nothing"));
         log("keeper.log", "agx: agq does not listen\n");
         assert_eq!(words.since(), "agx: agq does not listen");
         log("agq.log", "an old error\nthe cause\n");

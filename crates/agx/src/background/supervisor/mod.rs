@@ -89,15 +89,15 @@ fn has_no_locks(error: &io::Error) -> bool {
 pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String, CliError> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);
-    let mut keeper = spawn(hold, dir)?;
-    let mut said = String::new();
-    if let Some(stdout) = keeper.stdout.take() {
-        BufReader::new(stdout).read_line(&mut said).map_err(|error| cannot("hear of it", &error))?;
+    let mut child = spawn(hold, dir)?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).map_err(|error| cannot("read its output", &error))?;
     }
-    match said.trim().strip_prefix("ok ") {
-        Some(line) => Ok(line.to_owned()),
+    match line.trim().strip_prefix("ok ") {
+        Some(listens) => Ok(listens.to_owned()),
         None => {
-            let _ended = keeper.wait();
+            let _ended = child.wait();
             Err(CliError::usage(
                 format!("it could not be started: {}", words.since()),
                 "fix that, and try again",
@@ -112,33 +112,33 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
     agenix_lease::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
     let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
-    let mut keeper = Command::new(own);
-    keeper.arg("keep").arg(dir).stdin(Stdio::from(hold.0)).stdout(Stdio::piped()).stderr(stderr);
-    keeper.spawn().map_err(|error| cannot("start agx", &error))
+    let mut command = Command::new(own);
+    command.arg("keep").arg(dir).stdin(Stdio::from(hold.0)).stdout(Stdio::piped()).stderr(stderr);
+    command.spawn().map_err(|error| cannot("start agx", &error))
 }
 
 /// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
 pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
-    let Some(mut keeper) = reached(dir).await? else { return Ok(false) };
+    let Some(mut stream) = reached(dir).await? else { return Ok(false) };
     let look = format!("look at its log in {}", dir.display());
-    let asked = async {
-        let mut said = String::new();
-        keeper.write_all(DOWN).await?;
-        keeper.read_to_string(&mut said).await.map(|_| said)
+    let request = async {
+        let mut answer = String::new();
+        stream.write_all(DOWN).await?;
+        stream.read_to_string(&mut answer).await.map(|_| answer)
     };
-    tokio::pin!(asked);
+    tokio::pin!(request);
     let answer = tokio::select! {
-        answer = &mut asked => answer,
+        answer = &mut request => answer,
         () = sleep(TELL_AFTER) => {
             output.note(
                 "agx: waiting for the jobs that its worker runs (`agx worker list` says how many); after 300 s agq gives \
                  them to other workers. Ctrl-C only stops waiting",
             );
-            asked.await
+            request.await
         }
     };
     match answer {
-        Ok(said) if said == GONE => Ok(true),
+        Ok(answer) if answer == GONE => Ok(true),
         Ok(_) => Err(CliError::usage("it ended without an answer", look)),
         Err(error) => Err(CliError::usage(format!("it does not answer: {error}"), look)),
     }
@@ -148,8 +148,8 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
 async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
     let since = Instant::now();
     loop {
-        if let Ok(keeper) = UnixStream::connect(socket(dir)).await {
-            return Ok(Some(keeper));
+        if let Ok(stream) = UnixStream::connect(socket(dir)).await {
+            return Ok(Some(stream));
         }
         if !is_locked(dir) {
             return Ok(None);
@@ -201,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let _older = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
         let error = lock_dir(dir.path()).await.unwrap_err();
-        assert!(error.to_string().contains("is kept running"), "{error}");
+        assert!(error.to_string().contains("a supervisor already runs"), "{error}");
     }
 
     #[tokio::test]
