@@ -1,7 +1,7 @@
 //! Errors of agx, each with advice and an exit code.
 
 use agenix_client::ClientError;
-use agenix_protocol::ids::ActionId;
+use agenix_protocol::{errors::ErrorKind, ids::ActionId};
 
 use crate::documents::ErrorDocument;
 
@@ -116,7 +116,9 @@ impl From<ClientError> for CliError {
         let what = error.to_string();
         match error {
             ClientError::Tls { help, .. } => Self::NoServer { what, help: help.into() },
-            ClientError::Unreachable { reason, .. } if reason.starts_with("Too many connections") => {
+            ClientError::Unreachable { reason, .. }
+                if ErrorKind::of(&reason) == ErrorKind::TooManyConnections =>
+            {
                 let help = "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit";
                 Self::NoServer { what, help: help.into() }
             }
@@ -130,12 +132,12 @@ impl From<ClientError> for CliError {
                 Self::NoServer { what, help: help.into() }
             }
             ClientError::Rejected(reason) => {
-                let help = help_for(&reason);
-                let is_missing = |(what, says): &(&'static str, &str)| {
-                    Some(Self::not_found(what, &reason.strip_prefix(says)?, help))
-                };
-                let missing = MISSING.iter().find_map(is_missing);
-                missing.unwrap_or_else(|| Self::Rejected { what: reason.clone(), help: help.into() })
+                let kind = ErrorKind::of(&reason);
+                let help = advice(kind);
+                match (missing_object(kind), reason.split_once(": ")) {
+                    (Some(what), Some((_, id))) => Self::not_found(what, &id, help),
+                    _ => Self::Rejected { what: reason, help: help.into() },
+                }
             }
             ClientError::StoreFailed(_) => {
                 Self::Rejected { what, help: "look at agq's log: its disk may be full or broken".into() }
@@ -148,44 +150,37 @@ impl From<ClientError> for CliError {
     }
 }
 
-/// Prefixes of agq's errors for missing objects, each with the kind of the object.
-const MISSING: [(&str, &str); 4] = [
-    ("plan", "Plan not found: "),
-    ("action", "Action not found: "),
-    ("job", "Job not found: "),
-    ("worker", "Worker not registered: "),
-];
+/// Returns the kind of the object that agq does not have, if `kind` is the error of one.
+fn missing_object(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::PlanNotFound => Some("plan"),
+        ErrorKind::ActionNotFound => Some("action"),
+        ErrorKind::JobNotFound => Some("job"),
+        ErrorKind::WorkerNotRegistered => Some("worker"),
+        _ => None,
+    }
+}
 
-fn help_for(reason: &str) -> &'static str {
-    match reason {
-        _ if reason.starts_with("Plan already exists") => {
-            "submit it under another plan_id, or use the existing one"
-        }
-        _ if reason.starts_with("Plan not found") => {
+fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::PlanExists => "submit it under another plan_id, or use the existing one",
+        ErrorKind::PlanNotFound => {
             "see the plans with `agx plan list`, or submit it with `agx plan submit FILE`"
         }
-        _ if reason.starts_with("Action not found") => "see the actions with `agx history`",
-        _ if reason.starts_with("Job not found") => "see the jobs of an action with `agx job list ACTION_ID`",
-        _ if reason.starts_with("Worker not registered") => "see the workers with `agx worker list`",
-        _ if reason.starts_with("Action already exists") => {
-            "choose another --id; an id stands for one plan and its inputs"
-        }
-        _ if reason.starts_with("Invalid plan schema") => {
-            "fix the plan, and check it with `agx plan check FILE`"
-        }
-        _ if reason.starts_with("Invalid action schema") => {
+        ErrorKind::ActionNotFound => "see the actions with `agx history`",
+        ErrorKind::JobNotFound => "see the jobs of an action with `agx job list ACTION_ID`",
+        ErrorKind::WorkerNotRegistered => "see the workers with `agx worker list`",
+        ErrorKind::ActionExists => "choose another --id; an id stands for one plan and its inputs",
+        ErrorKind::InvalidPlan => "fix the plan, and check it with `agx plan check FILE`",
+        ErrorKind::InvalidAction | ErrorKind::InvalidInput => {
             "fix the inputs: each is an object with the fields that the plan's {{input.…}} name"
         }
-        _ if reason.starts_with("Too many inputs") => {
-            "submit them as several actions, or raise agq's --max-inputs"
-        }
-        _ if reason.starts_with("Message too large") => {
+        ErrorKind::TooManyInputs => "submit them as several actions, or raise agq's --max-inputs",
+        ErrorKind::MessageTooLarge => {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
         }
-        _ if reason.starts_with("NOPERM") => {
-            "use a key that may do this: docs/security.md says which role may do what"
-        }
-        _ => "see docs/protocol/README.md for what agq accepts",
+        ErrorKind::NotPermitted => "use a key that may do this: docs/security.md says which role may do what",
+        _ => "see docs/protocol.md for what agq accepts",
     }
 }
 

@@ -1,5 +1,7 @@
 //! Errors of calls, divided by the reaction that helps.
 
+use agenix_protocol::errors::ErrorKind;
+
 use crate::tls;
 
 /// Error of a call.
@@ -63,17 +65,13 @@ impl ClientError {
             (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, code) => {
                 let (code, detail) = (code.unwrap_or("ERR"), error.detail().unwrap_or_default());
                 let text = if code == "ERR" { detail.to_owned() } else { format!("{code} {detail}") };
-                let is_refused_login = ["NOAUTH", "WRONGPASS", "Invalid session key"];
-                if is_refused_login.iter().any(|start| text.starts_with(start)) {
-                    return Self::Unauthenticated { address: address.to_owned(), reason: text };
-                }
-                if text.starts_with("Too many connections") {
-                    return lost(text);
-                }
-                if text.starts_with("the store failed") {
-                    Self::StoreFailed(text)
-                } else {
-                    Self::Rejected(text)
+                match ErrorKind::of(&text) {
+                    ErrorKind::NotAuthenticated => {
+                        Self::Unauthenticated { address: address.to_owned(), reason: text }
+                    }
+                    ErrorKind::TooManyConnections => lost(text),
+                    ErrorKind::StoreFailed => Self::StoreFailed(text),
+                    _ => Self::Rejected(text),
                 }
             }
             (redis::ErrorKind::AuthenticationFailed, _) => {

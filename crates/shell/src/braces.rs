@@ -30,7 +30,7 @@ pub enum Meaning {
     Refused {
         /// Reason for the refusal.
         what: String,
-        /// What to write instead.
+        /// Alternative.
         instead: String,
     },
 }

@@ -94,7 +94,7 @@ pub(crate) fn script(program: &str, arguments: &[&str]) -> Script {
     }
 }
 
-/// What the word after an option is.
+/// Meaning of the word after an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     Text,

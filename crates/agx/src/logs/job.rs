@@ -5,6 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use agenix_client::ClientError;
 use agenix_protocol::{
     documents::{JobStatus, Status},
+    errors::ErrorKind,
     ids::JobId,
 };
 use tokio::time::Instant;
@@ -112,7 +113,9 @@ impl FollowedJob {
                     }
                 }
                 Ok(None) => return Ok(()),
-                Err(ClientError::Rejected(reason)) if reason.starts_with("Output not available") => {
+                Err(ClientError::Rejected(reason))
+                    if ErrorKind::of(&reason) == ErrorKind::OutputNotAvailable =>
+                {
                     silent.add(worker.to_owned(), &reason);
                     return Ok(());
                 }

@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use agenix_client::ClientError;
 use agenix_protocol::{
     documents::{ActionSubmission, to_json},
+    errors::ErrorKind,
     ids::ActionId,
 };
 use serde_json::value::RawValue;
@@ -306,17 +307,17 @@ async fn next_with_room(ahead: &ReadAhead, inputs: &mut mpsc::Receiver<Read>) ->
 
 /// Returns true if agq refused a batch because of one of its inputs.
 fn is_of_an_input(reason: &str) -> bool {
-    reason.starts_with("Invalid action schema: inputs[") || reason.starts_with("Message too large")
+    matches!(ErrorKind::of(reason), ErrorKind::InvalidInput | ErrorKind::MessageTooLarge)
 }
 
 /// Returns true if agq refused a batch because the halt policy of the action was met.
 fn is_of_a_halt(reason: &str) -> bool {
-    reason.starts_with("Action has halted")
+    ErrorKind::of(reason) == ErrorKind::ActionHalted
 }
 
 /// Returns true if agq refused a batch because it has too many inputs.
 fn is_of_their_number(reason: &str) -> bool {
-    reason.starts_with("Too many inputs")
+    ErrorKind::of(reason) == ErrorKind::TooManyInputs
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use agenix_protocol::{
         ActionStatus, ActionSubmission, Explanation, JobOutput, JobStatus, OutputPosition, Plan, QueueStats,
         Status, WorkerStatus, to_json,
     },
+    errors::ErrorKind,
     ids::{ActionId, JobId, PlanId},
 };
 use futures_util::future::try_join_all;
@@ -64,7 +65,7 @@ impl RetryingClient {
         let json = to_json(plan).into_bytes();
         let stored = self.with_retry(async |connection| connection.submit_plan(json.clone()).await).await;
         match stored {
-            Err(ClientError::Rejected(reason)) if reason.starts_with("Plan already exists") => Ok(()),
+            Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::PlanExists => Ok(()),
             other => other.map(drop),
         }
     }
@@ -171,7 +172,7 @@ impl RetryingClient {
                 other => {
                     // The connection is dropped, because agq closes a connection after a message
                     // that is too large.
-                    if matches!(&other, Err(ClientError::Rejected(reason)) if reason.starts_with("Message too large"))
+                    if matches!(&other, Err(ClientError::Rejected(reason)) if ErrorKind::of(reason) == ErrorKind::MessageTooLarge)
                     {
                         self.connection = None;
                     }
