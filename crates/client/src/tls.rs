@@ -28,7 +28,7 @@ pub(crate) fn problem(error: &redis::RedisError) -> Option<TlsProblem> {
         rustls::Error::InvalidCertificate(error) => of_their_certificate(error),
         rustls::Error::AlertReceived(alert) => of_our_certificate(*alert),
         rustls::Error::InvalidMessage(_) => (
-            "what answers there does not speak TLS".to_owned(),
+            "the server at this address does not use TLS".to_owned(),
             "without TLS an address is HOST:PORT, not rediss://HOST:PORT",
         ),
         other => (other.to_string(), "look at the certificates on both sides, and at agq's log"),

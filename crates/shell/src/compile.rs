@@ -80,7 +80,7 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
             return Err(Unsupported::new(
                 (at, at + 1),
                 "the pipeline has too many brackets",
-                "write a script that is on the workers' PATH, or quote what is meant as it is",
+                "write a script that is on the workers' PATH, or quote literal text",
             ));
         }
         before = Some(c);
@@ -289,7 +289,7 @@ fn join(before: &Task, task: &mut Task, at: (usize, usize)) -> Result<(), Unsupp
     if let Some(file) = &before.stdout {
         return Err(Unsupported::new(
             at,
-            format!("nothing comes through this pipe: the command before it writes to {file}"),
+            format!("this pipe is empty: the command before it writes to {file}"),
             "leave one of the two out; `tee FILE` writes to a file and on",
         ));
     }
@@ -316,14 +316,14 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
         };
         return Err(Unsupported::new(
             at,
-            format!("`{name}` is a part of the shell, and there is none"),
+            format!("`{name}` is a part of the shell, and no shell runs the pipeline"),
             instead,
         ));
     }
     if name.contains("{{") {
         return Err(Unsupported::new(
             at,
-            "which program runs cannot come from the input: workers are chosen by it",
+            "the program cannot come from the input, because agq chooses workers by it",
             "write its name",
         ));
     }
@@ -339,7 +339,7 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
         return Err(Unsupported::new(
             at,
             "this cannot be the name of a program",
-            "write a name without blanks, its arguments behind it",
+            "write a name without blanks, and its arguments after it",
         ));
     }
     Ok(())

@@ -32,9 +32,9 @@ pub(crate) fn apply(
     };
     match (kind, descriptor.map_or_else(|| default_of(kind), i64::from)) {
         (Kind::Read, 0) => once(&mut task.stdin_file, "stdin", text(word)?),
-        (Kind::Write | Kind::Clobber, 1) if task.stderr.as_deref() == Some(STDERR_TO_STDOUT) => Err(
-            Unsupported::new(at, "stderr would go where stdout went before", "write 2>&1 behind the file"),
-        ),
+        (Kind::Write | Kind::Clobber, 1) if task.stderr.as_deref() == Some(STDERR_TO_STDOUT) => {
+            Err(Unsupported::new(at, "stderr would go where stdout went before", "write 2>&1 after the file"))
+        }
         (Kind::Write | Kind::Clobber, 1) => once(&mut task.stdout, "stdout", text(word)?),
         (Kind::Write | Kind::Clobber, 2) => match text(word)? {
             path if path == STDERR_TO_STDOUT => Err(Unsupported::new(
@@ -49,7 +49,7 @@ pub(crate) fn apply(
         }
         (Kind::Append, _) => Err(Unsupported::new(
             at,
-            "many jobs at once cannot append to one file",
+            "concurrent jobs cannot append to one file",
             "leave it out: agx brings all outputs together, `agx map … > FILE`",
         )),
         _ => Err(Unsupported::new(

@@ -111,7 +111,7 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
         return CliError::Interrupted;
     }
     if let Some(what) = left.and_then(|left| not_sent(left.unsent)) {
-        output.note(&format!("agx: {what}; the action goes on with those that it has"));
+        output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id)
 }
@@ -214,7 +214,7 @@ fn show(
     }
     shown?;
     unfit.map_or(Ok(()), |why| {
-        Err(CliError::usage(why, "leave it out, or convert it; a run would go on without it"))
+        Err(CliError::usage(why, "leave it out, or convert it; a run would continue without it"))
     })
 }
 

@@ -71,7 +71,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
         [] => {
             return Err(CliError::usage(
                 "there is no command",
-                "write it behind --, as agx map -- 'grep -c ERROR {}'",
+                "write it after --, as agx map -- 'grep -c ERROR {}'",
             ));
         }
         [text] => compile(text, placeholders).map_err(|refusal| refused(&refusal))?,

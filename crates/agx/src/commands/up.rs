@@ -87,7 +87,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     if workers == 0 {
         return Err(CliError::usage(
             format!("agq runs, but its worker has not registered within {} s", PATIENCE.as_secs()),
-            format!("look at {}, and end both with `agx down`", dir.join("agw.log").display()),
+            format!("look at {}, and stop both with `agx down`", dir.join("agw.log").display()),
         ));
     }
     let document = Up {
@@ -110,7 +110,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     }
     output.show("up", &document, |_| {
         format!(
-            "{line}\na worker is registered; both go on in the background, their logs are in {}\n\n{web}  \
+            "{line}\na worker is registered; both run in the background, with logs in {}\n\n{web}  \
              seq 3 | agx map -- echo      # runs there: the default profile is '{LOCAL}'\n  \
              agx                          # overview\n  agx down                     # ends both; what is stored stays",
             dir.display()
@@ -195,7 +195,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
         let worker = if args.no_worker {
             String::new()
         } else {
-            format!("a worker on this machine takes jobs from now on; `agx down {}` ends it\n", args.name)
+            format!("a worker on this machine takes jobs; `agx down {}` ends it\n", args.name)
         };
         format!("{worker}agx uses {} by default: the default profile is '{}'", token.agq, args.name)
     })

@@ -49,7 +49,7 @@ impl SilentWorkers {
     /// Adds a worker that did not answer. Tells the user once.
     fn add(&mut self, worker: String, reason: &str) {
         if self.until.insert(worker, Instant::now() + MUTE).is_none() {
-            self.output.note(&format!("agx: {reason}; what was kept comes when its jobs end"));
+            self.output.note(&format!("agx: {reason}; agx prints the kept output when its jobs end"));
         }
     }
 }

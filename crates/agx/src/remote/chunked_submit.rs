@@ -35,7 +35,7 @@ pub(crate) async fn submit(
     let action_id = agq.submit(&action).await?.action_id;
     if !output.is_json {
         output.note(&format!(
-            "action {action_id} gets its {} inputs in {} pieces; if this is ended before, the same with --id {action_id} goes on",
+            "action {action_id} gets its {} inputs in {} pieces; if agx is interrupted, the same command with --id {action_id} goes on",
             inputs.len(),
             pieces.len()
         ));

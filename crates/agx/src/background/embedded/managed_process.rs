@@ -26,7 +26,7 @@ const SHOWN_LINES: usize = 3;
 const NO_ROOM: u64 = 64 * 1024;
 
 /// Advice for each kind of unexpected end.
-const OWN: &str = "try again; or start an agq and an agw of your own with `agx up`";
+const OWN: &str = "try again; or start agq and agw with `agx up`";
 const ROOM: &str = "free space there, or set TMPDIR to a directory on another disk";
 const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
                          memory ran out; try again";
