@@ -124,13 +124,13 @@ pub(crate) enum Command {
 /// Runs the command. If an id is not found, the error suggests the closest existing id.
 pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     let Cli { server, command, .. } = cli;
-    match carry_out(&server, command, output).await {
+    match dispatch(&server, command, output).await {
         Err(failure @ CliError::NotThere { .. }) => Err(suggest::with_suggestion(&server, failure).await),
         done => done,
     }
 }
 
-async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), CliError> {
+async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), CliError> {
     let Some(command) = command else { return overview::overview(server, output).await };
     match command {
         Command::Up(args) => up::up(&args, server, output).await,

@@ -101,7 +101,7 @@ impl CliError {
     }
 
     /// Returns the error with a suggestion of `other` in front of the advice.
-    pub(crate) fn meant(self, other: &str) -> Self {
+    pub(crate) fn suggesting(self, other: &str) -> Self {
         match self {
             Self::NotThere { what, id, help } => {
                 Self::NotThere { what, id, help: format!("did you mean '{other}'? {help}") }

@@ -86,7 +86,7 @@ impl Output {
     }
 
     /// Returns true if stderr is a terminal.
-    pub(crate) fn is_watched() -> bool {
+    pub(crate) fn is_stderr_a_terminal() -> bool {
         std::io::stderr().is_terminal()
     }
 }

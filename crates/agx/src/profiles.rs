@@ -85,7 +85,7 @@ impl UserDir {
     pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>, CliError> {
         check_name(name)?;
         match fs::canonicalize(self.0.join(name)) {
-            Err(error) if is_nowhere(&error) => Ok(None),
+            Err(error) if is_missing(&error) => Ok(None),
             found => found.map(Some).map_err(|error| self.cannot("find", &error)),
         }
     }
@@ -99,7 +99,7 @@ impl UserDir {
 
     /// Returns the profiles, or no profiles and the reason if this user may not read the file. A
     /// service, for example, may have the HOME of another user.
-    pub(crate) fn profiles_if_ours(&self) -> Result<(Profiles, Option<String>), CliError> {
+    pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>), CliError> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let why = format!(
@@ -116,7 +116,7 @@ impl UserDir {
     /// Returns the content of the file of profiles, or nothing if the file is missing.
     fn read(&self) -> io::Result<Vec<u8>> {
         match fs::read(self.0.join(FILE)) {
-            Err(error) if is_nowhere(&error) => Ok(Vec::new()),
+            Err(error) if is_missing(&error) => Ok(Vec::new()),
             read => read,
         }
     }
@@ -168,7 +168,7 @@ impl Profiles {
 
 /// Returns true if the file is missing. `NotADirectory` counts as missing, because HOME may be a
 /// file such as `/dev/null`.
-fn is_nowhere(error: &io::Error) -> bool {
+fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
@@ -226,7 +226,7 @@ mod tests {
         let none = |home: &UserDir| home.profiles().unwrap().profiles.is_empty();
         for nowhere in ["/dev/null/.agx", "/nonexistent/.agx"] {
             let home = UserDir(nowhere.into());
-            assert!(none(&home) && home.profiles_if_ours().unwrap().1.is_none(), "{nowhere}");
+            assert!(none(&home) && home.readable_profiles().unwrap().1.is_none(), "{nowhere}");
             assert_eq!(home.known_path("local").unwrap(), None);
         }
         for empty in ["", "\n"] {
@@ -234,7 +234,7 @@ mod tests {
             assert!(none(&UserDir(dir.path().into())));
         }
         std::fs::write(dir.path().join("profiles.json"), "{").unwrap();
-        assert!(UserDir(dir.path().into()).profiles_if_ours().is_err(), "a broken one is told");
+        assert!(UserDir(dir.path().into()).readable_profiles().is_err(), "a broken one is told");
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
             // The superuser can read every file.
             return;
         }
-        let (profiles, why) = home.profiles_if_ours().unwrap();
+        let (profiles, why) = home.readable_profiles().unwrap();
         assert!(profiles.current.is_none() && why.unwrap().contains("AGX_HOME"));
         assert!(home.change(|all| all.current = None).is_err());
     }

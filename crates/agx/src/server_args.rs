@@ -77,7 +77,7 @@ impl ServerArgs {
         }
         // A user without a directory for profiles has no profiles.
         let Ok(home) = UserDir::find() else { return Ok(None) };
-        let (profiles, why_none) = home.profiles_if_ours()?;
+        let (profiles, why_none) = home.readable_profiles()?;
         if let Some(why) = why_none {
             note_once(&why);
         }

@@ -238,7 +238,7 @@ impl Connection {
 
     /// CLIENT SETNAME: associates the connection with a worker that registered on another
     /// connection.
-    pub async fn speak_for(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
+    pub async fn act_for(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
         let name = worker_id.as_str().to_owned().into();
         self.call(&Request::Client(ClientCommand::SetName(name))).await.map(drop)
     }
@@ -262,7 +262,7 @@ impl Connection {
     }
 
     /// WORKER.OUTPUT: sends the output of a job, or `None` if the worker does not have the job.
-    pub async fn bring_output(
+    pub async fn send_output(
         &mut self,
         request_id: &str,
         output: Option<&JobOutput>,

@@ -84,17 +84,17 @@ impl Server {
 
     /// Returns the current address as text.
     pub fn address(&self) -> String {
-        self.here().1.to_string()
+        self.current().1.to_string()
     }
 
     /// Returns the current address and its index.
-    fn here(&self) -> (usize, &Address) {
+    fn current(&self) -> (usize, &Address) {
         let current = self.current.load(Ordering::Relaxed) % self.addresses.len();
         (current, &self.addresses[current])
     }
 
     /// Makes the address after `from` the current one, unless a clone has done so already.
-    fn go_on_from(&self, from: usize) {
+    fn fail_over_from(&self, from: usize) {
         let next = (from + 1) % self.addresses.len();
         let _went_before = self.current.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -109,7 +109,7 @@ impl Server {
     }
 
     fn client_with(&self, settings: RedisConnectionInfo) -> Result<redis::Client, ClientError> {
-        let here = self.here().1;
+        let here = self.current().1;
         let address = match here {
             Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
             Address::Tls { host, port } => {
@@ -171,10 +171,10 @@ impl Connection {
     async fn open_with(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
         let mut tried = 1;
         loop {
-            let (from, _) = server.here();
+            let (from, _) = server.current();
             match Self::open_here(server, reply_timeout).await {
                 Err(error @ (ClientError::Unreachable { .. } | ClientError::Tls { .. })) => {
-                    server.go_on_from(from);
+                    server.fail_over_from(from);
                     if tried == server.addresses.len() {
                         return Err(error);
                     }
@@ -186,7 +186,7 @@ impl Connection {
     }
 
     async fn open_here(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
-        let (_, here) = server.here();
+        let (_, here) = server.current();
         let address = here.to_string();
         let failed = |error: redis::RedisError| ClientError::of_opening(&address, &error);
         let config = AsyncConnectionConfig::new()
@@ -257,12 +257,12 @@ mod tests {
     fn clones_fail_over_together_and_wrap_around() {
         let server = Server::new("a:1,b:2", "k".into()).unwrap();
         let other = server.clone();
-        server.go_on_from(0);
+        server.fail_over_from(0);
         assert_eq!(other.address(), "b:2");
         // The second failure of the same address does not skip the next one.
-        other.go_on_from(0);
+        other.fail_over_from(0);
         assert_eq!(server.address(), "b:2");
-        server.go_on_from(1);
+        server.fail_over_from(1);
         assert_eq!(other.address(), "a:1");
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     // A signal that comes while agq and agw start is not lost.
     let mut signal = signals::listen();
     let Some(server) = given else {
-        look_for(&plan)?;
+        check_programs(&plan)?;
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon and needs it no
         // longer.
@@ -75,7 +75,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         tokio::pin!(mapped);
         let mapped = tokio::select! {
             mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
-            () = signal.came() => {
+            () = signal.arrived() => {
                 end(mapped, &wish, StopLevel::End).await;
                 Err(CliError::Interrupted)
             }
@@ -97,7 +97,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     tokio::pin!(mapped);
     tokio::select! {
         mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
-        () = signal.came() => {
+        () = signal.arrived() => {
             let left = end(mapped, &wish, StopLevel::Leave).await.and_then(Result::ok);
             Err(left_behind(left, action_id, output))
         }
@@ -147,7 +147,7 @@ fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliErr
 }
 
 /// Looks up the programs in PATH, which the worker of this command inherits.
-fn look_for(plan: &Plan) -> Result<(), CliError> {
+fn check_programs(plan: &Plan) -> Result<(), CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = path_lookup::on(&path);
     let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
@@ -301,7 +301,7 @@ fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<(
 mod tests {
     use super::{MapCounts, MapOutcome, UnsentInputs, not_sent, verdict};
 
-    fn said(collected: MapCounts, unsent: UnsentInputs) -> Option<String> {
+    fn verdict_of(collected: MapCounts, unsent: UnsentInputs) -> Option<String> {
         let verdict = verdict(MapOutcome { collected, unsent }, &"a".parse().unwrap(), true);
         verdict.err().map(|failure| failure.to_string())
     }
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn map_verdict_counts_all_inputs() {
         let none = MapCounts::default();
-        let of = |collected| said(collected, UnsentInputs::default());
+        let of = |collected| verdict_of(collected, UnsentInputs::default());
         assert_eq!(of(MapCounts { completed: 3, ..none }), None);
         let failed = MapCounts { completed: 1, failed: 1, unfit: 1, ..none };
         assert_eq!(of(failed).unwrap(), "2 of 3 jobs failed");
@@ -322,7 +322,7 @@ mod tests {
         let halted = MapCounts { failed: 1, ..halted };
         let unsent = UnsentInputs { inputs: 5, is_more: true };
         assert_eq!(
-            said(halted, unsent).unwrap(),
+            verdict_of(halted, unsent).unwrap(),
             "1 of 4 jobs failed; --halt ended it, 2 were cancelled; 5 inputs that were read were not sent, and further ones \
              were not read"
         );

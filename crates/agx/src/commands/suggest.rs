@@ -8,7 +8,7 @@ pub(crate) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> C
     let CliError::NotThere { what, id, .. } = &failure else { return failure };
     let names = names(server, what).await.unwrap_or_default();
     match nearest(id, names.iter().map(String::as_str)) {
-        Some(meant) => failure.meant(meant),
+        Some(closest) => failure.suggesting(closest),
         None => failure,
     }
 }

@@ -120,13 +120,13 @@ impl Collector<'_> {
     }
 
     async fn collect_all(&mut self) -> Result<(), CliError> {
-        self.state.collected.has_begun = self.wait_until_it_begins().await?;
+        self.state.collected.has_begun = self.wait_until_begun().await?;
         if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
     /// Waits until agq has the action. Returns false if agq never gets the action, for example
     /// because there are no inputs.
-    async fn wait_until_it_begins(&mut self) -> Result<bool, CliError> {
+    async fn wait_until_begun(&mut self) -> Result<bool, CliError> {
         loop {
             tokio::select! {
                 begun = &mut self.begun => {

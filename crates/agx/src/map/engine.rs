@@ -23,7 +23,7 @@ use crate::{
         submitter::{StopLevel, Submitter, UnsentInputs},
     },
     remote::retrying_client::RetryingClient,
-    util::signals::asked_to_end,
+    util::signals::stop_requested,
     watch::progress::ProgressLine,
 };
 
@@ -67,7 +67,7 @@ impl Engine {
             ))
         };
         let (mut agq, mut feeding) = (patient().await?, patient().await?);
-        feeding.have_plan(&self.plan).await?;
+        feeding.ensure_plan(&self.plan).await?;
         let (send, sent) = mpsc::unbounded_channel();
         let (begin, begun) = oneshot::channel();
         let ahead = ReadAhead::new(self.slots.unwrap_or_default());
@@ -130,6 +130,6 @@ pub(crate) async fn end(
     wish.send_modify(|wish| *wish = (*wish).max(wished));
     tokio::select! {
         mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),
-        () = asked_to_end() => None,
+        () = stop_requested() => None,
     }
 }

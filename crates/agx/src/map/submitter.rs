@@ -173,7 +173,9 @@ impl Submitter {
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
         let (submitted, rest) = match self.agq.submit(&self.action).await {
             // The inputs follow by `add`, which finds the one that agq refuses.
-            Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) || is_of_their_number(&reason) => {
+            Err(ClientError::Rejected(reason))
+                if is_for_an_input(&reason) || is_for_their_number(&reason) =>
+            {
                 (self.action.open, self.action.inputs) = (true, Vec::new());
                 (self.agq.submit(&self.action).await.map(drop), Some(batch))
             }
@@ -205,19 +207,20 @@ impl Submitter {
             let json = to_json(&batch.documents());
             match self.agq.add_inputs(&self.action_id, json, self.count).await {
                 // A rejection after an early end means that the action takes no more inputs.
-                Err(ClientError::Rejected(reason)) if self.is_over() || is_of_a_halt(&reason) => {
+                Err(ClientError::Rejected(reason)) if self.is_over() || is_for_a_halt(&reason) => {
                     // The collector sees a halt within a moment.
                     let _ended = self.wish.wait_for(|&wish| wish != StopLevel::All).await;
                     batches.push(batch);
                     return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
                 }
                 Err(ClientError::Rejected(reason))
-                    if batch.inputs.len() > 1 && (is_of_an_input(&reason) || is_of_their_number(&reason)) =>
+                    if batch.inputs.len() > 1
+                        && (is_for_an_input(&reason) || is_for_their_number(&reason)) =>
                 {
                     let (first, second) = batch.split();
                     batches.extend([second, first]);
                 }
-                Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => self.refuse(batch, &reason),
+                Err(ClientError::Rejected(reason)) if is_for_an_input(&reason) => self.refuse(batch, &reason),
                 added => {
                     added?;
                     self.announce(batch);
@@ -306,17 +309,17 @@ async fn next_with_room(ahead: &ReadAhead, inputs: &mut mpsc::Receiver<Read>) ->
 }
 
 /// Returns true if agq refused a batch because of one of its inputs.
-fn is_of_an_input(reason: &str) -> bool {
+fn is_for_an_input(reason: &str) -> bool {
     matches!(ErrorKind::of(reason), ErrorKind::InvalidInput | ErrorKind::MessageTooLarge)
 }
 
 /// Returns true if agq refused a batch because the halt policy of the action was met.
-fn is_of_a_halt(reason: &str) -> bool {
+fn is_for_a_halt(reason: &str) -> bool {
     ErrorKind::of(reason) == ErrorKind::ActionHalted
 }
 
 /// Returns true if agq refused a batch because it has too many inputs.
-fn is_of_their_number(reason: &str) -> bool {
+fn is_for_their_number(reason: &str) -> bool {
     ErrorKind::of(reason) == ErrorKind::TooManyInputs
 }
 
@@ -324,7 +327,7 @@ fn is_of_their_number(reason: &str) -> bool {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{Input, InputBatch, MOST_BYTES, MOST_INPUTS, is_of_an_input};
+    use super::{Input, InputBatch, MOST_BYTES, MOST_INPUTS, is_for_an_input};
 
     fn document(bytes: usize) -> Box<RawValue> {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
@@ -356,9 +359,9 @@ mod tests {
 
     #[test]
     fn rejections_of_inputs_differ_from_those_of_the_action() {
-        assert!(is_of_an_input("Invalid action schema: inputs[3].line contains a NUL byte"));
-        assert!(is_of_an_input("Message too large: max 10485760 bytes"));
-        assert!(!is_of_an_input("Invalid action schema: AT is 4, but the action has 3 inputs"));
-        assert!(!is_of_an_input("Action is not open: a"));
+        assert!(is_for_an_input("Invalid action schema: inputs[3].line contains a NUL byte"));
+        assert!(is_for_an_input("Message too large: max 10485760 bytes"));
+        assert!(!is_for_an_input("Invalid action schema: AT is 4, but the action has 3 inputs"));
+        assert!(!is_for_an_input("Action is not open: a"));
     }
 }

@@ -61,7 +61,7 @@ impl RetryingClient {
 
     /// PLAN.SUBMIT of a plan whose id is a digest of its content, so an existing plan with this id
     /// is equal.
-    pub(crate) async fn have_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
+    pub(crate) async fn ensure_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
         let json = to_json(plan).into_bytes();
         let stored = self.with_retry(async |connection| connection.submit_plan(json.clone()).await).await;
         match stored {

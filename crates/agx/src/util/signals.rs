@@ -47,7 +47,7 @@ impl SignalListeners {
 }
 
 /// Waits for the next SIGINT, SIGTERM or SIGHUP.
-pub(crate) async fn asked_to_end() {
+pub(crate) async fn stop_requested() {
     match SignalListeners::listen() {
         Ok(mut asked) => asked.next().await,
         Err(_) => std::future::pending().await,
@@ -59,7 +59,7 @@ pub(crate) struct FirstSignal(watch::Receiver<bool>);
 
 impl FirstSignal {
     /// Waits for the signal. Returns at once if the signal has arrived before.
-    pub(crate) async fn came(&mut self) {
+    pub(crate) async fn arrived(&mut self) {
         if self.0.wait_for(|has_come| *has_come).await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -172,7 +172,8 @@ pub(crate) struct ProgressLine {
 impl ProgressLine {
     pub(crate) fn new(output: Output) -> Self {
         let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is well formed");
-        let bar = (Output::is_watched() && !output.is_json).then(|| ProgressBar::new(0).with_style(style));
+        let bar = (Output::is_stderr_a_terminal() && !output.is_json)
+            .then(|| ProgressBar::new(0).with_style(style));
         let now = Instant::now();
         Self {
             bar,

@@ -50,7 +50,7 @@ impl ManagedProcess {
     }
 
     /// Waits until agq prints that it listens.
-    pub(super) fn wait_until_it_listens(&mut self) -> Result<(), CliError> {
+    pub(super) fn wait_until_listening(&mut self) -> Result<(), CliError> {
         let mut line = String::new();
         if let Some(stdout) = self.child.stdout.take() {
             // An error also means that agq does not listen.
@@ -122,19 +122,19 @@ fn exit_error(
     is_full: bool,
 ) -> (String, &'static str) {
     let how = status.map_or_else(|| "its end was not seen".to_owned(), |status| status.to_string());
-    let said = log.map(last_log_lines).unwrap_or_default();
+    let lines = log.map(last_log_lines).unwrap_or_default();
     if is_full {
         let dir = path.parent().unwrap_or(path).display();
-        return (format!("the disk of {dir} is full ({how}) {said}").trim_end().to_owned(), ROOM);
+        return (format!("the disk of {dir} is full ({how}) {lines}").trim_end().to_owned(), ROOM);
     }
     if let Some(signal) = how.strip_prefix("signal: ") {
-        return (format!("signal {signal} ended it {said}").trim_end().to_owned(), SIGNALLED);
+        return (format!("signal {signal} ended it {lines}").trim_end().to_owned(), SIGNALLED);
     }
     if status.is_some_and(|status| status.success()) {
         return ("SIGTERM or SIGINT asked it to end".into(), SIGNALLED);
     }
     match log {
-        _ if !said.is_empty() => (said, OWN),
+        _ if !lines.is_empty() => (lines, OWN),
         Ok(_) => (format!("{how}, and its log {} does not say why", path.display()), OWN),
         Err(error) => (format!("{how}, and its log {} cannot be read: {error}", path.display()), OWN),
     }

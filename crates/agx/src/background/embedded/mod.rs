@@ -49,7 +49,7 @@ impl EmbeddedCluster {
         agq.arg(&socket).arg("--data-dir").arg(dir.path().join("data")).stdout(Stdio::piped());
         agq.arg("--keep-ended-count").arg(kept.to_string());
         let mut agq = ManagedProcess::start("agq", &mut agq, dir.path())?;
-        agq.wait_until_it_listens()?;
+        agq.wait_until_listening()?;
         let mut agw = command("agw", &key)?;
         agw.args(["--end-with-stdin", "--kept-bytes", KEPT_BYTES, "--agq"]).arg(address(&socket));
         agw.arg("--spool-dir").arg(dir.path());
@@ -86,7 +86,7 @@ impl EmbeddedCluster {
 /// Returns a command for one of the programs, with the key as its only setting in the environment.
 fn command(name: &str, key: &str) -> Result<Command, CliError> {
     let mut command = Command::new(program(name)?);
-    for name in settings_of_others() {
+    for name in settings_variables() {
         command.env_remove(name);
     }
     command.env("AGQ_SESSION_KEY", key);
@@ -95,7 +95,7 @@ fn command(name: &str, key: &str) -> Result<Command, CliError> {
 
 /// Returns the environment variables with settings of agq and agw, which are meant for other
 /// processes.
-pub(crate) fn settings_of_others() -> impl Iterator<Item = OsString> {
+pub(crate) fn settings_variables() -> impl Iterator<Item = OsString> {
     let is_one = |name: &OsString| {
         name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))
     };

@@ -30,9 +30,9 @@ impl LogTails {
 
     /// Returns the new lines of the first log that has any.
     pub(super) fn since(&self) -> String {
-        let said = self.0.iter().map(|(path, from)| last_log_lines(&text_from(path, *from)));
-        let mut said = said.filter(|said| !said.is_empty());
-        said.next().unwrap_or_else(|| {
+        let lines = self.0.iter().map(|(path, from)| last_log_lines(&text_from(path, *from)));
+        let mut lines = lines.filter(|lines| !lines.is_empty());
+        lines.next().unwrap_or_else(|| {
             let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));
             format!("it reported nothing, not even in the logs in {}", dir.display())
         })

@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{
     background::{
-        embedded::settings_of_others,
+        embedded::settings_variables,
         supervisor::{
             directory::{SPEC, ServiceSpec, SupervisorSpec, lock, log},
             requests::StopRequests,
@@ -193,7 +193,7 @@ fn spawn(dir: &Path, part: &ServiceSpec) -> io::Result<Child> {
     let mut command = Command::new(&part.program);
     command.args(&part.args).stdin(Stdio::piped()).stderr(log(dir, &part.name)?);
     command.stdout(if part.name == "agq" { Stdio::piped() } else { Stdio::null() });
-    for name in settings_of_others() {
+    for name in settings_variables() {
         command.env_remove(name);
     }
     command.spawn()
