@@ -180,7 +180,7 @@ fn advice(kind: ErrorKind) -> &'static str {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
         }
         ErrorKind::NotPermitted => "use a key that may do this: docs/security.md says which role may do what",
-        _ => "see docs/protocol.md for what agq accepts",
+        _ => "see docs/protocol/README.md for what agq accepts",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Typed calls for the commands of agq. Each call is one command of docs/protocol.md.
+//! Typed calls for the commands of agq. Each call is one command of docs/protocol.
 
 use std::collections::BTreeMap;
 
