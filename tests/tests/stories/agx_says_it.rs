@@ -131,6 +131,6 @@ fn ctrl_c_stops_the_wait_and_not_the_action() {
     let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(said().contains("action a goes on\n  watch it again with `agx action watch a`"), "{}", said());
+    assert!(said().contains("action a continues\n  watch it again with `agx action watch a`"), "{}", said());
     assert_eq!(crate::support::action(&lab, &agq, "a")["pending"], 1);
 }

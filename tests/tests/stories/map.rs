@@ -232,7 +232,7 @@ fn a_filter_goes_with_its_reader() {
     drop(stdout);
     end(&child, Signal::INT);
     let ran = Ran::from(child.wait_with_output().unwrap()).expect(130);
-    assert_eq!(ran.err, "agx: ended before all jobs had\n");
+    assert_eq!(ran.err, "agx: ended before all jobs were done\n");
     assert!(left_behind(&lab).is_empty(), "{:?}", left_behind(&lab));
 }
 

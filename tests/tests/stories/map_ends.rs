@@ -250,7 +250,7 @@ fn results_that_retention_has_removed_are_said_to_be_lost() {
     eventually("most are removed", || (listed() <= 10).then_some(()));
     signal(&child, Signal::CONT);
     let ran = Ran::from(child.wait_with_output().unwrap()).expect(1);
-    assert!(ran.err.contains("of 60 jobs are not kept any more"), "{}", ran.err);
+    assert!(ran.err.contains("of 60 jobs are no longer kept"), "{}", ran.err);
     let results = lab.agx(&agq, &["action", "results", id]).expect(1);
     assert!(results.err.contains("of 60 results are no longer kept"), "{}", results.err);
     drop(agw);

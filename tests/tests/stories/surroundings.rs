@@ -149,7 +149,7 @@ fn of_several_that_start_at_once_one_runs_and_can_be_ended() {
     let (well, others): (Vec<&Ran>, Vec<&Ran>) = ended.iter().partition(|ran| ran.code == 0);
     assert_eq!(well.len(), 1, "{ended:?}");
     for other in others {
-        assert!(other.code == 2 && other.err.contains("is kept running"), "{other:?}");
+        assert!(other.code == 2 && other.err.contains("a supervisor already runs"), "{other:?}");
     }
     assert_eq!(ran(agx(&lab, &["map", "--", "echo", ":::", "a"])).expect(0).out, "a\n");
     ran(agx(&lab, &["down"])).expect(0);
