@@ -45,7 +45,8 @@ impl Address {
     /// ```
     /// use agenix_client::Address;
     ///
-    /// assert_eq!(Address::parse("rediss://agq.example").unwrap().to_string(), "rediss://agq.example:6380");
+    /// let address = Address::parse("rediss://agq.example").unwrap();
+    /// assert_eq!(address.to_string(), "rediss://agq.example:6380");
     /// assert!(Address::parse("agq.example").is_err(), "a plain address needs a port");
     /// ```
     pub fn parse(text: &str) -> Result<Self, String> {
