@@ -109,25 +109,25 @@ impl ServerArgs {
 
     /// Returns the server. Options override the profile.
     pub(crate) fn server(&self) -> Result<Server, CliError> {
-        let kept = if self.address().is_none() { self.profile()? } else { None };
+        let stored = if self.address().is_none() { self.profile()? } else { None };
         let own = self.session_key_file.as_deref();
-        let key = match kept.as_ref().and_then(|kept| own.or(kept.session_key_file.as_deref())) {
+        let key = match stored.as_ref().and_then(|stored| own.or(stored.session_key_file.as_deref())) {
             // The key of the profile belongs to the profile's address, so it overrides the
             // environment.
             Some(file) => key_in(file),
             None => session_key(own),
         };
-        let is_named = kept.is_some() || self.address().is_some() || self.tls_cert.is_some();
+        let is_named = stored.is_some() || self.address().is_some() || self.tls_cert.is_some();
         if !is_named && matches!(key, Err(SessionKeyError::Missing)) {
             return Err(CliError::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
         }
-        let kept = kept.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
+        let stored = stored.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
         let profile = Profile {
-            agq: self.address().unwrap_or(kept.agq),
+            agq: self.address().unwrap_or(stored.agq),
             session_key_file: None,
-            tls_ca: self.tls_ca.clone().or(kept.tls_ca),
-            tls_cert: self.tls_cert.clone().or(kept.tls_cert),
-            tls_key: self.tls_key.clone().or(kept.tls_key),
+            tls_ca: self.tls_ca.clone().or(stored.tls_ca),
+            tls_cert: self.tls_cert.clone().or(stored.tls_cert),
+            tls_key: self.tls_key.clone().or(stored.tls_key),
         };
         server_with(&profile, key)
     }

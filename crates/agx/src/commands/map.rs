@@ -57,7 +57,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let cwd = cwd(&args, given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
-    let (wish, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
+    let (stop_level, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
     let block = args.pipe.then_some(args.block);
     // A signal that comes while agq and agw start is not lost.
     let mut signal = signals::listen();
@@ -71,16 +71,16 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let server = local.server()?;
         let inputs = map::read(sources, block, resumed, check);
         let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
-        let mapped = engine.run(inputs, &wish);
+        let mapped = engine.run(inputs, &stop_level);
         tokio::pin!(mapped);
         let mapped = tokio::select! {
             mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
             () = signal.arrived() => {
-                end(mapped, &wish, StopLevel::End).await;
+                end(mapped, &stop_level, StopLevel::End).await;
                 Err(CliError::Interrupted)
             }
             failure = local.until_exit() => {
-                end(mapped, &wish, StopLevel::Leave).await;
+                end(mapped, &stop_level, StopLevel::Leave).await;
                 Err(failure)
             }
         };
@@ -93,12 +93,12 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
     let inputs = map::read(sources, block, resumed, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
-    let mapped = engine.run(inputs, &wish);
+    let mapped = engine.run(inputs, &stop_level);
     tokio::pin!(mapped);
     tokio::select! {
         mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
         () = signal.arrived() => {
-            let left = end(mapped, &wish, StopLevel::Leave).await.and_then(Result::ok);
+            let left = end(mapped, &stop_level, StopLevel::Leave).await.and_then(Result::ok);
             Err(left_behind(left, action_id, output))
         }
     }

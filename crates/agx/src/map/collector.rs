@@ -82,7 +82,7 @@ pub(crate) struct Collector<'c> {
     pub(crate) sent: mpsc::UnboundedReceiver<SubmittedInput>,
     pub(crate) ahead: ReadAhead,
     pub(crate) halt: Option<Halt>,
-    pub(crate) wish: watch::Sender<StopLevel>,
+    pub(crate) stop_level: watch::Sender<StopLevel>,
     pub(crate) delivery: Delivery,
     pub(crate) line: &'c mut ProgressLine,
     pub(crate) state: CollectorState,
@@ -140,10 +140,10 @@ impl Collector<'_> {
     }
 
     async fn collect(&mut self) -> Result<(), CliError> {
-        let (mut look, mut wishes) = (FIRST_LOOK, self.wish.subscribe());
+        let (mut look, mut stop_levels) = (FIRST_LOOK, self.stop_level.subscribe());
         loop {
             let before = self.state.collected.taken();
-            let wish = *wishes.borrow_and_update();
+            let stop_level = *stop_levels.borrow_and_update();
             let Some(status) = self.agq.action(self.action_id).await? else {
                 // agq has removed the ended action with all of its jobs.
                 self.handle_sent()?;
@@ -163,11 +163,11 @@ impl Collector<'_> {
             if self.delivery.broken.is_some() {
                 self.request(StopLevel::End);
             }
-            if wish == StopLevel::Leave {
+            if stop_level == StopLevel::Leave {
                 return Ok(());
             }
-            if wish != StopLevel::All {
-                self.end_early(&status, wish).await?;
+            if stop_level != StopLevel::All {
+                self.end_early(&status, stop_level).await?;
             }
             if self.state.is_all_sent && self.state.left.is_empty() {
                 self.line.finish(&status);
@@ -176,21 +176,21 @@ impl Collector<'_> {
             self.line.explain_if_stuck(self.agq, &status).await;
             let taken = self.state.collected.taken() - before;
             look = next_look(look, taken, self.state.left.len() as u64);
-            if wish != StopLevel::All || self.halt.is_some() {
+            if stop_level != StopLevel::All || self.halt.is_some() {
                 look = look.min(SHORT_LOOK);
             }
             tokio::select! {
                 () = sleep(look) => {}
-                _ = wishes.changed() => {}
+                _ = stop_levels.changed() => {}
             }
         }
     }
 
-    /// Reduces the wish to `less`, unless the wish is even less already.
+    /// Lowers the stop level to `less`, unless it is lower already.
     fn request(&self, less: StopLevel) {
-        self.wish.send_if_modified(|wish| {
-            let is_less = less > *wish;
-            *wish = (*wish).max(less);
+        self.stop_level.send_if_modified(|stop_level| {
+            let is_less = less > *stop_level;
+            *stop_level = (*stop_level).max(less);
             is_less
         });
     }
@@ -204,8 +204,8 @@ impl Collector<'_> {
         self.request(if halt.is_now { StopLevel::End } else { StopLevel::StartNone });
     }
 
-    /// Cancels unstarted jobs and, after [`GRACE`] if `wish` is `End`, running jobs.
-    async fn end_early(&mut self, status: &ActionStatus, wish: StopLevel) -> Result<(), CliError> {
+    /// Cancels unstarted jobs and, after [`GRACE`] if `stop_level` is `End`, running jobs.
+    async fn end_early(&mut self, status: &ActionStatus, stop_level: StopLevel) -> Result<(), CliError> {
         let now = Instant::now();
         let since = *self.state.ending_since.get_or_insert(now);
         if status.pending + status.running == 0 {
@@ -221,7 +221,7 @@ impl Collector<'_> {
             self.agq.cancel_unstarted(self.action_id).await?;
             self.state.asked_at = Some(now);
         }
-        if wish == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
+        if stop_level == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
             self.agq.cancel_action(self.action_id).await?;
             self.state.is_cancelled = true;
         }

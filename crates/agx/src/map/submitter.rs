@@ -77,7 +77,7 @@ pub(crate) struct Submitter {
     /// Notified when agq has the action.
     pub(crate) begun: Option<oneshot::Sender<()>>,
     pub(crate) ahead: ReadAhead,
-    pub(crate) wish: watch::Receiver<StopLevel>,
+    pub(crate) stop_level: watch::Receiver<StopLevel>,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
 }
@@ -150,7 +150,7 @@ impl Submitter {
 
     /// Returns true if no further inputs are wanted.
     fn is_over(&self) -> bool {
-        *self.wish.borrow() != StopLevel::All
+        *self.stop_level.borrow() != StopLevel::All
     }
 
     /// Sends inputs until the last one or an early end. Returns the number of inputs that were
@@ -209,7 +209,7 @@ impl Submitter {
                 // A rejection after an early end means that the action takes no more inputs.
                 Err(ClientError::Rejected(reason)) if self.is_over() || is_for_a_halt(&reason) => {
                     // The collector sees a halt within a moment.
-                    let _ended = self.wish.wait_for(|&wish| wish != StopLevel::All).await;
+                    let _ended = self.stop_level.wait_for(|&stop_level| stop_level != StopLevel::All).await;
                     batches.push(batch);
                     return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
                 }
@@ -268,7 +268,7 @@ impl Submitter {
             let next = if is_first {
                 tokio::select! {
                     biased;
-                    Ok(_) = self.wish.wait_for(|&wish| wish != StopLevel::All) => None,
+                    Ok(_) = self.stop_level.wait_for(|&stop_level| stop_level != StopLevel::All) => None,
                     next = next_with_room(&self.ahead, &mut source.inputs) => next,
                 }
             } else {

@@ -44,8 +44,8 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
                 match key.and_then(|key| model.press(key)) {
                     Some(UserAction::Quit) => return Ok(()),
                     Some(UserAction::Look) => break,
-                    Some(wish) => {
-                        model.message = match apply(connection.as_mut(), wish).await {
+                    Some(action) => {
+                        model.message = match apply(connection.as_mut(), action).await {
                             Ok(message) => message,
                             Err(failure) => failure.to_string(),
                         };
@@ -124,10 +124,10 @@ async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<J
     Ok(try_join_all(asked).await?.into_iter().flatten().collect())
 }
 
-/// Runs `wish`, and puts the result into the status line.
-async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<String, CliError> {
+/// Runs `action`, and puts the result into the status line.
+async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String, CliError> {
     let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
-    Ok(match wish {
+    Ok(match action {
         UserAction::Quit | UserAction::Look => String::new(),
         UserAction::CancelAction(id) => {
             format!(

@@ -55,7 +55,7 @@ pub(super) enum UserAction {
 /// State of the whole screen.
 #[derive(Debug)]
 pub(super) struct TopModel {
-    pub(super) glance: Option<ClusterOverview>,
+    pub(super) overview: Option<ClusterOverview>,
     pub(super) screen: Screen,
     /// Index of the selected row; for a job, of the first visible line.
     pub(super) row: usize,
@@ -67,13 +67,13 @@ pub(super) struct TopModel {
     /// Message of the last action.
     pub(super) message: String,
     /// Action that waits for confirmation.
-    pub(super) asked: Option<UserAction>,
+    pub(super) unconfirmed: Option<UserAction>,
 }
 
 impl TopModel {
     pub(super) fn new() -> Self {
         Self {
-            glance: None,
+            overview: None,
             screen: Screen::Actions,
             row: 0,
             jobs: Vec::new(),
@@ -81,30 +81,30 @@ impl TopModel {
             rates: VecDeque::new(),
             ended: None,
             message: String::new(),
-            asked: None,
+            unconfirmed: None,
         }
     }
 
     /// Replaces the overview.
-    pub(super) fn update(&mut self, glance: ClusterOverview) {
-        let ended = glance.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
+    pub(super) fn update(&mut self, overview: ClusterOverview) {
+        let ended = overview.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
         if let Some(before) = self.ended.replace(ended) {
             self.rates.push_back(ended.saturating_sub(before));
             if self.rates.len() > MOST_RATES {
                 self.rates.pop_front();
             }
         }
-        self.glance = Some(glance);
+        self.overview = Some(overview);
         self.row = self.row.min(self.rows().saturating_sub(1));
     }
 
     /// Returns the number of rows; for a job, of its lines.
     fn rows(&self) -> usize {
-        let Some(glance) = &self.glance else { return 0 };
+        let Some(overview) = &self.overview else { return 0 };
         match self.screen {
-            Screen::Actions => glance.actions.len(),
-            Screen::Workers => glance.workers.len(),
-            Screen::Queues => 1 + glance.queues.others.len(),
+            Screen::Actions => overview.actions.len(),
+            Screen::Workers => overview.workers.len(),
+            Screen::Queues => 1 + overview.queues.others.len(),
             Screen::Jobs(_) => self.jobs.len(),
             Screen::Job(_) => usize::MAX,
         }
@@ -112,10 +112,10 @@ impl TopModel {
 
     /// Handles a key. Returns the resulting action.
     pub(super) fn press(&mut self, key: KeyPress) -> Option<UserAction> {
-        if let Some(wish) = self.asked.take() {
+        if let Some(action) = self.unconfirmed.take() {
             self.message =
                 if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
-            return (key == KeyPress::Letter('y')).then_some(wish);
+            return (key == KeyPress::Letter('y')).then_some(action);
         }
         let last = self.rows().saturating_sub(1);
         match key {
@@ -161,7 +161,7 @@ impl TopModel {
 
     fn open(&mut self) -> Option<UserAction> {
         let screen = match &self.screen {
-            Screen::Actions => Screen::Jobs(self.glance.as_ref()?.actions.get(self.row)?.action_id.clone()),
+            Screen::Actions => Screen::Jobs(self.overview.as_ref()?.actions.get(self.row)?.action_id.clone()),
             Screen::Jobs(_) => Screen::Job(self.jobs.get(self.row)?.job_id.clone()),
             _ => return None,
         };
@@ -173,23 +173,23 @@ impl TopModel {
     /// Returns the action of a letter on the selected row. An irreversible action waits for
     /// confirmation.
     fn act(&mut self, letter: char) -> Option<UserAction> {
-        let glance = self.glance.as_ref()?;
-        let wish = match (&self.screen, letter) {
+        let overview = self.overview.as_ref()?;
+        let action = match (&self.screen, letter) {
             (Screen::Actions, 'c') => {
-                UserAction::CancelAction(glance.actions.get(self.row)?.action_id.clone())
+                UserAction::CancelAction(overview.actions.get(self.row)?.action_id.clone())
             }
             (Screen::Actions, 'r') => {
-                UserAction::RetryAction(glance.actions.get(self.row)?.action_id.clone())
+                UserAction::RetryAction(overview.actions.get(self.row)?.action_id.clone())
             }
             (Screen::Jobs(_), 'c') => UserAction::CancelJob(self.jobs.get(self.row)?.job_id.clone()),
             (Screen::Jobs(_), 'r') => UserAction::RetryJob(self.jobs.get(self.row)?.job_id.clone()),
             (Screen::Job(job_id), 'c') => UserAction::CancelJob(job_id.clone()),
             (Screen::Job(job_id), 'r') => UserAction::RetryJob(job_id.clone()),
             (Screen::Workers, 'd') => {
-                UserAction::Drain(glance.workers.get(self.row)?.worker_id.clone(), true)
+                UserAction::Drain(overview.workers.get(self.row)?.worker_id.clone(), true)
             }
             (Screen::Workers, 'u') => {
-                UserAction::Drain(glance.workers.get(self.row)?.worker_id.clone(), false)
+                UserAction::Drain(overview.workers.get(self.row)?.worker_id.clone(), false)
             }
             (Screen::Queues, 'p') => {
                 let (name, is_paused) = self.queue()?;
@@ -197,21 +197,21 @@ impl TopModel {
             }
             _ => return None,
         };
-        let question = match &wish {
+        let question = match &action {
             UserAction::CancelAction(id) => {
                 format!("cancel all jobs of action {id} that have not ended? y or n")
             }
             UserAction::CancelJob(id) => format!("cancel job {id}? y or n"),
-            _ => return Some(wish),
+            _ => return Some(action),
         };
         self.message = question;
-        self.asked = Some(wish);
+        self.unconfirmed = Some(action);
         None
     }
 
     /// Returns the selected queue, and whether it is paused.
     fn queue(&self) -> Option<(QueueName, bool)> {
-        let queues = &self.glance.as_ref()?.queues;
+        let queues = &self.overview.as_ref()?.queues;
         let (name, paused) = match self.row.checked_sub(1) {
             None => ("ready", queues.ready.paused),
             Some(at) => queues.others.iter().nth(at).map(|(key, queue)| (queue_of(key), queue.paused))?,
@@ -247,7 +247,7 @@ pub(super) mod tests {
         parse(json.as_bytes()).unwrap()
     }
 
-    pub(in crate::top) fn glance(completed: u64) -> ClusterOverview {
+    pub(in crate::top) fn overview(completed: u64) -> ClusterOverview {
         let queues: QueueStats = parse(
             br#"{"queue:ready":{"length":3,"oldest_job_age_seconds":1,"newest_job_age_seconds":1,"paused":false,"needs":[]},
                 "queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":1,"active":1,"idle":0}}"#,
@@ -270,7 +270,7 @@ pub(super) mod tests {
 
     fn model() -> TopModel {
         let mut model = TopModel::new();
-        model.update(glance(0));
+        model.update(overview(0));
         model
     }
 
@@ -303,13 +303,13 @@ pub(super) mod tests {
     #[test]
     fn top_asks_before_irreversible_actions() {
         let mut model = model();
-        let wish = UserAction::CancelAction(ActionId::new("b").unwrap());
+        let action = UserAction::CancelAction(ActionId::new("b").unwrap());
         assert_eq!(model.press(KeyPress::Letter('c')), None);
         assert!(model.message.contains("cancel all jobs of action b"), "{}", model.message);
         assert_eq!(model.press(KeyPress::Letter('n')), None);
         assert_eq!(model.message, "nothing was done");
         model.press(KeyPress::Letter('c'));
-        assert_eq!(model.press(KeyPress::Letter('y')), Some(wish));
+        assert_eq!(model.press(KeyPress::Letter('y')), Some(action));
         assert_eq!(
             model.press(KeyPress::Letter('r')),
             Some(UserAction::RetryAction(ActionId::new("b").unwrap()))
@@ -326,8 +326,8 @@ pub(super) mod tests {
     #[test]
     fn top_rate_counts_jobs_ended_since_the_last_update() {
         let mut model = model();
-        model.update(glance(4));
-        model.update(glance(4));
+        model.update(overview(4));
+        model.update(overview(4));
         assert_eq!(model.rates, [4, 0]);
     }
 }

@@ -48,26 +48,26 @@ pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
     let spec: SupervisorSpec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
         parse(&json).map_err(|error| CliError::usage(error.to_string(), "start it with `agx up`"))
     })?;
-    let mut asked = StopRequests::listen(dir).map_err(failed)?;
-    let mut kept = Vec::new();
+    let mut requests = StopRequests::listen(dir).map_err(failed)?;
+    let mut processes = Vec::new();
     let begun = tokio::select! {
-        begun = begin(dir, &spec, &mut kept) => begun,
-        () = asked.next() => Err(CliError::usage("it was stopped before it had started", "start it again")),
+        begun = begin(dir, &spec, &mut processes) => begun,
+        () = requests.next() => Err(CliError::usage("it was stopped before it had started", "start it again")),
     };
     if begun.is_ok() {
         loop {
             tokio::select! {
-                () = asked.next() => break,
-                () = ended(&mut kept) => {}
+                () = requests.next() => break,
+                () = ended(&mut processes) => {}
             }
         }
     }
     // Workers end first, so that they can report the jobs that they finish.
-    for one in kept.iter_mut().rev() {
-        one.end(&mut asked).await;
+    for one in processes.iter_mut().rev() {
+        one.end(&mut requests).await;
     }
     // The answer means that the programs have ended.
-    asked.answer().await;
+    requests.answer().await;
     begun
 }
 
@@ -92,13 +92,17 @@ fn check_lock(dir: &Path) -> Result<(), CliError> {
 }
 
 /// Starts all programs in the order of `spec`.
-async fn begin(dir: &Path, spec: &SupervisorSpec, kept: &mut Vec<SupervisedProcess>) -> Result<(), CliError> {
+async fn begin(
+    dir: &Path,
+    spec: &SupervisorSpec,
+    processes: &mut Vec<SupervisedProcess>,
+) -> Result<(), CliError> {
     for part in &spec.parts {
         let started = SupervisedProcess::start(dir, part);
-        kept.push(started.map_err(|error| {
+        processes.push(started.map_err(|error| {
             CliError::usage(format!("cannot start {}: {error}", part.program.display()), "is it there?")
         })?);
-        let Some(one) = kept.last_mut().filter(|one| one.part.name == "agq") else { continue };
+        let Some(one) = processes.last_mut().filter(|one| one.part.name == "agq") else { continue };
         let line = one.first_line().await;
         if !line.contains("listens on") {
             return Err(CliError::usage("agq does not listen", "look at its log"));
@@ -127,8 +131,8 @@ struct SupervisedProcess {
 }
 
 /// Waits until a program has ended, and restarts it, with a delay if it ran only briefly.
-async fn ended(kept: &mut [SupervisedProcess]) {
-    let all = kept.iter_mut().map(|one| Box::pin(one.again()));
+async fn ended(processes: &mut [SupervisedProcess]) {
+    let all = processes.iter_mut().map(|one| Box::pin(one.again()));
     futures_util::future::select_all(all).await;
 }
 
@@ -164,7 +168,7 @@ impl SupervisedProcess {
 
     /// Ends the program and waits for its end. The program gets each further SIGTERM of the
     /// supervisor, and SIGKILL after [`ENDS_WITHIN`].
-    async fn end(&mut self, asked: &mut StopRequests) {
+    async fn end(&mut self, requests: &mut StopRequests) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let signal = |signal| pid.is_some_and(|pid| kill_process(pid, signal).is_ok());
@@ -177,7 +181,7 @@ impl SupervisedProcess {
         loop {
             tokio::select! {
                 _status = child.wait() => return,
-                () = asked.terminated_again() => {
+                () = requests.terminated_again() => {
                     signal(Signal::TERM);
                 }
                 () = &mut late, if !is_killed => {
