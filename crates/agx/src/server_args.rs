@@ -135,8 +135,8 @@ impl ServerArgs {
 
 /// Writes `text` to stderr, at most once per process.
 fn note_once(text: &str) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+    static WRITTEN: Once = Once::new();
+    WRITTEN.call_once(|| {
         // A closed stderr is not an error.
         let _unread = writeln!(std::io::stderr(), "agx: {}", one_line(text));
     });

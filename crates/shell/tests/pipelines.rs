@@ -147,11 +147,11 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
                 Ok(tasks) => return Some(format!("{text}: compiled to {tasks:?}")),
                 Err(refusal) => refusal,
             };
-            let (marked, said) = (refusal.marked(), refusal.to_string());
+            let (marked, message) = (refusal.marked(), refusal.to_string());
             let is_right = marked.lines().last() == Some(mark)
-                && said.contains(what)
+                && message.contains(what)
                 && refusal.instead().contains(instead);
-            (!is_right).then(|| format!("{said}\n  {}", refusal.instead()))
+            (!is_right).then(|| format!("{message}\n  {}", refusal.instead()))
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

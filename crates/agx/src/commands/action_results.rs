@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn results_report_missing_jobs_as_a_failure() {
-        let said = |total, shown, unended, failed| {
+        let failure = |total, shown, unended, failed| {
             verdict(total, shown, unended, failed).err().map(|failure| failure.to_string())
         };
-        assert_eq!(said(3, 3, 0, 0), None);
-        assert!(said(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are no longer kept"));
-        assert_eq!(said(3, 3, 0, 1).unwrap(), "jobs that did not complete: 1");
+        assert_eq!(failure(3, 3, 0, 0), None);
+        assert!(failure(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are no longer kept"));
+        assert_eq!(failure(3, 3, 0, 1).unwrap(), "jobs that did not complete: 1");
         assert!(
-            said(3, 2, 1, 1)
+            failure(3, 2, 1, 1)
                 .unwrap()
                 .ends_with("; jobs that have not ended yet: 1; that did not complete: 1")
         );

@@ -158,7 +158,7 @@ mod tests {
         }
         assert_eq!(texts("{\"a\":1.10}").unwrap(), ["{\"a\":1.10}"]);
         assert!(texts("[]").unwrap().is_empty());
-        for (json, said) in [
+        for (json, expected) in [
             ("{\"a\":1}\n{\"a\":}\n", "object 2: expected value at line 2 column 6"),
             ("{\"a\":1},\n{}", "object 2: expected value at line 1 column 8"),
             ("[{\"a\":1}", "at line 1 column 8"),
@@ -167,7 +167,7 @@ mod tests {
             ("", "is empty"),
         ] {
             let error = texts(json).unwrap_err();
-            assert!(error.contains(said), "{json}: {error}");
+            assert!(error.contains(expected), "{json}: {error}");
         }
     }
 }

@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn map_counts_unsent_inputs_as_far_as_known() {
-        let said = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
-        assert_eq!(said(0, false), None);
-        assert_eq!(said(1, false).unwrap(), "1 input was not sent");
-        assert_eq!(said(0, true).unwrap(), "further inputs were not read");
+        let message = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
+        assert_eq!(message(0, false), None);
+        assert_eq!(message(1, false).unwrap(), "1 input was not sent");
+        assert_eq!(message(0, true).unwrap(), "further inputs were not read");
     }
 }

@@ -94,8 +94,8 @@ fn queues_text(stats: &QueueStats) -> String {
                 .oldest_job_age_seconds
                 .map(|age| format!(", the oldest for {age} s"))
                 .unwrap_or_default();
-            let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
-            let lacking: String = lacking
+            let unmet = queue.needs.iter().filter(|demand| demand.workers == 0);
+            let unmet: String = unmet
                 .map(|demand| {
                     format!(
                         "\n         {} of them: no worker has {}",
@@ -105,7 +105,7 @@ fn queues_text(stats: &QueueStats) -> String {
                 })
                 .collect();
             format!(
-                "queue    {name}: {}{oldest}{paused}{lacking}\n",
+                "queue    {name}: {}{oldest}{paused}{unmet}\n",
                 counted(queue.length, "job waits", "jobs wait")
             )
         })

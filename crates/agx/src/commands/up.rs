@@ -59,7 +59,7 @@ const LOCAL: &str = "local";
 const KEY: &str = "session-key";
 const CA: &str = "ca.pem";
 /// Maximum time until agq has the worker.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
@@ -86,7 +86,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     let workers = wait_for_worker(&profile.agq, &key).await?;
     if workers == 0 {
         return Err(CliError::usage(
-            format!("agq runs, but its worker has not registered within {} s", PATIENCE.as_secs()),
+            format!("agq runs, but its worker has not registered within {} s", MAX_WAIT.as_secs()),
             format!("look at {}, and stop both with `agx down`", dir.join("agw.log").display()),
         ));
     }
@@ -210,7 +210,7 @@ async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
     loop {
         let workers = connection.workers().await?;
         let workers = workers.iter().filter(|worker| worker.state == "active").count();
-        if workers > 0 || since.elapsed() > PATIENCE {
+        if workers > 0 || since.elapsed() > MAX_WAIT {
             return Ok(workers);
         }
         sleep(LOOK_EVERY).await;

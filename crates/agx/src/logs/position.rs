@@ -118,7 +118,7 @@ mod tests {
 
     use super::{Stream, StreamPositions};
 
-    fn said(attempt: u32, from: u64, text: &str) -> JobOutput {
+    fn output(attempt: u32, from: u64, text: &str) -> JobOutput {
         let stderr = Some(OutputChunk { from, bytes: text.into() });
         let tasks = vec![TaskOutput { task_number: 1, command: "sh".into(), stdout: None, stderr }];
         JobOutput { job_id: "j".parse().unwrap(), attempt, tasks, more: false, ended: false }
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn log_position_shows_nothing_twice() {
         let mut seen = StreamPositions::default();
-        assert_eq!(texts(&seen.of_output(said(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        assert_eq!(texts(&seen.of_output(output(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().tasks, [TaskPosition { task_number: 1, stdout: 0, stderr: 3 }]);
-        assert!(seen.of_output(said(1, 3, "")).is_empty());
-        assert_eq!(texts(&seen.of_output(said(1, 2, "cd"))), [(Stream::Stderr, 3, "d", 0)]);
+        assert!(seen.of_output(output(1, 3, "")).is_empty());
+        assert_eq!(texts(&seen.of_output(output(1, 2, "cd"))), [(Stream::Stderr, 3, "d", 0)]);
         assert_eq!(texts(&seen.of_results(1, kept("abcde", 5))), [(Stream::Stderr, 4, "e", 0)]);
         assert!(seen.of_results(1, kept("abcde", 5)).is_empty());
     }
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn log_position_restarts_with_another_attempt() {
         let mut seen = StreamPositions::default();
-        seen.of_output(said(1, 0, "abc"));
-        assert_eq!(texts(&seen.of_output(said(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        seen.of_output(output(1, 0, "abc"));
+        assert_eq!(texts(&seen.of_output(output(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().attempt, 2);
     }
 
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 0, "ab", 8)]);
         assert!(seen.of_results(1, kept("ab", 10)).is_empty());
         let mut seen = StreamPositions::default();
-        seen.of_output(said(1, 0, "abcdefgh"));
+        seen.of_output(output(1, 0, "abcdefgh"));
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 2, "", 2)]);
     }
 }

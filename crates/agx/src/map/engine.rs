@@ -59,14 +59,14 @@ impl Engine {
         stop_level: &watch::Sender<StopLevel>,
     ) -> Result<MapOutcome, CliError> {
         let output = self.delivery.output;
-        let patient = async || {
+        let connect = async || {
             Ok::<_, CliError>(RetryingClient::new(
                 self.server.clone(),
                 Connection::open_patiently(&self.server).await?,
                 output,
             ))
         };
-        let (mut agq, mut feeding) = (patient().await?, patient().await?);
+        let (mut agq, mut feeding) = (connect().await?, connect().await?);
         feeding.ensure_plan(&self.plan).await?;
         let (send, sent) = mpsc::unbounded_channel();
         let (begin, begun) = oneshot::channel();

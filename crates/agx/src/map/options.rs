@@ -15,18 +15,18 @@ pub(crate) struct OptionCheck {
     leading: BTreeSet<Placeholder>,
     output: Output,
     /// True if the user was told that inputs end with a carriage return.
-    is_crlf_told: bool,
+    has_warned_of_crlf: bool,
 }
 
 impl OptionCheck {
     pub(crate) fn new(leading: BTreeSet<Placeholder>, output: Output) -> Self {
-        Self { leading, output, is_crlf_told: false }
+        Self { leading, output, has_warned_of_crlf: false }
     }
 
     /// Returns the reason not to run the job of this input, if there is one.
     pub(crate) fn why_not(&mut self, args: &[String], number: u64) -> Option<String> {
-        if !self.is_crlf_told && args.iter().any(|arg| arg.ends_with('\r')) {
-            self.is_crlf_told = true;
+        if !self.has_warned_of_crlf && args.iter().any(|arg| arg.ends_with('\r')) {
+            self.has_warned_of_crlf = true;
             self.output.note(&format!("agx: input {number} ends with a carriage return (\\r): {CRLF_HELP}"));
         }
         read_as_option(&self.leading, args, number)

@@ -26,22 +26,22 @@ pub(crate) struct Resumed {
     done: CompletedInputs,
     command: CommandTemplate,
     output: Output,
-    is_told: bool,
+    has_warned: bool,
 }
 
 impl Resumed {
     pub(crate) fn new(done: CompletedInputs, command: CommandTemplate, output: Output) -> Self {
-        Self { done, command, output, is_told: false }
+        Self { done, command, output, has_warned: false }
     }
 
     /// Returns true if the input with this number is skipped. `args` is `None` if no job can have
     /// the input.
     pub(crate) fn skips(&mut self, args: Option<&[String]>, seq: u64) -> bool {
         let Some(&logged) = self.done.get(&seq) else { return false };
-        if let (false, Some(args)) = (self.is_told, args)
+        if let (false, Some(args)) = (self.has_warned, args)
             && let Some(now) = self.other_command(logged, args, seq)
         {
-            self.is_told = true;
+            self.has_warned = true;
             self.output.note(&format!(
                 "agx: warning: job {seq} is skipped, because the joblog has its number as done, but its command was another one \
                  there; now it is: {}. --resume goes by the numbers of the inputs alone: leave it out, or give the same command \
@@ -86,9 +86,9 @@ mod tests {
         let mut resumed = Resumed::new(done, command, Output { is_json: false });
         let args = |arg: &str| [arg.to_owned()];
         assert!(resumed.skips(Some(&args("a")), 1) && resumed.skips(Some(&args("b c")), 2));
-        assert!(!resumed.is_told && !resumed.skips(Some(&args("x")), 3));
-        assert!(resumed.skips(None, 1) && !resumed.is_told, "no job can have it");
+        assert!(!resumed.has_warned && !resumed.skips(Some(&args("x")), 3));
+        assert!(resumed.skips(None, 1) && !resumed.has_warned, "no job can have it");
         assert!(resumed.skips(Some(&args("x")), 1), "as in GNU Parallel");
-        assert!(resumed.is_told);
+        assert!(resumed.has_warned);
     }
 }

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Maximum wait for the next input of a batch.
-const PATIENCE: Duration = Duration::from_millis(5);
+const GATHER_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum wait of the first input of a batch for further ones.
 const LONGEST_GATHER: Duration = Duration::from_millis(50);
 /// Amount of work that is still wanted of a running map, in decreasing order.
@@ -274,7 +274,7 @@ impl Submitter {
             } else {
                 let now = Instant::now();
                 let latest = *latest.get_or_insert(now + LONGEST_GATHER);
-                match timeout_at(latest.min(now + PATIENCE), source.inputs.recv()).await {
+                match timeout_at(latest.min(now + GATHER_PAUSE), source.inputs.recv()).await {
                     Ok(next) => next,
                     Err(_not_yet) => return Ok((batch, false)),
                 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::output::Output;
 
 /// Maximum time without agq before the client gives up.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
 /// A connection, and the server for reconnects.
 pub(crate) struct RetryingClient {
@@ -184,7 +184,7 @@ impl RetryingClient {
                 self.output.note(&format!("agx: {error}; waiting for it to come back"));
             }
             let since: &mut Instant = since.get_or_insert_with(Instant::now);
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > MAX_WAIT {
                 return Err(error);
             }
             sleep(backoff.next_wait()).await;

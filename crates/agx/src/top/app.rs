@@ -67,8 +67,8 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
 fn keys() -> mpsc::UnboundedReceiver<Option<KeyPress>> {
     let (tell, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
-        while let Ok(heard) = event::read() {
-            let key = match heard {
+        while let Ok(event) = event::read() {
+            let key = match event {
                 Event::Key(key) if key.kind != KeyEventKind::Release => key_of(key),
                 _ => None,
             };

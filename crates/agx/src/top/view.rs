@@ -167,14 +167,14 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &Cluster
 
 fn queues(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &ClusterOverview) {
     let row = |name: &str, queue: &ReadyStats| {
-        let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
-        let lacking: Vec<String> = lacking.map(|demand| demand.wants().join(", ")).collect();
+        let unmet = queue.needs.iter().filter(|demand| demand.workers == 0);
+        let unmet: Vec<String> = unmet.map(|demand| demand.wants().join(", ")).collect();
         cells(&[
             name.to_owned(),
             if queue.paused { "paused".into() } else { "open".into() },
             queue.length.to_string(),
             queue.oldest_job_age_seconds.map(|age| format!("{age} s")).unwrap_or_default(),
-            if lacking.is_empty() { String::new() } else { format!("no worker has {}", lacking.join("; ")) },
+            if unmet.is_empty() { String::new() } else { format!("no worker has {}", unmet.join("; ")) },
         ])
     };
     let queues = &overview.queues;

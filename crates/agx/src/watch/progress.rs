@@ -51,13 +51,13 @@ async fn follow(
     action_id: &ActionId,
     line: &mut ProgressLine,
 ) -> Result<ActionStatus, CliError> {
-    let (mut look, mut ended, mut setbacks) = (FIRST_LOOK, None, FailureNotices::default());
+    let (mut look, mut ended, mut failures) = (FIRST_LOOK, None, FailureNotices::default());
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
         line.show(&status);
         if !line.is_quiet {
-            for news in setbacks.new_failures(agq, &status).await? {
-                line.aside(|| line.output.notes(&news));
+            for notice in failures.new_failures(agq, &status).await? {
+                line.aside(|| line.output.notes(&notice));
             }
         }
         if status.ended() == status.total_jobs && !status.open {

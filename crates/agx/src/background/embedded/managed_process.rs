@@ -15,7 +15,7 @@ use crate::error::CliError;
 
 /// Maximum wait for the end of a program. agw gives its tasks a second, and a slow machine needs
 /// more time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Maximum wait for the end of a killed program.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 /// Interval between two checks whether a program has ended.
@@ -105,7 +105,7 @@ impl Drop for ManagedProcess {
         let pid = Pid::from_child(&self.child);
         // A stopped program would not notice that its stdin is closed.
         let _may_have_ended = kill_process(pid, Signal::CONT);
-        if !self.ends_within(PATIENCE) {
+        if !self.ends_within(MAX_WAIT) {
             let _may_have_ended = kill_process(pid, Signal::KILL);
             // SIGKILL does not end a program in a frozen control group.
             self.ends_within(LAST_WAIT);

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Maximum wait for a supervisor that is about to end or to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Delay before `agx down` tells its user about the jobs that the worker still runs.
 const TELL_AFTER: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
             // On a file system without locks, the check of the socket has to be enough.
             Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(DirLock(file)),
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
-            Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return already(),
+            Err(TryLockError::WouldBlock) if since.elapsed() > MAX_WAIT => return already(),
             // The other supervisor is about to start or to end.
             Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
         }
@@ -154,7 +154,7 @@ async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
         if !is_locked(dir) {
             return Ok(None);
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > MAX_WAIT {
             return Err(CliError::usage(
                 format!("a supervisor runs in {}, but cannot be reached", dir.display()),
                 "is it on another machine, or in another container, that shares this directory? End it there",

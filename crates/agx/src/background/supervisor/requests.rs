@@ -125,9 +125,9 @@ mod tests {
         }
         asked.answer().await;
         for mut client in clients {
-            let mut said = String::new();
-            client.read_to_string(&mut said).await.unwrap();
-            assert_eq!(said, GONE);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer, GONE);
         }
         assert!(!socket(dir.path()).exists());
     }
