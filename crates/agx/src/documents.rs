@@ -1,4 +1,4 @@
-//! What `--json` shows beside what agq itself says: the data of each kind of document. `schema` has all kinds.
+//! Documents that agx itself adds to `--json`. `json_schema` lists all kinds of documents.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,27 +9,27 @@ use agenix_protocol::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// A plan that is stored, or gone.
+/// A stored or deleted plan.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct PlanRef {
     pub(crate) plan_id: PlanId,
 }
 
-/// A plan that was found good.
+/// A valid plan.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct PlanChecked {
-    /// True: what is wrong is an error.
+    /// Always true, because an invalid plan is an error.
     pub(crate) valid: bool,
     pub(crate) plan_id: Option<PlanId>,
-    /// How many it has.
+    /// Number of tasks.
     pub(crate) tasks: usize,
-    /// The commands that a worker must have, sorted.
+    /// Commands that a worker must have, sorted.
     pub(crate) tools: Vec<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// An action that was taken.
+/// A submitted action.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ActionSubmitted {
     pub(crate) action_id: ActionId,
@@ -39,25 +39,25 @@ pub(crate) struct ActionSubmitted {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ActionCancelled {
     pub(crate) action_id: ActionId,
-    /// Jobs that had not ended.
+    /// Number of jobs that were cancelled.
     pub(crate) cancelled: u64,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ActionRetried {
     pub(crate) action_id: ActionId,
-    /// Jobs that wait again.
+    /// Number of jobs that are retried.
     pub(crate) retried: u64,
 }
 
-/// How the job of an input ended.
+/// Result of the job of one input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct JobResultSummary {
     pub(crate) status: Status,
     pub(crate) stdout: String,
 }
 
-/// An input whose jobs ended differently, or that only one action has.
+/// An input whose jobs ended differently, or that only one of the actions has.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct ResultDifference {
     pub(crate) input: String,
@@ -65,7 +65,7 @@ pub(crate) struct ResultDifference {
     pub(crate) after: Option<JobResultSummary>,
 }
 
-/// A job that was cancelled, or is tried again.
+/// A cancelled or retried job.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct JobRef {
     pub(crate) job_id: JobId,
@@ -74,7 +74,7 @@ pub(crate) struct JobRef {
 /// A command that `agx map --dry-run` would run.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct MapCommand {
-    /// The number of the job, from 1.
+    /// Number of the job, counted from 1.
     pub(crate) seq: u64,
     pub(crate) command: String,
 }
@@ -89,40 +89,40 @@ pub(crate) struct WorkerRef {
     pub(crate) worker_id: WorkerId,
 }
 
-/// How everything stands; only `agq`, and that null, where none is named.
+/// Overview of workers, queues and actions; only `agq`, and that null, if no agq is named.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct OverviewDocument {
-    /// Its address.
+    /// Address of agq.
     pub(crate) agq: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workers: Option<Vec<WorkerStatus>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queues: Option<QueueStats>,
-    /// Those that run, and the last that ended.
+    /// Running actions, and the latest ended ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) actions: Option<Vec<ActionStatus>>,
 }
 
-/// What `agx doctor` looked at.
+/// One check of `agx doctor`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Finding {
     pub(crate) what: &'static str,
     pub(crate) is_well: bool,
     pub(crate) found: String,
-    /// What to do about it.
+    /// Advice.
     pub(crate) help: Option<String>,
 }
 
-/// What `agx up` has started.
+/// Processes that `agx up` started.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Up {
     pub(crate) profile: String,
     pub(crate) agq: String,
-    /// Where data, logs and key are.
+    /// Directory of data, logs and key.
     pub(crate) directory: PathBuf,
-    /// What agq said when it listened.
+    /// First line that agq printed.
     pub(crate) says: String,
-    /// How many are registered.
+    /// Number of registered workers.
     pub(crate) workers: usize,
 }
 
@@ -135,11 +135,11 @@ pub(crate) struct Down {
 pub(crate) struct Joined {
     pub(crate) profile: String,
     pub(crate) agq: String,
-    /// Whether a worker was started here.
+    /// True if a worker was started on this machine.
     pub(crate) worker: bool,
 }
 
-/// A profile, or a schedule, that is used or gone.
+/// A profile or schedule that is in use or removed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct NameRef {
     pub(crate) name: String,
@@ -175,13 +175,13 @@ pub(crate) struct WorkflowRef {
     pub(crate) workflow_id: String,
 }
 
-/// What went wrong.
+/// An error.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ErrorDocument {
-    /// For scripts; docs/agx.md has them all.
+    /// Word for scripts; docs/agx.md lists all of them.
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    /// What to do next.
+    /// Advice.
     pub(crate) help: Option<String>,
     pub(crate) exit_code: u8,
 }

@@ -1,47 +1,47 @@
-//! Why agx did not do what it was asked, what to do next, and the exit code that says so.
+//! Errors of agx, each with advice and an exit code.
 
 use agenix_client::ClientError;
-use agenix_protocol::ids::ActionId;
+use agenix_protocol::{errors::ErrorKind, ids::ActionId};
 
 use crate::documents::ErrorDocument;
 
-/// A failure for a person, and for a script.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// Jobs did not complete; what they are was already shown.
+    /// Jobs did not complete. Their errors are printed already.
     #[error("{0}")]
     Jobs(String),
-    /// The command line or a file is wrong.
+    /// The command line or a file is invalid.
     #[error("{what}")]
     Usage { what: String, help: String },
-    /// The pipeline is wrong. `what` has several lines that mark the position.
+    /// The pipeline is invalid. `what` has several lines that mark the position.
     #[error("{what}")]
     Marked { what: String, help: String },
-    /// There is no agq, or it does not let us in.
+    /// agq is unreachable or refuses the credentials.
     #[error("{what}")]
     NoServer { what: String, help: String },
-    /// agq said no.
+    /// agq rejected the command.
     #[error("agq refused: {what}")]
     Rejected { what: String, help: String },
-    /// Something that was asked for is not there.
+    /// An object with this id does not exist.
     #[error("there is no {what} '{id}'")]
     NotThere { what: &'static str, id: String, help: String },
-    /// The person stopped waiting.
-    #[error("not waiting any more; action {0} goes on")]
+    /// The user interrupted the wait for an action.
+    #[error("stopped waiting; action {0} continues")]
     Detached(ActionId),
-    /// The person has seen enough of what a job or an action writes.
-    #[error("not following any more; {0} goes on")]
+    /// The user interrupted the output of a job or an action.
+    #[error("stopped following; {0} continues")]
     Unfollowed(ActionId),
-    /// The person did not want it any more, and it has ended.
-    #[error("ended before all jobs had")]
+    /// The user interrupted a map, and the map has ended.
+    #[error("ended before all jobs were done")]
     Interrupted,
-    /// The reader of our output has gone: nothing to say, and nobody to say it to.
-    #[error("nobody reads the output")]
+    /// The reader of stdout has closed it, so agx prints nothing more.
+    #[error("stdout is closed")]
     BrokenPipe,
 }
 
 impl CliError {
-    /// The exit code, as `agx --help` documents it.
+    /// Returns the exit code that `agx --help` documents.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Jobs(_) => 1,
@@ -53,7 +53,7 @@ impl CliError {
         }
     }
 
-    /// One word for scripts.
+    /// Returns the word for scripts that identifies the kind of error.
     fn code(&self) -> &'static str {
         match self {
             Self::Jobs(_) => "jobs_failed",
@@ -66,7 +66,7 @@ impl CliError {
         }
     }
 
-    /// What to do next.
+    /// Returns advice.
     pub(crate) fn help(&self) -> Option<String> {
         match self {
             Self::Usage { help, .. }
@@ -82,7 +82,6 @@ impl CliError {
         }
     }
 
-    /// The failure as a document.
     pub(crate) fn document(&self) -> ErrorDocument {
         ErrorDocument {
             code: self.code(),
@@ -96,13 +95,13 @@ impl CliError {
         Self::Usage { what: what.into(), help: help.into() }
     }
 
-    /// Something that was asked for is not there.
+    /// Returns the error for an object `what` that does not exist.
     pub(crate) fn not_found(what: &'static str, id: &impl ToString, help: &str) -> Self {
         Self::NotThere { what, id: id.to_string(), help: help.into() }
     }
 
-    /// The same, with what was meant before what to do.
-    pub(crate) fn meant(self, other: &str) -> Self {
+    /// Returns the error with a suggestion of `other` in front of the advice.
+    pub(crate) fn suggesting(self, other: &str) -> Self {
         match self {
             Self::NotThere { what, id, help } => {
                 Self::NotThere { what, id, help: format!("did you mean '{other}'? {help}") }
@@ -117,12 +116,14 @@ impl From<ClientError> for CliError {
         let what = error.to_string();
         match error {
             ClientError::Tls { help, .. } => Self::NoServer { what, help: help.into() },
-            ClientError::Unreachable { reason, .. } if reason.starts_with("Too many connections") => {
-                let help = "end some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit";
+            ClientError::Unreachable { reason, .. }
+                if ErrorKind::of(&reason) == ErrorKind::TooManyConnections =>
+            {
+                let help = "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit";
                 Self::NoServer { what, help: help.into() }
             }
             ClientError::Unreachable { .. } => {
-                let help = "start one with `agq`, or an agq and a worker on this machine with `agx up`, or say where it is with --agq or AGQ_ADDR: HOST:PORT, \
+                let help = "start one with `agq`, or an agq and a worker on this machine with `agx up`, or give its address with --agq or AGQ_ADDR: HOST:PORT, \
                             rediss://HOST:PORT for TLS, or unix:/PATH";
                 Self::NoServer { what, help: help.into() }
             }
@@ -131,12 +132,12 @@ impl From<ClientError> for CliError {
                 Self::NoServer { what, help: help.into() }
             }
             ClientError::Rejected(reason) => {
-                let help = help_for(&reason);
-                let is_missing = |(what, says): &(&'static str, &str)| {
-                    Some(Self::not_found(what, &reason.strip_prefix(says)?, help))
-                };
-                let missing = MISSING.iter().find_map(is_missing);
-                missing.unwrap_or_else(|| Self::Rejected { what: reason.clone(), help: help.into() })
+                let kind = ErrorKind::of(&reason);
+                let help = advice(kind);
+                match (missing_object(kind), reason.split_once(": ")) {
+                    (Some(what), Some((_, id))) => Self::not_found(what, &id, help),
+                    _ => Self::Rejected { what: reason, help: help.into() },
+                }
             }
             ClientError::StoreFailed(_) => {
                 Self::Rejected { what, help: "look at agq's log: its disk may be full or broken".into() }
@@ -149,43 +150,36 @@ impl From<ClientError> for CliError {
     }
 }
 
-/// How agq says that something is not there.
-const MISSING: [(&str, &str); 4] = [
-    ("plan", "Plan not found: "),
-    ("action", "Action not found: "),
-    ("job", "Job not found: "),
-    ("worker", "Worker not registered: "),
-];
+/// Returns the kind of the object that agq does not have, if `kind` is the error of one.
+fn missing_object(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::PlanNotFound => Some("plan"),
+        ErrorKind::ActionNotFound => Some("action"),
+        ErrorKind::JobNotFound => Some("job"),
+        ErrorKind::WorkerNotRegistered => Some("worker"),
+        _ => None,
+    }
+}
 
-fn help_for(reason: &str) -> &'static str {
-    match reason {
-        _ if reason.starts_with("Plan already exists") => {
-            "submit it under another plan_id, or use the one that is there"
-        }
-        _ if reason.starts_with("Plan not found") => {
+fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::PlanExists => "submit it under another plan_id, or use the existing one",
+        ErrorKind::PlanNotFound => {
             "see the plans with `agx plan list`, or submit it with `agx plan submit FILE`"
         }
-        _ if reason.starts_with("Action not found") => "see the actions with `agx history`",
-        _ if reason.starts_with("Job not found") => "see the jobs of an action with `agx job list ACTION_ID`",
-        _ if reason.starts_with("Worker not registered") => "see the workers with `agx worker list`",
-        _ if reason.starts_with("Action already exists") => {
-            "choose another --id; an id stands for one plan and its inputs"
+        ErrorKind::ActionNotFound => "see the actions with `agx history`",
+        ErrorKind::JobNotFound => "see the jobs of an action with `agx job list ACTION_ID`",
+        ErrorKind::WorkerNotRegistered => "see the workers with `agx worker list`",
+        ErrorKind::ActionExists => "choose another --id; an id stands for one plan and its inputs",
+        ErrorKind::InvalidPlan => "fix the plan, and check it with `agx plan check FILE`",
+        ErrorKind::InvalidAction | ErrorKind::InvalidInput => {
+            "fix the inputs: each is an object with the fields that the plan's {{input.…}} name"
         }
-        _ if reason.starts_with("Invalid plan schema") => {
-            "mend the plan and try it with `agx plan check FILE`"
-        }
-        _ if reason.starts_with("Invalid action schema") => {
-            "mend the inputs: each is an object with the fields that the plan's {{input.…}} name"
-        }
-        _ if reason.starts_with("Too many inputs") => {
-            "submit them as several actions, or raise agq's --max-inputs"
-        }
-        _ if reason.starts_with("Message too large") => {
+        ErrorKind::TooManyInputs => "submit them as several actions, or raise agq's --max-inputs",
+        ErrorKind::MessageTooLarge => {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
         }
-        _ if reason.starts_with("NOPERM") => {
-            "use a key that may do this: docs/security.md says which role may do what"
-        }
+        ErrorKind::NotPermitted => "use a key that may do this: docs/security.md says which role may do what",
         _ => "see docs/protocol/README.md for what agq accepts",
     }
 }
@@ -197,7 +191,7 @@ impl From<std::io::Error> for CliError {
         }
         Self::usage(
             format!("the output could not be written: {error}"),
-            "is stdout open, and has the disk room?",
+            "check that stdout is open and that the disk is not full",
         )
     }
 }

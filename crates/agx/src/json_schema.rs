@@ -1,4 +1,5 @@
-//! Every kind of document that `--json` shows, and the JSON Schema of all of them: docs/agx-1.schema.json.
+//! Kinds of `--json` documents, and the JSON Schema of all of them, published in
+//! docs/agx-1.schema.json.
 
 use agenix_protocol::{
     documents::{ActionStatus, Explanation, JobStatus, Plan, QueueStats, WorkerStatus},
@@ -17,14 +18,14 @@ use crate::{
     output::SCHEMA,
 };
 
-/// A kind of document, and what its data are.
+/// Name of a kind, and the schema of its data.
 type DocumentKind = (&'static str, fn(&mut SchemaGenerator) -> Schema);
 
 fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// All kinds but errors. Data that agq made and agx does not read are any object.
+/// All kinds except errors. Data that agx passes on from agq unread are any object.
 const KINDS: [DocumentKind; 42] = [
     ("action.cancel", of::<ActionCancelled>),
     ("action.diff", of::<Vec<ResultDifference>>),
@@ -70,7 +71,7 @@ const KINDS: [DocumentKind; 42] = [
     ("workflow.submit", of::<WorkflowBegun>),
 ];
 
-/// The schema of any line that `--json` prints.
+/// Returns the schema of any line that `--json` prints.
 pub(crate) fn document() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let line = |kind: &str, name: &str, what: Schema| {
@@ -95,7 +96,7 @@ pub(crate) fn document() -> Value {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_published_schema_is_what_is_shown() {
+    fn json_schema_equals_the_published_one() {
         let published = include_str!("../../../docs/agx-1.schema.json");
         let shown = serde_json::to_string_pretty(&super::document()).unwrap() + "\n";
         assert!(
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_are_sorted() {
+    fn json_schema_kinds_are_sorted() {
         assert!(super::KINDS.is_sorted_by_key(|(kind, _)| *kind));
     }
 }

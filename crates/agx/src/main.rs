@@ -1,4 +1,4 @@
-//! agx, the command line: submits plans and actions to agq and brings results back.
+//! agx, the command line of AGEniX: submits plans and actions to agq and fetches results.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod map;
 mod output;
 mod profiles;
 mod remote;
+mod server_args;
 mod top;
 mod util;
 mod watch;
@@ -24,11 +25,11 @@ use crate::{cli::Cli, output::Output};
 fn main() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
     let output = Output { is_json: cli.json };
-    // The connection is read on a thread of its own: agq cuts off who does not, and a pager may stop this one for as long as its
-    // reader likes.
+    // A thread of its own reads the connection, because agq disconnects clients that do not read,
+    // and a pager may block the main thread for an unlimited time.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(commands::run(cli, output)),
+        Ok(runtime) => runtime.block_on(cli::run(cli, output)),
         Err(error) => Err(error.into()),
     };
     match done {

@@ -1,4 +1,5 @@
-//! What is shown: text for people, documents for programs. Apart from the commands, which only say what there is.
+//! Output: text for people, JSON documents for programs. Commands return values, and this module
+//! formats them.
 
 use std::io::{IsTerminal, Write};
 
@@ -11,10 +12,10 @@ use crate::{
     util::printable::{one_line, printable},
 };
 
-/// The schema of every `--json` document; docs/agx.md describes it.
+/// Name of the schema of every `--json` document; docs/agx.md describes it.
 pub(crate) const SCHEMA: &str = "agx/1";
 
-/// Where results go. Progress and errors go to stderr.
+/// Format of results on stdout. Progress and errors go to stderr.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
@@ -29,7 +30,7 @@ struct JsonEnvelope<'s, T> {
 }
 
 impl Output {
-    /// Shows a result: as a document, or as the text that `human` makes of it.
+    /// Prints a result: as a document, or as the text that `human` returns.
     pub(crate) fn show<T: Serialize>(
         self,
         kind: &str,
@@ -50,12 +51,12 @@ impl Output {
         Ok(out.flush()?)
     }
 
-    /// Writes bytes as they are.
+    /// Writes `bytes` to stdout unchanged.
     pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), CliError> {
         Ok(agenix_cli::stdout()?.write_all(bytes)?)
     }
 
-    /// Makes sure that what was written has gone out.
+    /// Flushes stdout.
     pub(crate) fn flush(self) -> Result<(), CliError> {
         Ok(agenix_cli::stdout()?.flush()?)
     }
@@ -67,11 +68,11 @@ impl Output {
 
     /// Writes a note to stderr for the user, with the lines of `text`.
     pub(crate) fn notes(self, text: &str) {
-        // Whether anyone reads stderr is not ours to judge.
+        // A closed stderr is not an error.
         let _unread = writeln!(std::io::stderr(), "{}", printable(text));
     }
 
-    /// Says what went wrong.
+    /// Prints an error.
     pub(crate) fn fail(self, failure: &CliError) {
         if matches!(failure, CliError::BrokenPipe) {
             return;
@@ -84,8 +85,8 @@ impl Output {
         };
     }
 
-    /// Whether a person watches stderr.
-    pub(crate) fn is_watched() -> bool {
+    /// Returns true if stderr is a terminal.
+    pub(crate) fn is_stderr_a_terminal() -> bool {
         std::io::stderr().is_terminal()
     }
 }
@@ -132,12 +133,12 @@ fn error_text(failure: &CliError) -> String {
     format!("agx: {what}{help}")
 }
 
-/// A number, and the word for one or for several of it.
+/// Returns a count with its noun: `one` for 1, otherwise `several`.
 pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// So many jobs.
+/// Returns a number of jobs with its noun.
 pub(crate) fn jobs(count: u64) -> String {
     counted(count, "job", "jobs")
 }
@@ -156,7 +157,7 @@ fn cell(text: &str) -> String {
     cell
 }
 
-/// Rows under a heading, in columns.
+/// Formats `rows` as columns below `heading`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
     let widths: Vec<usize> = (0..heading.len())
@@ -179,7 +180,7 @@ mod tests {
     use super::{CliError, WIDEST_CELL, error_text, jobs, pretty, table};
 
     #[test]
-    fn a_text_is_made_pretty_and_numbers_stay() {
+    fn pretty_json_keeps_the_text_of_numbers() {
         let json = r#"{"a": 1.10, "b":[18446744073709551616, {}], "c": "x, {y\"", "d": []}"#;
         let lines = [
             "{",
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_is_a_line_and_its_advice_another() {
+    fn errors_print_a_message_and_a_line_of_advice() {
         let name = "x\nagx: all jobs completed\u{1b}[2J";
         let shown = error_text(&CliError::usage(format!("cannot read {name}"), format!("remove\r{name}")));
         assert_eq!(
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_one_line_of_a_bounded_width() {
+    fn table_cells_have_one_line_of_bounded_width() {
         let row = |text: &str| vec![text.to_owned(), "1".to_owned()];
         let shown = table(
             &["HOST", "N"],
@@ -222,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn one_is_one() {
+    fn counted_uses_the_singular_for_one() {
         assert_eq!([jobs(0), jobs(1), jobs(2)], ["0 jobs", "1 job", "2 jobs"]);
     }
 
     #[test]
-    fn columns_are_as_wide_as_they_need_to_be() {
+    fn table_columns_fit_their_widest_cell() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "22".to_owned()]];
         assert_eq!(table(&["ID", "N"], &rows), "ID      N\na       1\nlonger  22\n");
     }

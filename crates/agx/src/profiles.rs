@@ -1,4 +1,4 @@
-//! What agx keeps for its user: profiles, and the places of what `agx up` and `agx join` run in the background.
+//! Profiles of the user, and the directories of the processes that `agx up` and `agx join` start.
 
 use std::{
     collections::BTreeMap,
@@ -12,25 +12,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::CliError, util::atomic_file::write_whole};
 
-/// The variable that names another place than `~/.agx`.
+/// Environment variable for a directory other than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
 const FILE: &str = "profiles.json";
 /// Name of the file that a process locks while it changes the profiles.
 const LOCK: &str = "profiles.lock";
-/// Only its owner reads it: there are keys in it.
+/// Mode of the directory: only its owner may read it, because it has keys.
 const OWN: u32 = 0o700;
 
-/// A directory that belongs to its user alone.
+/// Directory for the data of one user.
 #[derive(Debug, Clone)]
 pub(crate) struct UserDir(PathBuf);
 
-/// An agq, and how to log in.
+/// Address of an agq, and credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
-    /// One address or several.
+    /// One address, or several with commas between them.
     pub(crate) agq: String,
-    /// A file that holds the key.
+    /// Path of the file with the session key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session_key_file: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub(crate) struct Profile {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// All profiles, and which of them is gone by.
+/// All profiles, and the name of the default profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Profiles {
@@ -51,26 +51,27 @@ pub(crate) struct Profiles {
 }
 
 impl Profile {
-    /// An address, and nothing else.
+    /// Creates a profile without credentials.
     pub(crate) fn new(agq: &str) -> Self {
         Self { agq: agq.into(), session_key_file: None, tls_ca: None, tls_cert: None, tls_key: None }
     }
 }
 
 impl UserDir {
-    /// `AGX_HOME`, or `~/.agx`.
+    /// Returns `AGX_HOME`, or `~/.agx`.
     pub(crate) fn find() -> Result<Self, CliError> {
         let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let place = named.or_else(|| Some(std::env::home_dir()?.join(".agx")));
         place.map(Self).ok_or_else(|| {
             CliError::usage(
                 "there is no home directory",
-                format!("say where agx may keep profiles with {VARIABLE}"),
+                format!("set the directory of the profiles with {VARIABLE}"),
             )
         })
     }
 
-    /// The place of what goes on in the background under this name; made when missing.
+    /// Returns the directory of the background processes with this name, and creates the directory
+    /// if it is missing.
     pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf, CliError> {
         check_name(name)?;
         let place = self.0.join(name);
@@ -80,16 +81,16 @@ impl UserDir {
         fs::canonicalize(&place).map_err(|error| self.cannot("find", &error))
     }
 
-    /// Returns the directory of [`Self::place`] if it exists already.
+    /// Returns the directory of [`Self::default_path`] if it exists already.
     pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>, CliError> {
         check_name(name)?;
         match fs::canonicalize(self.0.join(name)) {
-            Err(error) if is_nowhere(&error) => Ok(None),
+            Err(error) if is_missing(&error) => Ok(None),
             found => found.map(Some).map_err(|error| self.cannot("find", &error)),
         }
     }
 
-    /// The profiles; none where there is no file yet.
+    /// Returns the profiles, or none if the file is missing.
     pub(crate) fn profiles(&self) -> Result<Profiles, CliError> {
         self.read()
             .map_err(|error| self.cannot("read the profiles in", &error))
@@ -98,7 +99,7 @@ impl UserDir {
 
     /// Returns the profiles, or no profiles and the reason if this user may not read the file. A
     /// service, for example, may have the HOME of another user.
-    pub(crate) fn profiles_if_ours(&self) -> Result<(Profiles, Option<String>), CliError> {
+    pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>), CliError> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let why = format!(
@@ -115,7 +116,7 @@ impl UserDir {
     /// Returns the content of the file of profiles, or nothing if the file is missing.
     fn read(&self) -> io::Result<Vec<u8>> {
         match fs::read(self.0.join(FILE)) {
-            Err(error) if is_nowhere(&error) => Ok(Vec::new()),
+            Err(error) if is_missing(&error) => Ok(Vec::new()),
             read => read,
         }
     }
@@ -129,12 +130,12 @@ impl UserDir {
         parse(json).map_err(|error| {
             CliError::usage(
                 format!("{}: {error}", file.display()),
-                "mend it, or remove it and make the profiles anew",
+                "fix it, or remove it and create the profiles again",
             )
         })
     }
 
-    /// Changes the profiles.
+    /// Changes the profiles under a file lock.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), CliError> {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
@@ -144,7 +145,7 @@ impl UserDir {
         let _held_or_without = lock.lock();
         let mut profiles = self.profiles()?;
         change(&mut profiles);
-        // A file that comes into its place whole is nobody else's to read, either.
+        // The file is replaced atomically, and only its owner may read it.
         write_whole(&self.0, FILE, to_json(&profiles).as_bytes())
     }
 
@@ -157,7 +158,7 @@ impl UserDir {
 }
 
 impl Profiles {
-    /// The profile of this name, or the one that is gone by.
+    /// Returns the profile `name`, or the default profile.
     pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, CliError> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
         let found = self.profiles.get(name);
@@ -165,9 +166,9 @@ impl Profiles {
     }
 }
 
-/// Tells whether the file is missing. `NotADirectory` counts as missing, because HOME may be a file
-/// such as `/dev/null`.
-fn is_nowhere(error: &io::Error) -> bool {
+/// Returns true if the file is missing. `NotADirectory` counts as missing, because HOME may be a
+/// file such as `/dev/null`.
+fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
@@ -178,19 +179,19 @@ pub(crate) fn not_found(name: &str) -> CliError {
     )
 }
 
-/// Whether this is a name for a profile.
+/// Checks that `name` can name a profile.
 pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(is_legal) && !name.starts_with('.') {
         return Ok(());
     }
     Err(CliError::usage(
-        format!("'{name}' is no name for a profile"),
+        format!("'{name}' cannot be the name of a profile"),
         "use letters, digits, '-', '_' and '.', at most 64 of them",
     ))
 }
 
-/// Writes a secret into a file of its own.
+/// Writes a secret to a file that only its owner may read.
 pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf, CliError> {
     write_whole(dir, name, format!("{secret}\n").as_bytes())?;
     Ok(dir.join(name))
@@ -203,7 +204,7 @@ mod tests {
     use super::{Profile, UserDir, check_name};
 
     #[test]
-    fn profiles_are_kept_and_nobody_else_reads_them() {
+    fn profiles_are_private_to_their_user() {
         let dir = tempfile::tempdir().unwrap();
         let home = UserDir(dir.path().join("agx"));
         assert_eq!(home.profiles().unwrap().get(None).unwrap(), None);
@@ -220,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_is_none_has_no_profiles() {
+    fn profiles_are_empty_without_a_home_directory() {
         let dir = tempfile::tempdir().unwrap();
         let none = |home: &UserDir| home.profiles().unwrap().profiles.is_empty();
         for nowhere in ["/dev/null/.agx", "/nonexistent/.agx"] {
             let home = UserDir(nowhere.into());
-            assert!(none(&home) && home.profiles_if_ours().unwrap().1.is_none(), "{nowhere}");
+            assert!(none(&home) && home.readable_profiles().unwrap().1.is_none(), "{nowhere}");
             assert_eq!(home.known_path("local").unwrap(), None);
         }
         for empty in ["", "\n"] {
@@ -233,11 +234,11 @@ mod tests {
             assert!(none(&UserDir(dir.path().into())));
         }
         std::fs::write(dir.path().join("profiles.json"), "{").unwrap();
-        assert!(UserDir(dir.path().into()).profiles_if_ours().is_err(), "a broken one is told");
+        assert!(UserDir(dir.path().into()).readable_profiles().is_err(), "a broken one is told");
     }
 
     #[test]
-    fn profiles_of_another_user_do_not_count_and_are_not_overwritten() {
+    fn profiles_of_another_user_are_ignored_and_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let home = UserDir(dir.path().into());
         home.change(|all| all.current = Some("theirs".into())).unwrap();
@@ -247,13 +248,13 @@ mod tests {
             // The superuser can read every file.
             return;
         }
-        let (profiles, why) = home.profiles_if_ours().unwrap();
+        let (profiles, why) = home.readable_profiles().unwrap();
         assert!(profiles.current.is_none() && why.unwrap().contains("AGX_HOME"));
         assert!(home.change(|all| all.current = None).is_err());
     }
 
     #[test]
-    fn changes_at_once_are_all_kept() {
+    fn concurrent_profile_changes_are_all_kept() {
         let dir = tempfile::tempdir().unwrap();
         let home = UserDir(dir.path().into());
         std::thread::scope(|scope| {
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_never_leaves_its_place() {
+    fn profile_names_cannot_escape_their_directory() {
         for wrong in ["", "..", ".x", "a/b", "a b", &"x".repeat(65)] {
             assert!(check_name(wrong).is_err(), "{wrong}");
         }

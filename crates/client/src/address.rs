@@ -1,4 +1,4 @@
-//! Where agq is: an address as people write it, and the certificates for getting there over TLS.
+//! Addresses of agq in their textual form, and the certificates for TLS.
 
 use std::{fmt, path::PathBuf};
 
@@ -6,26 +6,26 @@ use redis::{ClientTlsConfig, TlsCertificates};
 
 use crate::tls::{check_pair, pem};
 
-/// The port of agq where an address names none.
+/// Default port, for URLs without a port.
 const DEFAULT_PORT: u16 = 6380;
-/// Most addresses that may be given together.
+/// Maximum number of addresses in a list.
 const MOST_ADDRESSES: usize = 64;
 
-/// Where agq listens.
+/// Address of an agq.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// `HOST:PORT` or `redis://HOST:PORT`
     Tcp {
-        /// A name or an IP address, without brackets.
+        /// Name or IP address, without brackets.
         host: String,
-        /// The port.
+        /// Port.
         port: u16,
     },
     /// `rediss://HOST:PORT`
     Tls {
-        /// A name or an IP address, without brackets; the server's certificate must be for it.
+        /// Name or IP address, without brackets. The server's certificate must be valid for it.
         host: String,
-        /// The port.
+        /// Port.
         port: u16,
     },
     /// `unix:/PATH` or `unix:///PATH`
@@ -33,10 +33,25 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads an address; the error says how to write one.
+    /// Parses an address. The error describes the valid forms.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if `text` has none of the forms above, or contains `@`, because an address
+    /// must not hold a key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use agenix_client::Address;
+    ///
+    /// let address = Address::parse("rediss://agq.example").unwrap();
+    /// assert_eq!(address.to_string(), "rediss://agq.example:6380");
+    /// assert!(Address::parse("agq.example").is_err(), "a plain address needs a port");
+    /// ```
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('@') {
-            // What stands before it may be a key: it is not shown.
+            // The text before the `@` may be a key, so the message does not quote the address.
             return Err("an address holds no key: set AGQ_SESSION_KEY or --session-key-file instead".into());
         }
         let wrong = || {
@@ -63,7 +78,12 @@ impl Address {
         Ok(Self::Tcp { host, port })
     }
 
-    /// Reads one address or several, with commas between them: nodes that share their jobs.
+    /// Parses one address, or several with commas between them: nodes that share a database, at
+    /// most 64.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if one address is invalid, or if there are too many.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
         let addresses: Vec<Self> =
             text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
@@ -76,7 +96,7 @@ impl Address {
         Ok(addresses)
     }
 
-    /// Whether what goes there is encrypted, and the server proves who it is.
+    /// Returns true if the connection is encrypted and authenticates the server.
     pub fn is_tls(&self) -> bool {
         matches!(self, Self::Tls { .. })
     }
@@ -97,7 +117,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// `HOST:PORT`, `[V6]:PORT`, and with a default port also without one.
+/// Parses `HOST:PORT` or `[V6]:PORT`, and, with a default port, a host alone.
 fn host_and_port(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     let is_bracketed = text.starts_with('[') && text.ends_with(']');
     let (host, port) = match text.rsplit_once(':').filter(|_| !is_bracketed) {
@@ -109,19 +129,20 @@ fn host_and_port(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     (!host.is_empty() && host.chars().all(is_legal)).then(|| (host.to_owned(), port))
 }
 
-/// The certificates for a connection over TLS; all are PEM files, read anew for each connection.
+/// Certificates for TLS. All are PEM files, which are read for each connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The CAs that the server's certificate may be of; without it, those of the system.
+    /// CAs that may have issued the server's certificate; without this field, the CAs of the
+    /// system.
     pub ca: Option<PathBuf>,
-    /// Our own certificate, where agq asks for one; with it goes `key`.
+    /// Client certificate, if agq requires one. It needs `key` as well.
     pub cert: Option<PathBuf>,
-    /// Its private key.
+    /// Private key of `cert`.
     pub key: Option<PathBuf>,
 }
 
 impl Tls {
-    /// Whether nothing is said.
+    /// Returns true if no file is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -148,7 +169,7 @@ mod tests {
     use super::{Address, Tls};
 
     #[test]
-    fn every_way_to_write_an_address() {
+    fn addresses_parse_in_every_form() {
         for (text, shown) in [
             ("localhost:6380", "localhost:6380"),
             ("redis://agq.example:1", "agq.example:1"),
@@ -168,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_a_key_in_it_is_not_shown() {
+    fn invalid_addresses_are_refused_without_showing_a_key() {
         for wrong in [
             "localhost",
             ":6380",
@@ -189,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_pair_and_files_that_are_no_pem_are_named() {
+    fn tls_errors_name_the_missing_half_and_invalid_pem_files() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.pem");
         std::fs::write(&file, "nothing").unwrap();
@@ -203,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn several_addresses_have_commas_between_them() {
+    fn address_lists_are_separated_by_commas_and_bounded() {
         let shown = |text: &str| -> Result<Vec<String>, String> {
             Ok(Address::parse_all(text)?.iter().map(ToString::to_string).collect())
         };

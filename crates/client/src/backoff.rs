@@ -1,25 +1,25 @@
-//! How long to wait before the next attempt to connect: 1 s, 2 s, 4 s … 60 s (worker spec §5.1).
+//! Exponential backoff between attempts to connect: 1 s, 2 s, 4 s … 60 s (worker spec §5.1).
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The waits of one series of attempts.
+/// Delays of one series of attempts.
 #[derive(Debug, Clone, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
 impl Backoff {
-    /// How long to wait now; twice as long the next time.
+    /// Returns the delay before the next attempt. Each call doubles the next delay, up to a minute.
     pub fn next_wait(&mut self) -> Duration {
         let wait = FIRST.saturating_mul(1 << self.attempts.min(16)).min(LONGEST);
         self.attempts += 1;
         wait
     }
 
-    /// It worked: the next series starts from the beginning.
+    /// Starts a new series after a success.
     pub fn reset(&mut self) {
         self.attempts = 0;
     }
@@ -30,7 +30,7 @@ mod tests {
     use super::Backoff;
 
     #[test]
-    fn doubles_up_to_a_minute_and_starts_again() {
+    fn backoff_doubles_up_to_a_minute_and_resets() {
         let mut backoff = Backoff::default();
         let waits: Vec<_> = (0..8).map(|_| backoff.next_wait().as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);

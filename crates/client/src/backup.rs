@@ -1,4 +1,4 @@
-//! BACKUP, for whoever fetches a copy of everything.
+//! BACKUP, for clients that fetch a copy of the database.
 
 use agenix_protocol::{
     documents::{self, BackupBegun},
@@ -9,20 +9,21 @@ use redis::{FromRedisValue, Value};
 use crate::{connection::Connection, error::ClientError};
 
 impl Connection {
-    /// BACKUP BEGIN: it is answered when the copy has been made, which takes as long as the database is large. On a connection
-    /// that was opened patiently.
+    /// BACKUP BEGIN: makes a copy, and returns when it is complete. The duration depends on the
+    /// size of the database, so the connection needs [`Connection::open_patiently`].
     pub async fn begin_backup(&mut self) -> Result<BackupBegun, ClientError> {
         let reply = self.call(&Request::Backup(BackupCommand::Begin)).await?;
         documents::parse(&bytes_of(reply)?).map_err(|error| ClientError::Unexpected(error.to_string()))
     }
 
-    /// BACKUP READ: the bytes from an offset on, as many as agq gives at once; none at the end.
+    /// BACKUP READ: returns the bytes from `offset`, as many as agq sends per command, or none at
+    /// the end of the copy.
     pub async fn read_backup(&mut self, backup_id: &str, offset: u64) -> Result<Vec<u8>, ClientError> {
         let command = BackupCommand::Read { backup_id: backup_id.to_owned(), offset };
         bytes_of(self.call(&Request::Backup(command)).await?)
     }
 
-    /// BACKUP END: agq needs to keep the copy no longer.
+    /// BACKUP END: makes agq delete the copy.
     pub async fn end_backup(&mut self, backup_id: &str) -> Result<(), ClientError> {
         let command = BackupCommand::End { backup_id: backup_id.to_owned() };
         self.call(&Request::Backup(command)).await.map(drop)

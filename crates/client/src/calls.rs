@@ -1,4 +1,4 @@
-//! The commands of agq as calls with types.
+//! Typed calls for the commands of agq. Each call is one command of docs/protocol.
 
 use std::collections::BTreeMap;
 
@@ -16,39 +16,39 @@ use serde::de::DeserializeOwned;
 
 use crate::{connection::Connection, error::ClientError};
 
-/// Most jobs that are listed at once: a page is a few megabytes, however many jobs an action has.
+/// Maximum number of jobs per page, which limits a reply to a few megabytes.
 const PAGE: usize = 50_000;
 
-/// What agq answered to an action.
+/// Reply to ACTION.SUBMIT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmittedAction {
-    /// The action.
+    /// Id of the action.
     pub action_id: ActionId,
-    /// How many jobs it has.
+    /// Number of its jobs.
     pub jobs_created: u64,
 }
 
-/// What agq answered to a registration.
+/// Reply to WORKER.REGISTER.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegisteredWorker {
-    /// How often agq wants to hear of the worker, in seconds.
+    /// Interval of heartbeats that agq expects, in seconds.
     pub heartbeat_interval_secs: f64,
 }
 
 impl Connection {
-    /// PLAN.SUBMIT; the plan as JSON.
+    /// PLAN.SUBMIT of a plan in JSON. Returns its id.
     pub async fn submit_plan(&mut self, json: Vec<u8>) -> Result<PlanId, ClientError> {
         let reply = self.call(&Request::PlanSubmit { plan: json.into() }).await?;
         field(&reply, "plan_id")
     }
 
-    /// PLAN.GET
+    /// PLAN.GET. Returns `None` if the plan does not exist.
     pub async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
         let reply = self.call(&Request::PlanGet { plan_id: plan_id.clone() }).await?;
         optional_document(reply)
     }
 
-    /// PLAN.LIST: all of them.
+    /// PLAN.LIST. Returns the ids of all plans.
     pub async fn plans(&mut self) -> Result<Vec<PlanId>, ClientError> {
         let page = Page { limit: usize::MAX, ..Page::default() };
         ids(self.call(&Request::PlanList { page }).await?)
@@ -64,13 +64,14 @@ impl Connection {
         })
     }
 
-    /// ACTION.STATUS
+    /// ACTION.STATUS. Returns `None` if the action does not exist.
     pub async fn action(&mut self, action_id: &ActionId) -> Result<Option<ActionStatus>, ClientError> {
         let reply = self.call(&Request::ActionStatus { action_id: action_id.clone() }).await?;
         optional_document(reply)
     }
 
-    /// ACTION.ADD of inputs, a JSON array, that begin at this place of an open action: safe to repeat. How many jobs it has then.
+    /// ACTION.ADD of `inputs`, a JSON array, from index `at` of an open action. Idempotent because
+    /// of `at`. Returns the number of jobs of the action.
     pub async fn add_inputs(
         &mut self,
         action_id: &ActionId,
@@ -82,7 +83,7 @@ impl Connection {
         field(&reply, "total_jobs")
     }
 
-    /// ACTION.CANCEL: how many jobs that has ended.
+    /// ACTION.CANCEL. Returns the number of jobs that were cancelled.
     pub async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
         self.cancel_jobs(action_id, false).await
     }
@@ -98,30 +99,30 @@ impl Connection {
         field(&reply, "cancelled")
     }
 
-    /// ACTION.RETRY: how many jobs are tried again.
+    /// ACTION.RETRY. Returns the number of jobs that are retried.
     pub async fn retry_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
         let reply = self.call(&Request::ActionRetry { action_id: action_id.clone() }).await?;
         field(&reply, "retried")
     }
 
-    /// ACTION.LIST: all of them.
+    /// ACTION.LIST. Returns the ids of all actions.
     pub async fn actions(&mut self) -> Result<Vec<ActionId>, ClientError> {
         let page = Page { limit: usize::MAX, ..Page::default() };
         ids(self.call(&Request::ActionList { page }).await?)
     }
 
-    /// PLAN.DELETE: whether it was there.
+    /// PLAN.DELETE. Returns false if the plan does not exist.
     pub async fn delete_plan(&mut self, plan_id: &PlanId) -> Result<bool, ClientError> {
         let reply = self.call(&Request::PlanDelete { plan_id: plan_id.clone() }).await?;
         Ok(reply == Value::Int(1))
     }
 
-    /// ACTION.CLOSE
+    /// ACTION.CLOSE: the action takes no more inputs.
     pub async fn close_action(&mut self, action_id: &ActionId) -> Result<(), ClientError> {
         self.call(&Request::ActionClose { action_id: action_id.clone() }).await.map(drop)
     }
 
-    /// JOB.LIST: the jobs of an action in the order of its inputs, all of them page by page, or those of a status.
+    /// JOB.LIST in the order of the inputs: all jobs, page by page, or the jobs with `status`.
     pub async fn jobs(
         &mut self,
         action: &ActionStatus,
@@ -129,7 +130,7 @@ impl Connection {
     ) -> Result<Vec<JobId>, ClientError> {
         let ask = |slice| Request::JobList { action_id: action.action_id.clone(), status, slice };
         if status.is_some() {
-            // Jobs come and go: between two pages some would be passed over.
+            // Jobs change their status between two pages, so some would be missed.
             return ids(self.call(&ask(Slice::ALL)).await?);
         }
         let total = usize::try_from(action.total_jobs).unwrap_or(usize::MAX);
@@ -164,23 +165,24 @@ impl Connection {
         ids(self.call(&list).await?)
     }
 
-    /// JOB.CANCEL
+    /// JOB.CANCEL.
     pub async fn cancel_job(&mut self, job_id: &JobId) -> Result<(), ClientError> {
         self.call(&Request::JobCancel { job_id: job_id.clone() }).await.map(drop)
     }
 
-    /// JOB.RETRY; with `force` of a dead job, too.
+    /// JOB.RETRY. With `force`, also of a dead or cancelled job.
     pub async fn retry_job(&mut self, job_id: &JobId, force: bool) -> Result<(), ClientError> {
         self.call(&Request::JobRetry { job_id: job_id.clone(), force }).await.map(drop)
     }
 
-    /// JOB.EXPLAIN
+    /// JOB.EXPLAIN: why the job is not running.
     pub async fn explain_job(&mut self, job_id: &JobId) -> Result<Explanation, ClientError> {
         let reply = self.call(&Request::JobExplain { job_id: job_id.clone() }).await?;
         optional_document(reply)?.ok_or_else(|| ClientError::Unexpected("no explanation".into()))
     }
 
-    /// JOB.OUTPUT: what the tasks of a running job write beyond `position`; none where no worker knows of it.
+    /// JOB.OUTPUT: returns the output of a running job after `position`, or `None` if no worker has
+    /// the job.
     pub async fn job_output(
         &mut self,
         job_id: &JobId,
@@ -191,23 +193,25 @@ impl Connection {
         optional_document(reply)
     }
 
-    /// JOB.STATUS
+    /// JOB.STATUS. Returns `None` if the job does not exist.
     pub async fn job(&mut self, job_id: &JobId) -> Result<Option<JobStatus>, ClientError> {
         let reply = self.call(&Request::JobStatus { job_id: job_id.clone() }).await?;
         optional_document(reply)
     }
 
-    /// JOB.UPDATE
+    /// JOB.UPDATE: reports the state of a job.
     pub async fn update_job(&mut self, job_id: &JobId, update: &JobUpdate) -> Result<(), ClientError> {
         self.update_job_json(job_id, documents::to_json(update)).await
     }
 
-    /// JOB.UPDATE, with the update as JSON.
+    /// JOB.UPDATE with the update in JSON.
     pub async fn update_job_json(&mut self, job_id: &JobId, json: String) -> Result<(), ClientError> {
         self.call(&Request::JobUpdate { job_id: job_id.clone(), update: json.into() }).await.map(drop)
     }
 
-    /// BRPOP of these queues, on a connection that was opened for claims: a job of the first that has one.
+    /// BRPOP of `queues`: claims a job of the first queue that has one. Needs
+    /// [`Connection::open_patiently`], because an abandoned reply would lose its job. Returns
+    /// `None` after `wait`.
     pub async fn claim(
         &mut self,
         queues: &[QueueName],
@@ -222,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// WORKER.REGISTER
+    /// WORKER.REGISTER.
     pub async fn register(
         &mut self,
         registration: &WorkerRegistration,
@@ -232,20 +236,21 @@ impl Connection {
         Ok(RegisteredWorker { heartbeat_interval_secs: field(&reply, "heartbeat_interval")? })
     }
 
-    /// CLIENT SETNAME: the connection speaks for a worker that registered on another one.
-    pub async fn speak_for(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
+    /// CLIENT SETNAME: associates the connection with a worker that registered on another
+    /// connection.
+    pub async fn act_for(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
         let name = worker_id.as_str().to_owned().into();
         self.call(&Request::Client(ClientCommand::SetName(name))).await.map(drop)
     }
 
-    /// WORKER.HEARTBEAT; the statistics as JSON. The answer is what agq wants of the worker.
+    /// WORKER.HEARTBEAT with statistics in JSON. Returns agq's directives for the worker.
     pub async fn heartbeat(&mut self, worker_id: &WorkerId, stats: String) -> Result<Orders, ClientError> {
         let stats = Some(stats.into());
         let reply = self.call(&Request::WorkerHeartbeat { worker_id: worker_id.clone(), stats }).await?;
         orders(&reply)
     }
 
-    /// WORKER.ANSWER: what came of a challenge.
+    /// WORKER.ANSWER: sends the answer to a challenge.
     pub async fn answer_challenge(
         &mut self,
         challenge_id: &str,
@@ -256,8 +261,8 @@ impl Connection {
         self.call(&Request::WorkerAnswer { challenge_id, answer }).await.map(drop)
     }
 
-    /// WORKER.OUTPUT: what a job writes; none where it is not known here.
-    pub async fn bring_output(
+    /// WORKER.OUTPUT: sends the output of a job, or `None` if the worker does not have the job.
+    pub async fn send_output(
         &mut self,
         request_id: &str,
         output: Option<&JobOutput>,
@@ -266,25 +271,25 @@ impl Connection {
         self.call(&Request::WorkerOutput { request_id, output }).await.map(drop)
     }
 
-    /// WORKER.UNREGISTER
+    /// WORKER.UNREGISTER.
     pub async fn unregister(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
         self.call(&Request::WorkerUnregister { worker_id: worker_id.clone() }).await.map(drop)
     }
 
-    /// WORKER.LIST
+    /// WORKER.LIST.
     pub async fn workers(&mut self) -> Result<Vec<WorkerStatus>, ClientError> {
         let reply = self.call(&Request::WorkerList).await?;
         texts(reply)?.iter().map(|text| document(text)).collect()
     }
 
-    /// QUEUE.PAUSE or QUEUE.RESUME
+    /// QUEUE.PAUSE, or QUEUE.RESUME if `pauses` is false.
     pub async fn pause_queue(&mut self, queue: &QueueName, pauses: bool) -> Result<(), ClientError> {
         let queue = queue.clone();
         let request = if pauses { Request::QueuePause { queue } } else { Request::QueueResume { queue } };
         self.call(&request).await.map(drop)
     }
 
-    /// WORKER.DRAIN or WORKER.RESUME
+    /// WORKER.DRAIN, or WORKER.RESUME if `drains` is false.
     pub async fn drain_worker(&mut self, worker_id: &WorkerId, drains: bool) -> Result<(), ClientError> {
         let worker_id = worker_id.clone();
         let request =
@@ -292,7 +297,7 @@ impl Connection {
         self.call(&request).await.map(drop)
     }
 
-    /// INFO: its fields by name.
+    /// INFO. Returns its fields by name.
     pub async fn info(&mut self) -> Result<BTreeMap<String, String>, ClientError> {
         let reply = self.call(&Request::Info { sections: Vec::new() }).await?;
         let text = String::from_redis_value(reply).map_err(|error| unexpected(&error))?;
@@ -301,7 +306,7 @@ impl Connection {
         Ok(text.lines().filter_map(field).collect())
     }
 
-    /// QUEUE.STATS
+    /// QUEUE.STATS of all queues.
     pub async fn queue_stats(&mut self) -> Result<QueueStats, ClientError> {
         let reply = self.call(&Request::QueueStats { queue: None }).await?;
         optional_document(reply)?.ok_or_else(|| ClientError::Unexpected("no statistics".into()))
@@ -329,7 +334,7 @@ fn ids<T: std::str::FromStr<Err: std::fmt::Display>>(reply: Value) -> Result<Vec
     texts(reply)?.iter().map(|text| text.parse().map_err(|error: T::Err| unexpected(&error))).collect()
 }
 
-/// A field of `OK name=value name=value`.
+/// Parses a field of `OK name=value name=value`.
 pub(crate) fn field<T: std::str::FromStr>(reply: &Value, name: &str) -> Result<T, ClientError> {
     let text = match reply {
         Value::SimpleString(text) => text.as_str(),
@@ -340,7 +345,7 @@ pub(crate) fn field<T: std::str::FromStr>(reply: &Value, name: &str) -> Result<T
     found.and_then(|value| value.parse().ok()).ok_or_else(missing)
 }
 
-/// The orders in `OK orders={…}`; a mere `OK` is none.
+/// Parses the directives of `OK orders={…}`. Plain `OK` has none.
 fn orders(reply: &Value) -> Result<Orders, ClientError> {
     match reply {
         Value::SimpleString(text) => text.strip_prefix("OK orders=").map_or(Ok(Orders::default()), document),
@@ -355,7 +360,7 @@ mod tests {
     use super::orders;
 
     #[test]
-    fn orders_come_with_the_answer_to_a_heartbeat() {
+    fn heartbeat_reply_is_parsed_to_directives() {
         let of = |text: &str| orders(&Value::SimpleString(text.into()));
         assert!(orders(&Value::Okay).unwrap().is_empty());
         assert!(of("OK").unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! One connection to agq, logged in.
+//! Authenticated connections to agq, with failover between several addresses.
 
 use std::{
     sync::{
@@ -24,32 +24,42 @@ use crate::{
 /// Advice about unusable TLS files.
 const FILES: &str = "look at the files of --tls-ca, --tls-cert and --tls-key";
 
-/// How long to wait for a connection.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for an answer that does not have to wait for work.
+/// Timeout of a reply to a command that does not wait for work.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where agq is and how to log in. Where there are several that share their jobs, clones go to the same, and on to the next
-/// together.
+/// Addresses and credentials of agq. Nodes that share a database have one address each. Clones
+/// share the current address, so they fail over together.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// At least one.
+    /// At least one address.
     addresses: Arc<[Address]>,
-    /// Which of them is gone to.
+    /// Index of the current address, modulo the number of addresses.
     current: Arc<AtomicUsize>,
     tls: Tls,
-    /// None where a certificate says who we are.
+    /// `None` if a certificate authenticates the client.
     key: Option<SecretString>,
 }
 
 impl Server {
-    /// A server that asks for a key and for no certificate. The address is what [`Address::parse_all`] reads.
+    /// Creates a server with a key and without certificates. `address` has the form of
+    /// [`Address::parse_all`].
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if `address` is invalid.
     pub fn new(address: &str, key: SecretString) -> Result<Self, String> {
         Self::with_tls(Address::parse_all(address)?, Tls::default(), Some(key))
     }
 
-    /// A server with certificates for TLS. Without a key, our certificate has to say who we are. The files are looked at
-    /// once here, so that a wrong one is told at once.
+    /// Creates a server with certificates for TLS. Without `key`, the client certificate has to
+    /// name the client.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if `addresses` is empty, if certificates are given for an address without
+    /// TLS, or if a file is unusable.
     pub fn with_tls(addresses: Vec<Address>, tls: Tls, key: Option<SecretString>) -> Result<Self, String> {
         let plain = addresses.iter().find(|address| !address.is_tls());
         if let Some(address) = plain.filter(|_| !tls.is_default()) {
@@ -72,24 +82,24 @@ impl Server {
         Ok(server)
     }
 
-    /// The address that is gone to now, as it is shown.
+    /// Returns the current address as text.
     pub fn address(&self) -> String {
-        self.here().1.to_string()
+        self.current().1.to_string()
     }
 
-    /// Which address is gone to now.
-    fn here(&self) -> (usize, &Address) {
+    /// Returns the current address and its index.
+    fn current(&self) -> (usize, &Address) {
         let current = self.current.load(Ordering::Relaxed) % self.addresses.len();
         (current, &self.addresses[current])
     }
 
-    /// The next is gone to, unless somebody else has gone on from this one already.
-    fn go_on_from(&self, from: usize) {
+    /// Makes the address after `from` the current one, unless a clone has done so already.
+    fn fail_over_from(&self, from: usize) {
         let next = (from + 1) % self.addresses.len();
         let _went_before = self.current.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// A client of the `redis` crate whose connections log in by themselves.
+    /// Returns a client of the `redis` crate whose connections authenticate themselves.
     pub(crate) fn client(&self) -> Result<redis::Client, ClientError> {
         let settings = RedisConnectionInfo::default();
         self.client_with(match &self.key {
@@ -99,7 +109,7 @@ impl Server {
     }
 
     fn client_with(&self, settings: RedisConnectionInfo) -> Result<redis::Client, ClientError> {
-        let here = self.here().1;
+        let here = self.current().1;
         let address = match here {
             Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
             Address::Tls { host, port } => {
@@ -121,16 +131,16 @@ impl Server {
     }
 }
 
-/// rustls asks once in a process which cryptography to use.
+/// Sets the process-wide cryptography provider of rustls.
 fn choose_cryptography() {
     static CHOSEN: Once = Once::new();
     CHOSEN.call_once(|| {
-        // An error says that the process has chosen already, which is as good.
+        // An error means that the process has a provider already, which works as well.
         let _chosen = rustls::crypto::ring::default_provider().install_default();
     });
 }
 
-/// A connection. Clones share it; calls on it are pipelined.
+/// Connection to agq. Clones share the connection, and concurrent calls are pipelined.
 #[derive(Clone)]
 pub struct Connection {
     address: String,
@@ -138,25 +148,33 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in, for commands that are answered at once.
+    /// Connects and authenticates. Replies have a timeout of a minute.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the last address if no address is reachable.
     pub async fn open(server: &Server) -> Result<Self, ClientError> {
         Self::open_with(server, Some(REPLY_TIMEOUT)).await
     }
 
-    /// Connects and logs in, and waits for a reply as long as that takes: for claims, where a reply that is given up on takes
-    /// its job with it, and for whoever stops reading for a while.
+    /// Connects and authenticates. Replies have no timeout: for claims, because an abandoned reply
+    /// would lose its job, and for clients that may stop reading.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the last address if no address is reachable.
     pub async fn open_patiently(server: &Server) -> Result<Self, ClientError> {
         Self::open_with(server, None).await
     }
 
-    /// Tries each address once, where that before it is of no use.
+    /// Tries each address once, from the current one, until one is reachable.
     async fn open_with(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
         let mut tried = 1;
         loop {
-            let (from, _) = server.here();
+            let (from, _) = server.current();
             match Self::open_here(server, reply_timeout).await {
                 Err(error @ (ClientError::Unreachable { .. } | ClientError::Tls { .. })) => {
-                    server.go_on_from(from);
+                    server.fail_over_from(from);
                     if tried == server.addresses.len() {
                         return Err(error);
                     }
@@ -168,7 +186,7 @@ impl Connection {
     }
 
     async fn open_here(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
-        let (_, here) = server.here();
+        let (_, here) = server.current();
         let address = here.to_string();
         let failed = |error: redis::RedisError| ClientError::of_opening(&address, &error);
         let config = AsyncConnectionConfig::new()
@@ -194,6 +212,11 @@ impl Connection {
     }
 
     /// Sends a command and waits for its reply.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ClientError::Unreachable`] for a lost connection, and [`ClientError::Rejected`]
+    /// for an error of agq.
     pub async fn call(&mut self, request: &Request) -> Result<Value, ClientError> {
         self.send(request).await.map_err(|error| ClientError::from_redis(&self.address, &error))
     }
@@ -212,7 +235,7 @@ mod tests {
     use super::{Address, Server, Tls};
 
     #[test]
-    fn addresses_are_shown_as_they_are_written() {
+    fn servers_show_the_address_as_written() {
         let address = |text| Server::new(text, "k".into()).map(|server| server.address());
         assert_eq!(address("localhost:6380").unwrap(), "localhost:6380");
         assert_eq!(address("rediss://localhost").unwrap(), "rediss://localhost:6380");
@@ -220,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_for_a_plain_address_are_a_mistake() {
+    fn certificates_require_a_tls_address() {
         let tls = Tls { ca: Some("ca.pem".into()), ..Tls::default() };
         let plain = Address::parse_all("rediss://localhost,localhost:6380").unwrap();
         let error = Server::with_tls(plain, tls.clone(), None).unwrap_err();
@@ -231,15 +254,15 @@ mod tests {
     }
 
     #[test]
-    fn clones_go_on_together_and_round() {
+    fn clones_fail_over_together_and_wrap_around() {
         let server = Server::new("a:1,b:2", "k".into()).unwrap();
         let other = server.clone();
-        server.go_on_from(0);
+        server.fail_over_from(0);
         assert_eq!(other.address(), "b:2");
-        // Whoever found the same one gone does not pass over the next.
-        other.go_on_from(0);
+        // The second failure of the same address does not skip the next one.
+        other.fail_over_from(0);
         assert_eq!(server.address(), "b:2");
-        server.go_on_from(1);
+        server.fail_over_from(1);
         assert_eq!(other.address(), "a:1");
     }
 }

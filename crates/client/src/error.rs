@@ -1,49 +1,52 @@
-//! What can go wrong between us and agq, told apart by what helps.
+//! Errors of calls, divided by the reaction that helps.
+
+use agenix_protocol::errors::ErrorKind;
 
 use crate::tls;
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
-    /// There is no agq, or not any more.
+    /// agq is not reachable, or the connection was lost.
     #[error("cannot reach agq at {address}: {reason}")]
     Unreachable {
-        /// Where it was looked for.
+        /// Address of the attempt.
         address: String,
-        /// What the system said.
+        /// Reason from the operating system or agq.
         reason: String,
     },
     /// TLS with agq fails for a reason that the start of another agq does not fix.
     #[error("cannot reach agq at {address}: {reason}")]
     Tls {
-        /// Where it was looked for.
+        /// Address of the attempt.
         address: String,
-        /// What is wrong.
+        /// Problem with the certificates.
         reason: String,
-        /// What to do about it.
+        /// Advice.
         help: &'static str,
     },
-    /// It does not know our key.
+    /// agq does not accept the session key.
     #[error("agq at {address} refused the session key: {reason}")]
     Unauthenticated {
-        /// Where it was asked.
+        /// Address of the attempt.
         address: String,
-        /// What it said.
+        /// Error of agq.
         reason: String,
     },
-    /// It understood and said no; the text is agq's own, without `ERR`.
+    /// agq rejected the command. The text is the error of agq without `ERR`.
     #[error("{0}")]
     Rejected(String),
-    /// It could not do it, through nobody's fault; the same may work later. The text is agq's own, without `ERR`.
+    /// The store of agq failed, and the same command may succeed later. The text is the error of
+    /// agq without `ERR`.
     #[error("{0}")]
     StoreFailed(String),
-    /// It answered something that this version does not understand.
+    /// The reply of agq does not have the expected form.
     #[error("agq answered something unexpected: {0}")]
     Unexpected(String),
 }
 
 impl ClientError {
-    /// Whether connecting again may help.
+    /// Returns true if a new connection may help.
     pub fn is_connection(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Tls { .. })
     }
@@ -62,17 +65,13 @@ impl ClientError {
             (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, code) => {
                 let (code, detail) = (code.unwrap_or("ERR"), error.detail().unwrap_or_default());
                 let text = if code == "ERR" { detail.to_owned() } else { format!("{code} {detail}") };
-                let is_refused_login = ["NOAUTH", "WRONGPASS", "Invalid session key"];
-                if is_refused_login.iter().any(|start| text.starts_with(start)) {
-                    return Self::Unauthenticated { address: address.to_owned(), reason: text };
-                }
-                if text.starts_with("Too many connections") {
-                    return lost(text);
-                }
-                if text.starts_with("the store failed") {
-                    Self::StoreFailed(text)
-                } else {
-                    Self::Rejected(text)
+                match ErrorKind::of(&text) {
+                    ErrorKind::NotAuthenticated => {
+                        Self::Unauthenticated { address: address.to_owned(), reason: text }
+                    }
+                    ErrorKind::TooManyConnections => lost(text),
+                    ErrorKind::StoreFailed => Self::StoreFailed(text),
+                    _ => Self::Rejected(text),
                 }
             }
             (redis::ErrorKind::AuthenticationFailed, _) => {
@@ -84,7 +83,7 @@ impl ClientError {
                 lost(error.to_string())
             }
             _ if error.is_connection_dropped() => lost("the connection was closed".into()),
-            // Cut in the middle of an answer.
+            // The connection was closed in the middle of a reply.
             (redis::ErrorKind::Parse, _) if error.to_string().contains("Unexpected end of input") => {
                 lost("the connection was closed in the middle of an answer".into())
             }

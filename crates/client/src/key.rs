@@ -1,30 +1,34 @@
-//! Where agw and agx get the session key: from `AGQ_SESSION_KEY`, else from a file. Never from a flag, which everyone on
-//! the machine could see.
+//! Session key of agw and agx: from `AGQ_SESSION_KEY`, otherwise from a file. There is no flag for
+//! the key, because other users of the machine could read it.
 
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
-/// Why there is no key.
+/// Error of the session key.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionKeyError {
-    /// Neither the variable nor a file was given.
+    /// Neither the variable nor a file is set.
     #[error("there is no session key")]
     Missing,
     /// The file cannot be read.
     #[error("cannot read the session key file {}: {reason}", .file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         reason: String,
     },
 }
 
-/// What to do about either.
+/// Advice for both errors.
 pub const KEY_HELP: &str = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
 
-/// Reads the session key.
+/// Returns the session key in `AGQ_SESSION_KEY`, otherwise in `file`.
+///
+/// # Errors
+///
+/// Returns an error if neither is set, or if the file is unreadable.
 pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError> {
     match std::env::var("AGQ_SESSION_KEY") {
         Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
@@ -33,7 +37,11 @@ pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError>
     key_in(file.ok_or(SessionKeyError::Missing)?)
 }
 
-/// Reads the session key in a file.
+/// Reads the session key in `file`, without white space around it.
+///
+/// # Errors
+///
+/// Returns [`SessionKeyError::Unreadable`] if the file is unreadable.
 pub fn key_in(file: &Path) -> Result<SecretString, SessionKeyError> {
     let unreadable = |error: std::io::Error| SessionKeyError::Unreadable {
         file: file.to_owned(),

@@ -1,7 +1,22 @@
-//! How agw, agx and the tests speak to agq: typed calls over the `redis` crate.
+//! Client of agq for agw, agx and the tests: typed calls over the `redis` crate.
 //!
-//! It knows the wire and nothing else: it never decides what a failure means for the caller, and never retries a command
-//! by itself.
+//! The client implements the wire protocol only. It leaves the reaction to an error to the caller,
+//! and never repeats a command by itself.
+//!
+//! ```no_run
+//! use agenix_client::{ClientError, Connection, Server, session_key};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::new("127.0.0.1:6380", session_key(None)?)?;
+//! let mut connection = Connection::open(&server).await?;
+//! match connection.workers().await {
+//!     Ok(workers) => println!("{} workers", workers.len()),
+//!     Err(ClientError::Unreachable { reason, .. }) => println!("connect again: {reason}"),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -12,9 +27,9 @@ mod calls;
 mod connection;
 mod error;
 mod key;
-mod later;
 mod orders;
 mod refusal;
+mod schedules;
 mod tls;
 mod token;
 
@@ -24,6 +39,6 @@ pub use calls::{RegisteredWorker, SubmittedAction};
 pub use connection::{Connection, Server};
 pub use error::ClientError;
 pub use key::{KEY_HELP, SessionKeyError, key_in, session_key};
-pub use later::{SavedSchedule, SubmittedWorkflow};
 pub use orders::{OrderMessage, OrderSubscription};
+pub use schedules::{SavedSchedule, SubmittedWorkflow};
 pub use token::Token;

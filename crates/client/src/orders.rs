@@ -1,5 +1,5 @@
-//! The channel on which agq calls a worker: a message there means that the next heartbeat should not be waited for, or that
-//! somebody follows a job.
+//! Subscription to the channel of a worker's directives. A message asks the worker for an early
+//! heartbeat, for the output of a job, or for unstarted jobs.
 
 use std::time::Duration;
 
@@ -17,19 +17,20 @@ use tokio::time::timeout;
 
 use crate::{connection::Server, error::ClientError};
 
-/// How long it may take until the channel is open, and until a sign of life is answered.
+/// Timeout of the subscription and of a ping.
 const ANSWER_BOUND: Duration = Duration::from_secs(10);
-/// How long nothing is heard before agq is asked whether it is still there: a way that nobody uses may be closed.
+/// Time without a message after which the client sends a ping, because a network may drop idle
+/// connections.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What agq calls a worker for.
+/// Message of agq to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrderMessage {
-    /// It has orders: a heartbeat brings them. Whatever is not known means that, too.
+    /// agq has directives, which the next heartbeat returns. Unknown messages count as this one.
     Orders,
-    /// Somebody wants to know what a job writes.
+    /// A client follows the output of a job.
     Output(OutputRequest),
-    /// The worker should give up the jobs of an action that it has claimed and not started.
+    /// The worker should give up the claimed, unstarted jobs of this action.
     Withdraw(ActionId),
 }
 
@@ -41,16 +42,20 @@ impl OrderMessage {
     }
 }
 
-/// A connection that listens to the calls for one worker.
+/// Connection that receives the messages for one worker.
 pub struct OrderSubscription {
     address: String,
-    /// Kept for signs of life.
+    /// Used for pings.
     sink: PubSubSink,
     calls: PubSubStream,
 }
 
 impl OrderSubscription {
-    /// Connects, logs in and subscribes.
+    /// Connects, authenticates and subscribes.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ClientError::Unreachable`] after 10 seconds without a reply.
     pub async fn open(server: &Server, worker_id: &WorkerId) -> Result<Self, ClientError> {
         let address = server.address();
         let client = server.client()?;
@@ -64,7 +69,11 @@ impl OrderSubscription {
         Ok(Self { address, sink, calls })
     }
 
-    /// Waits for the next call. The error means that the connection is of no more use.
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the connection is lost. The subscription is useless then.
     pub async fn next(&mut self) -> Result<OrderMessage, ClientError> {
         loop {
             match timeout(SILENCE, self.calls.next()).await {
@@ -92,7 +101,7 @@ mod tests {
     use super::OrderMessage;
 
     #[test]
-    fn whatever_is_not_known_means_orders() {
+    fn unknown_messages_count_as_directives() {
         assert_eq!(OrderMessage::read(b"heartbeat"), OrderMessage::Orders);
         assert_eq!(OrderMessage::read(br#"{"dance":{}}"#), OrderMessage::Orders);
         assert_eq!(OrderMessage::read(br#"{"withdraw":"a"}"#), OrderMessage::Withdraw("a".parse().unwrap()));

@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 512;
 /// write to a closed connection, a client could not read the reason. With TLS the result is `None`,
 /// because agq sends no reason over TLS.
 pub(crate) async fn refusal(address: &Address) -> Option<String> {
-    let said = async {
+    let reason = async {
         match address {
             Address::Tcp { host, port } => {
                 first_line(TcpStream::connect((host.as_str(), *port)).await.ok()?).await
@@ -29,7 +29,7 @@ pub(crate) async fn refusal(address: &Address) -> Option<String> {
             Address::Tls { .. } => None,
         }
     };
-    timeout(SAYS_WITHIN, said).await.ok()?
+    timeout(SAYS_WITHIN, reason).await.ok()?
 }
 
 /// Returns the text of an error reply.
@@ -49,7 +49,7 @@ mod tests {
     use super::{Address, refusal};
 
     #[tokio::test]
-    async fn what_is_said_before_the_end_is_heard() {
+    async fn refusal_reads_the_reason_before_the_connection_closes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn problem(error: &redis::RedisError) -> Option<TlsProblem> {
         rustls::Error::InvalidCertificate(error) => of_their_certificate(error),
         rustls::Error::AlertReceived(alert) => of_our_certificate(*alert),
         rustls::Error::InvalidMessage(_) => (
-            "what answers there does not speak TLS".to_owned(),
+            "the server at this address does not use TLS".to_owned(),
             "without TLS an address is HOST:PORT, not rediss://HOST:PORT",
         ),
         other => (other.to_string(), "look at the certificates on both sides, and at agq's log"),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_certificates_are_told_apart() {
+    fn tls_problems_name_the_defect_of_the_certificate() {
         let of = |error: CertificateError| told(rustls::Error::InvalidCertificate(error));
         let ca = of(CertificateError::Other(OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity))));
         assert!(ca.reason.contains("CA:TRUE") && ca.help.contains("basicConstraints=critical,CA:FALSE"));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_used_are_told_apart() {
+    fn tls_problems_name_the_defect_of_the_key() {
         let ((cert, key), (_, other)) = (pair(), pair());
         let check = |cert: &str, key: &str| {
             check_pair((Path::new("c.pem"), cert.as_bytes()), (Path::new("k.pem"), key.as_bytes()))
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_before_the_text_does_no_harm() {
+    fn pem_files_may_begin_with_a_byte_order_mark() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("cert.pem");
         std::fs::write(&file, format!("\u{feff}{}", pair().0)).unwrap();

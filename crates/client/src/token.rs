@@ -1,4 +1,4 @@
-//! A token: all that another machine has to know of an agq, in one word that can be pasted.
+//! Tokens: address, key and CA of an agq as one word, for `agx join`.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use secrecy::{ExposeSecret, SecretString};
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 
-/// How a token begins; the number goes up when what follows is read differently.
+/// Prefix of a token. The number is the version of the format.
 const PREFIX: &str = "agx1.";
-/// Longest token, in bytes; one holds a CA certificate at the most.
+/// Maximum length of a token in bytes. The largest part is a CA certificate.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// Where an agq is, and what lets one in.
+/// Address and credentials of an agq.
 #[derive(Debug, Clone)]
 pub struct Token {
-    /// One address or several, as [`Address::parse_all`] reads them.
+    /// One address or several, in the form of [`crate::Address::parse_all`].
     pub agq: String,
-    /// The session key, or a worker's own.
+    /// Session key, or the key of one worker.
     pub key: SecretString,
-    /// The CA of its certificate, PEM.
+    /// CA of agq's certificate, PEM.
     pub ca: Option<String>,
 }
 
@@ -32,7 +32,7 @@ struct TokenFields {
 }
 
 impl Token {
-    /// The token as one word.
+    /// Returns the token as one word.
     pub fn encode(&self) -> SecretString {
         let fields = TokenFields {
             agq: self.agq.clone(),
@@ -43,7 +43,12 @@ impl Token {
         format!("{PREFIX}{}", BASE64.encode(json)).into()
     }
 
-    /// Reads one; the error says what is wrong with it, and never what is in it.
+    /// Parses a token.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message about the defect. The message does not quote the token, because it holds a
+    /// key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "it is not whole: paste the line that `agq token` prints, to its end".to_owned();
         let text = text.trim();
@@ -68,7 +73,7 @@ mod tests {
     use super::Token;
 
     #[test]
-    fn what_is_told_is_understood() {
+    fn tokens_survive_a_round_trip() {
         let token =
             Token { agq: "rediss://a:1,b:2".into(), key: "secret".into(), ca: Some("-----BEGIN".into()) };
         let text = token.encode().expose_secret().to_owned();
@@ -81,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_showing_it() {
+    fn invalid_tokens_are_refused_without_showing_them() {
         let token = Token { agq: "a:1".into(), key: "secret".into(), ca: None };
         let text = token.encode().expose_secret().to_owned();
         let error = |text: &str| Token::parse(text).unwrap_err();

@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 pub mod documents;
+pub mod errors;
 pub mod glob;
 pub mod ids;
 pub mod limits;

@@ -30,7 +30,7 @@ pub enum Meaning {
     Refused {
         /// Reason for the refusal.
         what: String,
-        /// What to write instead.
+        /// Alternative.
         instead: String,
     },
 }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_put_in_and_other_braces_left_alone() {
+    fn placeholders_are_replaced_and_other_braces_kept() {
         for (text, expected) in [
             ("a{}b{}", "a{{input.line}}b{{input.line}}"),
             ("{print $1}", "{print $1}"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_before_a_placeholder_makes_it_text() {
+    fn escaped_placeholders_are_text() {
         for (text, expected) in [
             (r"a\{}b", "a{}b"),
             (r"\\{}", r"\{}"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn where_another_text_is_the_placeholder_braces_are_text() {
+    fn renamed_placeholders_make_braces_text() {
         assert_eq!(of("a{1}x{} @@", Some("@@")).unwrap(), "a{1}x{} {{input.line}}");
         assert_eq!(of("{{@}}", Some("@")).unwrap(), "{{\"{{\"}}{{input.line}}}}");
         assert_eq!(of(r"\{}", Some("{}")).unwrap(), r"\{{input.line}}");

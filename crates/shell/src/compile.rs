@@ -1,4 +1,4 @@
-//! A pipeline as tasks.
+//! Compiles a pipeline to tasks.
 
 use agenix_protocol::documents::Task;
 use brush_parser::{
@@ -17,15 +17,21 @@ use crate::{
     word,
 };
 
-/// What POSIX makes a part of the shell, so that no program of the name could do it (XCU 2.14, and `cd` and its like).
+/// Commands that POSIX makes a part of the shell, so that no program of the name could replace them
+/// (XCU 2.14, and `cd` and similar commands).
 const OF_THE_SHELL: [&str; 33] = [
     ".", ":", "alias", "bg", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "fc",
     "fg", "getopts", "hash", "jobs", "local", "read", "readonly", "return", "set", "shift", "source",
     "times", "trap", "type", "ulimit", "umask", "unalias", "unset", "wait", "pushd",
 ];
 
-/// The tasks of a pipeline, from its first command to its last. All of them stream, so that they run at once, as in a shell; a plan
-/// of them means what `sh -c` does when its `pipefail` is false. `placeholders` says what `{…}` stands for.
+/// Compiles a pipeline to its tasks, from the first command to the last. All tasks stream, so they
+/// run concurrently, as in a shell. A plan of these tasks with `pipefail` false has the meaning of
+/// `sh -c`. `placeholders` gives the meaning of `{…}`.
+///
+/// # Errors
+///
+/// Returns the refused part of `text`, with its position and an alternative.
 pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, Refusal> {
     let options = ParserOptions {
         enable_extended_globbing: false,
@@ -43,12 +49,12 @@ pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, 
     tasks.map_err(|no| no.within(text))
 }
 
-/// Most brackets outside of single quotes, and most of them that begin a substitution. The grammar looks at each `$(` inside another
-/// again and again: sixteen took it twenty seconds, ten thousand brackets its stack.
+/// Maximum number of brackets outside of single quotes, and of brackets that begin a substitution.
+/// The parser reads nested `$(` repeatedly, and deep nesting overflows its stack.
 const MOST_BRACKETS: usize = 100;
 const MOST_SUBSTITUTIONS: usize = 8;
 
-/// Refuses what no pipeline needs and the grammar would take too long for.
+/// Refuses text that no pipeline needs and that the parser would need too long for.
 fn check_nesting(text: &str) -> Result<(), Unsupported> {
     let (mut in_single, mut in_double) = (false, false);
     let (mut brackets, mut substitutions) = (0, 0);
@@ -61,7 +67,7 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
             }
             '\'' if !in_double => in_single = !in_single,
             '"' if !in_single => in_double = !in_double,
-            // A brace that opens a group stands alone.
+            // A brace that opens a group is a word of its own.
             ' ' | '\t' | '\n' if before == Some('{') && !in_single => brackets += 1,
             '(' if !in_single => {
                 brackets += 1;
@@ -73,8 +79,8 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
         if brackets > MOST_BRACKETS || substitutions > MOST_SUBSTITUTIONS {
             return Err(Unsupported::new(
                 (at, at + 1),
-                "there are too many brackets for a pipeline",
-                "write a script that is on the workers' PATH, or quote what is meant as it is",
+                "the pipeline has too many brackets",
+                "write a script that is on the workers' PATH, or quote literal text",
             ));
         }
         before = Some(c);
@@ -82,7 +88,11 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// One task of a program and its arguments, as they are: no word is read as a shell would.
+/// Returns one task of a program and its arguments, without interpreting quotes.
+///
+/// # Errors
+///
+/// Returns the placeholder that is refused, with an alternative.
 pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Refusal> {
     let (mut texts, mut at): (Vec<String>, usize) = (Vec::with_capacity(words.len()), 0);
     for word in words {
@@ -125,7 +135,7 @@ fn unreadable(error: &ParseError, end: usize) -> Unsupported {
     )
 }
 
-/// Where a quote was opened.
+/// Returns the position of an unclosed quote.
 fn opened(incomplete: &Incomplete) -> Option<&SourcePosition> {
     match incomplete {
         Incomplete::UnterminatedSingleQuote(at)
@@ -135,7 +145,7 @@ fn opened(incomplete: &Incomplete) -> Option<&SourcePosition> {
     }
 }
 
-/// The one pipeline that the program is.
+/// Returns the only pipeline of the program.
 fn pipeline(program: Program, end: usize) -> Result<Pipeline, Unsupported> {
     let more = |at| {
         Unsupported::new(
@@ -165,7 +175,7 @@ fn pipeline(program: Program, end: usize) -> Result<Pipeline, Unsupported> {
     }
 }
 
-/// What is at hand while a pipeline is read.
+/// State of the compilation of a pipeline.
 struct Compiling<'c> {
     options: &'c ParserOptions,
     placeholders: Placeholders<'c>,
@@ -274,12 +284,12 @@ impl Compiling<'_> {
     }
 }
 
-/// Lets a task read what the one before it writes.
+/// Connects the stdout of one task to the stdin of the next.
 fn join(before: &Task, task: &mut Task, at: (usize, usize)) -> Result<(), Unsupported> {
     if let Some(file) = &before.stdout {
         return Err(Unsupported::new(
             at,
-            format!("nothing comes through this pipe: the command before it writes to {file}"),
+            format!("this pipe is empty: the command before it writes to {file}"),
             "leave one of the two out; `tee FILE` writes to a file and on",
         ));
     }
@@ -306,14 +316,14 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
         };
         return Err(Unsupported::new(
             at,
-            format!("`{name}` is a part of the shell, and there is none"),
+            format!("`{name}` is a part of the shell, and no shell runs the pipeline"),
             instead,
         ));
     }
     if name.contains("{{") {
         return Err(Unsupported::new(
             at,
-            "which program runs cannot come from the input: workers are chosen by it",
+            "the program cannot come from the input, because agq chooses workers by it",
             "write its name",
         ));
     }
@@ -328,8 +338,8 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(Unsupported::new(
             at,
-            "this is the name of no program",
-            "write a name without blanks, its arguments behind it",
+            "this cannot be the name of a program",
+            "write a name without blanks, and its arguments after it",
         ));
     }
     Ok(())

@@ -66,7 +66,7 @@ static INTERPRETERS: [Interpreter; 5] = [
     },
 ];
 
-/// Tells whether `program` is an interpreter of this module.
+/// Returns true if `program` is an interpreter of this module.
 pub(crate) fn is_one(program: &str) -> bool {
     of(program).is_some()
 }
@@ -94,7 +94,7 @@ pub(crate) fn script(program: &str, arguments: &[&str]) -> Script {
     }
 }
 
-/// What the word after an option is.
+/// Meaning of the word after an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     Text,
@@ -132,7 +132,7 @@ mod tests {
     use super::{Language, Script, script};
 
     #[test]
-    fn the_text_is_the_value_of_an_option() {
+    fn program_text_is_the_value_of_an_option() {
         for (line, expected) in [
             ("perl -e", Script::Next(Language::Perl)),
             ("perl -lane", Script::Next(Language::Perl)),

@@ -1,7 +1,27 @@
-//! A shell pipeline as the tasks of a plan: `sort {} | uniq -c` becomes two tasks with arguments, joined by a pipe.
+//! Compiles a shell pipeline to the tasks of a plan: `sort {} | uniq -c` becomes two tasks with
+//! arguments and a pipe between them.
 //!
-//! What a plan can say is translated with the meaning that POSIX gives it; what it cannot (variables, globs, `$(…)`, `&&`, loops)
-//! is refused, with its place and what to write instead. Nothing is expanded, no file is looked at, no shell is ever run.
+//! A construct that a plan can express is translated with its POSIX meaning. Others, such as
+//! variables, globs, `$(…)`, `&&` and loops, are refused with their position and an alternative.
+//! The crate expands nothing, reads no file, and runs no shell.
+//!
+//! ```
+//! use agenix_shell::{Braces, Meaning, Placeholders, compile};
+//!
+//! let meaning = |braces: &Braces<'_>| match braces.inside {
+//!     "" => Meaning::Placeholder("{{input.file}}".into()),
+//!     _ => Meaning::Text,
+//! };
+//! let placeholders = Placeholders { only: None, meaning: &meaning };
+//!
+//! let tasks = compile("sort {} | uniq -c", placeholders).expect("the pipeline is valid");
+//! assert_eq!(tasks[0].command, "sort");
+//! assert_eq!(tasks[0].args, ["{{input.file}}"]);
+//! assert_eq!(tasks[1].input_from_task, Some(tasks[0].task_number));
+//!
+//! let refusal = compile("sort $HOME", placeholders).expect_err("a plan has no variables");
+//! assert_eq!(refusal.marked(), "sort $HOME\n     ^^^^^");
+//! ```
 
 #![forbid(unsafe_code)]
 

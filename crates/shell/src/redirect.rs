@@ -1,11 +1,12 @@
-//! What a command's redirections make of its task.
+//! Redirections of a command.
 
 use agenix_protocol::documents::{STDERR_TO_STDOUT, Task};
 use brush_parser::ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect, Word};
 
 use crate::refusal::{Unsupported, place};
 
-/// Applies one redirection to a task; `text` reads words. `at` is the place of the command, for what has none of its own.
+/// Applies one redirection to a task. `text` converts words. `at` is the position of the command,
+/// for redirections without a position.
 pub(crate) fn apply(
     redirect: &IoRedirect,
     task: &mut Task,
@@ -31,9 +32,9 @@ pub(crate) fn apply(
     };
     match (kind, descriptor.map_or_else(|| default_of(kind), i64::from)) {
         (Kind::Read, 0) => once(&mut task.stdin_file, "stdin", text(word)?),
-        (Kind::Write | Kind::Clobber, 1) if task.stderr.as_deref() == Some(STDERR_TO_STDOUT) => Err(
-            Unsupported::new(at, "stderr would go where stdout went before", "write 2>&1 behind the file"),
-        ),
+        (Kind::Write | Kind::Clobber, 1) if task.stderr.as_deref() == Some(STDERR_TO_STDOUT) => {
+            Err(Unsupported::new(at, "stderr would go where stdout went before", "write 2>&1 after the file"))
+        }
         (Kind::Write | Kind::Clobber, 1) => once(&mut task.stdout, "stdout", text(word)?),
         (Kind::Write | Kind::Clobber, 2) => match text(word)? {
             path if path == STDERR_TO_STDOUT => Err(Unsupported::new(
@@ -48,7 +49,7 @@ pub(crate) fn apply(
         }
         (Kind::Append, _) => Err(Unsupported::new(
             at,
-            "many jobs at once cannot append to one file",
+            "concurrent jobs cannot append to one file",
             "leave it out: agx brings all outputs together, `agx map … > FILE`",
         )),
         _ => Err(Unsupported::new(
@@ -59,7 +60,7 @@ pub(crate) fn apply(
     }
 }
 
-/// `<<` and its like.
+/// Refuses here-documents.
 pub(crate) fn text_for_stdin(at: (usize, usize)) -> Unsupported {
     Unsupported::new(
         at,
@@ -68,7 +69,7 @@ pub(crate) fn text_for_stdin(at: (usize, usize)) -> Unsupported {
     )
 }
 
-/// Which descriptor is meant where none is said.
+/// Returns the default descriptor of a redirection.
 fn default_of(kind: &Kind) -> i64 {
     match kind {
         Kind::Read | Kind::ReadAndWrite | Kind::DuplicateInput => 0,

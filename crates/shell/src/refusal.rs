@@ -1,22 +1,22 @@
-//! What of a pipeline a plan cannot say, where it stands, and what to write instead.
+//! Refusals: the part of a pipeline that a plan cannot express, its position, and an alternative.
 
 use std::fmt;
 
 use brush_parser::SourceSpan;
 
-/// Why a pipeline is no plan.
+/// Refused part of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
-    /// The pipeline as it was given.
+    /// Text of the whole pipeline.
     text: String,
-    /// The characters that are meant, counted from 0: the first, and the one after the last.
+    /// Range of the refused part in characters, counted from 0. The end is exclusive.
     at: (usize, usize),
     what: String,
-    /// What to write instead.
+    /// Alternative.
     instead: String,
 }
 
-/// A refusal before it is known in which text; places are counted in characters.
+/// Refusal without the text of the pipeline. Positions are counted in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unsupported {
     pub(crate) at: (usize, usize),
@@ -34,29 +34,29 @@ impl Unsupported {
     }
 }
 
-/// The characters of a span.
+/// Returns the range of a span in characters.
 pub(crate) fn place(span: &SourceSpan) -> (usize, usize) {
     (span.start.index, span.end.index)
 }
 
 impl Refusal {
-    /// The pipeline, and under it a mark where the refused part stands.
+    /// Returns the line with the refused part, and a line with a mark below it.
     pub fn marked(&self) -> String {
         let (start, end) = self.at;
         let before = self.text.chars().take(start);
-        // Only the line that is meant, where there are several.
+        // Only the line with the refused part is shown.
         let line_start = before.clone().collect::<String>().rfind('\n').map_or(0, |at| at + 1);
         let line_start = self.text.get(..line_start).map_or(0, |text| text.chars().count());
         let line: String = self.text.chars().skip(line_start).take_while(|&c| c != '\n').collect();
         let column = start.saturating_sub(line_start).min(line.chars().count());
         let room = (line.chars().count() - column).max(1);
         let width = end.saturating_sub(start).clamp(1, room);
-        // A tab stays one, so that the mark is under its text.
+        // Tabs stay in the indentation, so that the mark is below its text.
         let indent: String = line.chars().take(column).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         format!("{line}\n{indent}{}", "^".repeat(width))
     }
 
-    /// What to write instead.
+    /// Returns the alternative.
     pub fn instead(&self) -> &str {
         &self.instead
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::Unsupported;
 
     #[test]
-    fn the_mark_stands_under_its_text() {
+    fn refusal_mark_is_below_the_refused_text() {
         let marked = |text: &str, at| Unsupported::new(at, "", "").within(text).marked();
         assert_eq!(marked("sort $x", (5, 7)), "sort $x\n     ^^");
         assert_eq!(marked("sört\t$x | y", (5, 7)), "sört\t$x | y\n    \t^^");

@@ -1,8 +1,9 @@
-//! Tasks as the pipeline that they are.
+//! Renders tasks as a pipeline.
 
 use agenix_protocol::documents::{STDERR_TO_STDOUT, Task};
 
-/// A line for a shell that does what the tasks do, where each streams into the next: the way back from [`crate::compile`].
+/// Returns a line for a shell with the meaning of the tasks, if each of them streams into the next.
+/// It is the inverse of [`crate::compile`].
 pub fn render(tasks: &[Task]) -> String {
     tasks.iter().map(command).collect::<Vec<_>>().join(" | ")
 }
@@ -27,7 +28,8 @@ fn quoted(text: &str) -> String {
         return format!("$'{}'", text.chars().map(escaped).collect::<String>());
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-{}".contains(c);
-    // Braces alone are a word of the shell, and bash writes out what has commas or two dots between them.
+    // Braces alone are a word of the shell, and bash writes out what has commas or two dots between
+    // them.
     let has_braces = text.contains(['{', '}']);
     let is_more = has_braces && (text.len() == 1 || text.contains(',') || text.contains(".."));
     if !text.is_empty() && !is_more && text.chars().all(is_plain) {
@@ -36,7 +38,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Tells whether a terminal acts on `c` instead of showing it: control characters and characters
+/// Returns true if a terminal acts on `c` instead of showing it: control characters and characters
 /// that change the direction of text.
 pub fn is_hidden(c: char) -> bool {
     let is_bidi_control =
@@ -66,7 +68,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn control_characters_are_written_so_that_a_terminal_shows_them() {
+    fn render_escapes_control_characters() {
         for (text, expected) in [
             ("a b", "'a b'"),
             ("é", "'é'"),

@@ -85,12 +85,13 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
     WordRole { script, continues_script, may_be_option, may_be_pattern }
 }
 
-/// Tells whether `program` is one that takes program texts.
+/// Returns true if `program` is one that takes program texts.
 fn is_known(program: &str) -> bool {
     AWKS.contains(&program) || SHELLS.contains(&program) || program == "ssh" || interpreter::is_one(program)
 }
 
-/// Tells whether the last of `words` is the `-c` of a program that passes its argument to a shell.
+/// Returns true if the last of `words` is the `-c` of a program that passes its argument to a
+/// shell.
 fn starts_shell(words: &[&str]) -> bool {
     let is_text_next = matches!(words.last(), Some(&"-c" | &"--command"));
     let is_wrapped = words.first().is_some_and(|first| wrapper::is_one(name(first)));
@@ -135,7 +136,8 @@ fn shell(arguments: &[&str]) -> Script {
 /// Options of ssh that take a value.
 const SSH_VALUES: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 
-/// Finds the command of ssh. ssh joins its words with blanks, and a shell of the host runs the text.
+/// Finds the command of ssh. ssh joins its words with blanks, and a shell of the host runs the
+/// text.
 fn remote(arguments: &[&str]) -> Script {
     let (mut is_value, mut has_host) = (false, false);
     for &word in arguments {
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_shell_follows_its_c() {
+    fn shell_script_follows_the_option_c() {
         for line in [
             "sh -c",
             "bash -ec",
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_of_awk_is_its_first_operand() {
+    fn awk_program_is_the_first_operand() {
         for line in
             ["awk", "gawk -F , -v x=1", "mawk -F: --", "awk -F"].into_iter().zip([true, true, true, false])
         {
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_found_behind_wrappers() {
+    fn interpreters_are_found_behind_wrappers() {
         for (line, language) in [
             ("env awk", Language::Awk),
             ("env A=b LC_ALL=C gawk -F ,", Language::Awk),
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_possible_until_the_options_end() {
+    fn options_are_possible_until_the_options_end() {
         let may = |line: &str| of_next(&line.split(' ').collect::<Vec<_>>()).may_be_option;
         for line in ["rm", "rm -f", "grep -c x", "sh", "awk -f p", "env rm -f"] {
             assert!(may(line), "{line}");

@@ -20,16 +20,15 @@ pub(crate) fn text(
     placeholders: Placeholders<'_>,
 ) -> Result<String, Unsupported> {
     let at = word.loc.as_ref().map_or((0, word.value.chars().count()), place);
-    let pieces = word::parse(&word.value, options).map_err(|_| {
-        Unsupported::new(at, "this word cannot be read as a shell would", "look at its quotes")
-    })?;
+    let pieces = word::parse(&word.value, options)
+        .map_err(|_| Unsupported::new(at, "this word is not valid in a shell", "look at its quotes"))?;
     let mut reading = WordReader { source: &word.value, at, text: String::new(), literal: Vec::new() };
     reading.pieces(&pieces, false)?;
     let word = Unquoted { text: &reading.text, literal: &reading.literal, role };
     filled(&word, placeholders).map_err(|(what, instead)| Unsupported::new(at, what, instead))
 }
 
-/// A word that is being read.
+/// Word under construction.
 struct WordReader<'w> {
     source: &'w str,
     at: (usize, usize),
@@ -53,44 +52,40 @@ impl WordReader<'_> {
                 if escaped == "\\{" {
                     self.literal.push(self.text.len());
                 }
-                // A backslash before the end of a line takes that away.
+                // A backslash at the end of a line removes the line feed.
                 self.text.extend(escaped.chars().skip(1).filter(|&c| c != '\n'));
             }
             WordPiece::ParameterExpansion(_) => {
                 return Err(self.unsupported(
                     piece,
-                    "a variable would be filled in by a shell, and there is none",
-                    "let your own shell fill it in, by double quotes around the pipeline; for a field of the input write {input.FIELD}; \
-                     for a $ that is meant as it is, single quotes",
+                    "variables need a shell, and no shell runs the pipeline",
+                    "let your own shell expand it, with double quotes around the pipeline; for a field of the input write {input.FIELD}; \
+                     for a literal $, single quotes",
                 ));
             }
             WordPiece::CommandSubstitution(_) | WordPiece::BackquotedCommandSubstitution(_) => {
                 return Err(self.unsupported(
                     piece,
-                    "the output of a command would be put in by a shell, and there is none",
+                    "command substitution needs a shell, and no shell runs the pipeline",
                     "make that output the inputs: COMMAND | agx map -- '…{}…'",
                 ));
             }
             WordPiece::ArithmeticExpression(_) => {
                 return Err(self.unsupported(
                     piece,
-                    "a shell would do this sum, and there is none",
+                    "arithmetic needs a shell, and no shell runs the pipeline",
                     "write its result",
                 ));
             }
             WordPiece::TildeExpansion(_) => {
                 return Err(self.unsupported(
                     piece,
-                    "~ stands for a home directory, and whose is not known yet",
-                    "write the whole path, or quote the ~ where it is meant as it is",
+                    "~ is a home directory, which depends on the worker",
+                    "write the whole path, or quote a literal ~",
                 ));
             }
             WordPiece::AnsiCQuotedText(_) | WordPiece::GettextDoubleQuotedSequence(_) => {
-                return Err(self.unsupported(
-                    piece,
-                    "this kind of quotes is not of POSIX",
-                    "use '…' or \"…\"",
-                ));
+                return Err(self.unsupported(piece, "this quoting is not POSIX", "use '…' or \"…\""));
             }
         }
         Ok(())
@@ -101,22 +96,22 @@ impl WordReader<'_> {
         if text.contains(['*', '?']) || is_set {
             return Err(self.unsupported(
                 piece,
-                "a shell would put the names of files here, and there is none",
-                "give the files as inputs: agx map -- '…{}…' ::: *.csv; quote it where it is meant as it is",
+                "file name patterns need a shell, and no shell runs the pipeline",
+                "give the files as inputs: agx map -- '…{}…' ::: *.csv; quote a literal pattern",
             ));
         }
         if text.contains('\r') {
             return Err(self.unsupported(
                 piece,
-                "a carriage return stands here: the text has the line ends of Windows (CRLF)",
-                "remove it, as `tr -d '\\r'` does; quote it where it is meant as it is",
+                "there is a carriage return here: the text has the line ends of Windows (CRLF)",
+                "remove it, as `tr -d '\\r'` does; quote a literal one",
             ));
         }
         if is_brace_expansion(text) {
             return Err(self.unsupported(
                 piece,
                 "braces are expanded by some shells only, and not by POSIX",
-                "write the words out, or quote the braces where they are meant as they are",
+                "write the words out, or quote literal braces",
             ));
         }
         self.text.push_str(text);
@@ -130,7 +125,7 @@ impl WordReader<'_> {
     }
 }
 
-/// `{a,b}` and `{1..3}`, which bash would write out.
+/// Returns true for `{a,b}` and `{1..3}`, which bash would expand.
 fn is_brace_expansion(text: &str) -> bool {
     text.match_indices('{').any(|(open, _)| {
         let inner = &text[open + 1..];
@@ -144,7 +139,7 @@ mod tests {
     use super::is_brace_expansion;
 
     #[test]
-    fn what_bash_would_write_out() {
+    fn brace_expansions_of_bash_are_recognised() {
         for text in ["{a,b}", "x{1..3}", "{}{a,b}"] {
             assert!(is_brace_expansion(text), "{text}");
         }

@@ -73,7 +73,7 @@ pub(crate) fn name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or_default()
 }
 
-/// Tells whether `program` is a wrapper.
+/// Returns true if `program` is a wrapper.
 pub(crate) fn is_one(program: &str) -> bool {
     OTHERS.contains(&program) || WRAPPERS.iter().any(|wrapper| wrapper.name == program)
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::inner;
 
     #[test]
-    fn the_command_is_found_behind_the_options_of_its_wrappers() {
+    fn commands_are_found_behind_the_options_of_wrappers() {
         for (line, expected) in [
             ("awk x", "awk x"),
             ("env A=b awk", "awk"),

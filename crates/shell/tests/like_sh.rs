@@ -1,4 +1,4 @@
-//! Random pipelines mean what `sh -c` makes of them: the same bytes on stdout, the same exit code.
+//! Random pipelines have the same bytes on stdout, exit code and files as with `sh -c`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -15,7 +15,7 @@ use agenix_protocol::{
 use agenix_shell::{Braces, Meaning, Placeholders, compile};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop, prop_oneof, proptest};
 
-/// A text, and a word of the shell that means it.
+/// Generates the word of a shell for a random text.
 fn word() -> impl Strategy<Value = String> {
     let text = prop_oneof![
         "[a-z0-9._,:/@%+-]{1,6}",
@@ -80,7 +80,7 @@ fn pipeline() -> impl Strategy<Value = String> {
     })
 }
 
-/// What a program left: its bytes, its exit code, the files.
+/// Bytes on stdout, exit code, and files of a program.
 type ProgramResult = (Vec<u8>, i32, Vec<(String, Vec<u8>)>);
 
 fn left(dir: &Path, out: Vec<u8>, code: i32) -> ProgramResult {
@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_compiled_pipeline_does_what_a_shell_does(text in pipeline()) {
+    fn compiled_pipelines_behave_as_in_a_shell(text in pipeline()) {
         let meaning = |braces: &Braces<'_>| match (braces.inside, braces.is_double) {
             ("in", false) => Meaning::Placeholder("{{input.in}}".into()),
             _ => Meaning::Text,
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_pipeline_or_refused(text in prop_oneof![any::<String>(), "[a-z$`'\"\\\\{}()|&;<>*?~#= \\n\\t!-]{0,40}"]) {
+    fn any_text_compiles_or_is_refused(text in prop_oneof![any::<String>(), "[a-z$`'\"\\\\{}()|&;<>*?~#= \\n\\t!-]{0,40}"]) {
         let meaning = |braces: &Braces<'_>| match braces.inside {
             "" => Meaning::Placeholder("{{input.line}}".into()),
             _ => Meaning::Text,

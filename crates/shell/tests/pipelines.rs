@@ -1,4 +1,4 @@
-//! What pipelines become, and what is refused, with its mark and its advice.
+//! Results of pipelines, and refusals with their marks and advice.
 
 use agenix_protocol::documents::Task;
 use agenix_shell::{Braces, Meaning, Placeholders, argv, compile};
@@ -29,7 +29,7 @@ fn args(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_pipeline_is_a_task_for_each_command() {
+fn pipelines_compile_to_a_task_per_command() {
     let plan = serde_json::to_value(tasks("LC_ALL=C sort -t ',' {input.file} 2>&1 | uniq -c > out.{} 2>err"))
         .unwrap();
     let expected = json!([
@@ -42,7 +42,7 @@ fn a_pipeline_is_a_task_for_each_command() {
 }
 
 #[test]
-fn quotes_and_escapes_are_those_of_posix() {
+fn quotes_and_escapes_follow_posix() {
     for (text, expected) in [
         (r#"a 'b c' "d e" f\ g"#, vec!["b c", "d e", "f g"]),
         (r#"a '$x `y` \n' "\$x \\ \" \n""#, vec![r"$x `y` \n", r#"$x \ " \n"#]),
@@ -67,7 +67,7 @@ fn quotes_and_escapes_are_those_of_posix() {
 }
 
 #[test]
-fn the_words_of_one_program_have_the_same_placeholders_and_escapes() {
+fn argv_has_the_same_placeholders_and_escapes() {
     let words = ["grep", "-E", r"a\{}x{{.}}", "$x", "{}"].map(String::from);
     assert_eq!(
         argv(&words, PLACEHOLDERS).unwrap().args,
@@ -79,7 +79,7 @@ fn the_words_of_one_program_have_the_same_placeholders_and_escapes() {
 }
 
 #[test]
-fn what_is_rendered_is_the_same_again() {
+fn rendered_tasks_compile_to_the_same_tasks() {
     for text in [
         "sort {} | uniq -c",
         r#"A='b c' grep -e "it's" '*' '{1,2}' '{' '{a..b}' > 'x y' 2>&1"#,
@@ -92,16 +92,16 @@ fn what_is_rendered_is_the_same_again() {
 }
 
 #[test]
-fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
+fn unsupported_constructs_are_marked_with_an_alternative() {
     let cases = [
-        ("grep $x f", "     ^^", "a variable", "double quotes around the pipeline"),
-        ("grep \"é$x\" f", "       ^^", "a variable", "single quotes"),
-        ("grep ${x:-y} f", "     ^^^^^^^", "a variable", "input.FIELD"),
-        ("cat $(ls)", "    ^^^^^", "the output of a command", "COMMAND | agx map"),
-        ("cat `ls`", "    ^^^^", "the output of a command", "COMMAND | agx map"),
-        ("echo $((1+2))", "     ^^^^^^^^", "this sum", "its result"),
-        ("cat *.csv", "    ^^^^^", "names of files", ":::"),
-        ("cat [ab].csv", "    ^^^^^^^^", "names of files", ":::"),
+        ("grep $x f", "     ^^", "variables need a shell", "double quotes around the pipeline"),
+        ("grep \"é$x\" f", "       ^^", "variables need a shell", "single quotes"),
+        ("grep ${x:-y} f", "     ^^^^^^^", "variables need a shell", "input.FIELD"),
+        ("cat $(ls)", "    ^^^^^", "command substitution", "COMMAND | agx map"),
+        ("cat `ls`", "    ^^^^", "command substitution", "COMMAND | agx map"),
+        ("echo $((1+2))", "     ^^^^^^^^", "arithmetic", "its result"),
+        ("cat *.csv", "    ^^^^^", "file name patterns", ":::"),
+        ("cat [ab].csv", "    ^^^^^^^^", "file name patterns", ":::"),
         ("cat ~/x", "    ^", "home directory", "whole path"),
         ("cat {a,b}", "    ^^^^^", "not by POSIX", "write the words out"),
         ("a && b", "     ^", "a plan is one pipeline", "agx workflow"),
@@ -119,9 +119,9 @@ fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
         ("{} x", "^^", "cannot come from the input", "write its name"),
         ("a >> f", "     ^", "append", "agx map … > FILE"),
         ("a 3> f", "     ^", "of redirections a plan knows", "with these"),
-        ("a 2>&1 > f", "         ^", "where stdout went before", "behind the file"),
+        ("a 2>&1 > f", "         ^", "where stdout went before", "after the file"),
         ("a > f > g", "        ^", "redirected twice", "leave the first"),
-        ("a > f | b", "        ^", "nothing comes through", "tee"),
+        ("a > f | b", "        ^", "this pipe is empty", "tee"),
         ("a | b < f", "    ^", "from a file, and from the pipe", "leave one"),
         ("a <<< x", "       ^", "not of a plan", "printf"),
         ("a 'b", "  ^", "never closed", "close it"),
@@ -131,7 +131,7 @@ fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
         ("awk '{{}}'", "    ^^^^^^", "'{{}}'", "write one"),
         ("wc f\r", "   ^^", "CRLF", "tr -d"),
         ("wc -l\r\n", "   ^^^", "CRLF", "tr -d"),
-        ("a 'x' $'y'", "      ^^^^", "not of POSIX", "'…'"),
+        ("a 'x' $'y'", "      ^^^^", "not POSIX", "'…'"),
     ];
     for deep in
         ["(".repeat(100_000), "$(".repeat(1000), "\"$(".repeat(1000), "`".repeat(1000), "{ ".repeat(100_000)]
@@ -147,11 +147,11 @@ fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
                 Ok(tasks) => return Some(format!("{text}: compiled to {tasks:?}")),
                 Err(refusal) => refusal,
             };
-            let (marked, said) = (refusal.marked(), refusal.to_string());
+            let (marked, message) = (refusal.marked(), refusal.to_string());
             let is_right = marked.lines().last() == Some(mark)
-                && said.contains(what)
+                && message.contains(what)
                 && refusal.instead().contains(instead);
-            (!is_right).then(|| format!("{said}\n  {}", refusal.instead()))
+            (!is_right).then(|| format!("{message}\n  {}", refusal.instead()))
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

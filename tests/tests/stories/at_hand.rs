@@ -41,7 +41,7 @@ fn a_pipeline_becomes_a_plan_and_an_edited_one_another() {
     lab.agx(&agq, &["plan", "delete", "up-2"]).expect(0);
     assert!(lab.agx(&agq, &["plan", "delete", "up-2"]).expect(4).err.contains("there is no plan 'up-2'"));
     let nobody = lab.agx(&agq, &["plan", "new"]).expect(2);
-    assert!(nobody.err.contains("there is nobody to ask"), "{}", nobody.err);
+    assert!(nobody.err.contains("there is no terminal for the questions"), "{}", nobody.err);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_waits_is_explained_cancelled_and_tried_again() {
     lab.submit_action(&agq, "f", "f", "[{},{}]");
     lab.agx(&agq, &["action", "watch", "f"]).expect(1);
     let retried = lab.agx(&agq, &["action", "retry", "f"]).expect(0).out;
-    assert!(retried.starts_with("2 jobs of action f are tried again"), "{retried}");
+    assert!(retried.starts_with("2 jobs of action f are retried"), "{retried}");
     lab.agx(&agq, &["worker", "drain", "w1"]).expect(0);
     let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
     assert_eq!(workers[0]["state"], "draining");
@@ -87,7 +87,7 @@ fn history_shows_the_latest_first_and_diff_what_came_out_differently() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
-    assert_eq!(lab.agx(&agq, &["history"]).expect(0).out, "there was no action yet\n");
+    assert_eq!(lab.agx(&agq, &["history"]).expect(0).out, "there are no actions yet\n");
     lab.submit_plan(&agq, &plan("cat", "cat", &["{{input.line}}"]));
     lab.file("lines", "a\nb\n");
     lab.file("a", "1\n");
@@ -142,7 +142,8 @@ fn without_any_agq_agx_says_what_to_do() {
     let help = lab.command("agx").env_remove("AGQ_SESSION_KEY").args(["plan", "list"]).output().unwrap();
     let help = Ran::from(help).expect(3).err;
     assert!(
-        help.contains("nothing is running for agx") && help.contains("`agx up` starts an agq and a worker"),
+        help.contains("no agq is configured or running")
+            && help.contains("`agx up` starts an agq and a worker"),
         "{help}"
     );
     let typo = Ran::from(lab.command("agx").arg("actoin").output().unwrap()).expect(2);
@@ -176,7 +177,7 @@ fn failures_are_told_as_they_come_with_what_was_said_last() {
     let many =
         lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--id", "b", "--wait"]).expect(1);
     assert_eq!(many.err.matches("agx: input ").count(), 20, "{}", many.err);
-    assert!(many.err.contains("further failures are counted, and not told one by one"), "{}", many.err);
+    assert!(many.err.contains("further failures are counted, but not listed"), "{}", many.err);
 }
 
 #[test]

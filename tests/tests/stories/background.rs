@@ -46,7 +46,7 @@ fn workers(lab: &Lab, profile: &str) -> Vec<Value> {
 fn up_is_spoken_to_until_down() {
     let lab = Lab::on_files();
     let without = agx(&lab, &["down"]).expect(2);
-    assert!(without.err.contains("nothing of the name 'local' runs"), "{}", without.err);
+    assert!(without.err.contains("nothing named 'local' runs"), "{}", without.err);
     let up = up(&lab);
     assert_eq!(agx(&lab, &["map", "-k", "--", "echo", ":::", "1", "2"]).expect(0).out, "1\n2\n");
     assert!(agx(&lab, &["plan", "list"]).expect(0).out.starts_with("map-"), "it ran there");
@@ -66,7 +66,7 @@ fn up_is_spoken_to_until_down() {
     assert_eq!(own.lines().count(), 2, "{own}");
     let again = agx(&lab, &["up"]).expect(2);
     assert!(
-        again.err.contains("is kept running") && again.err.contains("`agx down` ends it"),
+        again.err.contains("a supervisor already runs") && again.err.contains("`agx down` ends it"),
         "{}",
         again.err
     );

@@ -154,7 +154,7 @@ fn what_cannot_be_followed_is_said() {
     let waits = lab.agx(&agq, &["logs", &job]).expect(0);
     assert!(waits.err.contains("has not begun; `agx job explain"), "{}", waits.err);
     let waits = lab.agx(&agq, &["logs", "a"]).expect(0);
-    assert!(waits.err.contains("0 jobs of it are running, and 1 has not begun"), "{}", waits.err);
+    assert!(waits.err.contains("0 of its jobs are running, and 1 has not begun"), "{}", waits.err);
     // A worker of another implementation, which does not support requests for output.
     let mut other = crate::support::Raw::open(&lab, &agq);
     assert!(

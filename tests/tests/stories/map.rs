@@ -216,7 +216,7 @@ fn it_ends_early_where_that_is_said() {
     .expect(0);
     assert_eq!(first.out, "1\n");
     let late = mapped(&lab, &["--timeout", "1", "--", "sleep", ":::", "1000"]).expect(1);
-    assert!(late.err.contains("sleep took too long and was ended"), "{}", late.err);
+    assert!(late.err.contains("sleep timed out"), "{}", late.err);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_filter_goes_with_its_reader() {
     drop(stdout);
     end(&child, Signal::INT);
     let ran = Ran::from(child.wait_with_output().unwrap()).expect(130);
-    assert_eq!(ran.err, "agx: ended before all jobs had\n");
+    assert_eq!(ran.err, "agx: ended before all jobs were done\n");
     assert!(left_behind(&lab).is_empty(), "{:?}", left_behind(&lab));
 }
 

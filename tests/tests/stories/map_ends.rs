@@ -250,9 +250,9 @@ fn results_that_retention_has_removed_are_said_to_be_lost() {
     eventually("most are removed", || (listed() <= 10).then_some(()));
     signal(&child, Signal::CONT);
     let ran = Ran::from(child.wait_with_output().unwrap()).expect(1);
-    assert!(ran.err.contains("of 60 jobs are not kept any more"), "{}", ran.err);
+    assert!(ran.err.contains("of 60 jobs are no longer kept"), "{}", ran.err);
     let results = lab.agx(&agq, &["action", "results", id]).expect(1);
-    assert!(results.err.contains("of 60 results are not kept any more"), "{}", results.err);
+    assert!(results.err.contains("of 60 results are no longer kept"), "{}", results.err);
     drop(agw);
 }
 
@@ -297,7 +297,7 @@ fn inputs_are_submitted_no_further_ahead_than_a_bound() {
     };
     eventually("as many as may be ahead are there", || total().filter(|&total| total == 10_000));
     eventually("it was looked why nothing runs", || {
-        text(&lab.path().join("said")).contains("no worker is there").then_some(())
+        text(&lab.path().join("said")).contains("there is no worker").then_some(())
     });
     assert_eq!(total(), Some(10_000));
     signal(&child, Signal::INT);

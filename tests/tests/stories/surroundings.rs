@@ -149,7 +149,7 @@ fn of_several_that_start_at_once_one_runs_and_can_be_ended() {
     let (well, others): (Vec<&Ran>, Vec<&Ran>) = ended.iter().partition(|ran| ran.code == 0);
     assert_eq!(well.len(), 1, "{ended:?}");
     for other in others {
-        assert!(other.code == 2 && other.err.contains("is kept running"), "{other:?}");
+        assert!(other.code == 2 && other.err.contains("a supervisor already runs"), "{other:?}");
     }
     assert_eq!(ran(agx(&lab, &["map", "--", "echo", ":::", "a"])).expect(0).out, "a\n");
     ran(agx(&lab, &["down"])).expect(0);
@@ -191,7 +191,7 @@ fn a_start_that_fails_says_why() {
     // AGQ_ADDR must not count as an option of agq.
     up.env("AGQ_ADDR", "127.0.0.1:1");
     let up = ran(up).expect(0);
-    assert!(up.err.contains("says 127.0.0.1:1: that wins over the profile 'local'"), "{}", up.err);
+    assert!(up.err.contains("says 127.0.0.1:1: this overrides the profile 'local'"), "{}", up.err);
     ran(agx(&lab, &["down"])).expect(0);
     let said = |option: &str| ran(agx(&lab, &["up", "--", option])).expect(2).err;
     let unknown = said("--no-such-option");

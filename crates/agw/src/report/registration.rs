@@ -77,7 +77,7 @@ impl Registration {
         let opened = async {
             // Commands on this connection have no timeout, but the login needs one.
             let mut connection = Connection::open_patiently(&self.server).await?;
-            connection.speak_for(&self.worker_id).await?;
+            connection.act_for(&self.worker_id).await?;
             Ok::<_, ClientError>(connection)
         };
         let connection = timeout(CLAIM_BOUND, opened).await.map_err(|_| self.silent())??;

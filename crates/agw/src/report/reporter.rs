@@ -6,6 +6,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     documents::{JobDocument, JobUpdate, Status, to_json},
+    errors::ErrorKind,
     ids::JobId,
     limits::MAX_UPDATE_BYTES,
 };
@@ -63,7 +64,9 @@ impl Reporter {
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
-                    Err(ClientError::Rejected(reason)) if reason.starts_with("Too many commands") => {
+                    Err(ClientError::Rejected(reason))
+                        if ErrorKind::of(&reason) == ErrorKind::TooManyCommands =>
+                    {
                         debug!(%job_id, reason, "the report will be sent again");
                         sleep(STORE_PAUSE).await;
                         continue;
@@ -71,7 +74,7 @@ impl Reporter {
                     // The message limit of this agq is lower. agq closes the connection, and the
                     // next one gets a smaller report.
                     Err(ClientError::Rejected(reason))
-                        if reason.starts_with("Message too large") && most > 0 =>
+                        if ErrorKind::of(&reason) == ErrorKind::MessageTooLarge && most > 0 =>
                     {
                         most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
                         warn!(%job_id, reason, most, "the report is too large for agq; sending it again with shorter output");

@@ -335,7 +335,7 @@ fn tell_output(pool: &Arc<JobPool>, reports: &Connection, request: OutputRequest
         // A disk that hangs does not block the protocol thread.
         let output = spawn_blocking(move || pool.output(&job_id, &position)).await;
         let output = output.expect("reading output does not panic");
-        if let Err(error) = reports.bring_output(&request_id, output.as_ref()).await {
+        if let Err(error) = reports.send_output(&request_id, output.as_ref()).await {
             debug!(%error, "the output of a job could not be sent");
         }
     });

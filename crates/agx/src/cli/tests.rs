@@ -14,7 +14,7 @@ fn the_command_line_is_well_formed() {
 /// Checks that no argument has the id of a global option. Such an argument and the option would
 /// share one value, and clap does not detect that.
 #[test]
-fn no_argument_has_the_id_of_an_option_of_every_command() {
+fn no_argument_has_the_id_of_a_global_option() {
     fn check(command: &Command, global: &BTreeSet<String>) {
         let own = command.get_arguments().map(|arg| (arg.get_id().to_string(), arg.is_global_set()));
         let (everywhere, here): (Vec<_>, Vec<_>) = own.partition(|(_, is_global)| *is_global);
@@ -31,7 +31,7 @@ fn no_argument_has_the_id_of_an_option_of_every_command() {
 }
 
 #[test]
-fn an_address_is_no_option_of_agq() {
+fn up_does_not_pass_global_options_to_agq() {
     let cli = Cli::try_parse_from(["agx", "--agq", "h:1", "up", "--", "--port", "0"]).unwrap();
     let Some(super::Command::Up(up)) = cli.command else { panic!("{cli:?}") };
     assert_eq!(up.options_of_agq, ["--port", "0"]);

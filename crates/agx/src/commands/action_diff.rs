@@ -1,4 +1,4 @@
-//! `agx action diff`: what came out differently.
+//! `agx action diff`: compares the results of two actions.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use agenix_protocol::{documents::JobStatus, ids::ActionId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
-    cli::ServerArgs,
     documents::{JobResultSummary, ResultDifference},
     error::CliError,
     output::Output,
+    server_args::ServerArgs,
     util::printable::one_line,
     watch::progress,
 };
 
 const AT_ONCE: usize = 64;
-/// Most lines of an output that are shown of each side.
+/// Maximum number of lines per side in the diff of one output.
 const MOST_LINES: usize = 5;
 
 pub(super) async fn run(
@@ -31,10 +31,10 @@ pub(super) async fn run(
     if found.is_empty() {
         return Ok(());
     }
-    Err(CliError::Jobs(format!("{} inputs came out differently", found.len())))
+    Err(CliError::Jobs(format!("{} inputs have different results", found.len())))
 }
 
-/// How the jobs of an action ended, by their inputs.
+/// Returns the results of an action by input.
 async fn ends(
     connection: &Connection,
     action_id: &ActionId,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_not_told() {
+    fn diff_omits_equal_results() {
         let before = ends(&[
             ("a", Status::Completed, "1\n"),
             ("b", Status::Completed, "2\n"),

@@ -10,14 +10,14 @@ use agenix_protocol::{
 use futures_util::{Stream, StreamExt, stream};
 
 use crate::{
-    cli::ServerArgs,
     error::CliError,
     output::Output,
+    server_args::ServerArgs,
     util::atomic_file::{cannot_write, write_whole},
     watch::progress,
 };
 
-/// How many results are fetched at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 16;
 
 pub(super) async fn run(
@@ -27,7 +27,7 @@ pub(super) async fn run(
     output_dir: Option<&Path>,
     output: Output,
 ) -> Result<(), CliError> {
-    // A pager may stop us for as long as its reader likes.
+    // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     if let Some(dir) = output_dir {
@@ -59,7 +59,7 @@ fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), CliE
     let gone = total.saturating_sub(shown);
     if gone > 0 {
         parts.push(format!(
-            "{gone} of {total} results are not kept any more (--keep-ended, --keep-ended-count of agq)"
+            "{gone} of {total} results are no longer kept (--keep-ended, --keep-ended-count of agq)"
         ));
     }
     match (unended, failed) {
@@ -122,15 +122,15 @@ mod tests {
     use super::verdict;
 
     #[test]
-    fn what_is_missing_is_said_and_is_no_success() {
-        let said = |total, shown, unended, failed| {
+    fn results_report_missing_jobs_as_a_failure() {
+        let failure = |total, shown, unended, failed| {
             verdict(total, shown, unended, failed).err().map(|failure| failure.to_string())
         };
-        assert_eq!(said(3, 3, 0, 0), None);
-        assert!(said(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are not kept any more"));
-        assert_eq!(said(3, 3, 0, 1).unwrap(), "jobs that did not complete: 1");
+        assert_eq!(failure(3, 3, 0, 0), None);
+        assert!(failure(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are no longer kept"));
+        assert_eq!(failure(3, 3, 0, 1).unwrap(), "jobs that did not complete: 1");
         assert!(
-            said(3, 2, 1, 1)
+            failure(3, 2, 1, 1)
                 .unwrap()
                 .ends_with("; jobs that have not ended yet: 1; that did not complete: 1")
         );

@@ -4,10 +4,10 @@ use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
 use super::verdict;
 use crate::{
-    cli::ServerArgs,
     error::CliError,
     output::{Output, jobs},
     remote::retrying_client::RetryingClient,
+    server_args::ServerArgs,
     watch::progress,
 };
 

@@ -1,18 +1,59 @@
 //! `agx action submit`
 
-use agenix_protocol::documents::{ActionSubmission, parse};
+use std::path::PathBuf;
+
+use agenix_protocol::{
+    documents::{ActionSubmission, parse},
+    ids::{ActionId, PlanId, QueueName},
+    time::Timestamp,
+};
+use clap::Args;
 use serde_json::{json, value::RawValue};
 
 use super::{new_id, read, verdict};
 use crate::{
-    cli::{ServerArgs, SubmitArgs},
     documents::ActionSubmitted,
     error::CliError,
     output::{Output, jobs},
     remote::{chunked_submit, retrying_client::RetryingClient},
+    server_args::ServerArgs,
     util::text::CRLF_HELP,
     watch::progress,
 };
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("source").required(true)))]
+pub(crate) struct SubmitArgs {
+    /// The plan to run
+    pub(crate) plan_id: PlanId,
+    /// JSON array of objects, one per job; - reads stdin
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) inputs: Option<PathBuf>,
+    /// Lines of text, one per job: each line becomes {"line": …}; - reads stdin
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) lines: Option<PathBuf>,
+    /// Field that holds the line
+    #[arg(long, value_name = "NAME", default_value = "line", requires = "lines")]
+    pub(crate) field: String,
+    /// Action id; repeating the same submission with the same id is safe [default: a new id]
+    #[arg(long = "id", value_name = "ID")]
+    pub(crate) action_id: Option<ActionId>,
+    /// Queue of the jobs; a worker takes jobs of the queues it was started with [default: ready]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<QueueName>,
+    /// -100 to 100: jobs with a higher priority run first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
+    pub(crate) run_at: Option<Timestamp>,
+    /// Do not start the jobs for this many seconds; fractions are allowed
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_delay)]
+    pub(crate) delay: Option<f64>,
+    /// Wait until the action ends; the exit code is 1 if a job did not complete
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
 
 pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), CliError> {
     let inputs = inputs(&args, output)?;
@@ -89,12 +130,21 @@ fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, CliEr
         .map_err(|error| CliError::usage(error.to_string(), help))
 }
 
+fn parse_delay(text: &str) -> Result<f64, String> {
+    let delay = text.parse().ok().filter(|delay: &f64| delay.is_finite() && *delay >= 0.0);
+    delay.ok_or_else(|| "give a number of seconds from 0, as 0.5".into())
+}
+
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text).ok_or_else(|| "give an RFC 3339 time, as 2026-01-31T08:00:00Z".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::objects;
 
     #[test]
-    fn objects_stand_in_an_array_or_one_after_the_other() {
+    fn inputs_are_a_json_array_or_consecutive_objects() {
         let texts = |json: &str| -> Result<Vec<String>, String> {
             Ok(objects(json.as_bytes())?.iter().map(|object| object.get().to_owned()).collect())
         };
@@ -108,7 +158,7 @@ mod tests {
         }
         assert_eq!(texts("{\"a\":1.10}").unwrap(), ["{\"a\":1.10}"]);
         assert!(texts("[]").unwrap().is_empty());
-        for (json, said) in [
+        for (json, expected) in [
             ("{\"a\":1}\n{\"a\":}\n", "object 2: expected value at line 2 column 6"),
             ("{\"a\":1},\n{}", "object 2: expected value at line 1 column 8"),
             ("[{\"a\":1}", "at line 1 column 8"),
@@ -117,7 +167,7 @@ mod tests {
             ("", "is empty"),
         ] {
             let error = texts(json).unwrap_err();
-            assert!(error.contains(said), "{json}: {error}");
+            assert!(error.contains(expected), "{json}: {error}");
         }
     }
 }

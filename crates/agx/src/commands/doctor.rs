@@ -1,4 +1,4 @@
-//! `agx doctor`: looks at everything that has to be right, and says what is not.
+//! `agx doctor`: checks the installation, and reports each failed check with advice.
 
 use std::time::SystemTime;
 
@@ -7,13 +7,17 @@ use agenix_protocol::documents::{QueueStats, WorkerStatus};
 use tokio::time::Instant;
 
 use crate::{
-    background::embedded::program, cli::ServerArgs, documents::Finding, error::CliError, output::Output,
+    background::embedded::program,
+    documents::Finding,
+    error::CliError,
+    output::{Output, counted},
+    server_args::ServerArgs,
     watch::unmet_needs,
 };
 
-/// Clocks that are further apart than this are said to be.
+/// Maximum difference between two clocks without a warning.
 const MOST_SKEW_MS: u64 = 2000;
-/// Fewest files that a process should be able to have open.
+/// Minimum limit of open files.
 const FEWEST_FILES: u64 = 1024;
 
 impl Finding {
@@ -26,12 +30,12 @@ impl Finding {
     }
 }
 
-pub(super) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let mut findings = vec![programs(), files()];
     match server.given()? {
         None => findings.push(Finding::well(
             "agq",
-            "none is named: `agx map` brings its own; `agx up` starts one that stays",
+            "none is configured: `agx map` starts a private one; `agx up` starts a permanent one",
         )),
         Some(given) => match Connection::open(&given).await {
             Ok(mut connection) => findings.extend(reached(&mut connection, &given.address()).await?),
@@ -43,7 +47,11 @@ pub(super) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliEr
     }
     output.show("doctor", &findings, |findings| findings.iter().map(text).collect())?;
     let wrong = findings.iter().filter(|finding| !finding.is_well).count();
-    if wrong == 0 { Ok(()) } else { Err(CliError::Jobs(format!("{wrong} things are not well"))) }
+    if wrong == 0 {
+        Ok(())
+    } else {
+        Err(CliError::Jobs(counted(wrong as u64, "check failed", "checks failed")))
+    }
 }
 
 fn text(finding: &Finding) -> String {
@@ -100,7 +108,7 @@ async fn reached(connection: &mut Connection, address: &str) -> Result<Vec<Findi
 }
 
 fn now_ms() -> u64 {
-    #[expect(clippy::disallowed_methods, reason = "the clock itself is what is looked at")]
+    #[expect(clippy::disallowed_methods, reason = "the check concerns the clock itself")]
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
@@ -108,11 +116,11 @@ fn now_ms() -> u64 {
 fn clock(theirs: u64, ours: u64) -> Finding {
     let apart = theirs.abs_diff(ours);
     if apart <= MOST_SKEW_MS {
-        return Finding::well("clock", format!("that of agq is {apart} ms from this one"));
+        return Finding::well("clock", format!("agq's clock is {apart} ms from this machine's"));
     }
     Finding::wrong(
         "clock",
-        format!("that of agq is {} s from this one", apart / 1000),
+        format!("agq's clock is {} s from this machine's", apart / 1000),
         "times that agx shows and --run-at are those of agq; let both machines ask a time server",
     )
 }
@@ -137,13 +145,13 @@ fn workers_finding(workers: &[WorkerStatus]) -> Finding {
             Finding::wrong(
                 "workers",
                 format!("{} is {}: {why}", worker.worker_id, worker.state),
-                "look at its log; it is forgotten when it is away for long, or comes back when it is started again",
+                "see its log, and start it again; agq removes a worker after a long absence",
             )
         }
     }
 }
 
-/// Jobs that no worker can run.
+/// Returns a finding for each kind of job that no worker can run.
 fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
     let all = std::iter::once(&queues.ready).chain(queues.others.values());
     let unmet: Vec<_> = all
@@ -157,7 +165,7 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
         Finding::wrong(
             "tools",
             unmet_needs::describe(demand, workers),
-            "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` says who comes nearest",
+            "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` names the closest worker",
         )
     };
     unmet.iter().map(finding).collect()
@@ -168,7 +176,7 @@ mod tests {
     use super::{MOST_SKEW_MS, clock};
 
     #[test]
-    fn clocks_may_be_a_little_apart() {
+    fn doctor_tolerates_a_small_clock_skew() {
         assert!(clock(1000, 1000 + MOST_SKEW_MS).is_well && clock(1000 + MOST_SKEW_MS, 1000).is_well);
         assert!(!clock(1000, 1001 + MOST_SKEW_MS).is_well);
     }

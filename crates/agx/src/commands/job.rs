@@ -1,20 +1,59 @@
-//! `agx job …`
+//! `agx job`
 
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId},
 };
 
-use crate::{cli::ServerArgs, error::CliError, output::Output, remote::overview::job_text, watch::progress};
+use clap::Subcommand;
 
-pub(super) async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
+use crate::{
+    documents::JobRef, error::CliError, output::Output, remote::overview::job_text, server_args::ServerArgs,
+    watch::progress,
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Explain why a job is not running, and which workers come closest to running it
+    Explain { job_id: JobId },
+    /// Cancel a job
+    Cancel { job_id: JobId },
+    /// Retry a failed job
+    Retry {
+        job_id: JobId,
+        /// Also retry a dead or cancelled job
+        #[arg(long)]
+        force: bool,
+    },
+    /// Show a job and the output of its tasks
+    Status { job_id: JobId },
+    /// List the jobs of an action
+    List {
+        action_id: ActionId,
+        /// Only jobs with this status: pending, running, completed, failed, dead or cancelled
+        #[arg(long, value_parser = parse_status)]
+        status: Option<Status>,
+    },
+}
+
+pub(crate) async fn run(server: &ServerArgs, command: JobCommand, output: Output) -> Result<(), CliError> {
+    match command {
+        JobCommand::Status { job_id } => status(server, &job_id, output).await,
+        JobCommand::Explain { job_id } => explain(server, &job_id, output).await,
+        JobCommand::Cancel { job_id } => cancel(server, &job_id, output).await,
+        JobCommand::Retry { job_id, force } => retry(server, &job_id, force, output).await,
+        JobCommand::List { action_id, status } => list(server, &action_id, status, output).await,
+    }
+}
+
+async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
     let job = server.connect().await?.job(job_id).await?;
     let help = "see the jobs of an action with `agx job list ACTION_ID`";
     let job = job.ok_or_else(|| CliError::not_found("job", job_id, help))?;
     output.show("job.status", &job, job_text)
 }
 
-pub(super) async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
+async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
     let explanation = server.connect().await?.explain_job(job_id).await?;
     output.show("job.explain", &explanation, |why| {
         let nearest = why.workers.iter().map(|worker| {
@@ -32,7 +71,7 @@ pub(super) async fn explain(server: &ServerArgs, job_id: &JobId, output: Output)
     })
 }
 
-pub(super) async fn list(
+async fn list(
     server: &ServerArgs,
     action_id: &ActionId,
     status: Option<Status>,
@@ -42,4 +81,18 @@ pub(super) async fn list(
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let jobs = connection.jobs(&action, status).await?;
     output.show("job.list", &jobs, |jobs| jobs.iter().map(|id| format!("{id}\n")).collect())
+}
+
+async fn cancel(server: &ServerArgs, id: &JobId, output: Output) -> Result<(), CliError> {
+    server.connect().await?.cancel_job(id).await?;
+    output.show("job.cancel", &JobRef { job_id: id.clone() }, |_| format!("job {id} is cancelled"))
+}
+
+async fn retry(server: &ServerArgs, id: &JobId, force: bool, output: Output) -> Result<(), CliError> {
+    server.connect().await?.retry_job(id, force).await?;
+    output.show("job.retry", &JobRef { job_id: id.clone() }, |_| format!("job {id} is retried"))
+}
+
+fn parse_status(word: &str) -> Result<Status, String> {
+    Status::parse(word).ok_or_else(|| "use pending, running, completed, failed, dead or cancelled".into())
 }

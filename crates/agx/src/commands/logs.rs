@@ -5,20 +5,35 @@ use agenix_protocol::{
     documents::{JobStatus, Status},
     ids::{ActionId, JobId},
 };
+use clap::Args;
 
 use crate::{
-    cli::{LogsArgs, ServerArgs},
     error::CliError,
     logs::{self, LogOptions},
     output::{Output, counted},
     remote::retrying_client::RetryingClient,
+    server_args::ServerArgs,
 };
 
-pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
-    // A pager may stop us for as long as its reader likes.
+/// Selection of the output to print.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Job or action; each line of an action's output begins with the number of the input
+    #[arg(value_name = "JOB|ACTION")]
+    pub(crate) id: ActionId,
+    /// Follow the output until the job or action ends
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// Only the output of this task, by number
+    #[arg(long, value_name = "N")]
+    pub(crate) task: Option<u32>,
+}
+
+pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
+    // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let wanted = LogOptions { follow: args.follow, task: args.task };
-    // An id that no job can have is an action's, and the other way round.
+    // Some ids are valid for actions only.
     let job = match JobId::new(args.id.as_str()) {
         Ok(job_id) => connection.job(&job_id).await?,
         Err(_) => None,
@@ -48,7 +63,7 @@ async fn of_job(
         (Status::Completed, _) => {}
         (Status::Pending, _) => output.note(&logs::waits(&job)),
         (Status::Running, _) => {
-            output.note(&format!("agx: job {id} is running; `agx logs -f {id}` goes on until it ends"));
+            output.note(&format!("agx: job {id} is running; `agx logs -f {id}` follows it until it ends"));
         }
         (_, Some(why)) => output.note(&format!("agx: job {id} {word}: {why}")),
         (_, None) => output.note(&format!("agx: job {id} {word}")),
@@ -70,8 +85,8 @@ async fn of_action(
     if action.pending + action.running > 0 {
         let (pending, running) = (action.pending, action.running);
         output.note(&format!(
-            "agx: {} running, and {}; `agx logs -f {id}` goes on until they end",
-            counted(running, "job of it is", "jobs of it are"),
+            "agx: {} running, and {}; `agx logs -f {id}` follows them until they end",
+            counted(running, "of its jobs is", "of its jobs are"),
             counted(pending, "has not begun", "have not begun")
         ));
     }

@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::{
+    map_args::MapArgs,
     map_pipeline::{Pipeline, read},
     new_id,
 };
 use crate::{
     background::embedded::EmbeddedCluster,
-    cli::{MapArgs, ServerArgs},
     documents::MapCommand,
     error::CliError,
     map::{
@@ -25,6 +25,7 @@ use crate::{
         is_decided_by_agq, split,
     },
     output::{Output, counted},
+    server_args::ServerArgs,
     util::{path_lookup, signals},
 };
 
@@ -32,7 +33,7 @@ use crate::{
 /// agx takes the results of some.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
-pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
         return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
@@ -56,12 +57,12 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let cwd = cwd(&args, given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
-    let (wish, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
+    let (stop_level, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
     let block = args.pipe.then_some(args.block);
     // A signal that comes while agq and agw start is not lost.
     let mut signal = signals::listen();
     let Some(server) = given else {
-        look_for(&plan)?;
+        check_programs(&plan)?;
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon and needs it no
         // longer.
@@ -70,33 +71,34 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let server = local.server()?;
         let inputs = map::read(sources, block, resumed, check);
         let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
-        let mapped = engine.run(inputs, &wish);
+        let mapped = engine.run(inputs, &stop_level);
         tokio::pin!(mapped);
         let mapped = tokio::select! {
             mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
-            () = signal.came() => {
-                end(mapped, &wish, StopLevel::End).await;
+            () = signal.arrived() => {
+                end(mapped, &stop_level, StopLevel::End).await;
                 Err(CliError::Interrupted)
             }
             failure = local.until_exit() => {
-                end(mapped, &wish, StopLevel::Leave).await;
+                end(mapped, &stop_level, StopLevel::Leave).await;
                 Err(failure)
             }
         };
-        // What agx saw is the consequence.
+        // The failure of agx follows from the exit of agq or agw, so the exit is reported.
         return mapped.map_err(|failure| local.exited().unwrap_or(failure));
     };
     if args.jobs.is_some() {
-        output.note("agx: --jobs is for a worker of agx's own; here the workers of the cluster say how many run at once");
+        output
+            .note("agx: --jobs is for a worker of agx's own; on a cluster, each worker sets its own number");
     }
     let inputs = map::read(sources, block, resumed, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
-    let mapped = engine.run(inputs, &wish);
+    let mapped = engine.run(inputs, &stop_level);
     tokio::pin!(mapped);
     tokio::select! {
         mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
-        () = signal.came() => {
-            let left = end(mapped, &wish, StopLevel::Leave).await.and_then(Result::ok);
+        () = signal.arrived() => {
+            let left = end(mapped, &stop_level, StopLevel::Leave).await.and_then(Result::ok);
             Err(left_behind(left, action_id, output))
         }
     }
@@ -109,7 +111,7 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
         return CliError::Interrupted;
     }
     if let Some(what) = left.and_then(|left| not_sent(left.unsent)) {
-        output.note(&format!("agx: {what}; the action goes on with those that it has"));
+        output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id)
 }
@@ -128,20 +130,24 @@ fn slots(args: &MapArgs) -> u64 {
     args.jobs.map_or_else(processors, u64::from)
 }
 
-/// Where the tasks run: here, where the workers are on this machine for all we know.
+/// Returns the directory of the tasks: the current one, if the workers are on this machine as far
+/// as agx can tell.
 fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliError> {
     let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
     if args.cwd.is_some() || !is_here {
         return Ok(args.cwd.clone());
     }
     let here = std::env::current_dir().map_err(|error| {
-        CliError::usage(format!("this directory cannot be named: {error}"), "say another with --cwd")
+        CliError::usage(
+            format!("the current directory has no usable path: {error}"),
+            "give another one with --cwd",
+        )
     })?;
     Ok(Some(here.to_string_lossy().into_owned()))
 }
 
-/// Looks for the programs on our own PATH, which is the worker's as well.
-fn look_for(plan: &Plan) -> Result<(), CliError> {
+/// Looks up the programs in PATH, which the worker of this command inherits.
+fn check_programs(plan: &Plan) -> Result<(), CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = path_lookup::on(&path);
     let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
@@ -153,7 +159,8 @@ fn look_for(plan: &Plan) -> Result<(), CliError> {
     Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
-/// The plan of these tasks. Its id follows from what it says, so that the same command is the same plan.
+/// Returns the plan of a pipeline. Its id is a digest of its content, so equal commands share a
+/// plan.
 fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
     let mut plan = Plan {
         plan_id: None,
@@ -167,11 +174,11 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
     let digest = Sha256::digest(to_json(&plan));
     let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let id = PlanId::new(format!("map-{hash}"));
-    plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a fault of agx"))?);
+    plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a bug in agx"))?);
     Ok(plan)
 }
 
-/// Prints what would be run.
+/// Prints the commands that would run (`--dry-run`).
 fn show(
     sources: Sources,
     args: &MapArgs,
@@ -207,7 +214,7 @@ fn show(
     }
     shown?;
     unfit.map_or(Ok(()), |why| {
-        Err(CliError::usage(why, "leave it out, or convert it; a run would go on without it"))
+        Err(CliError::usage(why, "leave it out, or convert it; a run would continue without it"))
     })
 }
 
@@ -220,7 +227,7 @@ fn engine(
     (action_id, slots): (&ActionId, Option<u64>),
 ) -> Result<Engine, CliError> {
     let plan_id = plan.plan_id.clone();
-    let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a fault of agx"))?;
+    let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a bug in agx"))?;
     let action = ActionSubmission {
         action_id: Some(action_id.clone()),
         queue: args.queue.clone(),
@@ -239,7 +246,7 @@ fn engine(
         results: args.results.clone(),
         tasks: pipeline.tasks,
         is_local: slots.is_some(),
-        told: 0,
+        reported: 0,
         broken: None,
     };
     let (placeholders, action_id) = (pipeline.placeholders, action_id.clone());
@@ -270,8 +277,8 @@ fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<(
     let total = completed + failed + cancelled + lost;
     let mut parts = vec![format!("{failed} of {total} jobs failed")];
     if lost > 0 {
-        let why = "agq had removed them before they were taken (--keep-ended, --keep-ended-count)";
-        let gone = format!("the results of {lost} of {total} jobs are not kept any more: {why}");
+        let why = "agq removed them before agx fetched them (--keep-ended, --keep-ended-count)";
+        let gone = format!("the results of {lost} of {total} jobs are no longer kept: {why}");
         if failed == 0 {
             parts.clear();
         }
@@ -294,20 +301,20 @@ fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<(
 mod tests {
     use super::{MapCounts, MapOutcome, UnsentInputs, not_sent, verdict};
 
-    fn said(collected: MapCounts, unsent: UnsentInputs) -> Option<String> {
+    fn verdict_of(collected: MapCounts, unsent: UnsentInputs) -> Option<String> {
         let verdict = verdict(MapOutcome { collected, unsent }, &"a".parse().unwrap(), true);
         verdict.err().map(|failure| failure.to_string())
     }
 
     #[test]
-    fn the_numbers_of_the_verdict_are_those_of_all_inputs() {
+    fn map_verdict_counts_all_inputs() {
         let none = MapCounts::default();
-        let of = |collected| said(collected, UnsentInputs::default());
+        let of = |collected| verdict_of(collected, UnsentInputs::default());
         assert_eq!(of(MapCounts { completed: 3, ..none }), None);
         let failed = MapCounts { completed: 1, failed: 1, unfit: 1, ..none };
         assert_eq!(of(failed).unwrap(), "2 of 3 jobs failed");
         let lost = of(MapCounts { completed: 10, lost: 190, ..none }).unwrap();
-        assert!(lost.starts_with("the results of 190 of 200 jobs are not kept any more"), "{lost}");
+        assert!(lost.starts_with("the results of 190 of 200 jobs are no longer kept"), "{lost}");
         let cancelled = of(MapCounts { completed: 1, cancelled: 2, ..none }).unwrap();
         assert_eq!(cancelled, "0 of 3 jobs failed; 2 of 3 were cancelled");
         let halted = MapCounts { completed: 1, cancelled: 2, is_halted: true, ..none };
@@ -315,17 +322,17 @@ mod tests {
         let halted = MapCounts { failed: 1, ..halted };
         let unsent = UnsentInputs { inputs: 5, is_more: true };
         assert_eq!(
-            said(halted, unsent).unwrap(),
+            verdict_of(halted, unsent).unwrap(),
             "1 of 4 jobs failed; --halt ended it, 2 were cancelled; 5 inputs that were read were not sent, and further ones \
              were not read"
         );
     }
 
     #[test]
-    fn inputs_that_were_not_sent_are_counted_as_far_as_they_are_known() {
-        let said = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
-        assert_eq!(said(0, false), None);
-        assert_eq!(said(1, false).unwrap(), "1 input was not sent");
-        assert_eq!(said(0, true).unwrap(), "further inputs were not read");
+    fn map_counts_unsent_inputs_as_far_as_known() {
+        let message = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
+        assert_eq!(message(0, false), None);
+        assert_eq!(message(1, false).unwrap(), "1 input was not sent");
+        assert_eq!(message(0, true).unwrap(), "further inputs were not read");
     }
 }

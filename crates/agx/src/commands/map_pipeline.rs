@@ -5,20 +5,19 @@ use std::{cell::RefCell, collections::BTreeSet};
 use agenix_protocol::documents::Task;
 use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 
-use super::refused;
+use super::{map_args::MapArgs, refused};
 use crate::{
-    cli::MapArgs,
     error::CliError,
     map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
 };
 
-/// A task may take as long as it likes: a plan's task has a bound, so this is a hundred years.
+/// Timeout of a task of a map. Every task of a plan needs a timeout, so "none" is a hundred years.
 const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
 
-/// The pipeline, and what of the inputs it uses.
+/// Compiled pipeline, and the parts of the inputs that it uses.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    /// As it was given, for people.
+    /// Text of the pipeline as the user wrote it.
     pub(super) text: String,
     pub(super) tasks: Vec<Task>,
     pub(super) placeholders: BTreeSet<Placeholder>,
@@ -72,7 +71,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
         [] => {
             return Err(CliError::usage(
                 "there is no command",
-                "write it behind --, as agx map -- 'grep -c ERROR {}'",
+                "write it after --, as agx map -- 'grep -c ERROR {}'",
             ));
         }
         [text] => compile(text, placeholders).map_err(|refusal| refused(&refusal))?,
@@ -128,7 +127,7 @@ fn append(
     Ok(())
 }
 
-/// The first command reads the block.
+/// Makes the first command read the block from stdin.
 fn feed_block(tasks: &mut [Task]) -> Result<(), CliError> {
     let Some(first) = tasks.first_mut() else { return Ok(()) };
     if first.stdin_file.is_some() {
@@ -146,7 +145,10 @@ mod tests {
     use clap::Parser;
 
     use super::{Pipeline, read};
-    use crate::cli::{Cli, Command, MapArgs};
+    use crate::{
+        cli::{Cli, Command},
+        commands::map_args::MapArgs,
+    };
 
     fn args(words: &[&str]) -> MapArgs {
         match Cli::parse_from(["agx", "map"].iter().chain(words)).command {
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_a_program_may_read_as_options_are_known() {
+    fn map_finds_placeholders_that_may_be_options() {
         for (words, expected) in [
             (&["--", "rm -f {}"][..], true),
             (&["--", "rm", "-f"], true),
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escaped_placeholder_is_not_one_that_is_used() {
+    fn map_ignores_escaped_placeholders() {
         let read = pipeline(&["--", "grep -E 'a\\{1}'"], 1).unwrap();
         assert_eq!(read.tasks[0].args, ["-E", "a{1}", "{{input.line}}"], "the input goes behind");
         assert_eq!(read.text, "grep -E 'a\\{1}' {}");
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_replace_must_be_there() {
+    fn map_requires_the_text_of_replace_in_the_command() {
         let words = ["-I", "@@", "--", "awk '{}' @@"];
         assert_eq!(pipeline(&words, 1).unwrap().tasks[0].args, ["{}", "{{input.line}}"]);
         assert_eq!(pipeline(&["-I", "@@", "--", "wc {}"], 1).unwrap_err(), "'@@' is not in the command");

@@ -1,13 +1,13 @@
-//! `agx` alone, and `agx history`: how everything stands, and what there was.
+//! `agx` without a command, and `agx history`.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    cli::ServerArgs,
     documents::OverviewDocument,
     error::CliError,
     output::{Output, counted, table},
     remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
+    server_args::ServerArgs,
 };
 use agenix_client::Connection;
 use agenix_protocol::{
@@ -16,13 +16,13 @@ use agenix_protocol::{
     reserved_keys::queue_of,
 };
 
-/// How many actions that have ended `agx` alone shows.
+/// Number of ended actions in the overview.
 const RECENT: usize = 5;
-/// Widest text of a plan, in characters.
+/// Maximum width of a plan's text, in characters.
 const WIDEST: usize = 60;
 
-/// `agx` alone.
-pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+/// Prints workers, queues and recent actions.
+pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let Some(given) = server.given()? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
@@ -49,19 +49,19 @@ pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), 
     })
 }
 
-const NOTHING: &str = "No agq is named: nothing is running for agx.\n\n  \
+const NOTHING: &str = "No agq is configured, and none is running.\n\n  \
 find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
-agx --help                                           # all that there is";
+agx --help                                           # all commands";
 
-/// `agx history`
-pub(super) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
+/// Prints the latest `most` actions.
+pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;
     latest.truncate(most);
     let plans = descriptions(&connection, &latest).await?;
     output.show("history", &latest, |latest| {
-        if latest.is_empty() { "there was no action yet".into() } else { actions_text(latest, &plans) }
+        if latest.is_empty() { "there are no actions yet".into() } else { actions_text(latest, &plans) }
     })
 }
 
@@ -94,8 +94,8 @@ fn queues_text(stats: &QueueStats) -> String {
                 .oldest_job_age_seconds
                 .map(|age| format!(", the oldest for {age} s"))
                 .unwrap_or_default();
-            let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
-            let lacking: String = lacking
+            let unmet = queue.needs.iter().filter(|demand| demand.workers == 0);
+            let unmet: String = unmet
                 .map(|demand| {
                     format!(
                         "\n         {} of them: no worker has {}",
@@ -105,7 +105,7 @@ fn queues_text(stats: &QueueStats) -> String {
                 })
                 .collect();
             format!(
-                "queue    {name}: {}{oldest}{paused}{lacking}\n",
+                "queue    {name}: {}{oldest}{paused}{unmet}\n",
                 counted(queue.length, "job waits", "jobs wait")
             )
         })

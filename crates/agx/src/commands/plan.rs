@@ -1,6 +1,6 @@
-//! `agx plan …`
+//! `agx plan`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agenix_protocol::{
     documents::{Plan, parse_object},
@@ -8,41 +8,90 @@ use agenix_protocol::{
     limits::Limits,
 };
 use agenix_rules::plan as rules;
+use clap::Subcommand;
 
-use super::read;
+use super::{
+    plan_write::{self, FromArgs},
+    read,
+};
 use crate::{
-    cli::ServerArgs,
     documents::{PlanChecked, PlanRef},
     error::CliError,
     output::Output,
+    server_args::ServerArgs,
 };
 
-pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Store a plan in agq
+    Submit {
+        /// Plan in JSON; - reads stdin
+        file: PathBuf,
+    },
+    /// Print a stored plan
+    Get { plan_id: PlanId },
+    /// List the stored plans
+    List,
+    /// Convert a shell pipeline to a plan, and print it: 'sort {input.file} | uniq -c'; {} is the
+    /// field `line`
+    From(FromArgs),
+    /// Create a plan interactively
+    New,
+    /// Edit a plan with $EDITOR, and store it under a new id, because plans are immutable
+    Edit {
+        plan_id: PlanId,
+        /// New plan id [default: the old id with the next number]
+        #[arg(long = "id", value_name = "ID")]
+        new_id: Option<PlanId>,
+    },
+    /// Delete a plan that no job needs
+    Delete { plan_id: PlanId },
+    /// Check a plan without a connection to agq
+    Check {
+        /// Plan in JSON; - reads stdin
+        file: PathBuf,
+    },
+}
+
+pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<(), CliError> {
+    match command {
+        PlanCommand::Submit { file } => submit(server, &file, output).await,
+        PlanCommand::Get { plan_id } => get(server, &plan_id, output).await,
+        PlanCommand::List => list(server, output).await,
+        PlanCommand::From(args) => plan_write::from(server, args, output).await,
+        PlanCommand::New => plan_write::new(server, output).await,
+        PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
+        PlanCommand::Delete { plan_id } => delete(server, &plan_id, output).await,
+        PlanCommand::Check { file } => check(&file, output),
+    }
+}
+
+async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-pub(super) async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), CliError> {
+async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), CliError> {
     let plan = server.connect().await?.plan(plan_id).await?;
     let plan =
         plan.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
 }
 
-pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let plans = server.connect().await?.plans().await?;
     output.show("plan.list", &plans, |plans| plans.iter().map(|id| format!("{id}\n")).collect())
 }
 
-/// Checks what agq would check, with its default limits.
-pub(super) fn check(file: &Path, output: Output) -> Result<(), CliError> {
+/// Checks a plan like agq with the default limits.
+fn check(file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let limits = Limits::default();
     let wrong = |what: String| {
         CliError::usage(
             format!("{}: {what}", file.display()),
-            "mend the plan; docs/protocol/plans.md describes it",
+            "fix the plan; docs/protocol/plans.md describes it",
         )
     };
     rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
@@ -64,4 +113,11 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), CliError> {
     output.show("plan.check", &found, |_| {
         format!("the plan is valid: {tasks} tasks; its workers need {}", all.join(", "))
     })
+}
+
+async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<(), CliError> {
+    if !server.connect().await?.delete_plan(id).await? {
+        return Err(CliError::not_found("plan", id, "see the plans with `agx plan list`"));
+    }
+    output.show("plan.delete", &PlanRef { plan_id: id.clone() }, |_| format!("plan {id} is deleted"))
 }

@@ -1,4 +1,4 @@
-//! `agx plan from`, `new` and `edit`: plans that are not written as JSON by hand.
+//! `agx plan from`, `new` and `edit`: other ways to create a plan than writing JSON.
 
 use std::{
     io::{BufRead, IsTerminal, Write},
@@ -13,16 +13,39 @@ use agenix_protocol::{
 };
 use agenix_rules::plan::check;
 use agenix_shell::{Braces, Placeholders, compile};
+use clap::Args;
 
-use super::refused;
+use super::{map_args::parse_secs, refused};
 use crate::{
-    cli::{FromArgs, ServerArgs},
-    documents::PlanRef,
-    error::CliError,
-    map::in_plan,
-    output::Output,
+    documents::PlanRef, error::CliError, map::in_plan, output::Output, server_args::ServerArgs,
     util::text::without_mark,
 };
+
+/// Pipeline that becomes a plan.
+#[derive(Debug, Args, Default)]
+pub(crate) struct FromArgs {
+    /// Pipeline, in quotes
+    pub(crate) pipeline: String,
+    /// Plan id [default: agq assigns one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<PlanId>,
+    /// Fail a pipeline if any of its commands fails; otherwise only the last command counts, as in
+    /// a shell
+    #[arg(long)]
+    pub(crate) pipefail: bool,
+    /// Number of retries of a failed job
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) retries: u32,
+    /// Time limit of a task: seconds, or a number with s, m, h or d [default: 300]
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    pub(crate) timeout: Option<u64>,
+    /// Store the plan instead of printing it
+    #[arg(long)]
+    pub(crate) submit: bool,
+    /// Allow inputs within program texts, such as the script of `sh -c`: they run as code
+    #[arg(long)]
+    pub(crate) inputs_may_be_code: bool,
+}
 
 /// `agx plan from`
 pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), CliError> {
@@ -33,11 +56,11 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
     submit(server, &plan, output).await
 }
 
-/// `agx plan new`: asks for what a plan needs.
+/// `agx plan new`: asks the user for the fields of a plan.
 pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
-            "there is nobody to ask",
+            "there is no terminal for the questions",
             "without a terminal use `agx plan from 'PIPELINE'`",
         ));
     }
@@ -74,7 +97,7 @@ pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliEr
     submit(server, &plan, output).await
 }
 
-/// `agx plan edit`: plans never change, so that what was edited is stored under another name.
+/// `agx plan edit`: stores the edited plan under a new id, because plans are immutable.
 pub(super) async fn edit(
     server: &ServerArgs,
     plan_id: &PlanId,
@@ -117,13 +140,13 @@ pub(super) async fn edit(
         Err(what) => {
             let kept: PathBuf = file.into_temp_path().keep().map_err(|error| cannot(error.error))?;
             let help =
-                format!("what was edited is in {}: mend it, then `agx plan submit` it", kept.display());
+                format!("the edited plan is in {}: fix it, then run `agx plan submit`", kept.display());
             Err(CliError::usage(what, help))
         }
     }
 }
 
-/// `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
+/// Returns the next id: `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
 fn next_id(plan_id: &PlanId) -> Result<PlanId, CliError> {
     let text = plan_id.as_str();
     let (stem, number) =
@@ -170,7 +193,7 @@ async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), 
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-/// Asks a person for a line.
+/// Asks the user for a line of text.
 fn ask(output: Output, what: &str) -> Result<String, CliError> {
     let mut err = std::io::stderr();
     write!(err, "{what}: ").and_then(|()| err.flush())?;
@@ -191,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_is_a_plan_of_an_input() {
+    fn plan_from_compiles_a_pipeline() {
         let plan = plan_of(&from("sort {input.file} | uniq -c > {}.out")).unwrap();
         assert_eq!(plan.tasks[0].args, ["{{input.file}}"]);
         assert_eq!(plan.tasks[1].stdout.as_deref(), Some("{{input.line}}.out"));
@@ -203,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edited_plan_has_the_next_name() {
+    fn plan_edit_increments_the_id() {
         let next = |id: &str| next_id(&PlanId::new(id).unwrap()).unwrap().to_string();
         assert_eq!([next("sort"), next("sort-2"), next("a-b")], ["sort-2", "sort-3", "a-b-2"]);
     }

@@ -1,14 +1,28 @@
-//! `agx profile …`
+//! `agx profile`
+
+use clap::Subcommand;
 
 use crate::{
-    cli::{ProfileCommand, ServerArgs},
     documents::{NameRef, ProfileListed, ProfileSet},
     error::CliError,
     output::{Output, table},
     profiles::{Profile, UserDir, check_name, not_found},
+    server_args::ServerArgs,
 };
 
-pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), CliError> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// List the profiles
+    List,
+    /// Store --agq, --session-key-file and the certificates as a profile
+    Set { name: String },
+    /// Make this the default profile
+    Use { name: String },
+    /// Remove a profile
+    Remove { name: String },
+}
+
+pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), CliError> {
     let home = UserDir::find()?;
     match command {
         ProfileCommand::List => list(&home, output),
@@ -28,8 +42,9 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 return Err(not_found(&name));
             }
             home.change(|all| all.current = Some(name.clone()))?;
-            output
-                .show("profile.use", &NameRef { name }, |used| format!("the profile {} is in use", used.name))
+            output.show("profile.use", &NameRef { name }, |used| {
+                format!("the default profile is {}", used.name)
+            })
         }
         ProfileCommand::Remove { name } => {
             if !home.profiles()?.profiles.contains_key(&name) {
@@ -40,7 +55,7 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 all.current.take_if(|current| *current == name);
             })?;
             output.show("profile.remove", &NameRef { name }, |gone| {
-                format!("the profile {} is gone", gone.name)
+                format!("the profile {} is removed", gone.name)
             })
         }
     }

@@ -1,17 +1,39 @@
-//! `agx queue stats`
+//! `agx queue`
 
 use agenix_protocol::{
     documents::{QueueStats, ReadyStats},
-    reserved_keys::queue_of,
+    ids::QueueName,
+    reserved_keys::{READY, queue_of},
 };
+use clap::Subcommand;
 
 use crate::{
-    cli::ServerArgs,
+    documents::QueueRef,
     error::CliError,
     output::{Output, jobs},
+    server_args::ServerArgs,
+    util::path_lookup::nearest,
 };
 
-pub(super) async fn stats(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// Show waiting jobs, and the capabilities that they need
+    Stats,
+    /// Pause a queue: no new jobs start
+    Pause { queue: QueueName },
+    /// Resume a paused queue
+    Resume { queue: QueueName },
+}
+
+pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Output) -> Result<(), CliError> {
+    match command {
+        QueueCommand::Stats => stats(server, output).await,
+        QueueCommand::Pause { queue } => set_paused(server, &queue, true, output).await,
+        QueueCommand::Resume { queue } => set_paused(server, &queue, false, output).await,
+    }
+}
+
+async fn stats(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let stats = server.connect().await?.queue_stats().await?;
     output.show("queue.stats", &stats, text)
 }
@@ -45,4 +67,28 @@ fn queue(name: &str, stats: &ReadyStats) -> String {
         text += &format!("{:<10} {} need {} ({who})\n", "", demand.length, demand.wants().join(", "));
     }
     text
+}
+
+async fn set_paused(
+    server: &ServerArgs,
+    queue: &QueueName,
+    pauses: bool,
+    output: Output,
+) -> Result<(), CliError> {
+    let mut connection = server.connect().await?;
+    let stats = connection.queue_stats().await?;
+    if pauses && stats.ready_of(queue.as_str()).is_none() {
+        // A queue exists as soon as a job names it, so an unknown name is allowed, but may be a
+        // typo.
+        let names = stats.others.keys().map(|key| queue_of(key)).chain([READY]);
+        let meant = nearest(queue.as_str(), names).map(|name| format!("; did you mean '{name}'?"));
+        output.note(&format!("agx: no job waits in the queue {queue}{}", meant.unwrap_or_default()));
+    }
+    connection.pause_queue(queue, pauses).await?;
+    let (kind, what) = if pauses {
+        ("queue.pause", "is paused: no new jobs start; running jobs continue")
+    } else {
+        ("queue.resume", "is resumed")
+    };
+    output.show(kind, &QueueRef { queue: queue.clone() }, |_| format!("the queue {queue} {what}"))
 }

@@ -1,18 +1,19 @@
-//! What was meant by an id that is none.
+//! Suggests the closest existing id when an id is not found.
 
-use crate::{cli::ServerArgs, error::CliError, util::path_lookup::nearest};
+use crate::{error::CliError, server_args::ServerArgs, util::path_lookup::nearest};
 
-/// The failure, with the id that is most like the one that was given. Whatever goes wrong on the way is not what was asked about.
-pub(super) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> CliError {
+/// Returns `failure` with the closest existing id. Errors of this lookup are ignored, because
+/// `failure` is the answer to the command.
+pub(crate) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> CliError {
     let CliError::NotThere { what, id, .. } = &failure else { return failure };
     let names = names(server, what).await.unwrap_or_default();
     match nearest(id, names.iter().map(String::as_str)) {
-        Some(meant) => failure.meant(meant),
+        Some(closest) => failure.suggesting(closest),
         None => failure,
     }
 }
 
-/// All ids of the kind.
+/// Returns all ids of the kind `what`.
 async fn names(server: &ServerArgs, what: &str) -> Result<Vec<String>, CliError> {
     let mut agq = server.connect().await?;
     Ok(match what {

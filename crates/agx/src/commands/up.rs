@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agenix_client::{Connection, Server, Token};
+use clap::Args;
 use secrecy::ExposeSecret;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -12,22 +13,56 @@ use crate::{
         embedded::{new_key, program},
         supervisor::{self, ServiceSpec, SupervisorSpec},
     },
-    cli::{DownArgs, JoinArgs, ServerArgs, UpArgs, server_of},
     documents::{Down, Joined, Up},
     error::CliError,
     output::Output,
     profiles::{Profile, UserDir, check_name, write_secret},
+    server_args::{ServerArgs, server_of},
 };
 
-/// The profile of what `agx up` starts.
+/// Options of `agx up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Number of concurrent jobs of the worker [default: the number of processors]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+    /// Options for agq, after --, as -- --bind 0.0.0.0 --insecure
+    #[arg(last = true, value_name = "OPTION")]
+    pub(crate) options_of_agq: Vec<String>,
+}
+
+/// Options of `agx down`.
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// Name that was given to `agx join` [default: local, the name of `agx up`]
+    pub(crate) name: Option<String>,
+}
+
+/// Options of `agx join`.
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// Token; - reads it from stdin, which keeps it out of the shell history
+    pub(crate) token: String,
+    /// Name of the profile
+    #[arg(long, value_name = "NAME", default_value = "cluster")]
+    pub(crate) name: String,
+    /// Only create the profile: start no worker on this machine
+    #[arg(long)]
+    pub(crate) no_worker: bool,
+    /// Number of concurrent jobs of the worker [default: the number of processors]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+}
+
+/// Name of the profile that `agx up` creates.
 const LOCAL: &str = "local";
 const KEY: &str = "session-key";
 const CA: &str = "ca.pem";
-/// How long a worker may take until agq has it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time until agq has the worker.
+const MAX_WAIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
@@ -51,8 +86,8 @@ pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     let workers = wait_for_worker(&profile.agq, &key).await?;
     if workers == 0 {
         return Err(CliError::usage(
-            format!("agq runs, and its worker has not come within {} s", PATIENCE.as_secs()),
-            format!("look at {}, and end both with `agx down`", dir.join("agw.log").display()),
+            format!("agq runs, but its worker has not registered within {} s", MAX_WAIT.as_secs()),
+            format!("look at {}, and stop both with `agx down`", dir.join("agw.log").display()),
         ));
     }
     let document = Up {
@@ -70,14 +105,14 @@ pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     let web = web.unwrap_or_default();
     if let Some(address) = server.address() {
         output.note(&format!(
-            "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: that wins over the profile '{LOCAL}'"
+            "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: this overrides the profile '{LOCAL}'"
         ));
     }
     output.show("up", &document, |_| {
         format!(
-            "{line}\na worker is registered; both go on in the background, their logs are in {}\n\n{web}  \
-             seq 3 | agx map -- echo      # runs there from now on: the profile '{LOCAL}' is in use\n  \
-             agx                          # how it stands\n  agx down                     # ends both; what is stored stays",
+            "{line}\na worker is registered; both run in the background, with logs in {}\n\n{web}  \
+             seq 3 | agx map -- echo      # runs there: the default profile is '{LOCAL}'\n  \
+             agx                          # overview\n  agx down                     # ends both; what is stored stays",
             dir.display()
         )
     })
@@ -96,11 +131,11 @@ fn key_of(dir: &Path) -> Result<(String, PathBuf), CliError> {
     }
 }
 
-pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError> {
     let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
-        let what = format!("nothing of the name '{name}' runs in the background");
+        let what = format!("nothing named '{name}' runs in the background");
         Err(CliError::usage(what, "`agx up` starts it"))
     };
     let Some(dir) = home.known_path(name)?.filter(|dir| supervisor::was_started(dir)) else {
@@ -123,7 +158,7 @@ pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError
     })
 }
 
-pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {
     check_name(&args.name)?;
     let text_of_token = if args.token == "-" {
         String::from_utf8_lossy(&read(Path::new("-"))?).into_owned()
@@ -143,7 +178,7 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
     let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
     let profile =
         Profile { session_key_file: Some(key_file.clone()), tls_ca: ca.clone(), ..Profile::new(&token.agq) };
-    // Whatever is wrong with it is said here, and not in a log.
+    // Errors in the token are reported here, because the worker would report them in a log only.
     let server = server_of(&profile)?;
     Connection::open(&server).await?;
     let spec =
@@ -160,13 +195,13 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
         let worker = if args.no_worker {
             String::new()
         } else {
-            format!("a worker on this machine takes jobs from now on; `agx down {}` ends it\n", args.name)
+            format!("a worker on this machine takes jobs; `agx down {}` ends it\n", args.name)
         };
-        format!("{worker}agx speaks with {} from now on: the profile '{}' is in use", token.agq, args.name)
+        format!("{worker}agx uses {} by default: the default profile is '{}'", token.agq, args.name)
     })
 }
 
-/// Waits until agq has a worker that takes jobs; how many it has.
+/// Waits until agq has a worker that takes jobs. Returns the number of these workers.
 async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
     let server = Server::new(agq, key.to_owned().into())
         .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;
@@ -175,7 +210,7 @@ async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
     loop {
         let workers = connection.workers().await?;
         let workers = workers.iter().filter(|worker| worker.state == "active").count();
-        if workers > 0 || since.elapsed() > PATIENCE {
+        if workers > 0 || since.elapsed() > MAX_WAIT {
             return Ok(workers);
         }
         sleep(LOOK_EVERY).await;

@@ -1,21 +1,41 @@
-//! `agx worker list`
+//! `agx worker`
 
-use agenix_protocol::documents::WorkerStatus;
+use agenix_protocol::{documents::WorkerStatus, ids::WorkerId};
+use clap::Subcommand;
 
 use crate::{
-    cli::ServerArgs,
+    documents::WorkerRef,
     error::CliError,
     output::{Output, table},
+    server_args::ServerArgs,
 };
 
-pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// List the workers, their states and jobs
+    List,
+    /// Drain a worker: it finishes its jobs and takes no new ones
+    Drain { worker_id: WorkerId },
+    /// Resume a drained or quarantined worker
+    Resume { worker_id: WorkerId },
+}
+
+pub(crate) async fn run(server: &ServerArgs, command: WorkerCommand, output: Output) -> Result<(), CliError> {
+    match command {
+        WorkerCommand::List => list(server, output).await,
+        WorkerCommand::Drain { worker_id } => set_draining(server, &worker_id, true, output).await,
+        WorkerCommand::Resume { worker_id } => set_draining(server, &worker_id, false, output).await,
+    }
+}
+
+async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let workers = server.connect().await?.workers().await?;
     output.show("worker.list", &workers, |workers| text(workers))
 }
 
 fn text(workers: &[WorkerStatus]) -> String {
     if workers.is_empty() {
-        return "no worker is there: start one with `agw`".into();
+        return "there is no worker: start one with `agw`".into();
     }
     let row = |worker: &WorkerStatus| {
         vec![
@@ -31,4 +51,19 @@ fn text(workers: &[WorkerStatus]) -> String {
         &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"],
         &workers.iter().map(row).collect::<Vec<_>>(),
     )
+}
+
+async fn set_draining(
+    server: &ServerArgs,
+    id: &WorkerId,
+    drains: bool,
+    output: Output,
+) -> Result<(), CliError> {
+    server.connect().await?.drain_worker(id, drains).await?;
+    let (kind, what) = if drains {
+        ("worker.drain", "takes no more jobs, and finishes those it has")
+    } else {
+        ("worker.resume", "takes jobs again")
+    };
+    output.show(kind, &WorkerRef { worker_id: id.clone() }, |_| format!("the worker {id} {what}"))
 }

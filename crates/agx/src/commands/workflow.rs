@@ -1,19 +1,49 @@
-//! `agx workflow …`
+//! `agx workflow`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
 
 use serde_json::{Value, value::RawValue};
 
 use super::read;
 use crate::{
-    cli::ServerArgs,
     documents::{WorkflowBegun, WorkflowRef},
     error::CliError,
     output::Output,
+    server_args::ServerArgs,
     util::printable::one_line,
 };
 
-pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkflowCommand {
+    /// Submit a workflow
+    Submit {
+        /// Workflow in JSON: steps, each of them an action; - reads stdin
+        file: PathBuf,
+    },
+    /// Show the states of a workflow and its steps
+    Status { workflow_id: String },
+    /// List the workflows
+    List,
+    /// Cancel a workflow: its running steps are cancelled, and no further step starts
+    Cancel { workflow_id: String },
+}
+
+pub(crate) async fn run(
+    server: &ServerArgs,
+    command: WorkflowCommand,
+    output: Output,
+) -> Result<(), CliError> {
+    match command {
+        WorkflowCommand::Submit { file } => submit(server, &file, output).await,
+        WorkflowCommand::Status { workflow_id } => status(server, &workflow_id, output).await,
+        WorkflowCommand::List => list(server, output).await,
+        WorkflowCommand::Cancel { workflow_id } => cancel(server, &workflow_id, output).await,
+    }
+}
+
+async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
     let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
@@ -22,7 +52,7 @@ pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> 
     })
 }
 
-pub(super) async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
+async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
     let workflow = server.connect().await?.workflow(workflow_id).await?;
     let help = "see the workflows with `agx workflow list`";
     let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, help))?;
@@ -41,7 +71,7 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns the steps of a workflow, of which each type has a name of its own for them.
+/// Returns the steps of a workflow. Their field depends on the type of the workflow.
 fn steps(workflow: &Value) -> Option<&Vec<Value>> {
     ["steps", "jobs"].into_iter().find_map(|name| workflow[name].as_array())
 }
@@ -63,12 +93,12 @@ fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
     }
 }
 
-pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let ids = server.connect().await?.workflows().await?;
     output.show("workflow.list", &ids, |ids| ids.iter().map(|id| format!("{id}\n")).collect())
 }
 
-pub(super) async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
+async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
     server.connect().await?.cancel_workflow(workflow_id).await?;
     let document = WorkflowRef { workflow_id: workflow_id.to_owned() };
     output.show("workflow.cancel", &document, |_| format!("workflow {workflow_id} is cancelled"))

@@ -1,4 +1,4 @@
-//! Looks again and again at a job, or at the jobs of an action, until they have ended.
+//! Polls a job, or the jobs of an action, for output until they have ended.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -20,21 +20,21 @@ use crate::{
     watch::progress::not_found,
 };
 
-/// How often what is new is asked for, at the most.
+/// Minimum interval of polls.
 const LOOK: Duration = Duration::from_millis(200);
-/// How many jobs are asked for in one go.
+/// Number of jobs per request.
 const AT_ONCE: usize = 256;
 
-/// What is wanted.
+/// Selection of output.
 #[derive(Debug, Default)]
 pub(crate) struct LogOptions {
-    /// To go on until the end, rather than print what there is.
+    /// True to follow until the end, instead of printing the present output.
     pub(crate) follow: bool,
-    /// Of this task alone.
+    /// Number of the only task to print, if any.
     pub(crate) task: Option<u32>,
 }
 
-/// Prints what a job writes; the job as it stood last.
+/// Prints the output of a job. Returns the job in its last state.
 pub(crate) async fn of_job(
     agq: &mut RetryingClient,
     mut job: JobStatus,
@@ -42,29 +42,31 @@ pub(crate) async fn of_job(
     output: Output,
 ) -> Result<JobStatus, CliError> {
     let mut followed = FollowedJob::new(job.job_id.clone(), None, wanted.task, output);
-    let mut mutes = SilentWorkers::new(output);
+    let mut silent = SilentWorkers::new(output);
     if wanted.follow && job.status == Status::Pending {
         output.note(&waits(&job));
     }
     loop {
-        if followed.poll(agq, &job, wanted.follow, &mut mutes).await? || !wanted.follow {
+        if followed.poll(agq, &job, wanted.follow, &mut silent).await? || !wanted.follow {
             followed.end()?;
             return Ok(job);
         }
         sleep(LOOK).await;
         let found = agq.jobs(std::slice::from_ref(&job.job_id)).await?.pop().flatten();
-        job = found.ok_or_else(|| CliError::not_found("job", &job.job_id, "it was removed meanwhile"))?;
+        job =
+            found.ok_or_else(|| CliError::not_found("job", &job.job_id, "it was removed in the meantime"))?;
     }
 }
 
-/// What is said of a job that does not run.
+/// Returns the message for a job that has not started.
 pub(crate) fn waits(job: &JobStatus) -> String {
     let (id, what) =
         (&job.job_id, if job.attempt == 0 { "has not begun" } else { "waits for another attempt" });
     format!("agx: job {id} {what}; `agx job explain {id}` says why")
 }
 
-/// Prints what the jobs of an action write, each line with the number of its input before it; the action as it stood last.
+/// Prints the output of the jobs of an action, each line after the number of its input. Returns the
+/// action in its last state.
 pub(crate) async fn of_action(
     agq: &mut RetryingClient,
     action_id: &ActionId,
@@ -72,7 +74,7 @@ pub(crate) async fn of_action(
     output: Output,
 ) -> Result<ActionStatus, CliError> {
     let (mut followed, mut done) = (BTreeMap::<u64, FollowedJob>::new(), EndedJobs::default());
-    let (mut mutes, mut has_waited) = (SilentWorkers::new(output), false);
+    let (mut silent, mut has_waited) = (SilentWorkers::new(output), false);
     loop {
         let begun = Instant::now();
         let action = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
@@ -80,7 +82,7 @@ pub(crate) async fn of_action(
         for ids in ids.chunks(AT_ONCE) {
             let mut jobs: Vec<JobStatus> = agq.jobs(ids).await?.into_iter().flatten().collect();
             jobs.sort_by_key(|job| job.index);
-            // One that is not there any more has nothing to say.
+            // A job that agq has removed has no further output.
             let is_there = |of: &FollowedJob| jobs.iter().any(|job| job.job_id == of.job_id);
             followed.retain(|_, of| !ids.contains(&of.job_id) || is_there(of));
             for job in jobs {
@@ -88,7 +90,7 @@ pub(crate) async fn of_action(
                 let of = followed
                     .entry(job.index)
                     .or_insert_with(|| FollowedJob::new(job.job_id.clone(), prefix(), wanted.task, output));
-                if of.poll(agq, &job, wanted.follow, &mut mutes).await? {
+                if of.poll(agq, &job, wanted.follow, &mut silent).await? {
                     of.end()?;
                     followed.remove(&job.index);
                     done.0.insert(job.job_id, job.status);
@@ -106,12 +108,12 @@ pub(crate) async fn of_action(
                 "agx: nothing of it runs now; `agx action watch {action_id}` says why if that lasts"
             ));
         }
-        // What takes agq long is not asked for all the time.
+        // Polls that take agq long are repeated less often.
         sleep(LOOK.max(begun.elapsed() * 2)).await;
     }
 }
 
-/// The jobs that were shown to their end, and what that was.
+/// Jobs that were printed to their end, with their final status.
 #[derive(Default)]
 struct EndedJobs(HashMap<JobId, Status>);
 
@@ -121,7 +123,7 @@ impl EndedJobs {
     }
 }
 
-/// The jobs that run, those that were followed, and those that have ended since.
+/// Returns the running jobs, the followed jobs, and the jobs that have ended since the last poll.
 async fn may_have_output(
     agq: &mut RetryingClient,
     action: &ActionStatus,
@@ -132,7 +134,7 @@ async fn may_have_output(
     let mut known: HashSet<JobId> = wanted.iter().cloned().collect();
     if action.running > 0 {
         for job_id in agq.jobs_of(action, Status::Running).await? {
-            // One that is tried again writes anew.
+            // A retried job writes its output again.
             done.0.remove(&job_id);
             if known.insert(job_id.clone()) {
                 wanted.push(job_id);
@@ -146,7 +148,7 @@ async fn may_have_output(
         (Status::Cancelled, action.cancelled),
     ];
     for (status, count) in ended {
-        // A list of a large action is long.
+        // Listing a large action is slow, so the list is fetched only if the count has changed.
         if count != done.count(status) {
             let jobs = agq.jobs_of(action, status).await?;
             let is_news =

@@ -1,10 +1,11 @@
-//! One job that is followed: while it runs its worker is asked, when it has ended there is what was kept of it.
+//! Follows one job: asks its worker while it runs, and prints the kept output when it has ended.
 
 use std::{collections::HashMap, time::Duration};
 
 use agenix_client::ClientError;
 use agenix_protocol::{
     documents::{JobStatus, Status},
+    errors::ErrorKind,
     ids::JobId,
 };
 use tokio::time::Instant;
@@ -16,21 +17,21 @@ use crate::{
     remote::retrying_client::RetryingClient,
 };
 
-/// How long a worker is let alone that does not say what its jobs write.
+/// Time without requests for a worker that did not answer.
 const MUTE: Duration = Duration::from_secs(10);
-/// Most pieces of a running job that are asked for in one go, where others wait for their turn: some megabytes.
+/// Maximum number of pieces of a running job per poll while other jobs wait for their turn.
 const PIECES_A_LOOK: usize = 64;
-/// The same where it is asked about once: what is there by then, of a job that goes on writing.
+/// Maximum number of pieces without `--follow`, because a running job could write forever.
 const PIECES_AT_MOST: usize = 16 * 1024;
 
-/// The job, and how far it has been shown.
+/// A followed job, and the position of its printed output.
 pub(super) struct FollowedJob {
     pub(super) job_id: JobId,
-    seen: StreamPositions,
-    paper: LogPrinter,
+    positions: StreamPositions,
+    printer: LogPrinter,
 }
 
-/// The workers that did not answer, and until when they are let alone.
+/// Workers that did not answer, with the time of the next request to each.
 pub(super) struct SilentWorkers {
     until: HashMap<String, Instant>,
     output: Output,
@@ -45,74 +46,77 @@ impl SilentWorkers {
         self.until.get(worker).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// It did not answer; said once.
+    /// Adds a worker that did not answer. Tells the user once.
     fn add(&mut self, worker: String, reason: &str) {
         if self.until.insert(worker, Instant::now() + MUTE).is_none() {
-            self.output.note(&format!("agx: {reason}; what was kept comes when its jobs end"));
+            self.output.note(&format!("agx: {reason}; agx prints the kept output when its jobs end"));
         }
     }
 }
 
 impl FollowedJob {
     pub(super) fn new(job_id: JobId, prefix: Option<String>, task: Option<u32>, output: Output) -> Self {
-        let paper = LogPrinter::new(job_id.clone(), task, prefix, output);
-        Self { job_id, seen: StreamPositions::default(), paper }
+        let printer = LogPrinter::new(job_id.clone(), task, prefix, output);
+        Self { job_id, positions: StreamPositions::default(), printer }
     }
 
-    /// Prints what is new; whether that was the last of it. `job` was asked for before this.
+    /// Prints new output. Returns true if the output is complete. `job` is the state before this
+    /// call.
     pub(super) async fn poll(
         &mut self,
         agq: &mut RetryingClient,
         job: &JobStatus,
         follow: bool,
-        mutes: &mut SilentWorkers,
+        silent: &mut SilentWorkers,
     ) -> Result<bool, CliError> {
         let (is_running, worker) =
             (job.status == Status::Running, job.worker_id.as_deref().unwrap_or_default());
-        let was_seen = job.attempt > 0 && self.seen.position().attempt == job.attempt;
-        if is_running && !mutes.has(worker) {
+        let was_followed = job.attempt > 0 && self.positions.position().attempt == job.attempt;
+        if is_running && !silent.has(worker) {
             let most = if follow { PIECES_A_LOOK } else { PIECES_AT_MOST };
-            self.ask(agq, worker, most, mutes).await?;
-        } else if !is_running && was_seen {
-            // The last time: its worker still knows what it wrote beyond what was kept.
-            self.ask(agq, worker, usize::MAX, mutes).await?;
+            self.ask(agq, worker, most, silent).await?;
+        } else if !is_running && was_followed {
+            // On the last poll, the worker still has output beyond the part that agq keeps.
+            self.ask(agq, worker, usize::MAX, silent).await?;
         }
         if !is_running && job.attempt > 0 {
-            let fresh = self.seen.of_results(job.attempt, job.results());
-            self.paper.print(fresh)?;
+            let fresh = self.positions.of_results(job.attempt, job.results());
+            self.printer.print(fresh)?;
         }
         Ok(job.status.is_ended())
     }
 
-    /// Nothing comes any more.
+    /// Ends the output: completes unfinished lines.
     pub(super) fn end(&mut self) -> Result<(), CliError> {
-        self.paper.end()
+        self.printer.end()
     }
 
-    /// Asks the worker until it has said all that there is, or so many pieces of it.
+    /// Requests output from the worker until it has sent everything, or at most `most` pieces.
     async fn ask(
         &mut self,
         agq: &mut RetryingClient,
         worker: &str,
         most: usize,
-        mutes: &mut SilentWorkers,
+        silent: &mut SilentWorkers,
     ) -> Result<(), CliError> {
         for _ in 0..most {
-            let position = self.seen.position();
+            let position = self.positions.position();
             match agq.job_output(&self.job_id, &position).await {
                 Ok(Some(output)) => {
                     let more = output.more;
-                    let fresh = self.seen.of_output(output);
-                    // More that brings nothing would bring nothing for ever.
+                    let fresh = self.positions.of_output(output);
+                    // A worker that announces more and sends nothing would do so forever.
                     let is_all = !more || fresh.is_empty();
-                    self.paper.print(fresh)?;
+                    self.printer.print(fresh)?;
                     if is_all {
                         return Ok(());
                     }
                 }
                 Ok(None) => return Ok(()),
-                Err(ClientError::Rejected(reason)) if reason.starts_with("Output not available") => {
-                    mutes.add(worker.to_owned(), &reason);
+                Err(ClientError::Rejected(reason))
+                    if ErrorKind::of(&reason) == ErrorKind::OutputNotAvailable =>
+                {
+                    silent.add(worker.to_owned(), &reason);
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! What jobs write, as they write it: `seen` (how far we are; pure), `paper` (onto which it is printed), `followed` (one job and its
-//! worker), `follow` (all of them, again and again).
+//! Output of jobs. `position` tracks the printed part (no I/O), `printer` prints, `job` follows one
+//! job on its worker, and `follow` polls all jobs.
 
 mod follow;
 mod job;

@@ -1,4 +1,4 @@
-//! How far a job's output has been shown, and what is new.
+//! Position in the output of a job, which separates new output from printed output.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use agenix_protocol::documents::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One of a task's streams.
+/// One of the output streams of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stream {
@@ -16,18 +16,18 @@ pub(super) enum Stream {
     Stderr,
 }
 
-/// What is new of a stream.
+/// New part of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewOutput {
     pub(super) attempt: u32,
     pub(super) task_number: u32,
     pub(super) stream: Stream,
     pub(super) piece: OutputChunk,
-    /// How many bytes before it nobody has kept.
+    /// Number of lost bytes before this part.
     pub(super) lost: u64,
 }
 
-/// How many bytes of each stream were shown, of one attempt.
+/// Number of printed bytes of each stream, for one attempt.
 #[derive(Debug, Default)]
 pub(super) struct StreamPositions {
     attempt: u32,
@@ -35,7 +35,7 @@ pub(super) struct StreamPositions {
 }
 
 impl StreamPositions {
-    /// What the worker is told of it.
+    /// Returns the position for a request to the worker.
     pub(super) fn position(&self) -> OutputPosition {
         let numbers: std::collections::BTreeSet<u32> =
             self.streams.keys().map(|(number, _)| *number).collect();
@@ -48,7 +48,7 @@ impl StreamPositions {
         OutputPosition { attempt: self.attempt, tasks: tasks.collect() }
     }
 
-    /// What is new in what a worker says.
+    /// Returns the new parts of an answer of the worker.
     pub(super) fn of_output(&mut self, output: JobOutput) -> Vec<NewOutput> {
         self.switch_to(output.attempt);
         let streams = output.tasks.into_iter().flat_map(|task| {
@@ -59,7 +59,7 @@ impl StreamPositions {
         streams.filter_map(|(number, stream, piece)| self.new_output(number, stream, piece, None)).collect()
     }
 
-    /// What is new in what a job's results have kept.
+    /// Returns the new parts of the output in a job's results.
     pub(super) fn of_results(&mut self, attempt: u32, results: Vec<TaskResult>) -> Vec<NewOutput> {
         self.switch_to(attempt);
         let streams = results.into_iter().flat_map(|task| {
@@ -72,14 +72,15 @@ impl StreamPositions {
         fresh.collect()
     }
 
-    /// The earlier attempt is over, and what it wrote is shown.
+    /// Resets the position if `attempt` is another attempt.
     fn switch_to(&mut self, attempt: u32) {
         if self.attempt != attempt {
             *self = Self { attempt, ..Self::default() };
         }
     }
 
-    /// What of a piece was not shown yet; where `total` is known, what is missing behind it is lost.
+    /// Returns the part of a piece that is not printed yet. With a known `total`, missing bytes at
+    /// the end count as lost.
     fn new_output(
         &mut self,
         task_number: u32,
@@ -117,7 +118,7 @@ mod tests {
 
     use super::{Stream, StreamPositions};
 
-    fn said(attempt: u32, from: u64, text: &str) -> JobOutput {
+    fn output(attempt: u32, from: u64, text: &str) -> JobOutput {
         let stderr = Some(OutputChunk { from, bytes: text.into() });
         let tasks = vec![TaskOutput { task_number: 1, command: "sh".into(), stdout: None, stderr }];
         JobOutput { job_id: "j".parse().unwrap(), attempt, tasks, more: false, ended: false }
@@ -134,31 +135,31 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_twice() {
+    fn log_position_shows_nothing_twice() {
         let mut seen = StreamPositions::default();
-        assert_eq!(texts(&seen.of_output(said(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        assert_eq!(texts(&seen.of_output(output(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().tasks, [TaskPosition { task_number: 1, stdout: 0, stderr: 3 }]);
-        assert!(seen.of_output(said(1, 3, "")).is_empty());
-        assert_eq!(texts(&seen.of_output(said(1, 2, "cd"))), [(Stream::Stderr, 3, "d", 0)]);
+        assert!(seen.of_output(output(1, 3, "")).is_empty());
+        assert_eq!(texts(&seen.of_output(output(1, 2, "cd"))), [(Stream::Stderr, 3, "d", 0)]);
         assert_eq!(texts(&seen.of_results(1, kept("abcde", 5))), [(Stream::Stderr, 4, "e", 0)]);
         assert!(seen.of_results(1, kept("abcde", 5)).is_empty());
     }
 
     #[test]
-    fn another_attempt_begins_anew() {
+    fn log_position_restarts_with_another_attempt() {
         let mut seen = StreamPositions::default();
-        seen.of_output(said(1, 0, "abc"));
-        assert_eq!(texts(&seen.of_output(said(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        seen.of_output(output(1, 0, "abc"));
+        assert_eq!(texts(&seen.of_output(output(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().attempt, 2);
     }
 
     #[test]
-    fn what_nobody_kept_is_counted_once() {
+    fn log_position_counts_lost_bytes_once() {
         let mut seen = StreamPositions::default();
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 0, "ab", 8)]);
         assert!(seen.of_results(1, kept("ab", 10)).is_empty());
         let mut seen = StreamPositions::default();
-        seen.of_output(said(1, 0, "abcdefgh"));
+        seen.of_output(output(1, 0, "abcdefgh"));
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 2, "", 2)]);
     }
 }

@@ -1,4 +1,5 @@
-//! Where what jobs write is printed: their stdout to ours and their stderr to ours, of several jobs line by line.
+//! Prints the output of jobs: stdout to stdout and stderr to stderr. Output of several jobs is
+//! printed in whole lines.
 
 use std::{
     collections::BTreeMap,
@@ -15,31 +16,31 @@ use crate::{
     output::Output,
 };
 
-/// A line that is longer is printed in parts.
+/// Maximum length of a line; a longer line is printed in parts.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// What is printed of one job.
+/// Printer of one job's output.
 pub(super) struct LogPrinter {
     job_id: JobId,
-    /// Of which task alone.
+    /// Number of the only task to print, if any.
     task: Option<u32>,
-    /// What stands before each line, where there are several jobs.
+    /// Prefix of each line if there are several jobs.
     prefix: Option<String>,
-    /// Which is being printed.
+    /// Attempt whose output is being printed.
     attempt: u32,
-    /// Lines that are not whole yet.
+    /// Incomplete lines.
     begun: BTreeMap<(u32, Stream), Vec<u8>>,
     output: Output,
 }
 
-/// A piece of what a task wrote, as a document.
+/// A piece of the output of a task, as a document.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct OutputDocument {
     job_id: JobId,
     attempt: u32,
     task_number: u32,
     stream: Stream,
-    /// Bytes before it that were not kept.
+    /// Number of lost bytes before the piece.
     lost: u64,
     #[serde(flatten)]
     piece: OutputChunk,
@@ -50,7 +51,7 @@ impl LogPrinter {
         Self { job_id, task, prefix, attempt: 0, begun: BTreeMap::new(), output }
     }
 
-    /// Prints what is new.
+    /// Prints new output.
     pub(super) fn print(&mut self, fresh: Vec<NewOutput>) -> Result<(), CliError> {
         let only = self.task;
         for fresh in fresh.into_iter().filter(|fresh| only.is_none_or(|task| task == fresh.task_number)) {
@@ -62,7 +63,7 @@ impl LogPrinter {
     fn print_one(&mut self, fresh: &NewOutput) -> Result<(), CliError> {
         let NewOutput { task_number, stream, piece, lost, .. } = fresh;
         if self.attempt != fresh.attempt {
-            // What another attempt has not ended is not gone on with.
+            // Incomplete lines of an earlier attempt are not continued.
             self.end()?;
             self.attempt = fresh.attempt;
         }
@@ -95,7 +96,7 @@ impl LogPrinter {
         Ok(())
     }
 
-    /// Nothing comes any more: lines that have no end get one.
+    /// Completes the incomplete lines at the end of the output.
     pub(super) fn end(&mut self) -> Result<(), CliError> {
         let prefix = self.prefix.as_deref().unwrap_or_default();
         for ((_, stream), line) in std::mem::take(&mut self.begun) {
@@ -107,7 +108,8 @@ impl LogPrinter {
     }
 }
 
-/// The lines that have their end, and what is too long to wait for it.
+/// Removes the complete lines, and those that exceed the maximum length, from `begun` and returns
+/// them.
 fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let end = begun.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     let rest = begun.split_off(end);
@@ -124,7 +126,7 @@ fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<(), CliError> {
         Stream::Stdout => output.raw(bytes),
         Stream::Stderr => match std::io::stderr().write_all(bytes) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(CliError::BrokenPipe),
-            // Whether anyone reads stderr is not ours to judge.
+            // A closed stderr is not an error.
             _ => Ok(()),
         },
     }
@@ -135,7 +137,7 @@ mod tests {
     use super::{LONGEST_LINE, whole_lines};
 
     #[test]
-    fn lines_wait_for_their_end_but_not_for_ever() {
+    fn log_printer_holds_incomplete_lines_up_to_a_bound() {
         let mut begun = b"one\ntwo\nthr".to_vec();
         assert_eq!(whole_lines(&mut begun), [b"one\n", b"two\n"]);
         begun.extend_from_slice(b"ee\n");

@@ -19,14 +19,15 @@ use crate::{
     error::CliError,
     map::{
         delivery::Delivery,
+        input::Input,
         read_ahead::ReadAhead,
-        submitter::{Input, StopLevel, SubmittedInput},
+        submitter::{StopLevel, SubmittedInput},
     },
     remote::retrying_client::RetryingClient,
     watch::progress::{FIRST_LOOK, ProgressLine, next_look},
 };
 
-/// How many jobs are asked for at least and at most in one go.
+/// Minimum and maximum number of jobs per request.
 const FEWEST_AT_ONCE: usize = 64;
 const MOST_AT_ONCE: usize = 1024;
 /// Maximum bytes of results that agx asks for together, estimated from earlier results, and the
@@ -42,7 +43,7 @@ const SHORT_LOOK: Duration = Duration::from_millis(50);
 const ASK_FOR: Duration = Duration::from_secs(3);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// How it went.
+/// Result counts of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MapCounts {
     pub(crate) completed: u64,
@@ -52,7 +53,7 @@ pub(crate) struct MapCounts {
     pub(crate) lost: u64,
     /// Number of inputs that no job can have.
     pub(crate) unfit: u64,
-    /// `--halt` has ended it early.
+    /// True if `--halt` has ended the map early.
     pub(crate) is_halted: bool,
     /// True if agq has had the action.
     pub(crate) has_begun: bool,
@@ -81,7 +82,7 @@ pub(crate) struct Collector<'c> {
     pub(crate) sent: mpsc::UnboundedReceiver<SubmittedInput>,
     pub(crate) ahead: ReadAhead,
     pub(crate) halt: Option<Halt>,
-    pub(crate) wish: watch::Sender<StopLevel>,
+    pub(crate) stop_level: watch::Sender<StopLevel>,
     pub(crate) delivery: Delivery,
     pub(crate) line: &'c mut ProgressLine,
     pub(crate) state: CollectorState,
@@ -119,13 +120,13 @@ impl Collector<'_> {
     }
 
     async fn collect_all(&mut self) -> Result<(), CliError> {
-        self.state.collected.has_begun = self.wait_until_it_begins().await?;
+        self.state.collected.has_begun = self.wait_until_begun().await?;
         if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
     /// Waits until agq has the action. Returns false if agq never gets the action, for example
     /// because there are no inputs.
-    async fn wait_until_it_begins(&mut self) -> Result<bool, CliError> {
+    async fn wait_until_begun(&mut self) -> Result<bool, CliError> {
         loop {
             tokio::select! {
                 begun = &mut self.begun => {
@@ -139,10 +140,10 @@ impl Collector<'_> {
     }
 
     async fn collect(&mut self) -> Result<(), CliError> {
-        let (mut look, mut wishes) = (FIRST_LOOK, self.wish.subscribe());
+        let (mut look, mut stop_levels) = (FIRST_LOOK, self.stop_level.subscribe());
         loop {
             let before = self.state.collected.taken();
-            let wish = *wishes.borrow_and_update();
+            let stop_level = *stop_levels.borrow_and_update();
             let Some(status) = self.agq.action(self.action_id).await? else {
                 // agq has removed the ended action with all of its jobs.
                 self.handle_sent()?;
@@ -162,11 +163,11 @@ impl Collector<'_> {
             if self.delivery.broken.is_some() {
                 self.request(StopLevel::End);
             }
-            if wish == StopLevel::Leave {
+            if stop_level == StopLevel::Leave {
                 return Ok(());
             }
-            if wish != StopLevel::All {
-                self.end_early(&status, wish).await?;
+            if stop_level != StopLevel::All {
+                self.end_early(&status, stop_level).await?;
             }
             if self.state.is_all_sent && self.state.left.is_empty() {
                 self.line.finish(&status);
@@ -175,21 +176,21 @@ impl Collector<'_> {
             self.line.explain_if_stuck(self.agq, &status).await;
             let taken = self.state.collected.taken() - before;
             look = next_look(look, taken, self.state.left.len() as u64);
-            if wish != StopLevel::All || self.halt.is_some() {
+            if stop_level != StopLevel::All || self.halt.is_some() {
                 look = look.min(SHORT_LOOK);
             }
             tokio::select! {
                 () = sleep(look) => {}
-                _ = wishes.changed() => {}
+                _ = stop_levels.changed() => {}
             }
         }
     }
 
-    /// Reduces the wish to `less`, unless the wish is even less already.
+    /// Lowers the stop level to `less`, unless it is lower already.
     fn request(&self, less: StopLevel) {
-        self.wish.send_if_modified(|wish| {
-            let is_less = less > *wish;
-            *wish = (*wish).max(less);
+        self.stop_level.send_if_modified(|stop_level| {
+            let is_less = less > *stop_level;
+            *stop_level = (*stop_level).max(less);
             is_less
         });
     }
@@ -203,8 +204,8 @@ impl Collector<'_> {
         self.request(if halt.is_now { StopLevel::End } else { StopLevel::StartNone });
     }
 
-    /// Cancels unstarted jobs and, after [`GRACE`] if `wish` is `End`, running jobs.
-    async fn end_early(&mut self, status: &ActionStatus, wish: StopLevel) -> Result<(), CliError> {
+    /// Cancels unstarted jobs and, after [`GRACE`] if `stop_level` is `End`, running jobs.
+    async fn end_early(&mut self, status: &ActionStatus, stop_level: StopLevel) -> Result<(), CliError> {
         let now = Instant::now();
         let since = *self.state.ending_since.get_or_insert(now);
         if status.pending + status.running == 0 {
@@ -220,7 +221,7 @@ impl Collector<'_> {
             self.agq.cancel_unstarted(self.action_id).await?;
             self.state.asked_at = Some(now);
         }
-        if wish == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
+        if stop_level == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
             self.agq.cancel_action(self.action_id).await?;
             self.state.is_cancelled = true;
         }
@@ -255,7 +256,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Learns of the jobs that are new.
+    /// Fetches the ids of the new jobs.
     async fn fetch_ids(&mut self) -> Result<(), CliError> {
         self.handle_sent()?;
         while self.state.learned < self.state.known {
@@ -358,7 +359,7 @@ mod tests {
     use super::width;
 
     #[test]
-    fn many_small_results_come_together_and_few_large_ones() {
+    fn collector_fetches_many_small_or_few_large_results_at_once() {
         assert_eq!([width(0, 0), width(100, 500), width(u64::MAX, 500)], [64, 200, 1024]);
         assert_eq!([width(100, 1024 * 1024), width(100, 100 * 1024 * 1024)], [32, 4]);
     }

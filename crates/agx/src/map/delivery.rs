@@ -1,44 +1,41 @@
-//! What becomes of a job that has ended: its output, its line in the joblog, its files.
+//! Delivers the result of an ended job: output, line in the joblog, files of `--results`.
 
 use std::path::PathBuf;
 
-use agenix_protocol::{
-    documents::{JobStatus, Status, Task, TaskResult},
-    template,
-};
-use serde_json::{json, value::RawValue};
+use agenix_protocol::documents::{JobStatus, Status, Task, TaskResult};
+use serde_json::json;
 
 use crate::{
     error::CliError,
     map::{
+        command_template::filled,
+        input::{Input, InvalidInput},
         joblog::{JobLog, JobLogEntry},
         printer::{JobOutputText, Printer},
-        reading::InvalidInput,
         results_dir,
-        submitter::Input,
     },
     output::{Output, SCHEMA},
     util::{printable::one_line, shorten::shortened},
-    watch::{failures::MOST_TOLD, progress::ProgressLine},
+    watch::{failures::MOST_REPORTED, progress::ProgressLine},
 };
 
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
 
-/// Where results go.
+/// Destinations of results.
 pub(crate) struct Delivery {
     pub(crate) output: Output,
     pub(crate) printer: Printer,
-    /// Lines begin with their input.
+    /// True if each line begins with the input (`--tag`).
     pub(crate) tags: bool,
     pub(crate) joblog: Option<JobLog>,
     pub(crate) results: Option<PathBuf>,
-    /// What each job runs.
+    /// Tasks of each job.
     pub(crate) tasks: Vec<Task>,
-    /// Whether the workers are on this machine.
+    /// True if the workers are on this machine.
     pub(crate) is_local: bool,
-    /// How many failures were told.
-    pub(crate) told: u64,
+    /// Number of failures that were reported.
+    pub(crate) reported: u64,
     /// Failure that has ended the joblog.
     pub(crate) broken: Option<CliError>,
 }
@@ -82,7 +79,7 @@ impl Delivery {
 
     /// Reports a job that has ended with an unknown result.
     pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<(), CliError> {
-        let why = "its result is not kept any more: agq had removed it before it was taken";
+        let why = "its result is lost: agq removed it before agx fetched it";
         line.aside(|| self.report_failure(input.seq, &named(input), why));
         self.printer.print(at, JobOutputText::default(), line)
     }
@@ -105,12 +102,12 @@ impl Delivery {
     }
 
     fn report_failure(&mut self, seq: u64, named: &str, what: &str) {
-        self.told += 1;
-        if self.told <= MOST_TOLD as u64 {
+        self.reported += 1;
+        if self.reported <= MOST_REPORTED as u64 {
             self.output.note(&format!("agx: job {seq}{named}: {what}"));
         }
-        if self.told == MOST_TOLD as u64 {
-            self.output.note("agx: further failures are counted, and not told one by one");
+        if self.reported == MOST_REPORTED as u64 {
+            self.output.note("agx: further failures are counted, but not listed");
         }
     }
 
@@ -154,26 +151,12 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
     }
 }
 
-/// The tasks with an input put in.
-pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
-    let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);
-    let fill = |text: &String| template::fill(text, input).unwrap_or_else(|_| text.clone());
-    let filled = |task: &Task| Task {
-        args: task.args.iter().map(fill).collect(),
-        env: task.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
-        stdin_file: task.stdin_file.as_ref().map(fill),
-        stdout: task.stdout.as_ref().map(fill),
-        stderr: task.stderr.as_ref().map(fill),
-        ..task.clone()
-    };
-    tasks.iter().map(filled).collect()
-}
-
-/// What is wrong with a job that has ended, if anything is. `last` is the task whose stdout is the job's.
+/// Returns the failure of an ended job, if there is one. `last` is the task whose stdout is the
+/// job's.
 fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
         return Some(match TaskResult::blamed(results) {
-            Some(result) if result.timed_out => format!("{} took too long and was ended", result.command),
+            Some(result) if result.timed_out => format!("{} timed out", result.command),
             Some(TaskResult { command, signal: Some(signal), .. }) => {
                 format!("{command} was ended by signal {signal}")
             }
@@ -194,7 +177,7 @@ fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) ->
     })
 }
 
-/// The bytes, each line of them behind the tag.
+/// Returns `bytes` with `tag` in front of each line.
 fn tagged(bytes: &[u8], tag: Option<&str>) -> Vec<u8> {
     let Some(tag) = tag else { return bytes.to_vec() };
     bytes.split_inclusive(|&byte| byte == b'\n').flat_map(|line| [tag.as_bytes(), line].concat()).collect()
@@ -207,7 +190,7 @@ mod tests {
     use super::{exit_of, tagged};
 
     #[test]
-    fn the_joblog_has_as_failed_what_did_not_go_well() {
+    fn joblog_exit_code_of_a_failed_job_is_never_zero() {
         let ran = |exit_code, signal, timed_out| {
             vec![TaskResult { exit_code, signal, timed_out, ..TaskResult::default() }]
         };
@@ -220,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_bears_its_tag() {
+    fn tagged_output_has_the_tag_on_every_line() {
         assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
         assert_eq!(tagged(b"", Some("x\t")), b"");
         assert_eq!(tagged(b"a\n", None), b"a\n");

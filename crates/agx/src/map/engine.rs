@@ -17,13 +17,13 @@ use crate::{
     map::{
         collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
+        input::Read,
         placeholders::Placeholder,
         read_ahead::ReadAhead,
-        reading::Read,
         submitter::{StopLevel, Submitter, UnsentInputs},
     },
     remote::retrying_client::RetryingClient,
-    util::signals::asked_to_end,
+    util::signals::stop_requested,
     watch::progress::ProgressLine,
 };
 
@@ -34,7 +34,7 @@ const LAST_LOOK: Duration = Duration::from_secs(5);
 pub(crate) struct Engine {
     pub(crate) server: Server,
     pub(crate) plan: Plan,
-    /// What is submitted, but for its inputs.
+    /// Action without its inputs.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
     pub(crate) placeholders: std::collections::BTreeSet<Placeholder>,
@@ -52,22 +52,22 @@ pub(crate) struct MapOutcome {
 }
 
 impl Engine {
-    /// Runs the map to its end, or to the end that `wish` asks for.
+    /// Runs the map to its end, or to the end that `stop_level` asks for.
     pub(crate) async fn run(
         self,
         inputs: mpsc::Receiver<Read>,
-        wish: &watch::Sender<StopLevel>,
+        stop_level: &watch::Sender<StopLevel>,
     ) -> Result<MapOutcome, CliError> {
         let output = self.delivery.output;
-        let patient = async || {
+        let connect = async || {
             Ok::<_, CliError>(RetryingClient::new(
                 self.server.clone(),
                 Connection::open_patiently(&self.server).await?,
                 output,
             ))
         };
-        let (mut agq, mut feeding) = (patient().await?, patient().await?);
-        feeding.have_plan(&self.plan).await?;
+        let (mut agq, mut feeding) = (connect().await?, connect().await?);
+        feeding.ensure_plan(&self.plan).await?;
         let (send, sent) = mpsc::unbounded_channel();
         let (begin, begun) = oneshot::channel();
         let ahead = ReadAhead::new(self.slots.unwrap_or_default());
@@ -79,7 +79,7 @@ impl Engine {
             sent: send,
             begun: Some(begin),
             ahead: ahead.clone(),
-            wish: wish.subscribe(),
+            stop_level: stop_level.subscribe(),
             count: 0,
         };
         let mut line = ProgressLine::for_a_filter(output, self.slots);
@@ -90,7 +90,7 @@ impl Engine {
             sent,
             ahead,
             halt: self.halt,
-            wish: wish.clone(),
+            stop_level: stop_level.clone(),
             delivery: self.delivery,
             line: &mut line,
             state: CollectorState::default(),
@@ -100,7 +100,7 @@ impl Engine {
             if fed.is_err() {
                 // The jobs that agq has end early, and agx takes the results of those that have
                 // ended.
-                wish.send_modify(|wish| *wish = (*wish).max(StopLevel::End));
+                stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(StopLevel::End));
             }
             Ok(fed)
         };
@@ -120,16 +120,16 @@ impl Engine {
     }
 }
 
-/// Ends a running map as `wished`, and takes the results of ended jobs first, for at most
+/// Ends a running map at `level`, and takes the results of ended jobs first, for at most
 /// [`LAST_LOOK`]. A second signal ends the map at once.
 pub(crate) async fn end(
     mapped: impl Future<Output = Result<MapOutcome, CliError>>,
-    wish: &watch::Sender<StopLevel>,
-    wished: StopLevel,
+    stop_level: &watch::Sender<StopLevel>,
+    level: StopLevel,
 ) -> Option<Result<MapOutcome, CliError>> {
-    wish.send_modify(|wish| *wish = (*wish).max(wished));
+    stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(level));
     tokio::select! {
         mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),
-        () = asked_to_end() => None,
+        () = stop_requested() => None,
     }
 }

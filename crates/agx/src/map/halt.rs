@@ -1,4 +1,4 @@
-//! When to give up early: `--halt now,fail=1`, as GNU Parallel writes it.
+//! Halt policy of `--halt now,fail=1`, in the syntax of GNU Parallel.
 
 use agenix_protocol::documents::{Halt, HaltCondition, Task};
 
@@ -13,9 +13,10 @@ pub(crate) fn parse(text: &str) -> Result<Halt, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-/// Tells whether agq may decide when a map halts. agx counts a completed job as failed if its output
-/// was cut or could not be written, and agq would count such a job as a success. Failures that only
-/// agx knows of come on top of those that agq counts, so agq never halts too early because of them.
+/// Returns true if agq may decide when a map halts. agx counts a completed job as failed if its
+/// output was cut or could not be written, and agq would count such a job as a success. Failures
+/// that only agx knows of come on top of those that agq counts, so agq never halts too early
+/// because of them.
 pub(crate) fn is_decided_by_agq(halt: Halt, tasks: &[Task], keeps_results: bool) -> bool {
     let is_written_by_worker = tasks.last().is_some_and(|last| last.stdout.is_some());
     halt.counted != HaltCondition::Success || (is_written_by_worker && !keeps_results)
@@ -28,7 +29,7 @@ mod tests {
     use super::{is_decided_by_agq, parse};
 
     #[test]
-    fn numbers_are_short_for_the_first_failure() {
+    fn halt_accepts_the_numbers_of_gnu_parallel() {
         let of = |text| parse(text).unwrap().to_string();
         assert_eq!(["1", "2", "soon,done=20%"].map(of), ["soon,fail=1", "now,fail=1", "soon,done=20%"]);
         for wrong in ["0", "3", "never"] {
@@ -37,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn agq_decides_unless_agx_may_know_better_what_a_success_is() {
+    fn halt_is_decided_by_agq_unless_agx_counts_differently() {
         let task = |stdout: Option<&str>| Task { stdout: stdout.map(Into::into), ..Task::default() };
         let decides = |halt: &str, stdout, keeps_results| {
             is_decided_by_agq(halt.parse().unwrap(), &[task(Some("x")), task(stdout)], keeps_results)

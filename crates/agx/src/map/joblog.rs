@@ -1,4 +1,4 @@
-//! The joblog, in the format of GNU Parallel: a line for each job that has ended, tabs between its fields.
+//! The joblog in the format of GNU Parallel: a line with tab-separated fields per ended job.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,30 +13,30 @@ use crate::{error::CliError, util::atomic_file::cannot_write};
 const PIECE: usize = 64 * 1024;
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
 
-/// A job that has ended.
+/// Line of an ended job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobLogEntry<'e> {
-    /// The number of its input, from 1.
+    /// Number of the input, counted from 1.
     pub(crate) seq: u64,
-    /// Who ran it.
+    /// Worker, or `:` for this machine.
     pub(crate) host: &'e str,
-    /// When it started, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub(crate) started: f64,
-    /// How long it ran, in seconds.
+    /// Duration in seconds.
     pub(crate) runtime: f64,
-    /// Bytes that it wrote.
+    /// Number of bytes of the output.
     pub(crate) receive: u64,
-    /// 0 where a signal ended it, -1 where its time was over.
+    /// 0 if a signal ended the job, -1 if it timed out.
     pub(crate) exit_code: i32,
     pub(crate) signal: i32,
-    /// The command with its input put in.
+    /// Command with its placeholders replaced.
     pub(crate) command: &'e str,
 }
 
 impl JobLogEntry<'_> {
     fn line(&self) -> String {
         let Self { seq, host, started, runtime, receive, exit_code, signal, command } = self;
-        // A line for each job, whatever its command holds.
+        // Line feeds in a command would break the line.
         let command = command.replace(char::is_control, " ");
         format!(
             "{seq}\t{host}\t{started:.3}\t{runtime:10.3}\t0\t{receive}\t{exit_code}\t{signal}\t{command}\n"
@@ -44,16 +44,16 @@ impl JobLogEntry<'_> {
     }
 }
 
-/// What a joblog says of a job.
+/// Jobs of a joblog that a new run skips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResumeScope {
-    /// Whatever became of it.
+    /// All jobs in the joblog (`--resume`).
     Ended,
-    /// It went well.
+    /// Jobs that succeeded (`--resume-failed`).
     Well,
 }
 
-/// A joblog that is written.
+/// Writer of a joblog.
 #[derive(Debug)]
 pub(crate) struct JobLog {
     file: File,
@@ -61,7 +61,7 @@ pub(crate) struct JobLog {
 }
 
 impl JobLog {
-    /// A new joblog, or the one that is there, to go on with.
+    /// Creates a joblog, or opens an existing one for appending if `goes_on`.
     pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self, CliError> {
         let mut options = OpenOptions::new();
         if goes_on {
@@ -79,7 +79,7 @@ impl JobLog {
             if whole < length {
                 if !begins_as_joblog(path).map_err(cannot)? {
                     return Err(CliError::usage(
-                        format!("{}: line 1 is not of a joblog", path.display()),
+                        format!("{}: line 1 is not a line of a joblog", path.display()),
                         "give the joblog of an earlier run, or a new file",
                     ));
                 }
@@ -94,13 +94,14 @@ impl JobLog {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Adds a job.
+    /// Appends a job.
     pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<(), CliError> {
         self.file.write_all(entry.line().as_bytes()).map_err(|error| cannot_write(&self.path, &error))
     }
 }
 
-/// Tells whether a file begins with the heading of a joblog, or with a part of it and nothing else.
+/// Returns true if a file begins with the heading of a joblog, or with a part of it and nothing
+/// else.
 fn begins_as_joblog(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(4).read_to_end(&mut start)?;
@@ -125,7 +126,8 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// Returns the jobs that are done according to a joblog, or none if there is no joblog yet. The last line of a job counts. An incomplete line does not count.
+/// Returns the jobs that are done according to a joblog, or none if there is no joblog yet. The
+/// last line of a job counts. An incomplete line does not count.
 pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs, CliError> {
     let wrong = |what: String| {
         CliError::usage(
@@ -152,7 +154,7 @@ pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::Complete
             continue;
         }
         let (seq, went_well, command) =
-            read(&line).ok_or_else(|| wrong(format!("line {number} is not of a joblog")))?;
+            read(&line).ok_or_else(|| wrong(format!("line {number} is not a line of a joblog")))?;
         if went_well || wanted == ResumeScope::Ended {
             done.insert(seq, digest(command));
         } else {
@@ -162,7 +164,7 @@ pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::Complete
     Ok(done)
 }
 
-/// The number of a line's job, whether it went well, and its command.
+/// Returns the number of the job, whether it succeeded, and its command.
 fn read(line: &str) -> Option<(u64, bool, &str)> {
     let fields: Vec<&str> = line.splitn(9, '\t').collect();
     if fields.len() < 9 {
@@ -182,19 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_that_of_gnu_parallel() {
+    fn joblog_lines_have_the_format_of_gnu_parallel() {
         assert_eq!(entry(3, 1, 0).line(), "3\t:\t1.500\t     0.250\t0\t2\t1\t0\techo a b\n");
     }
 
     #[test]
-    fn an_entry_is_one_line_whatever_its_command_holds() {
+    fn joblog_entries_take_one_line_with_any_command() {
         let command = "a\nb\rc\u{1b}[2Jd\u{85}e";
         let line = JobLogEntry { command, ..entry(1, 0, 0) }.line();
         assert!(line.ends_with("\ta b c [2Jd e\n"), "{line:?}");
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_not_done_and_the_next_begins_on_its_own() {
+    fn joblog_drops_an_incomplete_last_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = JobLog::open(&path, false).unwrap();
@@ -215,17 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_joblog_is_not_cut() {
+    fn joblog_does_not_truncate_other_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes");
         std::fs::write(&path, "one\ntwo").unwrap();
         let refused = JobLog::open(&path, true).unwrap_err().to_string();
-        assert!(refused.contains("line 1 is not of a joblog"), "{refused}");
+        assert!(refused.contains("line 1 is not a line of a joblog"), "{refused}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo");
     }
 
     #[test]
-    fn what_was_done_is_read_back_and_the_last_word_counts() {
+    fn joblog_is_read_back_and_the_last_line_of_a_job_counts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         assert!(done(&path, ResumeScope::Ended).unwrap().is_empty());
@@ -240,7 +242,10 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap().matches("Seq\t").count(), 1);
         std::fs::write(&path, "something else\n").unwrap();
         assert!(
-            done(&path, ResumeScope::Ended).unwrap_err().to_string().contains("line 1 is not of a joblog")
+            done(&path, ResumeScope::Ended)
+                .unwrap_err()
+                .to_string()
+                .contains("line 1 is not a line of a joblog")
         );
     }
 }

@@ -173,12 +173,12 @@ fn empty_action() -> BraceMeaning {
     }
 }
 
-/// Tells whether a regular expression could repeat the end of `before`.
+/// Returns true if a regular expression could repeat the end of `before`.
 fn is_repeatable(before: &str) -> bool {
     before.chars().next_back().is_some_and(|c| c.is_alphanumeric() || "])}.*+?".contains(c))
 }
 
-/// Tells whether `{}` is an empty action of awk: true after a complete pattern, false (ambiguous)
+/// Returns true if `{}` is an empty action of awk: true after a complete pattern, false (ambiguous)
 /// after a name or a number, and `None` anywhere else.
 fn is_empty_action(braces: &Braces<'_>) -> Option<bool> {
     let is_program =
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_of_other_languages_are_text() {
+    fn braces_of_other_languages_stay_text() {
         for (text, expected) in [
             ("grep -cE '^[0-9]{4}$'", "^[0-9]{4}$"),
             ("grep -E 'x{2}(a|b){3}.{4}'", "x{2}(a|b){3}.{4}"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_recognised_where_they_are_ones() {
+    fn braces_with_the_syntax_of_placeholders_are_placeholders() {
         for (text, reader, expected) in [
             ("a {1}", ONE, "{{input.arg1}}"),
             ("a out/{1}_{}", ONE, "out/{{input.arg1}}_{{input.line}}"),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_either_is_refused_and_both_forms_are_named() {
+    fn ambiguous_braces_are_refused_with_both_alternatives() {
         for (text, reader, what, instead) in [
             ("grep -E 'a{1}x' {}", ONE, "a repetition", "write {} for the input, or \\{1} for"),
             ("grep -E '[ab]{1}'", ONE, "a repetition", "\\{1}"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_that_a_refusal_names_is_taken() {
+    fn alternatives_of_refusals_are_accepted() {
         for (text, expected) in [
             ("grep -E 'a\\{1}x'", "a{1}x"),
             ("diff '\\{2}'", "{2}"),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn with_another_placeholder_braces_are_text_and_scripts_are_looked_at_as_well() {
+    fn renamed_placeholders_make_braces_text_and_scripts_are_still_checked() {
         let reader = BraceParser { is_renamed: true, ..ONE };
         let meaning = |braces: &Braces<'_>| reader.read(braces).into();
         let of = |text| compile(text, Placeholders { only: Some("@"), meaning: &meaning });
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sources_and_a_regular_expression_are_doubtful() {
+    fn numbered_braces_in_regular_expressions_are_doubtful() {
         let is_doubtful = |text: &str| {
             let found = std::cell::Cell::new(false);
             let meaning = |braces: &Braces<'_>| {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_fields_and_the_line() {
+    fn plan_braces_name_fields_or_the_line() {
         let of = |text: &str| last(text, &|braces| in_plan(braces, false));
         for (text, expected) in [
             ("a {}", "{{input.line}}"),

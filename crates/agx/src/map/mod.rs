@@ -1,13 +1,15 @@
-//! `agx map`: a pipeline over many inputs, as GNU Parallel takes them, on agq.
+//! `agx map`: runs a pipeline over many inputs on agq, with the options of GNU Parallel.
 //!
-//! agx sends inputs as they come, with back-pressure, and shows results as they come.
+//! agx submits inputs as they arrive, with backpressure, and prints results as jobs end.
 //! `placeholders`, `halt` and `joblog` hold the pure code.
 
 mod code;
 mod collector;
+mod command_template;
 mod delivery;
 mod engine;
 mod halt;
+mod input;
 mod joblog;
 mod meaning;
 mod options;
@@ -20,18 +22,20 @@ mod resumed;
 mod sources;
 mod submitter;
 
-pub(crate) use crate::map::collector::MapCounts;
-pub(crate) use crate::map::delivery::Delivery;
-pub(crate) use crate::map::read_ahead::ReadAhead;
-pub(crate) use crate::map::submitter::{BLOCK, StopLevel, UnsentInputs};
 pub(crate) use code::appended;
+pub(crate) use collector::MapCounts;
+pub(crate) use command_template::CommandTemplate;
+pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MapOutcome, end};
 pub(crate) use halt::{is_decided_by_agq, parse as parse_halt};
+pub(crate) use input::BLOCK;
 pub(crate) use joblog::{JobLog, ResumeScope, done};
 pub(crate) use meaning::{BraceMeaning, BraceParser, in_plan};
 pub(crate) use options::OptionCheck;
 pub(crate) use placeholders::Placeholder;
 pub(crate) use printer::Printer;
+pub(crate) use read_ahead::ReadAhead;
 pub(crate) use reading::read;
-pub(crate) use resumed::{CommandTemplate, Resumed};
+pub(crate) use resumed::Resumed;
 pub(crate) use sources::{Sources, blocks, split};
+pub(crate) use submitter::{StopLevel, UnsentInputs};

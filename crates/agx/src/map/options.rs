@@ -15,18 +15,18 @@ pub(crate) struct OptionCheck {
     leading: BTreeSet<Placeholder>,
     output: Output,
     /// True if the user was told that inputs end with a carriage return.
-    is_crlf_told: bool,
+    has_warned_of_crlf: bool,
 }
 
 impl OptionCheck {
     pub(crate) fn new(leading: BTreeSet<Placeholder>, output: Output) -> Self {
-        Self { leading, output, is_crlf_told: false }
+        Self { leading, output, has_warned_of_crlf: false }
     }
 
     /// Returns the reason not to run the job of this input, if there is one.
     pub(crate) fn why_not(&mut self, args: &[String], number: u64) -> Option<String> {
-        if !self.is_crlf_told && args.iter().any(|arg| arg.ends_with('\r')) {
-            self.is_crlf_told = true;
+        if !self.has_warned_of_crlf && args.iter().any(|arg| arg.ends_with('\r')) {
+            self.has_warned_of_crlf = true;
             self.output.note(&format!("agx: input {number} ends with a carriage return (\\r): {CRLF_HELP}"));
         }
         read_as_option(&self.leading, args, number)
@@ -43,7 +43,7 @@ fn read_as_option(leading: &BTreeSet<Placeholder>, args: &[String], number: u64)
     ))
 }
 
-/// Tells whether a program could read `value` as an option. Negative numbers are no options, and
+/// Returns true if a program could read `value` as an option. Negative numbers are no options, and
 /// most programs read `-` as stdin.
 fn is_option(value: &str) -> bool {
     let mut rest = value.chars();
@@ -61,7 +61,7 @@ mod tests {
     use super::{Placeholder, is_option, read_as_option};
 
     #[test]
-    fn numbers_and_stdin_are_no_options() {
+    fn numbers_and_stdin_do_not_count_as_options() {
         for value in ["-rf", "--version", "--", "-n", "-.x", "-é"] {
             assert!(is_option(value), "{value}");
         }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_value_that_begins_a_word_counts() {
+    fn option_check_looks_at_leading_values_only() {
         let leading = |text: &str| [Placeholder::parse(text).unwrap()].into();
         let args = ["-rf".to_owned(), "dir/-x".to_owned()];
         assert!(read_as_option(&leading("1"), &args, 1).is_some());

@@ -1,8 +1,9 @@
-//! `{}` and its kin, as GNU Parallel has them: what they stand for, and by which field of an input they travel.
+//! Placeholders of GNU Parallel such as `{}` and `{.}`: their values, and the fields of an input
+//! that hold them.
 
 use std::path::Path;
 
-/// A part of an input.
+/// Part of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum InputPart {
     /// `{}`
@@ -19,11 +20,11 @@ enum InputPart {
     Number,
 }
 
-/// What stands between two braces.
+/// Content of the braces of a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placeholder {
     part: InputPart,
-    /// Of which source it is, from 1, where that is said: `{2}`, `{2/.}`.
+    /// Number of the source, counted from 1, if the placeholder names one: `{2}`, `{2/.}`.
     source: Option<usize>,
 }
 
@@ -31,7 +32,7 @@ impl Placeholder {
     /// `{}`
     pub(crate) const WHOLE: Self = Self { part: InputPart::Whole, source: None };
 
-    /// Reads what stands between the braces; None where it is no placeholder.
+    /// Parses the text between braces. Returns `None` if it is not a placeholder.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, part) = text.split_at(digits);
@@ -53,17 +54,18 @@ impl Placeholder {
         self.source
     }
 
-    /// Tells whether the placeholder is `{}` or `{N}`.
+    /// Returns true if the placeholder is `{}` or `{N}`.
     pub(crate) fn is_whole(self) -> bool {
         self.part == InputPart::Whole
     }
 
-    /// Tells whether the placeholder stands for a number from agx instead of the text of an input.
+    /// Returns true if the placeholder stands for a number from agx instead of the text of an
+    /// input.
     pub(crate) fn is_number(self) -> bool {
         self.part == InputPart::Number
     }
 
-    /// The field of an input by which it travels.
+    /// Returns the name of the field that holds the value.
     pub(crate) fn field(self) -> String {
         let part = match self.part {
             InputPart::Whole => "",
@@ -76,7 +78,8 @@ impl Placeholder {
         self.source.map_or_else(|| format!("line{part}"), |source| format!("arg{source}{part}"))
     }
 
-    /// What it stands for in the job of this number, from 1. Without a number of a source it is that of all, with blanks between.
+    /// Returns the value in job `number`, counted from 1. Without a source, the values of all
+    /// sources are joined by blanks.
     pub(crate) fn value(self, args: &[String], number: u64) -> String {
         let of = |arg: &str| match self.part {
             InputPart::Whole => arg.to_owned(),
@@ -94,7 +97,7 @@ impl Placeholder {
     }
 }
 
-/// Everything before the last dot of the last part of a path.
+/// Returns `arg` without the extension of its last component.
 fn without_extension(arg: &str) -> &str {
     match arg.rfind('.') {
         Some(dot) if !arg[dot..].contains('/') => &arg[..dot],
@@ -106,7 +109,7 @@ fn name(arg: &str) -> &str {
     arg.rsplit('/').next().unwrap_or(arg)
 }
 
-/// As dirname has it: `.` where there is none.
+/// Returns the directory like dirname(1): `.` if there is none.
 fn directory(arg: &str) -> String {
     match Path::new(arg).parent().map(|parent| parent.to_string_lossy()) {
         Some(parent) if parent.is_empty() => ".".into(),
@@ -121,7 +124,7 @@ mod tests {
     use super::Placeholder;
 
     #[test]
-    fn each_stands_for_its_part() {
+    fn placeholders_return_their_part_of_the_input() {
         let args = ["logs/a b.tar.gz".to_owned(), "y/z".to_owned()];
         for (text, field, value) in [
             ("", "line", "logs/a b.tar.gz y/z"),
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_without_a_part_are_what_they_are() {
+    fn placeholders_keep_paths_without_the_removed_part() {
         let of = |text: &str, arg: &str| Placeholder::parse(text).unwrap().value(&[arg.to_owned()], 1);
         assert_eq!([of(".", "a.b/c"), of(".", "c"), of(".", ".x")], ["a.b/c", "c", ""]);
         assert_eq!([of("/", "a/"), of("/", "a")], ["", "a"]);

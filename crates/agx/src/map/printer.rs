@@ -154,14 +154,14 @@ impl Printer {
         Ok(())
     }
 
-    /// Tells whether so much output waits that agx should submit no more jobs.
+    /// Returns true if so much output waits that agx should submit no more jobs.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.as_ref().is_some_and(ReorderBuffer::is_full)
     }
 }
 
 impl Drop for Printer {
-    /// Prints what still waits, because the joblog has these jobs as done. Nobody learns of an error any more.
+    /// Prints the waiting outputs, because the joblog has these jobs as done. Errors are ignored.
     fn drop(&mut self) {
         let Some(queue) = &mut self.queue else { return };
         while let Ok(Some(text)) = queue.take(true) {
@@ -177,7 +177,7 @@ fn write(output: Output, text: &JobOutputText) -> Result<(), CliError> {
         output.raw(&text.stdout)?;
         output.flush()?;
     }
-    // Whether anyone reads stderr is not ours to judge.
+    // A closed stderr is not an error.
     let _unread = std::io::stderr().lock().write_all(&text.stderr);
     Ok(())
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_come_in_the_order_of_their_places() {
+    fn printer_keeps_the_order_of_the_inputs() {
         let mut queue = ReorderBuffer::default();
         queue.put(1, text(b"b")).unwrap();
         assert_eq!(queue.take(false).unwrap(), None, "the first is missing");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_much_waits_in_a_file_that_is_emptied() {
+    fn printer_spills_waiting_output_to_a_file_and_empties_it() {
         let mut queue = ReorderBuffer::default();
         let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY / 2]);
         for (at, byte) in [(1, b'b'), (2, b'c'), (3, b'd'), (4, b'e')] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_emptied_while_output_waits_in_memory() {
+    fn printer_empties_the_file_while_output_waits_in_memory() {
         let mut queue = ReorderBuffer::default();
         let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY - 10]);
         queue.put(1, much(b'b')).unwrap();

@@ -14,7 +14,8 @@ const FOR_EACH_THAT_RUNS: u64 = 4;
 /// Number of jobs that may be ahead before any job runs.
 const FEWEST_JOBS: u64 = 16;
 
-/// Counts of the submitted jobs whose results agx has not taken, shared by `Submitter` and `Collector`.
+/// Counts of the submitted jobs whose results agx has not taken, shared by `Submitter` and
+/// `Collector`.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadAhead(watch::Sender<ReadAheadCounts>);
 
@@ -81,7 +82,7 @@ impl ReadAhead {
         self.0.send_if_modified(|counts| std::mem::replace(&mut counts.is_held, is_held) != is_held);
     }
 
-    /// Tells whether one more job may be submitted.
+    /// Returns true if one more job may be submitted.
     pub(crate) fn has_room(&self) -> bool {
         self.0.borrow().has_room()
     }
@@ -101,9 +102,10 @@ mod tests {
     use super::{FEWEST_JOBS, FOR_EACH_THAT_RUNS, MOST_BYTES, MOST_JOBS, ReadAhead};
 
     proptest! {
-        /// Inputs are submitted while there is room, and results are taken in between, in any order.
+        /// Inputs are submitted while there is room, and results are taken in between, in any
+        /// order.
         #[test]
-        fn what_is_submitted_ahead_is_bounded_for_any_split(
+        fn submitting_ahead_is_bounded_for_any_split(
             slots in 0..64_u64,
             steps in prop::collection::vec((prop::option::of(0..MOST_BYTES / 3), 0..32_usize), 1..400),
         ) {
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_and_bytes_ahead_are_bounded_and_room_comes_back() {
+    fn read_ahead_is_bounded_and_results_free_room() {
         let ahead = ReadAhead::new(1);
         (0..MOST_JOBS).for_each(|_| ahead.add(1));
         assert!(!ahead.has_room());
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_many_large_jobs_at_once_has_enough_of_them() {
+    fn read_ahead_keeps_many_slots_busy_with_large_inputs() {
         let ahead = ReadAhead::new(100);
         (0..399).for_each(|_| ahead.add(MOST_BYTES));
         assert!(ahead.has_room());
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_more_is_wanted_while_it_is_held() {
+    fn read_ahead_stops_while_it_is_held() {
         let ahead = ReadAhead::new(1);
         ahead.hold(true);
         assert!(!ahead.has_room());
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_follows_from_the_size_of_inputs() {
+    fn read_ahead_bound_depends_on_the_size_of_inputs() {
         assert_eq!(ReadAhead::most_jobs(2, 1), MOST_JOBS);
         assert_eq!(ReadAhead::most_jobs(2, 1024 * 1024), 65);
         assert_eq!(ReadAhead::most_jobs(100, 1024 * 1024), 400);

@@ -1,20 +1,17 @@
-//! Reads the inputs on a thread of its own, ahead of demand up to a bound.
+//! Reads the inputs on a separate thread, ahead of demand up to a bound.
 
 use std::sync::Arc;
 
 use tokio::{
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{Semaphore, mpsc},
 };
 
-use crate::{
-    error::CliError,
-    map::{
-        options::OptionCheck,
-        resumed::Resumed,
-        sources::{Sources, blocks},
-        submitter::Input,
-    },
+use crate::map::{
+    input::{Input, InvalidInput, Read},
+    options::OptionCheck,
+    resumed::Resumed,
+    sources::{Sources, blocks},
 };
 
 /// Maximum number of inputs that are read ahead.
@@ -22,27 +19,7 @@ const MOST_INPUTS: usize = 10_000;
 /// Maximum number of bytes of these inputs. One input may be larger.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// Input that no job can have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InvalidInput {
-    /// Number of the input, counted from 1.
-    pub(crate) seq: u64,
-    /// Reason why no job can have the input.
-    pub(crate) why: String,
-}
-
-/// Result of one read.
-#[derive(Debug)]
-pub(crate) enum Read {
-    /// Input, with the permit for its bytes until the permit is dropped.
-    Input(Input, OwnedSemaphorePermit),
-    /// Input that no job can have.
-    Unfit(InvalidInput),
-    /// Failure after which no more inputs come.
-    Failed(CliError),
-}
-
-/// Size of a block of stdin, if stdin is no list of inputs.
+/// Size of a block of stdin, or `None` if stdin is a list of inputs.
 pub(crate) type BlockSize = Option<usize>;
 
 /// Reads the inputs without those that `resumed` skips. With `block`, reads blocks of stdin.
@@ -99,8 +76,9 @@ mod tests {
     use super::{MOST_BYTES, Read, read};
     use crate::{
         map::{
+            command_template::CommandTemplate,
             options::OptionCheck,
-            resumed::{CommandTemplate, Resumed},
+            resumed::Resumed,
             sources::{Sources, split},
         },
         output::Output,
@@ -116,11 +94,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Whoever takes inputs keeps some of them for a while. The reader never has more bytes
-        /// under way than the bound, or one input that is larger, and always goes on once there is
-        /// room.
+        /// The consumer keeps some inputs for a while. The reader never has more bytes in flight
+        /// than the bound, or one larger input, and continues as soon as there is room.
         #[test]
-        fn what_is_read_ahead_is_bounded_in_bytes_for_any_split(
+        fn reading_ahead_is_bounded_in_bytes_for_any_split(
             sizes in prop::collection::vec((0..24_usize, 0..MOST_BYTES / 8), 1..40),
             keeps in prop::collection::vec(0..8_usize, 40),
         ) {
@@ -141,7 +118,7 @@ mod tests {
             let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);
             for (size, keep) in sizes.iter().zip(keeps) {
                 let counted = (*size).clamp(1, MOST_BYTES);
-                // What is kept has to leave room for the next input.
+                // The kept inputs have to leave room for the next one.
                 while kept.len() > keep || kept_bytes + counted > MOST_BYTES {
                     let (bytes, _room): (usize, _) = kept.pop_front().expect("it is more than nothing");
                     kept_bytes -= bytes;

@@ -18,7 +18,7 @@ const MOST_PATH: usize = 900;
 /// Number of bytes of a name in front of the hash.
 const KEPT: usize = 64;
 
-/// The directory of a job with these inputs.
+/// Returns the directory of a job with these inputs.
 fn place(dir: &Path, args: &[String]) -> PathBuf {
     let numbered = (1..).zip(args.iter().map(|arg| name(arg)));
     let parts: Vec<(usize, String)> = numbered.collect();
@@ -40,7 +40,7 @@ fn cut(name: &str, whole: &str) -> String {
     format!("{}…{hash}", &name[..end])
 }
 
-/// An input as the name of a directory.
+/// Returns an input as the name of a directory.
 fn name(arg: &str) -> String {
     let name: String = arg
         .chars()
@@ -53,14 +53,14 @@ fn name(arg: &str) -> String {
         })
         .collect();
     match name.as_str() {
-        // No name for a directory of its own.
+        // These texts cannot name a directory.
         "" | "." | ".." => format!("\\{name}"),
         _ if name.len() > MOST_NAME => cut(&name, &name),
         _ => name,
     }
 }
 
-/// Writes what a job left.
+/// Writes the files of a job.
 pub(super) fn write(
     dir: &Path,
     args: &[String],
@@ -72,7 +72,7 @@ pub(super) fn write(
     std::fs::create_dir_all(&place).map_err(|error| cannot_write(&place, &error))?;
     write_whole(&place, "seq", format!("{seq}").as_bytes())?;
     write_whole(&place, "stderr", stderr)?;
-    // Last: where it is, everything is.
+    // stdout is written last, so its presence means that all files are complete.
     write_whole(&place, "stdout", stdout)
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::{place, write};
 
     #[test]
-    fn a_directory_is_named_after_its_input_and_never_leaves_its_place() {
+    fn results_directory_is_named_after_the_input_and_stays_below_its_root() {
         let shown = |args: &[&str]| {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
             place("r".as_ref(), &args).display().to_string()
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_input_has_a_directory_of_its_own_all_the_same() {
+    fn results_directories_of_long_inputs_are_distinct() {
         let dir = tempfile::tempdir().unwrap();
         let long = |last: &str| vec!["x".repeat(300) + last];
         let many = |last: &str| (0..20).map(|_| "y".repeat(230)).chain([last.to_owned()]).collect::<Vec<_>>();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_written() {
+    fn results_files_hold_stdout_stderr_and_seq() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &["a".into()], 3, b"out", b"err").unwrap();
         let of = |name: &str| std::fs::read_to_string(dir.path().join("1/a").join(name)).unwrap();

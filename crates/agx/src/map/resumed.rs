@@ -2,18 +2,11 @@
 //! its job is done; agx warns if the command of that number is another one now.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use agenix_protocol::documents::Task;
-use serde_json::json;
-
-use crate::{
-    map::{Placeholder, delivery::filled},
-    output::Output,
-    util::shorten::shortened,
-};
+use crate::{map::command_template::CommandTemplate, output::Output, util::shorten::shortened};
 
 /// Jobs that are done, by the numbers of their inputs, with the digests of their commands.
 pub(crate) type CompletedInputs = BTreeMap<u64, u64>;
@@ -33,42 +26,22 @@ pub(crate) struct Resumed {
     done: CompletedInputs,
     command: CommandTemplate,
     output: Output,
-    is_told: bool,
-}
-
-/// Command of the map, with placeholders for its inputs.
-#[derive(Debug)]
-pub(crate) struct CommandTemplate {
-    tasks: Vec<Task>,
-    placeholders: BTreeSet<Placeholder>,
-}
-
-impl CommandTemplate {
-    pub(crate) fn new(tasks: Vec<Task>, placeholders: BTreeSet<Placeholder>) -> Self {
-        Self { tasks, placeholders }
-    }
-
-    /// Returns the command of one job as a shell would read it.
-    pub(crate) fn of(&self, args: &[String], seq: u64) -> String {
-        let value = |one: &Placeholder| (one.field(), one.value(args, seq));
-        let fields: BTreeMap<_, _> = self.placeholders.iter().map(value).collect();
-        agenix_shell::render(&filled(&self.tasks, &json!(fields).to_string()))
-    }
+    has_warned: bool,
 }
 
 impl Resumed {
     pub(crate) fn new(done: CompletedInputs, command: CommandTemplate, output: Output) -> Self {
-        Self { done, command, output, is_told: false }
+        Self { done, command, output, has_warned: false }
     }
 
-    /// Tells whether the input with this number is skipped. `args` is `None` if no job can have the
-    /// input.
+    /// Returns true if the input with this number is skipped. `args` is `None` if no job can have
+    /// the input.
     pub(crate) fn skips(&mut self, args: Option<&[String]>, seq: u64) -> bool {
         let Some(&logged) = self.done.get(&seq) else { return false };
-        if let (false, Some(args)) = (self.is_told, args)
+        if let (false, Some(args)) = (self.has_warned, args)
             && let Some(now) = self.other_command(logged, args, seq)
         {
-            self.is_told = true;
+            self.has_warned = true;
             self.output.note(&format!(
                 "agx: warning: job {seq} is skipped, because the joblog has its number as done, but its command was another one \
                  there; now it is: {}. --resume goes by the numbers of the inputs alone: leave it out, or give the same command \
@@ -95,27 +68,27 @@ impl Resumed {
 mod tests {
     use agenix_protocol::documents::Task;
 
-    use super::{CommandTemplate, Placeholder, Resumed, digest};
-    use crate::output::Output;
+    use super::{CommandTemplate, Resumed, digest};
+    use crate::{map::Placeholder, output::Output};
 
     #[test]
-    fn quotes_and_blanks_make_no_other_command() {
+    fn command_digest_ignores_quotes_and_blanks() {
         assert_eq!(digest(r"echo a\ b"), digest("echo 'a b'"));
         assert_eq!(digest("echo a\tb"), digest("echo $'a\tb'"));
         assert_ne!(digest("echo a"), digest("echo b"));
     }
 
     #[test]
-    fn the_number_decides_and_another_command_is_noticed() {
+    fn resume_skips_by_number_and_warns_about_another_command() {
         let task = Task { command: "echo".into(), args: vec!["{{input.line}}".into()], ..Task::default() };
         let command = CommandTemplate::new(vec![task], [Placeholder::WHOLE].into());
         let done = [(1, digest("echo a")), (2, digest("echo 'b c'"))].into();
         let mut resumed = Resumed::new(done, command, Output { is_json: false });
         let args = |arg: &str| [arg.to_owned()];
         assert!(resumed.skips(Some(&args("a")), 1) && resumed.skips(Some(&args("b c")), 2));
-        assert!(!resumed.is_told && !resumed.skips(Some(&args("x")), 3));
-        assert!(resumed.skips(None, 1) && !resumed.is_told, "no job can have it");
+        assert!(!resumed.has_warned && !resumed.skips(Some(&args("x")), 3));
+        assert!(resumed.skips(None, 1) && !resumed.has_warned, "no job can have it");
         assert!(resumed.skips(Some(&args("x")), 1), "as in GNU Parallel");
-        assert!(resumed.is_told);
+        assert!(resumed.has_warned);
     }
 }

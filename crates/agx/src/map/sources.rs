@@ -1,4 +1,5 @@
-//! Where inputs come from: values after `:::`, files after `::::` or `-a`, stdin; several of them are combined.
+//! Sources of inputs: values after `:::`, files after `::::` or `-a`, and stdin. Several sources
+//! are combined.
 
 use std::{
     fs::File,
@@ -22,13 +23,14 @@ pub(crate) type InputRow = Result<Vec<String>, String>;
 /// One source of inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InputSource {
-    /// Given on the command line.
+    /// Values on the command line.
     Values(Vec<String>),
-    /// One a line; `-` is stdin.
+    /// File with one input per line; `-` is stdin.
     File(PathBuf),
 }
 
-/// A source, and whether it goes along with the one before it (`:::+`) instead of being combined with it (`:::`).
+/// A source, and whether it is paired with the previous source (`:::+`) instead of combined with it
+/// (`:::`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinkedSource {
     source: InputSource,
@@ -39,7 +41,7 @@ pub(crate) struct LinkedSource {
 #[derive(Debug)]
 pub(crate) struct Sources {
     given: Vec<LinkedSource>,
-    /// What ends an input: a line feed, or NUL.
+    /// Terminator of an input: a line feed or NUL.
     delimiter: u8,
 }
 
@@ -85,15 +87,15 @@ pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource
 fn check_files(lacks_file: bool) -> Result<(), CliError> {
     if lacks_file {
         return Err(CliError::usage(
-            "there is no file behind ::::",
-            "name a file of inputs, or - for stdin; values go behind :::",
+            "there is no file after ::::",
+            "name a file of inputs, or - for stdin; values go after :::",
         ));
     }
     Ok(())
 }
 
 impl Sources {
-    /// The sources of a command: files given as `-a` come first; without any, stdin.
+    /// Creates the sources of a command: files of `-a` first, and stdin if there is no source.
     pub(crate) fn new(files: Vec<PathBuf>, behind: Vec<LinkedSource>, delimiter: u8) -> Self {
         let files =
             files.into_iter().map(|file| LinkedSource { source: InputSource::File(file), is_linked: false });
@@ -104,13 +106,13 @@ impl Sources {
         Self { given, delimiter }
     }
 
-    /// How many sources there are: `{1}` to that.
+    /// Returns the number of sources, the highest N of `{N}`.
     pub(crate) fn count(&self) -> usize {
         self.given.len()
     }
 
-    /// Hands every combination to `take`, the last source turning fastest, until it wants no more. One source is not read before it
-    /// is needed.
+    /// Passes every combination to `take`, the last source varying fastest, until `take` returns
+    /// false. One source alone is read as needed.
     pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<(), CliError> {
         let delimiter = self.delimiter;
         if let [LinkedSource { source: InputSource::File(file), .. }] = &self.given[..] {
@@ -142,7 +144,7 @@ impl Sources {
     }
 }
 
-/// Every choice of one row from each group. Whether more is wanted.
+/// Passes every choice of one row per group to `take`. Returns false if `take` did.
 fn combine(
     groups: &[Vec<Vec<SourceValue>>],
     chosen: &mut Vec<SourceValue>,
@@ -207,7 +209,8 @@ fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> SourceValue {
     Ok(text)
 }
 
-/// Cuts stdin into blocks of about `size` bytes that end with a line (`--pipe`), until `take` wants no more.
+/// Splits stdin into blocks of about `size` bytes that end with a line (`--pipe`), until `take`
+/// returns false.
 pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> Result<(), CliError> {
     let cannot =
         |error: std::io::Error| CliError::usage(format!("cannot read stdin: {error}"), "is it open?");
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_source_turns_fastest_and_linked_ones_go_along() {
+    fn the_last_source_varies_fastest_and_linked_sources_are_paired() {
         assert_eq!(rows(&["c", ":::", "a", "b"]), ["a", "b"]);
         assert_eq!(rows(&["c", ":::", "a", "b", ":::", "1", "2"]), ["a 1", "a 2", "b 1", "b 2"]);
         assert_eq!(
@@ -271,18 +274,18 @@ mod tests {
             &["c", "::::", "f", "::::"],
         ] {
             let error = split(words.iter().map(|word| (*word).to_owned()).collect()).unwrap_err();
-            assert_eq!(error.to_string(), "there is no file behind ::::", "{words:?}");
+            assert_eq!(error.to_string(), "there is no file after ::::", "{words:?}");
         }
     }
 
     #[test]
-    fn what_stands_before_the_sources_is_the_command() {
+    fn words_before_the_sources_are_the_command() {
         let words = ["grep", "-c", "x", ":::", "a"].map(String::from).to_vec();
         assert_eq!(split(words).unwrap().0, ["grep", "-c", "x"]);
     }
 
     #[test]
-    fn files_are_sources_of_their_own_and_read_by_line() {
+    fn each_file_is_a_source_with_an_input_per_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = dir.path().join(name);

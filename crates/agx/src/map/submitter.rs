@@ -1,13 +1,15 @@
-//! Sends inputs to agq as they come: whole where they come at once, else to an open action.
+//! Submits inputs to agq as they arrive: in one command if all are there at once, otherwise to an
+//! open action.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use agenix_client::ClientError;
 use agenix_protocol::{
     documents::{ActionSubmission, to_json},
+    errors::ErrorKind,
     ids::ActionId,
 };
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, timeout_at},
@@ -16,9 +18,9 @@ use tokio::{
 use crate::{
     error::CliError,
     map::{
+        input::{Input, InvalidInput, Read},
         placeholders::Placeholder,
         read_ahead::ReadAhead,
-        reading::{InvalidInput, Read},
     },
     remote::{
         chunked_submit::{MOST_BYTES, MOST_INPUTS},
@@ -26,48 +28,14 @@ use crate::{
     },
 };
 
-/// How long the next input may take to travel together with those before it.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// Maximum wait for the next input of a batch.
+const GATHER_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum wait of the first input of a batch for further ones.
 const LONGEST_GATHER: Duration = Duration::from_millis(50);
-/// The field of a block of stdin (`--pipe`).
-pub(crate) const BLOCK: &str = "block";
-
-/// One input.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Input {
-    /// Its number, from 1.
-    pub(crate) seq: u64,
-    /// One of each source.
-    pub(crate) args: Vec<String>,
-    /// Block of stdin, cleared as soon as agq has it.
-    pub(crate) block: Option<String>,
-}
-
-impl Input {
-    /// Returns the number of bytes of the input.
-    pub(crate) fn bytes(&self) -> usize {
-        self.args.iter().chain(&self.block).map(String::len).sum()
-    }
-
-    /// The input as it travels: the fields that the plan uses, and no others.
-    fn document(&self, placeholders: &BTreeSet<Placeholder>) -> Result<Box<RawValue>, String> {
-        let value = |placeholder: &Placeholder| placeholder.value(&self.args, self.seq);
-        let mut fields: Map<String, Value> = placeholders
-            .iter()
-            .map(|placeholder| (placeholder.field(), Value::from(value(placeholder))))
-            .collect();
-        if let Some(block) = &self.block {
-            fields.insert(BLOCK.into(), Value::from(block.as_str()));
-        }
-        RawValue::from_string(Value::Object(fields).to_string()).map_err(|error| error.to_string())
-    }
-}
-
 /// Amount of work that is still wanted of a running map, in decreasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StopLevel {
-    /// All of it.
+    /// All work.
     All,
     /// No further job starts, and running jobs end by themselves.
     StartNone,
@@ -96,7 +64,7 @@ pub(crate) struct UnsentInputs {
     pub(crate) is_more: bool,
 }
 
-/// Where inputs go.
+/// Sender of inputs to agq.
 pub(crate) struct Submitter {
     pub(crate) agq: RetryingClient,
     /// Action without its inputs. The action has an id.
@@ -106,15 +74,15 @@ pub(crate) struct Submitter {
     /// Sender of the inputs that agq has, in the order of its jobs, and of those that no job can
     /// have.
     pub(crate) sent: mpsc::UnboundedSender<SubmittedInput>,
-    /// Told when agq has the action.
+    /// Notified when agq has the action.
     pub(crate) begun: Option<oneshot::Sender<()>>,
     pub(crate) ahead: ReadAhead,
-    pub(crate) wish: watch::Receiver<StopLevel>,
+    pub(crate) stop_level: watch::Receiver<StopLevel>,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
 }
 
-/// Some inputs that travel together.
+/// Inputs that are sent in one command.
 #[derive(Default)]
 struct InputBatch {
     inputs: Vec<(Input, Box<RawValue>)>,
@@ -150,7 +118,7 @@ struct InputReceiver {
 }
 
 impl Submitter {
-    /// Sends all, to the last. Without any, nothing is submitted.
+    /// Sends all inputs. Without any input, nothing is submitted.
     pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs, CliError> {
         let mut source = InputReceiver { inputs, held: None };
         let sent = self.send(&mut source).await;
@@ -180,9 +148,9 @@ impl Submitter {
         Ok(left)
     }
 
-    /// Tells whether no further inputs are wanted.
+    /// Returns true if no further inputs are wanted.
     fn is_over(&self) -> bool {
-        *self.wish.borrow() != StopLevel::All
+        *self.stop_level.borrow() != StopLevel::All
     }
 
     /// Sends inputs until the last one or an early end. Returns the number of inputs that were
@@ -205,7 +173,9 @@ impl Submitter {
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
         let (submitted, rest) = match self.agq.submit(&self.action).await {
             // The inputs follow by `add`, which finds the one that agq refuses.
-            Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) || is_of_their_number(&reason) => {
+            Err(ClientError::Rejected(reason))
+                if is_for_an_input(&reason) || is_for_their_number(&reason) =>
+            {
                 (self.action.open, self.action.inputs) = (true, Vec::new());
                 (self.agq.submit(&self.action).await.map(drop), Some(batch))
             }
@@ -221,7 +191,7 @@ impl Submitter {
             self.begun = Some(begun);
             return Err(error.into());
         }
-        // Nobody waits any more where all has ended already.
+        // The receiver may have ended already.
         let _nobody = begun.send(());
         match rest {
             Some(batch) => self.add(batch).await,
@@ -237,19 +207,20 @@ impl Submitter {
             let json = to_json(&batch.documents());
             match self.agq.add_inputs(&self.action_id, json, self.count).await {
                 // A rejection after an early end means that the action takes no more inputs.
-                Err(ClientError::Rejected(reason)) if self.is_over() || is_of_a_halt(&reason) => {
+                Err(ClientError::Rejected(reason)) if self.is_over() || is_for_a_halt(&reason) => {
                     // The collector sees a halt within a moment.
-                    let _ended = self.wish.wait_for(|&wish| wish != StopLevel::All).await;
+                    let _ended = self.stop_level.wait_for(|&stop_level| stop_level != StopLevel::All).await;
                     batches.push(batch);
                     return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
                 }
                 Err(ClientError::Rejected(reason))
-                    if batch.inputs.len() > 1 && (is_of_an_input(&reason) || is_of_their_number(&reason)) =>
+                    if batch.inputs.len() > 1
+                        && (is_for_an_input(&reason) || is_for_their_number(&reason)) =>
                 {
                     let (first, second) = batch.split();
                     batches.extend([second, first]);
                 }
-                Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => self.refuse(batch, &reason),
+                Err(ClientError::Rejected(reason)) if is_for_an_input(&reason) => self.refuse(batch, &reason),
                 added => {
                     added?;
                     self.announce(batch);
@@ -278,7 +249,7 @@ impl Submitter {
         }
     }
 
-    /// The inputs that are there, and whether they are the last.
+    /// Returns the next batch, and true if it is the last one.
     async fn gather(&mut self, source: &mut InputReceiver) -> Result<(InputBatch, bool), CliError> {
         let (mut batch, mut latest) = (InputBatch::default(), None);
         loop {
@@ -297,13 +268,13 @@ impl Submitter {
             let next = if is_first {
                 tokio::select! {
                     biased;
-                    Ok(_) = self.wish.wait_for(|&wish| wish != StopLevel::All) => None,
+                    Ok(_) = self.stop_level.wait_for(|&stop_level| stop_level != StopLevel::All) => None,
                     next = next_with_room(&self.ahead, &mut source.inputs) => next,
                 }
             } else {
                 let now = Instant::now();
                 let latest = *latest.get_or_insert(now + LONGEST_GATHER);
-                match timeout_at(latest.min(now + PATIENCE), source.inputs.recv()).await {
+                match timeout_at(latest.min(now + GATHER_PAUSE), source.inputs.recv()).await {
                     Ok(next) => next,
                     Err(_not_yet) => return Ok((batch, false)),
                 }
@@ -337,26 +308,26 @@ async fn next_with_room(ahead: &ReadAhead, inputs: &mut mpsc::Receiver<Read>) ->
     inputs.recv().await
 }
 
-/// Tells whether agq refused a batch because of one of its inputs.
-fn is_of_an_input(reason: &str) -> bool {
-    reason.starts_with("Invalid action schema: inputs[") || reason.starts_with("Message too large")
+/// Returns true if agq refused a batch because of one of its inputs.
+fn is_for_an_input(reason: &str) -> bool {
+    matches!(ErrorKind::of(reason), ErrorKind::InvalidInput | ErrorKind::MessageTooLarge)
 }
 
-/// Tells whether agq refused a batch because the halt policy of the action was met.
-fn is_of_a_halt(reason: &str) -> bool {
-    reason.starts_with("Action has halted")
+/// Returns true if agq refused a batch because the halt policy of the action was met.
+fn is_for_a_halt(reason: &str) -> bool {
+    ErrorKind::of(reason) == ErrorKind::ActionHalted
 }
 
-/// Tells whether agq refused a batch because it has too many inputs.
-fn is_of_their_number(reason: &str) -> bool {
-    reason.starts_with("Too many inputs")
+/// Returns true if agq refused a batch because it has too many inputs.
+fn is_for_their_number(reason: &str) -> bool {
+    ErrorKind::of(reason) == ErrorKind::TooManyInputs
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{Input, InputBatch, MOST_BYTES, MOST_INPUTS, is_of_an_input};
+    use super::{Input, InputBatch, MOST_BYTES, MOST_INPUTS, is_for_an_input};
 
     fn document(bytes: usize) -> Box<RawValue> {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
@@ -371,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_together_is_bounded_before_it_is_sent() {
+    fn batches_are_bounded_before_they_are_sent() {
         assert!(batch(&[]).takes(&document(3 * MOST_BYTES)), "one may be larger, and travels alone");
         assert!(!batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2)));
         assert!(batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2 - 2)));
@@ -379,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_have_all_inputs_in_their_order() {
+    fn split_batches_keep_all_inputs_in_order() {
         let (first, second) = batch(&[2; 5]).split();
         let numbers =
             |batch: &InputBatch| batch.inputs.iter().map(|(input, _)| input.seq).collect::<Vec<_>>();
@@ -387,10 +358,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_one_input_is_told_from_one_of_the_action() {
-        assert!(is_of_an_input("Invalid action schema: inputs[3].line contains a NUL byte"));
-        assert!(is_of_an_input("Message too large: max 10485760 bytes"));
-        assert!(!is_of_an_input("Invalid action schema: AT is 4, but the action has 3 inputs"));
-        assert!(!is_of_an_input("Action is not open: a"));
+    fn rejections_of_inputs_differ_from_those_of_the_action() {
+        assert!(is_for_an_input("Invalid action schema: inputs[3].line contains a NUL byte"));
+        assert!(is_for_an_input("Message too large: max 10485760 bytes"));
+        assert!(!is_for_an_input("Invalid action schema: AT is 4, but the action has 3 inputs"));
+        assert!(!is_for_an_input("Action is not open: a"));
     }
 }

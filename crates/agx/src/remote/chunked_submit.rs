@@ -1,4 +1,4 @@
-//! A submission that is too large for one command goes to agq piece by piece, and others get their turn between two.
+//! Submits a large action in several commands, so that agq can serve other clients in between.
 
 use std::ops::Range;
 
@@ -12,12 +12,14 @@ use serde_json::value::RawValue;
 
 use crate::{error::CliError, output::Output, remote::retrying_client::RetryingClient};
 
-/// Most inputs of a piece.
+/// Maximum number of inputs per command.
 pub(crate) const MOST_INPUTS: usize = 2000;
-/// Most bytes of them, well below what agq takes in one command; one input may pass it.
+/// Maximum number of bytes of these inputs, well below agq's limit for a command. One input may be
+/// larger.
 pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Submits an action: whole where it is one piece, else open until its last piece is there.
+/// Submits an action: in one command if it fits, otherwise as an open action that gets its inputs
+/// in chunks.
 pub(crate) async fn submit(
     agq: &mut RetryingClient,
     mut action: ActionSubmission,
@@ -33,7 +35,7 @@ pub(crate) async fn submit(
     let action_id = agq.submit(&action).await?.action_id;
     if !output.is_json {
         output.note(&format!(
-            "action {action_id} gets its {} inputs in {} pieces; if this is ended before, the same with --id {action_id} goes on",
+            "action {action_id} gets its {} inputs in {} pieces; if agx is interrupted, the same command with --id {action_id} goes on",
             inputs.len(),
             pieces.len()
         ));
@@ -44,16 +46,16 @@ pub(crate) async fn submit(
         total = agq.add_inputs(&action_id, to_json(&&inputs[piece]), at).await?;
     }
     if total != count {
-        // It began with the same inputs and has more.
+        // The existing action begins with the same inputs and has more.
         return Err(refused(&Rejection::ActionExists(action_id)));
     }
     agq.close_action(&action_id).await?;
     Ok(SubmittedAction { action_id, jobs_created: count })
 }
 
-/// Checks all inputs before the first of them runs, as agq does where they come whole.
+/// Checks all inputs before the first job runs, as agq does for an action in one command.
 async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<(), CliError> {
-    // Where there is no such plan, agq says so.
+    // agq reports a missing plan.
     let Some(plan) = agq.plan(&action.plan_id).await? else { return Ok(()) };
     let limits = Limits { max_inputs: 0, ..Limits::default() };
     action::check_inputs(&action.inputs, &plan, &limits).map_err(|rejection| refused(&rejection))
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_one_piece_and_one_input_more_is_two() {
+    fn chunks_split_above_the_maximum_number_of_inputs() {
         assert!(pieces(&[]).is_empty());
         let whole = 0..MOST_INPUTS;
         assert_eq!(pieces(&inputs(MOST_INPUTS, 4)), std::slice::from_ref(&whole));
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn large_inputs_make_small_pieces() {
+    fn chunks_of_large_inputs_hold_fewer_inputs() {
         assert_eq!(pieces(&inputs(5, MOST_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
         assert_eq!(pieces(&inputs(2, MOST_BYTES * 2)), [0..1, 1..2]);
     }

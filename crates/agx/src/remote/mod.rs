@@ -1,4 +1,4 @@
-//! Calls to agq that outlive a restart of agq, and views that need several calls.
+//! Calls to agq that survive a restart of agq, and views that need several calls.
 
 pub(crate) mod chunked_submit;
 pub(crate) mod overview;

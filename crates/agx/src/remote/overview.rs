@@ -1,4 +1,4 @@
-//! How everything stands at a moment, and how that is said in few words.
+//! Overview of workers, queues and actions at one moment, and short texts about them.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::util::printable::one_line;
 
-/// How many are asked for at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 64;
-/// Of how many actions the plans are asked for.
+/// Maximum number of actions whose plans are fetched.
 const MOST_DESCRIBED: usize = 100;
 
-/// All that one wants to see first.
+/// Workers, queues and actions.
 #[derive(Debug)]
 pub(crate) struct ClusterOverview {
     pub(crate) address: String,
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) queues: QueueStats,
-    /// The latest first.
+    /// Latest first.
     pub(crate) actions: Vec<ActionStatus>,
-    /// What the plans of the latest actions are for.
+    /// Descriptions of the plans of the latest actions.
     pub(crate) plans: BTreeMap<PlanId, String>,
 }
 
-/// Asks for it.
+/// Fetches the overview.
 pub(crate) async fn fetch(
     connection: &mut Connection,
     address: String,
@@ -39,7 +39,7 @@ pub(crate) async fn fetch(
     Ok(ClusterOverview { address, workers, queues, actions, plans })
 }
 
-/// All actions, the latest first.
+/// Returns all actions, latest first.
 pub(crate) async fn actions(connection: &Connection) -> Result<Vec<ActionStatus>, ClientError> {
     let ids = connection.clone().actions().await?;
     let asked = ids.into_iter().map(|id| {
@@ -52,7 +52,7 @@ pub(crate) async fn actions(connection: &Connection) -> Result<Vec<ActionStatus>
     Ok(actions)
 }
 
-/// What the plans of these actions are for.
+/// Returns the descriptions of the plans of `actions`.
 pub(crate) async fn descriptions(
     connection: &Connection,
     actions: &[ActionStatus],
@@ -69,7 +69,7 @@ pub(crate) async fn descriptions(
     Ok(found)
 }
 
-/// One word for where an action stands.
+/// Returns the state of an action in one word.
 pub(crate) fn state(action: &ActionStatus) -> &'static str {
     match action {
         _ if action.completed_jobs_at.is_none() && action.running > 0 => "running",
@@ -80,7 +80,7 @@ pub(crate) fn state(action: &ActionStatus) -> &'static str {
     }
 }
 
-/// How long an action took; nothing while it has not ended.
+/// Returns the duration of an ended action, or an empty text.
 pub(crate) fn took(action: &ActionStatus) -> String {
     let Some(ended) = action.completed_jobs_at else { return String::new() };
     let ms = ended.ms_since(action.created_at);
@@ -91,7 +91,7 @@ pub(crate) fn took(action: &ActionStatus) -> String {
     }
 }
 
-/// A job, and what its tasks wrote, as far as that is short.
+/// Formats a job with the short outputs of its tasks.
 pub(crate) fn job_text(job: &JobStatus) -> String {
     let mut lines = vec![
         format!("job {}: {}", job.job_id, job.status.as_str()),

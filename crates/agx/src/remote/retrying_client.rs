@@ -1,4 +1,4 @@
-//! A connection that is made again when agq goes away and comes back. Only for calls that may be repeated.
+//! Connection that reconnects after a restart of agq. For idempotent calls only.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use agenix_protocol::{
         ActionStatus, ActionSubmission, Explanation, JobOutput, JobStatus, OutputPosition, Plan, QueueStats,
         Status, WorkerStatus, to_json,
     },
+    errors::ErrorKind,
     ids::{ActionId, JobId, PlanId},
 };
 use futures_util::future::try_join_all;
@@ -15,10 +16,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::output::Output;
 
-/// How long agq may be away before we give up on it.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Maximum time without agq before the client gives up.
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// The connection, and how to get another.
+/// A connection, and the server for reconnects.
 pub(crate) struct RetryingClient {
     server: Server,
     connection: Option<Connection>,
@@ -35,7 +36,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.action(action_id).await).await
     }
 
-    /// ACTION.SUBMIT. The submission bears an id, so that agq knows it when it comes again.
+    /// ACTION.SUBMIT. The id of the action makes the call idempotent.
     pub(crate) async fn submit(
         &mut self,
         action: &ActionSubmission,
@@ -43,7 +44,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.submit_action(action).await).await
     }
 
-    /// ACTION.ADD, at a place of the action, so that agq knows the inputs when they come again.
+    /// ACTION.ADD. The position of the inputs makes the call idempotent.
     pub(crate) async fn add_inputs(
         &mut self,
         action_id: &ActionId,
@@ -58,12 +59,13 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.close_action(action_id).await).await
     }
 
-    /// PLAN.SUBMIT of a plan whose id follows from what it says: one that is there already is the same.
-    pub(crate) async fn have_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
+    /// PLAN.SUBMIT of a plan whose id is a digest of its content, so an existing plan with this id
+    /// is equal.
+    pub(crate) async fn ensure_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
         let json = to_json(plan).into_bytes();
         let stored = self.with_retry(async |connection| connection.submit_plan(json.clone()).await).await;
         match stored {
-            Err(ClientError::Rejected(reason)) if reason.starts_with("Plan already exists") => Ok(()),
+            Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::PlanExists => Ok(()),
             other => other.map(drop),
         }
     }
@@ -88,7 +90,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.first_jobs(action_id, status, limit).await).await
     }
 
-    /// JOB.LIST of a status.
+    /// JOB.LIST of the jobs with `status`.
     pub(crate) async fn jobs_of(
         &mut self,
         action: &ActionStatus,
@@ -97,7 +99,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.jobs(action, Some(status)).await).await
     }
 
-    /// JOB.STATUS of several at once, in their order.
+    /// JOB.STATUS of several jobs at once. The results are in the order of `job_ids`.
     pub(crate) async fn jobs(&mut self, job_ids: &[JobId]) -> Result<Vec<Option<JobStatus>>, ClientError> {
         self.with_retry(async |connection| {
             let asked = job_ids.iter().map(|job_id| {
@@ -170,7 +172,7 @@ impl RetryingClient {
                 other => {
                     // The connection is dropped, because agq closes a connection after a message
                     // that is too large.
-                    if matches!(&other, Err(ClientError::Rejected(reason)) if reason.starts_with("Message too large"))
+                    if matches!(&other, Err(ClientError::Rejected(reason)) if ErrorKind::of(reason) == ErrorKind::MessageTooLarge)
                     {
                         self.connection = None;
                     }
@@ -182,7 +184,7 @@ impl RetryingClient {
                 self.output.note(&format!("agx: {error}; waiting for it to come back"));
             }
             let since: &mut Instant = since.get_or_insert_with(Instant::now);
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > MAX_WAIT {
                 return Err(error);
             }
             sleep(backoff.next_wait()).await;

@@ -1,4 +1,4 @@
-//! Looks again and again, hears the keys, does what they say.
+//! Event loop of `agx top`: polls agq, reads keys, and runs the actions of the user.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::{
 use crate::{error::CliError, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Most jobs of an action that are shown.
+/// Maximum number of jobs per action on the screen.
 const MOST_JOBS: usize = 200;
 
-/// Shows it until the person has seen enough.
+/// Runs the screen until the user quits.
 pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
-    // Whatever is wrong is said before the screen is taken.
+    // Connection errors are reported before the terminal switches to the full screen.
     let mut connection = Some(Connection::open(server).await?);
     let mut keys = keys();
     let mut terminal = ratatui::try_init()?;
@@ -28,7 +28,7 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
         let mut model = TopModel::new();
         loop {
             if let Err(failure) = refresh(server, &mut connection, &mut model).await {
-                model.said = format!("{failure}; trying again");
+                model.message = format!("{failure}; trying again");
                 connection = None;
             }
             terminal.draw(|frame| draw(frame, &model))?;
@@ -39,14 +39,14 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
                     () = &mut next => break,
                     key = keys.recv() => key,
                 };
-                // None: the terminal has gone.
+                // `None` means that the terminal is closed.
                 let Some(key) = key else { return Ok(()) };
                 match key.and_then(|key| model.press(key)) {
                     Some(UserAction::Quit) => return Ok(()),
                     Some(UserAction::Look) => break,
-                    Some(wish) => {
-                        model.said = match apply(connection.as_mut(), wish).await {
-                            Ok(said) => said,
+                    Some(action) => {
+                        model.message = match apply(connection.as_mut(), action).await {
+                            Ok(message) => message,
                             Err(failure) => failure.to_string(),
                         };
                         break;
@@ -62,12 +62,13 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
     shown
 }
 
-/// The keys as they are pressed; None for what only changes the screen. The thread ends with the process.
+/// Returns the pressed keys, and `None` for events that only change the screen. The thread ends
+/// with the process.
 fn keys() -> mpsc::UnboundedReceiver<Option<KeyPress>> {
     let (tell, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
-        while let Ok(heard) = event::read() {
-            let key = match heard {
+        while let Ok(event) = event::read() {
+            let key = match event {
                 Event::Key(key) if key.kind != KeyEventKind::Release => key_of(key),
                 _ => None,
             };
@@ -113,7 +114,7 @@ async fn refresh(
     Ok(())
 }
 
-/// The first jobs of an action.
+/// Fetches the first jobs of an action.
 async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, CliError> {
     let ids = connection.jobs_from(action_id, 0, MOST_JOBS).await?;
     let asked = ids.iter().map(|job_id| {
@@ -123,10 +124,10 @@ async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<J
     Ok(try_join_all(asked).await?.into_iter().flatten().collect())
 }
 
-/// Does what is wished, and says so.
-async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<String, CliError> {
+/// Runs `action`, and puts the result into the status line.
+async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String, CliError> {
     let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
-    Ok(match wish {
+    Ok(match action {
         UserAction::Quit | UserAction::Look => String::new(),
         UserAction::CancelAction(id) => {
             format!(
@@ -136,7 +137,7 @@ async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<
         }
         UserAction::RetryAction(id) => {
             format!(
-                "of action {id}, {} tried again",
+                "of action {id}, {} retried",
                 counted(connection.retry_action(&id).await?, "job is", "jobs are")
             )
         }
@@ -146,7 +147,7 @@ async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<
         }
         UserAction::RetryJob(id) => {
             connection.retry_job(&id, true).await?;
-            format!("job {id} is tried again")
+            format!("job {id} is retried")
         }
         UserAction::Drain(id, drains) => {
             connection.drain_worker(&id, drains).await?;

@@ -1,5 +1,5 @@
-//! `agx top`: how everything stands, again and again, and what can be done about it. `model` is what is shown and what a key means
-//! (pure), `view` draws it, `show` is where time passes.
+//! `agx top`: a full-screen view of workers, queues and actions. `model` is the state and the
+//! meaning of keys (no I/O), `view` draws it, and `app` is the event loop.
 
 mod app;
 mod model;

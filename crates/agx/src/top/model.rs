@@ -1,4 +1,4 @@
-//! What is shown, and what a key means. Pure: it asks for nothing and draws nothing.
+//! State of the screen and the meaning of keys. No I/O.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use agenix_protocol::{
 
 use crate::remote::overview::ClusterOverview;
 
-/// How many rates are remembered.
+/// Maximum number of rates in the history.
 const MOST_RATES: usize = 120;
 
-/// What fills the screen.
+/// Content of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Screen {
     Actions,
@@ -21,11 +21,11 @@ pub(super) enum Screen {
     Queues,
     /// The jobs of an action.
     Jobs(ActionId),
-    /// One of them.
+    /// One job.
     Job(JobId),
 }
 
-/// What a person pressed.
+/// Key that the user pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyPress {
     Up,
@@ -38,11 +38,11 @@ pub(super) enum KeyPress {
     Letter(char),
 }
 
-/// What is to be done.
+/// Action of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UserAction {
     Quit,
-    /// Look again at once: something else is shown.
+    /// Refresh at once, because the content has changed.
     Look,
     CancelAction(ActionId),
     RetryAction(ActionId),
@@ -52,69 +52,70 @@ pub(super) enum UserAction {
     Pause(QueueName, bool),
 }
 
-/// All of it.
+/// State of the whole screen.
 #[derive(Debug)]
 pub(super) struct TopModel {
-    pub(super) glance: Option<ClusterOverview>,
+    pub(super) overview: Option<ClusterOverview>,
     pub(super) screen: Screen,
-    /// The row that is meant; in a job, the first line that is seen.
+    /// Index of the selected row; for a job, of the first visible line.
     pub(super) row: usize,
     pub(super) jobs: Vec<JobStatus>,
     pub(super) job: Option<JobStatus>,
     /// Jobs that ended in each second, the latest last.
     pub(super) rates: VecDeque<u64>,
     ended: Option<u64>,
-    /// What was said last, to be read.
-    pub(super) said: String,
-    /// What waits for a y.
-    pub(super) asked: Option<UserAction>,
+    /// Message of the last action.
+    pub(super) message: String,
+    /// Action that waits for confirmation.
+    pub(super) unconfirmed: Option<UserAction>,
 }
 
 impl TopModel {
     pub(super) fn new() -> Self {
         Self {
-            glance: None,
+            overview: None,
             screen: Screen::Actions,
             row: 0,
             jobs: Vec::new(),
             job: None,
             rates: VecDeque::new(),
             ended: None,
-            said: String::new(),
-            asked: None,
+            message: String::new(),
+            unconfirmed: None,
         }
     }
 
-    /// This is how it stands now.
-    pub(super) fn update(&mut self, glance: ClusterOverview) {
-        let ended = glance.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
+    /// Replaces the overview.
+    pub(super) fn update(&mut self, overview: ClusterOverview) {
+        let ended = overview.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
         if let Some(before) = self.ended.replace(ended) {
             self.rates.push_back(ended.saturating_sub(before));
             if self.rates.len() > MOST_RATES {
                 self.rates.pop_front();
             }
         }
-        self.glance = Some(glance);
+        self.overview = Some(overview);
         self.row = self.row.min(self.rows().saturating_sub(1));
     }
 
-    /// How many rows the screen has; a job has as many as it likes.
+    /// Returns the number of rows; for a job, of its lines.
     fn rows(&self) -> usize {
-        let Some(glance) = &self.glance else { return 0 };
+        let Some(overview) = &self.overview else { return 0 };
         match self.screen {
-            Screen::Actions => glance.actions.len(),
-            Screen::Workers => glance.workers.len(),
-            Screen::Queues => 1 + glance.queues.others.len(),
+            Screen::Actions => overview.actions.len(),
+            Screen::Workers => overview.workers.len(),
+            Screen::Queues => 1 + overview.queues.others.len(),
             Screen::Jobs(_) => self.jobs.len(),
             Screen::Job(_) => usize::MAX,
         }
     }
 
-    /// What a key means here.
+    /// Handles a key. Returns the resulting action.
     pub(super) fn press(&mut self, key: KeyPress) -> Option<UserAction> {
-        if let Some(wish) = self.asked.take() {
-            self.said = if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
-            return (key == KeyPress::Letter('y')).then_some(wish);
+        if let Some(action) = self.unconfirmed.take() {
+            self.message =
+                if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
+            return (key == KeyPress::Letter('y')).then_some(action);
         }
         let last = self.rows().saturating_sub(1);
         match key {
@@ -160,7 +161,7 @@ impl TopModel {
 
     fn open(&mut self) -> Option<UserAction> {
         let screen = match &self.screen {
-            Screen::Actions => Screen::Jobs(self.glance.as_ref()?.actions.get(self.row)?.action_id.clone()),
+            Screen::Actions => Screen::Jobs(self.overview.as_ref()?.actions.get(self.row)?.action_id.clone()),
             Screen::Jobs(_) => Screen::Job(self.jobs.get(self.row)?.job_id.clone()),
             _ => return None,
         };
@@ -169,25 +170,26 @@ impl TopModel {
         self.go(screen)
     }
 
-    /// What a letter does to the row that is meant. What cannot be taken back waits for a y.
+    /// Returns the action of a letter on the selected row. An irreversible action waits for
+    /// confirmation.
     fn act(&mut self, letter: char) -> Option<UserAction> {
-        let glance = self.glance.as_ref()?;
-        let wish = match (&self.screen, letter) {
+        let overview = self.overview.as_ref()?;
+        let action = match (&self.screen, letter) {
             (Screen::Actions, 'c') => {
-                UserAction::CancelAction(glance.actions.get(self.row)?.action_id.clone())
+                UserAction::CancelAction(overview.actions.get(self.row)?.action_id.clone())
             }
             (Screen::Actions, 'r') => {
-                UserAction::RetryAction(glance.actions.get(self.row)?.action_id.clone())
+                UserAction::RetryAction(overview.actions.get(self.row)?.action_id.clone())
             }
             (Screen::Jobs(_), 'c') => UserAction::CancelJob(self.jobs.get(self.row)?.job_id.clone()),
             (Screen::Jobs(_), 'r') => UserAction::RetryJob(self.jobs.get(self.row)?.job_id.clone()),
             (Screen::Job(job_id), 'c') => UserAction::CancelJob(job_id.clone()),
             (Screen::Job(job_id), 'r') => UserAction::RetryJob(job_id.clone()),
             (Screen::Workers, 'd') => {
-                UserAction::Drain(glance.workers.get(self.row)?.worker_id.clone(), true)
+                UserAction::Drain(overview.workers.get(self.row)?.worker_id.clone(), true)
             }
             (Screen::Workers, 'u') => {
-                UserAction::Drain(glance.workers.get(self.row)?.worker_id.clone(), false)
+                UserAction::Drain(overview.workers.get(self.row)?.worker_id.clone(), false)
             }
             (Screen::Queues, 'p') => {
                 let (name, is_paused) = self.queue()?;
@@ -195,21 +197,21 @@ impl TopModel {
             }
             _ => return None,
         };
-        let question = match &wish {
+        let question = match &action {
             UserAction::CancelAction(id) => {
                 format!("cancel all jobs of action {id} that have not ended? y or n")
             }
             UserAction::CancelJob(id) => format!("cancel job {id}? y or n"),
-            _ => return Some(wish),
+            _ => return Some(action),
         };
-        self.said = question;
-        self.asked = Some(wish);
+        self.message = question;
+        self.unconfirmed = Some(action);
         None
     }
 
-    /// The queue that is meant, and whether it is paused.
+    /// Returns the selected queue, and whether it is paused.
     fn queue(&self) -> Option<(QueueName, bool)> {
-        let queues = &self.glance.as_ref()?.queues;
+        let queues = &self.overview.as_ref()?.queues;
         let (name, paused) = match self.row.checked_sub(1) {
             None => ("ready", queues.ready.paused),
             Some(at) => queues.others.iter().nth(at).map(|(key, queue)| (queue_of(key), queue.paused))?,
@@ -217,7 +219,7 @@ impl TopModel {
         Some((QueueName::new(name).ok()?, paused))
     }
 
-    /// Jobs that failed come first: they are what one looks for.
+    /// Sorts failed jobs first, because the user looks for them.
     pub(super) fn update_jobs(&mut self, mut jobs: Vec<JobStatus>) {
         jobs.sort_by_key(|job| (!matches!(job.status, Status::Failed | Status::Dead), job.index));
         self.jobs = jobs;
@@ -245,7 +247,7 @@ pub(super) mod tests {
         parse(json.as_bytes()).unwrap()
     }
 
-    pub(in crate::top) fn glance(completed: u64) -> ClusterOverview {
+    pub(in crate::top) fn overview(completed: u64) -> ClusterOverview {
         let queues: QueueStats = parse(
             br#"{"queue:ready":{"length":3,"oldest_job_age_seconds":1,"newest_job_age_seconds":1,"paused":false,"needs":[]},
                 "queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":1,"active":1,"idle":0}}"#,
@@ -268,12 +270,12 @@ pub(super) mod tests {
 
     fn model() -> TopModel {
         let mut model = TopModel::new();
-        model.update(glance(0));
+        model.update(overview(0));
         model
     }
 
     #[test]
-    fn keys_move_and_open_and_go_back() {
+    fn top_keys_move_open_and_go_back() {
         let mut model = model();
         assert_eq!(model.press(KeyPress::Down), None);
         assert_eq!(
@@ -299,15 +301,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_back_waits_for_a_y() {
+    fn top_asks_before_irreversible_actions() {
         let mut model = model();
-        let wish = UserAction::CancelAction(ActionId::new("b").unwrap());
+        let action = UserAction::CancelAction(ActionId::new("b").unwrap());
         assert_eq!(model.press(KeyPress::Letter('c')), None);
-        assert!(model.said.contains("cancel all jobs of action b"), "{}", model.said);
+        assert!(model.message.contains("cancel all jobs of action b"), "{}", model.message);
         assert_eq!(model.press(KeyPress::Letter('n')), None);
-        assert_eq!(model.said, "nothing was done");
+        assert_eq!(model.message, "nothing was done");
         model.press(KeyPress::Letter('c'));
-        assert_eq!(model.press(KeyPress::Letter('y')), Some(wish));
+        assert_eq!(model.press(KeyPress::Letter('y')), Some(action));
         assert_eq!(
             model.press(KeyPress::Letter('r')),
             Some(UserAction::RetryAction(ActionId::new("b").unwrap()))
@@ -322,10 +324,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_has_ended_since() {
+    fn top_rate_counts_jobs_ended_since_the_last_update() {
         let mut model = model();
-        model.update(glance(4));
-        model.update(glance(4));
+        model.update(overview(4));
+        model.update(overview(4));
         assert_eq!(model.rates, [4, 0]);
     }
 }

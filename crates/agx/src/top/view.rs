@@ -1,4 +1,4 @@
-//! Draws the model.
+//! Draws the state of the screen.
 
 use agenix_protocol::{
     documents::{JobStatus, ReadyStats, Status, WorkerStatus},
@@ -18,7 +18,7 @@ use crate::{
     util::printable::{one_line, printable},
 };
 
-/// Everything, for a screen of any size.
+/// Draws the state on a screen of any size.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let [head, rates, body, foot] = Layout::vertical([
         Constraint::Length(2),
@@ -27,23 +27,23 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
         Constraint::Length(2),
     ])
     .areas(frame.area());
-    let Some(glance) = &model.glance else {
-        let said = if model.said.is_empty() { "looking …" } else { &model.said };
-        frame.render_widget(Paragraph::new(one_line(said)), frame.area());
+    let Some(overview) = &model.overview else {
+        let message = if model.message.is_empty() { "looking …" } else { &model.message };
+        frame.render_widget(Paragraph::new(one_line(message)), frame.area());
         return;
     };
-    frame.render_widget(Paragraph::new(heading(model, glance)), head);
+    frame.render_widget(Paragraph::new(heading(model, overview)), head);
     let rates_shown: Vec<u64> = model.rates.iter().copied().collect();
     frame.render_widget(Sparkline::default().data(&rates_shown).style(Style::new().fg(Color::Green)), rates);
     match &model.screen {
-        Screen::Actions => actions(frame, body, model, glance),
-        Screen::Workers => workers(frame, body, model, glance),
-        Screen::Queues => queues(frame, body, model, glance),
+        Screen::Actions => actions(frame, body, model, overview),
+        Screen::Workers => workers(frame, body, model, overview),
+        Screen::Queues => queues(frame, body, model, overview),
         Screen::Jobs(_) => jobs(frame, body, model),
         Screen::Job(_) => job(frame, body, model),
     }
     let foot_text =
-        Text::from(vec![Line::from(one_line(&model.said)), Line::from(keys(&model.screen)).style(dim())]);
+        Text::from(vec![Line::from(one_line(&model.message)), Line::from(keys(&model.screen)).style(dim())]);
     frame.render_widget(Paragraph::new(foot_text), foot);
 }
 
@@ -51,13 +51,13 @@ fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-fn heading(model: &TopModel, glance: &ClusterOverview) -> Text<'static> {
-    let active = glance.workers.iter().filter(|worker| worker.state == "active");
+fn heading(model: &TopModel, overview: &ClusterOverview) -> Text<'static> {
+    let active = overview.workers.iter().filter(|worker| worker.state == "active");
     let (busy, slots) = active.clone().fold((0, 0), |(busy, slots), worker| {
         (busy + worker.active_jobs, slots + u64::from(worker.max_concurrent_jobs))
     });
     let waiting =
-        glance.queues.ready.length + glance.queues.others.values().map(|queue| queue.length).sum::<u64>();
+        overview.queues.ready.length + overview.queues.others.values().map(|queue| queue.length).sum::<u64>();
     let rate = model.rates.back().copied().unwrap_or_default();
     let tabs = [(Screen::Actions, "1 actions"), (Screen::Workers, "2 workers"), (Screen::Queues, "3 queues")];
     let tabs: String = tabs
@@ -68,7 +68,7 @@ fn heading(model: &TopModel, glance: &ClusterOverview) -> Text<'static> {
     Text::from(vec![
         Line::from(format!(
             "{}   {} workers, {busy} of {slots} slots busy   {waiting} jobs wait   {rate} jobs/s",
-            one_line(&glance.address),
+            one_line(&overview.address),
             active.count()
         ))
         .style(Style::new().add_modifier(Modifier::BOLD)),
@@ -86,7 +86,7 @@ fn keys(screen: &Screen) -> &'static str {
     }
 }
 
-/// A table whose row is lit that is meant.
+/// Draws a table with a highlighted row.
 fn rows(
     frame: &mut Frame<'_>,
     at: Rect,
@@ -110,12 +110,12 @@ fn colour(state: &str) -> Style {
     }
 }
 
-/// Makes a row of texts that may come from others.
+/// Makes a row of texts that may contain control characters.
 fn cells(texts: &[String]) -> Row<'static> {
     Row::new(texts.iter().map(|text| one_line(text)))
 }
 
-fn actions(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOverview) {
+fn actions(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &ClusterOverview) {
     let row = |action: &agenix_protocol::documents::ActionStatus| {
         let state = state(action);
         cells(&[
@@ -124,7 +124,7 @@ fn actions(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOv
             format!("{}/{}", action.ended(), action.total_jobs),
             action.unsuccessful().to_string(),
             took(action),
-            glance.plans.get(&action.plan_id).cloned().unwrap_or_default(),
+            overview.plans.get(&action.plan_id).cloned().unwrap_or_default(),
         ])
         .style(colour(state))
     };
@@ -136,11 +136,11 @@ fn actions(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOv
         Constraint::Length(9),
         Constraint::Fill(1),
     ];
-    let all = glance.actions.iter().map(row).collect();
+    let all = overview.actions.iter().map(row).collect();
     rows(frame, at, &["ACTION", "STATE", "ENDED", "FAILED", "TOOK", "PLAN"], all, &widths, model.row);
 }
 
-fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOverview) {
+fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &ClusterOverview) {
     let row = |worker: &WorkerStatus| {
         cells(&[
             worker.worker_id.to_string(),
@@ -148,7 +148,7 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOv
             worker.hostname.clone(),
             format!("{}/{}", worker.active_jobs, worker.max_concurrent_jobs),
             worker.capabilities.commands().count().to_string(),
-            // To the second.
+            // Without fractions of a second.
             worker.last_seen_at.to_string().chars().take(19).collect(),
         ])
         .style(if worker.state == "active" { Style::new() } else { colour(&worker.state) })
@@ -161,23 +161,23 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOv
         Constraint::Length(6),
         Constraint::Fill(1),
     ];
-    let all = glance.workers.iter().map(row).collect();
+    let all = overview.workers.iter().map(row).collect();
     rows(frame, at, &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], all, &widths, model.row);
 }
 
-fn queues(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOverview) {
+fn queues(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &ClusterOverview) {
     let row = |name: &str, queue: &ReadyStats| {
-        let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
-        let lacking: Vec<String> = lacking.map(|demand| demand.wants().join(", ")).collect();
+        let unmet = queue.needs.iter().filter(|demand| demand.workers == 0);
+        let unmet: Vec<String> = unmet.map(|demand| demand.wants().join(", ")).collect();
         cells(&[
             name.to_owned(),
             if queue.paused { "paused".into() } else { "open".into() },
             queue.length.to_string(),
             queue.oldest_job_age_seconds.map(|age| format!("{age} s")).unwrap_or_default(),
-            if lacking.is_empty() { String::new() } else { format!("no worker has {}", lacking.join("; ")) },
+            if unmet.is_empty() { String::new() } else { format!("no worker has {}", unmet.join("; ")) },
         ])
     };
-    let queues = &glance.queues;
+    let queues = &overview.queues;
     let others = queues.others.iter().map(|(key, queue)| row(queue_of(key), queue));
     let all = std::iter::once(row("ready", &queues.ready)).chain(others).collect();
     let widths = [
@@ -232,7 +232,7 @@ mod tests {
     use ratatui::{Terminal, backend::TestBackend};
 
     use super::draw;
-    use crate::top::model::{KeyPress, TopModel, tests::glance};
+    use crate::top::model::{KeyPress, TopModel, tests::overview};
 
     fn seen(model: &TopModel, width: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, 12)).unwrap();
@@ -241,31 +241,31 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_others_are_escaped_on_every_screen() {
+    fn top_escapes_control_characters_on_every_screen() {
         let mut model = TopModel::new();
-        let mut glance = glance(0);
-        glance.address = "here\u{202e}:1".into();
-        for worker in &mut glance.workers {
+        let mut overview = overview(0);
+        overview.address = "here\u{202e}:1".into();
+        for worker in &mut overview.workers {
             worker.hostname = "gpj.\u{202e}exe\u{200b}".into();
         }
-        glance.plans.values_mut().for_each(|plan| *plan = "sort\u{2066}\u{1b}[2J".into());
-        model.said = "y\u{200f}".into();
-        model.update(glance);
+        overview.plans.values_mut().for_each(|plan| *plan = "sort\u{2066}\u{1b}[2J".into());
+        model.message = "y\u{200f}".into();
+        model.update(overview);
         let actions = seen(&model, 120);
         assert!(actions.contains(r"here\u202e:1") && actions.contains(r"sort\u2066\x1b[2J"), "{actions}");
         model.press(KeyPress::Next);
         let workers = seen(&model, 120);
         assert!(workers.contains(r"gpj.\u202eexe\u200b"), "{workers}");
-        model.said = "y\u{200f}".into();
+        model.message = "y\u{200f}".into();
         assert!(seen(&model, 120).contains(r"y\u200f"));
     }
 
     #[test]
-    fn everything_has_its_place_on_any_screen() {
+    fn top_draws_every_screen_at_any_size() {
         let mut model = TopModel::new();
         assert!(seen(&model, 60).contains("looking …"));
-        model.update(glance(0));
-        model.update(glance(10));
+        model.update(overview(0));
+        model.update(overview(10));
         let actions = seen(&model, 100);
         for text in [
             "here:1   1 workers, 1 of 2 slots busy   3 jobs wait   10 jobs/s",

@@ -1,10 +1,10 @@
-//! Files that results are written to.
+//! Atomic writes of files.
 
 use std::{io::Write, path::Path};
 
 use crate::{error::CliError, util::shorten::shortened};
 
-/// Writes a file that is there whole or not at all.
+/// Replaces a file atomically.
 pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CliError> {
     let write = || {
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
@@ -14,8 +14,11 @@ pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Cl
     write().map(drop).map_err(|error| cannot_write(&dir.join(name), &error))
 }
 
-/// Why a file cannot be written, and what to do.
+/// Returns the error for a file that cannot be written.
 pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> CliError {
     let path = shortened(&path.display().to_string());
-    CliError::usage(format!("cannot write {path}: {error}"), "choose another place, or make room")
+    CliError::usage(
+        format!("cannot write {path}: {error}"),
+        "choose another directory, or free space on the disk",
+    )
 }

@@ -35,7 +35,7 @@ mod tests {
     use super::{one_line, printable};
 
     #[test]
-    fn what_a_terminal_would_act_on_is_shown() {
+    fn printable_escapes_control_characters() {
         for (text, expected) in [
             ("a\u{1b}[2J\u{7}", r"a\x1b[2J\x07"),
             ("a.txt\r", r"a.txt\r"),

@@ -17,7 +17,7 @@ mod tests {
     use super::shortened;
 
     #[test]
-    fn long_text_is_cut_between_two_characters() {
+    fn shortened_cuts_between_characters() {
         assert_eq!(shortened("short"), "short");
         assert_eq!(shortened(&"x".repeat(200)), "x".repeat(200));
         assert_eq!(shortened(&"x".repeat(201)), "x".repeat(200) + "…");

@@ -47,19 +47,19 @@ impl SignalListeners {
 }
 
 /// Waits for the next SIGINT, SIGTERM or SIGHUP.
-pub(crate) async fn asked_to_end() {
+pub(crate) async fn stop_requested() {
     match SignalListeners::listen() {
         Ok(mut asked) => asked.next().await,
         Err(_) => std::future::pending().await,
     }
 }
 
-/// The first signal that asks this process to end, whenever it came.
+/// The first signal that asks this process to end, even if it arrives before the wait.
 pub(crate) struct FirstSignal(watch::Receiver<bool>);
 
 impl FirstSignal {
-    /// Waits for the signal. Returns at once if the signal has come before.
-    pub(crate) async fn came(&mut self) {
+    /// Waits for the signal. Returns at once if the signal has arrived before.
+    pub(crate) async fn arrived(&mut self) {
         if self.0.wait_for(|has_come| *has_come).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -84,7 +84,7 @@ pub(crate) fn listen() -> FirstSignal {
     FirstSignal(told)
 }
 
-/// Tells whether this process was started with SIGHUP ignored.
+/// Returns true if this process was started with SIGHUP ignored.
 #[cfg(target_os = "linux")]
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -97,7 +97,7 @@ fn is_hangup_ignored() -> bool {
     true
 }
 
-/// Tells whether `status`, in the format of `/proc/PID/status`, has `signal` among the ignored
+/// Returns true if `status`, in the format of `/proc/PID/status`, has `signal` among the ignored
 /// ones. Returns true if `status` lacks that line.
 #[cfg(target_os = "linux")]
 fn ignores(status: &str, signal: i32) -> bool {
@@ -111,7 +111,7 @@ mod tests {
     use super::ignores;
 
     #[test]
-    fn what_nohup_ignores_is_seen() {
+    fn signals_detect_an_ignored_sighup() {
         let status = |mask: &str| format!("Name:\tagx\nSigBlk:\t0000000000000000\nSigIgn:\t{mask}\n");
         assert!(ignores(&status("0000000000001001"), 1));
         assert!(!ignores(&status("0000000000001000"), 1));

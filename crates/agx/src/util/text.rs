@@ -37,7 +37,7 @@ mod tests {
     use super::without_mark;
 
     #[test]
-    fn a_mark_is_left_out_and_other_encodings_have_their_names() {
+    fn text_drops_the_byte_order_mark_and_names_other_encodings() {
         let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
         let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
         assert_eq!(without_mark(b"\xef\xbb\xbf[1]"), Ok(&b"[1]"[..]));

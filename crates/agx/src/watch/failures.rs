@@ -1,4 +1,4 @@
-//! Jobs that fail while an action is watched: each is named as it comes, with what it said last.
+//! Reports failed jobs while an action is watched, with their last lines of stderr.
 
 use std::collections::HashSet;
 
@@ -10,47 +10,47 @@ use agenix_protocol::{
 
 use crate::{remote::retrying_client::RetryingClient, util::printable::one_line};
 
-/// How many failures are told one by one.
-pub(crate) const MOST_TOLD: usize = 20;
-/// How many of the last lines of stderr are shown.
+/// Maximum number of failures that are reported individually.
+pub(crate) const MOST_REPORTED: usize = 20;
+/// Number of the last lines of stderr in a report.
 const LINES: usize = 3;
-/// Longest line, and longest input, in characters.
+/// Maximum width of a line and of an input, in characters.
 const WIDEST: usize = 200;
 
-/// The failures that were told.
+/// Failures that were reported.
 #[derive(Default)]
 pub(crate) struct FailureNotices {
-    told: HashSet<JobId>,
+    reported: HashSet<JobId>,
 }
 
 impl FailureNotices {
-    /// What is to be said of the jobs that have failed since.
+    /// Returns the reports of the jobs that have failed since the last call.
     pub(crate) async fn new_failures(
         &mut self,
         agq: &mut RetryingClient,
         action: &ActionStatus,
     ) -> Result<Vec<String>, ClientError> {
         let (mut news, failed) = (Vec::new(), action.failed + action.dead);
-        if self.told.len() >= MOST_TOLD || failed <= self.told.len() as u64 {
+        if self.reported.len() >= MOST_REPORTED || failed <= self.reported.len() as u64 {
             return Ok(news);
         }
         for status in [Status::Failed, Status::Dead] {
             let mut jobs = agq.jobs_of(action, status).await?;
-            jobs.retain(|job_id| !self.told.contains(job_id));
-            jobs.truncate(MOST_TOLD - self.told.len());
+            jobs.retain(|job_id| !self.reported.contains(job_id));
+            jobs.truncate(MOST_REPORTED - self.reported.len());
             for job in agq.jobs(&jobs).await?.into_iter().flatten() {
                 news.push(describe(&job));
-                self.told.insert(job.job_id);
+                self.reported.insert(job.job_id);
             }
         }
-        if self.told.len() == MOST_TOLD {
-            news.push("agx: further failures are counted, and not told one by one".into());
+        if self.reported.len() == MOST_REPORTED {
+            news.push("agx: further failures are counted, but not listed".into());
         }
         Ok(news)
     }
 }
 
-/// A job that has failed: its input, why, and the last lines of what the task to blame complained of.
+/// Returns the report of a failed job: input, reason, and last lines of stderr of the blamed task.
 fn describe(job: &JobStatus) -> String {
     let why = job.error.as_deref().unwrap_or("no reason was given");
     let (input, status) = (cut(job.inputs.get()), job.status.as_str());
@@ -60,7 +60,7 @@ fn describe(job: &JobStatus) -> String {
         TaskResult::blamed(&results).map(|task| String::from_utf8_lossy(&task.stderr.bytes).into_owned());
     let stderr = stderr.unwrap_or_default();
     let lines: Vec<&str> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
-    // A single one is in the reason already.
+    // The reason has a single line already.
     let last = if lines.len() > 1 { &lines[lines.len().saturating_sub(LINES)..] } else { &[] };
     last.iter().fold(head, |text, line| text + "\n    " + &cut(line))
 }
@@ -87,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_its_last_lines() {
+    fn failures_show_the_last_lines_of_stderr() {
         assert_eq!(describe(&job("one\n")), r#"agx: input 3 {"line":"x"} failed: it broke"#);
-        let told = describe(&job("one\ntwo\n\nthree\nfour\n"));
-        assert_eq!(told, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");
+        let report = describe(&job("one\ntwo\n\nthree\nfour\n"));
+        assert_eq!(report, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");
         assert!(describe(&job(&format!("a\n{}", "x".repeat(1000)))).ends_with("x…"));
-        let told = describe(&job("one\n\u{1b}[2Jtwo\r\nthree\u{202e}\n"));
-        assert!(told.ends_with("\n    one\n    \\x1b[2Jtwo\n    three\\u202e"), "{told}");
+        let report = describe(&job("one\n\u{1b}[2Jtwo\r\nthree\u{202e}\n"));
+        assert!(report.ends_with("\n    one\n    \\x1b[2Jtwo\n    three\\u202e"), "{report}");
         let input = serde_json::value::RawValue::from_string("{\"a\":\n \"\u{85}\"}".into()).unwrap();
         let other = JobStatus { inputs: input, error: Some("x\nagx: all jobs completed".into()), ..job("") };
         assert_eq!(describe(&other), r#"agx: input 3 {"a":\n "\u0085"} failed: x\nagx: all jobs completed"#);

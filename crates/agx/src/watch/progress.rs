@@ -1,4 +1,4 @@
-//! One line that says how an action gets on: live on a terminal, a line now and then elsewhere.
+//! Progress line of an action: updated in place on a terminal, otherwise printed at intervals.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ use crate::{
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
 const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
-/// How often a line is written where nobody watches.
+/// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of waiting jobs that agx asks about to explain why no job runs.
 const MOST_LOOKED_AT: usize = 64;
 /// Exit code of a task that asks for another try later (EX_TEMPFAIL of sysexits.h).
 const TRY_LATER: i32 = 75;
-/// How long nothing may run before we ask why.
+/// Time without a running job after which agx explains the reason.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// Watches an action until it has ended, or the person has seen enough.
+/// Watches an action until it has ended or the user interrupts.
 pub(crate) async fn watch(
     agq: &mut RetryingClient,
     action_id: &ActionId,
@@ -51,13 +51,13 @@ async fn follow(
     action_id: &ActionId,
     line: &mut ProgressLine,
 ) -> Result<ActionStatus, CliError> {
-    let (mut look, mut ended, mut setbacks) = (FIRST_LOOK, None, FailureNotices::default());
+    let (mut look, mut ended, mut failures) = (FIRST_LOOK, None, FailureNotices::default());
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
         line.show(&status);
         if !line.is_quiet {
-            for news in setbacks.new_failures(agq, &status).await? {
-                line.aside(|| line.output.notes(&news));
+            for notice in failures.new_failures(agq, &status).await? {
+                line.aside(|| line.output.notes(&notice));
             }
         }
         if status.ended() == status.total_jobs && !status.open {
@@ -74,8 +74,8 @@ async fn follow(
     }
 }
 
-/// How long to wait until the next look: until as many jobs as are left will have ended, where they go on as they did since the last
-/// one; else ever longer.
+/// Returns the time until the next poll: the estimated time for the `left` jobs at the present
+/// rate, or, without progress, a growing pause.
 pub(crate) fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration {
     let Some(left) = left.checked_div(ended_since) else { return (last * 2).min(LONGEST_LOOK) };
     let left = u32::try_from(left).unwrap_or(u32::MAX);
@@ -95,11 +95,11 @@ fn why_stuck(
     needs: Option<&WaitsFor>,
 ) -> Option<String> {
     if stats.workers.active == 0 {
-        return Some("no worker is there: start one with `agw`, or on this machine with `agx up`".into());
+        return Some("there is no worker: start one with `agw`, or on this machine with `agx up`".into());
     }
     let own = stats.ready_of(queue)?;
     if own.paused {
-        return Some(format!("the queue {queue} is paused; `agx queue resume {queue}` lets it go on"));
+        return Some(format!("the queue {queue} is paused; `agx queue resume {queue}` resumes it"));
     }
     let is_own = |demand: &&Demand| {
         needs.is_some_and(|needs| {
@@ -152,15 +152,15 @@ fn why_later(waiting: &[JobStatus]) -> Option<String> {
     Some(format!("agx: nothing runs: {jobs}{more} of this action wait for a time. {why}: at {run_at}"))
 }
 
-/// The line itself.
+/// The progress line.
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     output: Output,
     started: Instant,
-    /// Jobs that had ended when we began to watch: not our rate.
+    /// Jobs that had ended before the watch began, which do not count for the rate.
     ended_before: Option<u64>,
     last_line: Instant,
-    /// Without a terminal nothing is said of how it gets on.
+    /// True if agx prints no progress, because there is no terminal.
     is_quiet: bool,
     idle_since: Option<Instant>,
     explained: Option<String>,
@@ -172,7 +172,8 @@ pub(crate) struct ProgressLine {
 impl ProgressLine {
     pub(crate) fn new(output: Output) -> Self {
         let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is well formed");
-        let bar = (Output::is_watched() && !output.is_json).then(|| ProgressBar::new(0).with_style(style));
+        let bar = (Output::is_stderr_a_terminal() && !output.is_json)
+            .then(|| ProgressBar::new(0).with_style(style));
         let now = Instant::now();
         Self {
             bar,
@@ -214,7 +215,7 @@ impl ProgressLine {
         format!("{done}/{total} done, {failed} failed, {running}, {rate:.0} jobs/s{eta}")
     }
 
-    /// Shows where the action stands now.
+    /// Shows the present state of the action.
     pub(crate) fn show(&mut self, status: &ActionStatus) {
         let text = self.text(status);
         if let Some(bar) = &self.bar {
@@ -227,7 +228,7 @@ impl ProgressLine {
         }
     }
 
-    /// Takes the line away while something else is written.
+    /// Hides the line during `write`.
     pub(crate) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -235,7 +236,7 @@ impl ProgressLine {
         }
     }
 
-    /// Says why nothing goes on, where nothing has run for a while.
+    /// Explains why no job has run for a while.
     pub(crate) async fn explain_if_stuck(&mut self, agq: &mut RetryingClient, status: &ActionStatus) {
         if status.running > 0 || status.ended() == status.total_jobs {
             self.idle_since = None;
@@ -257,14 +258,14 @@ impl ProgressLine {
         self.explained = why;
     }
 
-    /// Takes the line away.
+    /// Hides the line.
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// Leaves the line as the last word.
+    /// Prints the line for the last time.
     pub(crate) fn finish(&mut self, status: &ActionStatus) {
         let text = self.text(status);
         self.clear();
@@ -294,20 +295,20 @@ mod tests {
     }
 
     #[test]
-    fn until_when_jobs_wait_is_said_where_all_wait_for_a_time() {
+    fn progress_names_the_time_if_all_jobs_wait_for_one() {
         let (soon, later) = (Some("2026-01-31T08:00:30.000Z"), Some("2026-01-31T08:01:00.000Z"));
         let snoozed = [waiting(0, "scheduled", later, Some(75)), waiting(1, "scheduled", soon, Some(75))];
-        let said = why_later(&snoozed).unwrap();
-        assert!(said.contains("2 jobs") && said.contains("input 1 exited with code 75"), "{said}");
-        assert!(said.ends_with("at 2026-01-31T08:00:30.000Z"), "{said}");
-        let said = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
-        assert!(said.contains("input 4 failed and is tried again"), "{said}");
+        let text = why_later(&snoozed).unwrap();
+        assert!(text.contains("2 jobs") && text.contains("input 1 exited with code 75"), "{text}");
+        assert!(text.ends_with("at 2026-01-31T08:00:30.000Z"), "{text}");
+        let text = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
+        assert!(text.contains("input 4 failed and is tried again"), "{text}");
         assert_eq!(why_later(&[waiting(0, "available", None, None), snoozed[0].clone()]), None);
         assert_eq!(why_later(&[]), None);
     }
 
     #[test]
-    fn a_queue_that_no_worker_looks_into_is_named_and_busy_workers_are_not() {
+    fn progress_names_a_queue_without_workers() {
         let ready =
             "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
         assert!(why_ready(ready, "q").unwrap().contains("`agw --queues q`"));
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_jobs_are_shown_as_running_than_run() {
+    fn progress_shows_at_most_as_many_running_jobs_as_slots() {
         let json = serde_json::json!({
             "action_id": "a", "plan_id": "p", "total_jobs": 9, "pending": 0, "running": 9, "completed": 0, "failed": 0,
             "dead": 0, "cancelled": 0, "queue": "ready", "priority": 0, "open": false,
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_jobs_of_others_lack_is_not_said_of_an_action() {
+    fn progress_ignores_unmet_needs_of_other_actions() {
         let stats: QueueStats = parse(
             br#"{"queue:ready":{"length":2,"oldest_job_age_seconds":0,"newest_job_age_seconds":0,"paused":false,
                 "needs":[{"tools":["jq"],"length":1,"workers":0},{"tools":["sort"],"length":1,"workers":1}]},
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_looked_for_when_it_is_near_and_silence_more_and_more_rarely() {
+    fn polls_follow_the_rate_and_back_off_without_progress() {
         let ms = Duration::from_millis;
         assert_eq!(next_look(ms(20), 0, 100), ms(40));
         assert_eq!(next_look(ms(200), 0, 100), ms(250));

@@ -1,13 +1,13 @@
-//! Jobs that no worker can run: what for, and who has what of it.
+//! Jobs that no worker can run: their needs, and the workers that meet a part of them.
 
 use agenix_protocol::documents::{Demand, WorkerStatus};
 
 use crate::output::counted;
 
-/// Most workers that are named.
+/// Maximum number of workers in the text.
 const MOST_NAMED: usize = 3;
 
-/// What jobs wait for that no worker has whole, and which workers have which part of it.
+/// Describes the needs that no worker meets completely, and the workers that meet a part of them.
 pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
     let jobs = counted(demand.length, "job waits", "jobs wait");
     let wants = demand.wants().join(", ");
@@ -16,7 +16,7 @@ pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
         let has = |worker: &&&WorkerStatus| worker.capabilities.commands().any(|own| own == tool);
         let names: Vec<&str> = living.iter().filter(has).map(|worker| worker.worker_id.as_str()).collect();
         match names.len() {
-            0 => format!("nobody has {tool}"),
+            0 => format!("no worker has {tool}"),
             1..=MOST_NAMED => format!("{tool} is on {}", names.join(", ")),
             more => format!("{tool} is on {} and {} more", names[..MOST_NAMED].join(", "), more - MOST_NAMED),
         }
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_part_is_named() {
+    fn unmet_needs_name_workers_with_a_part() {
         let demand: Demand =
             parse(br#"{"tools":["jq","sort","tr"],"tags":["gpu"],"length":2,"workers":0}"#).unwrap();
         let workers = [
@@ -54,7 +54,7 @@ mod tests {
         ];
         assert_eq!(
             describe(&demand, &workers),
-            "2 jobs wait for a worker that has jq, sort, tr, the tag gpu (nobody has jq; sort is on w1; tr is on w1, w3, w4 and 1 more)"
+            "2 jobs wait for a worker that has jq, sort, tr, the tag gpu (no worker has jq; sort is on w1; tr is on w1, w3, w4 and 1 more)"
         );
         let tag = Demand { tools: Vec::new(), length: 1, ..demand };
         assert_eq!(describe(&tag, &workers), "1 job waits for a worker that has the tag gpu");

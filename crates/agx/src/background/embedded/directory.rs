@@ -67,7 +67,7 @@ fn locked(dir: &Path) -> io::Result<Option<File>> {
     Ok(Some(lock))
 }
 
-/// Removes what commands left behind that were killed.
+/// Removes the directories of killed commands.
 pub(super) fn sweep() {
     let (usual, short) = (std::env::temp_dir(), PathBuf::from(SHORT));
     sweep_in(&usual);
@@ -105,7 +105,7 @@ fn left_behind(dir: &Path, pid: i32) -> Option<Option<File>> {
     }
 }
 
-/// Tells whether this machine has no process `pid`.
+/// Returns true if this machine has no process `pid`.
 fn has_ended(pid: i32) -> bool {
     let pid = rustix::process::Pid::from_raw(pid);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_command_of_another_namespace_keeps_its_directory() {
+    fn sweep_keeps_directories_of_live_commands_in_other_namespaces() {
         let base = tempfile::tempdir().unwrap();
         let place = EmbeddedDir::new_in(base.path(), ELSEWHERE).unwrap();
         grow_old(place.path());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_of_a_killed_command_is_removed_whatever_process_has_its_number_now() {
+    fn sweep_removes_directories_of_killed_commands_despite_pid_reuse() {
         let base = tempfile::tempdir().unwrap();
         let lived_here = directory(base.path(), &format!("agx-{}-x", std::process::id()), true);
         let lived_elsewhere = directory(base.path(), &format!("agx-{ELSEWHERE}-x"), true);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_a_lock_is_removed_only_when_it_is_old() {
+    fn sweep_removes_unlocked_directories_only_when_old() {
         let base = tempfile::tempdir().unwrap();
         let of_older_agx = directory(base.path(), &format!("agx-{ELSEWHERE}-x"), false);
         let (alive, other) =
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn sweep_follows_no_symbolic_links() {
         let base = tempfile::tempdir().unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         File::create(elsewhere.path().join(LOCK)).unwrap();

@@ -1,4 +1,4 @@
-//! An agq or an agw that this process has started, with its end and the reason for its end.
+//! Child process agq or agw, its end, and the reason for its end.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::error::CliError;
 
 /// Maximum wait for the end of a program. agw gives its tasks a second, and a slow machine needs
 /// more time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Maximum wait for the end of a killed program.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 /// Interval between two checks whether a program has ended.
@@ -26,8 +26,8 @@ const SHOWN_LINES: usize = 3;
 const NO_ROOM: u64 = 64 * 1024;
 
 /// Advice for each kind of unexpected end.
-const OWN: &str = "try again; or start an agq and an agw of your own with `agx up`";
-const ROOM: &str = "make room there, or name a directory on another disk with TMPDIR";
+const OWN: &str = "try again; or start agq and agw with `agx up`";
+const ROOM: &str = "free space there, or set TMPDIR to a directory on another disk";
 const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
                          memory ran out; try again";
 
@@ -43,17 +43,17 @@ impl ManagedProcess {
     pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, CliError> {
         let log = dir.join(name).with_extension("log");
         let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
-        // A group of its own: Ctrl-C is for us, and we end it.
+        // The child gets a process group of its own, because agx handles Ctrl-C and ends the child.
         let command = command.stdin(Stdio::piped()).stderr(stderr).process_group(0);
         let child = command.spawn().map_err(|error| cannot(&format!("start {name}"), &error))?;
         Ok(Self { name, child, log })
     }
 
-    /// agq says on stdout where it listens, when it does.
-    pub(super) fn wait_until_it_listens(&mut self) -> Result<(), CliError> {
+    /// Waits until agq prints that it listens.
+    pub(super) fn wait_until_listening(&mut self) -> Result<(), CliError> {
         let mut line = String::new();
         if let Some(stdout) = self.child.stdout.take() {
-            // An error, too, is that it does not listen.
+            // An error also means that agq does not listen.
             let _ended = BufReader::new(stdout).read_line(&mut line);
         }
         if line.contains("listens on") {
@@ -89,7 +89,7 @@ impl ManagedProcess {
             if since.elapsed() >= bound {
                 return false;
             }
-            #[expect(clippy::disallowed_methods, reason = "a child's end cannot be waited for with a bound")]
+            #[expect(clippy::disallowed_methods, reason = "a wait for a child has no timeout")]
             std::thread::sleep(LOOK_EVERY);
         }
     }
@@ -97,7 +97,7 @@ impl ManagedProcess {
 
 impl Drop for ManagedProcess {
     fn drop(&mut self) {
-        // The end of its stdin tells it to go; a task that runs has nobody left to write to, and is ended by it.
+        // The program ends when its stdin closes. Its output closes too, which ends a running task.
         drop(self.child.stdin.take());
         if self.ends_within(Duration::ZERO) {
             return;
@@ -105,7 +105,7 @@ impl Drop for ManagedProcess {
         let pid = Pid::from_child(&self.child);
         // A stopped program would not notice that its stdin is closed.
         let _may_have_ended = kill_process(pid, Signal::CONT);
-        if !self.ends_within(PATIENCE) {
+        if !self.ends_within(MAX_WAIT) {
             let _may_have_ended = kill_process(pid, Signal::KILL);
             // SIGKILL does not end a program in a frozen control group.
             self.ends_within(LAST_WAIT);
@@ -122,19 +122,19 @@ fn exit_error(
     is_full: bool,
 ) -> (String, &'static str) {
     let how = status.map_or_else(|| "its end was not seen".to_owned(), |status| status.to_string());
-    let said = log.map(last_log_lines).unwrap_or_default();
+    let lines = log.map(last_log_lines).unwrap_or_default();
     if is_full {
         let dir = path.parent().unwrap_or(path).display();
-        return (format!("the disk of {dir} is full ({how}) {said}").trim_end().to_owned(), ROOM);
+        return (format!("the disk of {dir} is full ({how}) {lines}").trim_end().to_owned(), ROOM);
     }
     if let Some(signal) = how.strip_prefix("signal: ") {
-        return (format!("signal {signal} ended it {said}").trim_end().to_owned(), SIGNALLED);
+        return (format!("signal {signal} ended it {lines}").trim_end().to_owned(), SIGNALLED);
     }
     if status.is_some_and(|status| status.success()) {
         return ("SIGTERM or SIGINT asked it to end".into(), SIGNALLED);
     }
     match log {
-        _ if !said.is_empty() => (said, OWN),
+        _ if !lines.is_empty() => (lines, OWN),
         Ok(_) => (format!("{how}, and its log {} does not say why", path.display()), OWN),
         Err(error) => (format!("{how}, and its log {} cannot be read: {error}", path.display()), OWN),
     }
@@ -150,7 +150,7 @@ fn last_log_lines(log: &str) -> String {
 pub(super) fn cannot(what: &str, error: &io::Error) -> CliError {
     CliError::usage(
         format!("cannot {what}: {error}"),
-        "look at TMPDIR and at the limits of this shell, or say where an agq is with --agq",
+        "look at TMPDIR and at the limits of this shell, or give the address of an agq with --agq",
     )
 }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_named_and_information_is_left_out() {
+    fn exit_errors_name_the_signal_and_omit_informational_lines() {
         assert_eq!(why(9, Ok(INFO), false), ("signal 9 (SIGKILL) ended it".into(), SIGNALLED));
         let (asked, help) = why(0, Ok(INFO), false);
         assert!(asked.contains("SIGTERM") && help == SIGNALLED, "{asked}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_word_says_the_status_and_where_the_words_would_be() {
+    fn exit_errors_without_log_lines_name_the_status_and_the_log() {
         let (empty, _) = why(1 << 8, Ok(""), false);
         assert_eq!(empty, "exit status: 1, and its log /tmp/agx-1-x/agw.log does not say why");
         let (unread, _) = why(1 << 8, Err("Input/output error"), false);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_stopped_ends_all_the_same() {
+    fn a_stopped_child_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let mut cat = Command::new("cat");
         let part = ManagedProcess::start("cat", cat.stdout(Stdio::null()), dir.path()).unwrap();

@@ -1,4 +1,4 @@
-//! An agq and an agw of our own, for one command: nobody else reaches them, and they go with us, however we go.
+//! Private agq and agw for one command. They exit when this process does, even if it is killed.
 
 mod directory;
 mod managed_process;
@@ -21,15 +21,15 @@ use crate::{
     error::CliError,
 };
 
-/// Most bytes of a task's output that come back: as many as fit into one message.
+/// Maximum number of bytes of a task's output that agq keeps; the limit is the size of a message.
 const KEPT_BYTES: &str = "4194304";
 
-/// How often it is looked whether both still run.
+/// Interval of the check that both processes run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Both, and where they keep what they have.
+/// Private agq and agw with their directory.
 pub(crate) struct EmbeddedCluster {
-    /// Before the directory: they write into it until they have ended.
+    /// Declared before the directory, because the processes write to it until they have ended.
     agw: ManagedProcess,
     agq: ManagedProcess,
     dir: EmbeddedDir,
@@ -49,7 +49,7 @@ impl EmbeddedCluster {
         agq.arg(&socket).arg("--data-dir").arg(dir.path().join("data")).stdout(Stdio::piped());
         agq.arg("--keep-ended-count").arg(kept.to_string());
         let mut agq = ManagedProcess::start("agq", &mut agq, dir.path())?;
-        agq.wait_until_it_listens()?;
+        agq.wait_until_listening()?;
         let mut agw = command("agw", &key)?;
         agw.args(["--end-with-stdin", "--kept-bytes", KEPT_BYTES, "--agq"]).arg(address(&socket));
         agw.arg("--spool-dir").arg(dir.path());
@@ -60,14 +60,14 @@ impl EmbeddedCluster {
         Ok(Self { agw, agq, dir, key })
     }
 
-    /// Where this agq is.
+    /// Returns the address and key of the private agq.
     pub(crate) fn server(&self) -> Result<Server, CliError> {
         let address = address(&self.dir.path().join("agq"));
         Server::new(&address, self.key.clone().into())
             .map_err(|what| CliError::usage(what, "choose another TMPDIR"))
     }
 
-    /// Waits until one of them has ended although it should not.
+    /// Waits until one of the processes has ended unexpectedly.
     pub(crate) async fn until_exit(&mut self) -> CliError {
         loop {
             if let Some(failure) = self.exited() {
@@ -77,37 +77,38 @@ impl EmbeddedCluster {
         }
     }
 
-    /// What became of one that has ended although it should not.
+    /// Returns the error of a process that has ended unexpectedly.
     pub(crate) fn exited(&mut self) -> Option<CliError> {
         [&mut self.agw, &mut self.agq].into_iter().find_map(ManagedProcess::exited)
     }
 }
 
-/// A program of ours, with the key and nothing else that concerns us in its environment.
+/// Returns a command for one of the programs, with the key as its only setting in the environment.
 fn command(name: &str, key: &str) -> Result<Command, CliError> {
     let mut command = Command::new(program(name)?);
-    for name in settings_of_others() {
+    for name in settings_variables() {
         command.env_remove(name);
     }
     command.env("AGQ_SESSION_KEY", key);
     Ok(command)
 }
 
-/// The variables by which agq and agw are told something: here they are meant for others.
-pub(crate) fn settings_of_others() -> impl Iterator<Item = OsString> {
+/// Returns the environment variables with settings of agq and agw, which are meant for other
+/// processes.
+pub(crate) fn settings_variables() -> impl Iterator<Item = OsString> {
     let is_one = |name: &OsString| {
         name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))
     };
     std::env::vars_os().map(|(name, _)| name).filter(is_one)
 }
 
-/// A session key: 64 hex digits, 244 random bits.
+/// Returns a random session key of 64 hexadecimal digits.
 pub(crate) fn new_key() -> String {
     let [one, other] = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
     format!("{}{}", one.simple(), other.simple())
 }
 
-/// Where agq and agw are: beside this program, or on PATH.
+/// Returns the path of agq or agw: beside this program, or in PATH.
 pub(crate) fn program(name: &str) -> Result<PathBuf, CliError> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -115,7 +116,7 @@ pub(crate) fn program(name: &str) -> Result<PathBuf, CliError> {
     beside.into_iter().chain(on_path).find(|file| file.is_file()).ok_or_else(|| {
         CliError::usage(
             format!("there is no {name} beside agx, and none on PATH"),
-            "install all three programs into one directory, or say where an agq is with --agq",
+            "install all three programs into one directory, or give the address of an agq with --agq",
         )
     })
 }

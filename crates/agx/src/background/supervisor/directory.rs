@@ -1,4 +1,4 @@
-//! Directory of a keeper: the description of the programs, the lock, the socket, the logs.
+//! Directory of a supervisor: the description of the programs, the lock, the socket, the logs.
 
 use std::{
     fs::{self, File},
@@ -9,43 +9,43 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the file that describes the programs of a keeper.
+/// Name of the file that describes the programs of a supervisor.
 pub(super) const SPEC: &str = "keeper.json";
 const SOCKET: &str = "keeper.sock";
 const LOCK: &str = "keeper.lock";
-/// What is said on the socket.
+/// Request to end, on the socket.
 pub(super) const DOWN: &[u8] = b"down\n";
 pub(super) const GONE: &str = "gone\n";
 /// Maximum length of the path of a Unix socket (`sun_path` without its terminating NUL).
 const MOST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// What is to run.
+/// Description of the programs to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SupervisorSpec {
     pub(crate) parts: Vec<ServiceSpec>,
 }
 
-/// One program of it.
+/// One program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ServiceSpec {
-    /// `agq` or `agw`; its log is named after it.
+    /// `agq` or `agw`; also the name of its log.
     pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
 }
 
-/// Returns the path of the socket for requests to a keeper.
+/// Returns the path of the socket for requests to a supervisor.
 pub(super) fn socket(dir: &Path) -> PathBuf {
     dir.join(SOCKET)
 }
 
-/// Opens the lock file, and creates the file if it is missing. A keeper holds the lock from its
+/// Opens the lock file, and creates the file if it is missing. A supervisor holds the lock from its
 /// start to its end.
 pub(super) fn lock(dir: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK))
 }
 
-/// Tells whether another process holds the lock.
+/// Returns true if another process holds the lock.
 pub(super) fn is_locked(dir: &Path) -> bool {
     let lock = File::options().read(true).write(true).open(dir.join(LOCK));
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)))
@@ -53,7 +53,7 @@ pub(super) fn is_locked(dir: &Path) -> bool {
 
 /// Checks the length of the path of a socket in `dir`. The error holds that length and the maximum.
 pub(super) fn has_room_for_sockets(dir: &Path) -> Result<(), (usize, usize)> {
-    // The socket of the keeper has the longest name of all sockets in `dir`.
+    // The socket of the supervisor has the longest name of all sockets in `dir`.
     let length = socket(dir).as_os_str().len();
     if length > MOST_PATH { Err((length, MOST_PATH)) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! New lines in the logs of a keeper and its programs since the start of the keeper.
+//! New lines in the logs of a supervisor and its programs since the start of the supervisor.
 
 use std::{
     fs::File,
@@ -17,8 +17,8 @@ const EMPTY_WORDS: [&str; 2] = ["Usage: ", "For more information, try "];
 pub(super) struct LogTails(Vec<(PathBuf, u64)>);
 
 impl LogTails {
-    /// Records the current lengths of the logs. The log of the keeper comes last, because it says
-    /// least about a cause.
+    /// Records the current lengths of the logs. The log of the supervisor comes last, because it
+    /// says least about a cause.
     pub(super) fn from_now_on(dir: &Path, spec: &SupervisorSpec) -> Self {
         let names = spec.parts.iter().map(|part| part.name.as_str()).chain(["keeper"]);
         let end = |path: PathBuf| {
@@ -30,11 +30,11 @@ impl LogTails {
 
     /// Returns the new lines of the first log that has any.
     pub(super) fn since(&self) -> String {
-        let said = self.0.iter().map(|(path, from)| last_log_lines(&text_from(path, *from)));
-        let mut said = said.filter(|said| !said.is_empty());
-        said.next().unwrap_or_else(|| {
+        let lines = self.0.iter().map(|(path, from)| last_log_lines(&text_from(path, *from)));
+        let mut lines = lines.filter(|lines| !lines.is_empty());
+        lines.next().unwrap_or_else(|| {
             let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));
-            format!("it said nothing, not even in the logs in {}", dir.display())
+            format!("it reported nothing, not even in the logs in {}", dir.display())
         })
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     use crate::background::supervisor::directory::ServiceSpec;
 
     #[test]
-    fn a_usage_error_is_shown_without_what_says_nothing() {
+    fn supervisor_log_omits_boilerplate_of_usage_errors() {
         let text = "error: unexpected argument '--no-such' found\n\n  tip: a similar argument exists: '--no-tcp'\n\n\
                     Usage: agq --end-with-stdin <COMMAND>\n\nFor more information, try '--help'.\n";
         assert_eq!(
@@ -77,13 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_does_not_count_and_the_keeper_comes_last() {
+    fn supervisor_log_ignores_old_lines_and_reads_its_own_log_last() {
         let dir = tempfile::tempdir().unwrap();
         let log = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         log("agq.log", "an old error\n");
         let part = ServiceSpec { name: "agq".into(), program: "agq".into(), args: Vec::new() };
         let words = LogTails::from_now_on(dir.path(), &SupervisorSpec { parts: vec![part] });
-        assert!(words.since().starts_with("it said nothing"));
+        assert!(words.since().starts_with("it reported nothing"));
         log("keeper.log", "agx: agq does not listen\n");
         assert_eq!(words.since(), "agx: agq does not listen");
         log("agq.log", "an old error\nthe cause\n");

@@ -1,6 +1,6 @@
-//! What `agx up` and `agx join` leave in the background: it starts an agq, an agw, or both, starts them again when they end, and
-//! ends them when it is told to. A keeper has a directory of its own with the description of the
-//! programs, a lock that the keeper holds as long as it runs, the logs, and the socket for
+//! Supervisor of the processes of `agx up` and `agx join`. It starts an agq, an agw, or both,
+//! restarts them when they exit, and stops them on request. A supervisor has a directory with the
+//! description of the programs, a lock that it holds while it runs, the logs, and the socket for
 //! requests.
 
 mod directory;
@@ -35,20 +35,20 @@ use crate::{
     output::Output,
 };
 
-/// Maximum wait for a keeper that is about to end or to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait for a supervisor that is about to end or to listen.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Delay before `agx down` tells its user about the jobs that the worker still runs.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// File lock of a directory. No other process can start a keeper in that directory.
+/// File lock of a directory. No other process can start a supervisor in that directory.
 #[derive(Debug)]
 pub(crate) struct DirLock(File);
 
-/// Takes the file lock of `dir`. Returns a failure if a keeper runs there already.
+/// Takes the file lock of `dir`. Returns a failure if a supervisor runs there already.
 pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
     let already = || {
-        let what = format!("something is kept running in {} already", dir.display());
+        let what = format!("a supervisor already runs in {}", dir.display());
         Err(CliError::usage(what, "`agx down` ends it"))
     };
     if let Err((length, most)) = has_room_for_sockets(dir) {
@@ -62,7 +62,7 @@ pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
     let file = lock(dir).map_err(cannot)?;
     let since = Instant::now();
     loop {
-        // A keeper of an older agx holds no lock, but listens on the socket.
+        // A supervisor of an older agx holds no lock, but listens on the socket.
         if is_there(dir) {
             return already();
         }
@@ -71,36 +71,36 @@ pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
             // On a file system without locks, the check of the socket has to be enough.
             Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(DirLock(file)),
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
-            Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return already(),
-            // The other keeper is about to start or to end.
+            Err(TryLockError::WouldBlock) if since.elapsed() > MAX_WAIT => return already(),
+            // The other supervisor is about to start or to end.
             Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
         }
     }
 }
 
-/// Tells whether `error` says that the file system has no locks, as NFS without a lock daemon.
+/// Returns true if `error` says that the file system has no locks, as NFS without a lock daemon.
 fn has_no_locks(error: &io::Error) -> bool {
     let no_daemon = rustix::io::Errno::NOLCK.raw_os_error();
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
-/// Starts a keeper in the background and passes the lock to it. Returns the first line that the
-/// keeper writes to stdout. A failure quotes the logs of the keeper and its parts.
+/// Starts a supervisor in the background and passes the lock to it. Returns the first line that the
+/// supervisor writes to stdout. A failure quotes the logs of the supervisor and its parts.
 pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String, CliError> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);
-    let mut keeper = spawn(hold, dir)?;
-    let mut said = String::new();
-    if let Some(stdout) = keeper.stdout.take() {
-        BufReader::new(stdout).read_line(&mut said).map_err(|error| cannot("hear of it", &error))?;
+    let mut child = spawn(hold, dir)?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).map_err(|error| cannot("read its output", &error))?;
     }
-    match said.trim().strip_prefix("ok ") {
-        Some(line) => Ok(line.to_owned()),
+    match line.trim().strip_prefix("ok ") {
+        Some(listens) => Ok(listens.to_owned()),
         None => {
-            let _ended = keeper.wait();
+            let _ended = child.wait();
             Err(CliError::usage(
                 format!("it could not be started: {}", words.since()),
-                "mend that and try again",
+                "fix that, and try again",
             ))
         }
     }
@@ -108,69 +108,69 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
 
 fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
     // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
-    // the keeper runs.
+    // the supervisor runs.
     agenix_sys::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
     let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
-    let mut keeper = Command::new(own);
-    keeper.arg("keep").arg(dir).stdin(Stdio::from(hold.0)).stdout(Stdio::piped()).stderr(stderr);
-    keeper.spawn().map_err(|error| cannot("start agx", &error))
+    let mut command = Command::new(own);
+    command.arg("keep").arg(dir).stdin(Stdio::from(hold.0)).stdout(Stdio::piped()).stderr(stderr);
+    command.spawn().map_err(|error| cannot("start agx", &error))
 }
 
-/// Tells a keeper to end what it runs, and itself. Whether there was one.
+/// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
 pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
-    let Some(mut keeper) = reached(dir).await? else { return Ok(false) };
+    let Some(mut stream) = reached(dir).await? else { return Ok(false) };
     let look = format!("look at its log in {}", dir.display());
-    let asked = async {
-        let mut said = String::new();
-        keeper.write_all(DOWN).await?;
-        keeper.read_to_string(&mut said).await.map(|_| said)
+    let request = async {
+        let mut answer = String::new();
+        stream.write_all(DOWN).await?;
+        stream.read_to_string(&mut answer).await.map(|_| answer)
     };
-    tokio::pin!(asked);
+    tokio::pin!(request);
     let answer = tokio::select! {
-        answer = &mut asked => answer,
+        answer = &mut request => answer,
         () = sleep(TELL_AFTER) => {
             output.note(
                 "agx: waiting for the jobs that its worker runs (`agx worker list` says how many); after 300 s agq gives \
                  them to other workers. Ctrl-C only stops waiting",
             );
-            asked.await
+            request.await
         }
     };
     match answer {
-        Ok(said) if said == GONE => Ok(true),
-        Ok(_) => Err(CliError::usage("it ended without a word", look)),
+        Ok(answer) if answer == GONE => Ok(true),
+        Ok(_) => Err(CliError::usage("it ended without an answer", look)),
         Err(error) => Err(CliError::usage(format!("it does not answer: {error}"), look)),
     }
 }
 
-/// Connects to the keeper of `dir`, and returns `None` if no keeper runs there.
+/// Connects to the supervisor of `dir`, and returns `None` if no supervisor runs there.
 async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
     let since = Instant::now();
     loop {
-        if let Ok(keeper) = UnixStream::connect(socket(dir)).await {
-            return Ok(Some(keeper));
+        if let Ok(stream) = UnixStream::connect(socket(dir)).await {
+            return Ok(Some(stream));
         }
         if !is_locked(dir) {
             return Ok(None);
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > MAX_WAIT {
             return Err(CliError::usage(
-                format!("something is kept running in {} that cannot be reached", dir.display()),
+                format!("a supervisor runs in {}, but cannot be reached", dir.display()),
                 "is it on another machine, or in another container, that shares this directory? End it there",
             ));
         }
-        // The keeper holds the lock and is about to listen.
+        // The supervisor holds the lock and is about to listen.
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// Tells whether a keeper was ever started in `dir`.
+/// Returns true if a supervisor was ever started in `dir`.
 pub(crate) fn was_started(dir: &Path) -> bool {
     dir.join(SPEC).exists()
 }
 
-/// Tells whether a keeper listens in `dir`.
+/// Returns true if a supervisor listens in `dir`.
 fn is_there(dir: &Path) -> bool {
     StdUnixStream::connect(socket(dir)).is_ok()
 }
@@ -184,11 +184,11 @@ mod tests {
     use super::{is_locked, lock, lock_dir, reached};
 
     #[tokio::test]
-    async fn a_directory_has_one_keeper() {
+    async fn a_directory_has_one_supervisor() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_locked(dir.path()) && reached(dir.path()).await.unwrap().is_none());
         let held = lock_dir(dir.path()).await.unwrap();
-        // This keeper holds the lock and does not listen yet.
+        // This supervisor holds the lock and does not listen yet.
         assert!(is_locked(dir.path()));
         assert!(lock(dir.path()).unwrap().try_lock().is_err());
         drop(held);
@@ -197,15 +197,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_listens_is_there_even_without_a_lock() {
+    async fn a_listening_supervisor_counts_even_without_a_lock() {
         let dir = tempfile::tempdir().unwrap();
         let _older = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
         let error = lock_dir(dir.path()).await.unwrap_err();
-        assert!(error.to_string().contains("is kept running"), "{error}");
+        assert!(error.to_string().contains("a supervisor already runs"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_path_without_room_for_a_socket_is_told() {
+    async fn a_path_too_long_for_a_socket_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("x".repeat(110));
         std::fs::create_dir(&long).unwrap();

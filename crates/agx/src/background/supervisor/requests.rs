@@ -1,4 +1,4 @@
-//! Requests to end, which reach a keeper by its socket or by a signal.
+//! Requests to end, which reach a supervisor by its socket or by a signal.
 
 use std::{
     io,
@@ -54,7 +54,7 @@ impl StopRequests {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
-                // SIGHUP reports the end of the terminal, and a keeper needs no terminal.
+                // SIGHUP reports the end of the terminal, and a supervisor needs no terminal.
                 _ = self.hangup.recv() => {}
                 Some(client) = self.clients.recv() => {
                     self.waiting.push(client);
@@ -69,7 +69,7 @@ impl StopRequests {
         self.terminate.recv().await;
     }
 
-    /// Tells all waiting clients that the keeper and its programs have ended.
+    /// Tells all waiting clients that the supervisor and its programs have ended.
     pub(super) async fn answer(mut self) {
         let _gone = std::fs::remove_file(&self.socket);
         while let Ok(client) = self.clients.try_recv() {
@@ -110,7 +110,7 @@ mod tests {
     use super::{DOWN, GONE, StopRequests, socket};
 
     #[tokio::test]
-    async fn whoever_says_nothing_holds_up_nobody_and_all_who_ask_are_answered() {
+    async fn silent_clients_block_no_one_and_all_requests_are_answered() {
         let dir = tempfile::tempdir().unwrap();
         let mut asked = StopRequests::listen(dir.path()).unwrap();
         let _silent = UnixStream::connect(socket(dir.path())).await.unwrap();
@@ -125,9 +125,9 @@ mod tests {
         }
         asked.answer().await;
         for mut client in clients {
-            let mut said = String::new();
-            client.read_to_string(&mut said).await.unwrap();
-            assert_eq!(said, GONE);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer, GONE);
         }
         assert!(!socket(dir.path()).exists());
     }

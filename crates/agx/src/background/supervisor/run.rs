@@ -1,4 +1,4 @@
-//! Main loop of a keeper, which runs its programs until a request to end.
+//! Main loop of a supervisor, which runs its programs until a request to end.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{
     background::{
-        embedded::settings_of_others,
+        embedded::settings_variables,
         supervisor::{
             directory::{SPEC, ServiceSpec, SupervisorSpec, lock, log},
             requests::StopRequests,
@@ -32,7 +32,7 @@ use crate::{
     error::CliError,
 };
 
-/// Who ran at least so long starts again at once.
+/// A program that ran for at least this time is restarted at once.
 const STEADY: Duration = Duration::from_secs(60);
 /// Maximum time for the end of one program, because agw gives its jobs 300 s, and its tasks a
 /// little more.
@@ -42,32 +42,32 @@ const ENDS_WITHIN: Duration = Duration::from_secs(330);
 /// as stdin.
 pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
     let failed = |error: io::Error| CliError::usage(error.to_string(), "look at its directory");
-    // A session of its own: the terminal may go.
+    // The supervisor gets a session of its own, because the terminal may close.
     let _leads_already = rustix::process::setsid();
     check_lock(dir)?;
     let spec: SupervisorSpec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
         parse(&json).map_err(|error| CliError::usage(error.to_string(), "start it with `agx up`"))
     })?;
-    let mut asked = StopRequests::listen(dir).map_err(failed)?;
-    let mut kept = Vec::new();
+    let mut requests = StopRequests::listen(dir).map_err(failed)?;
+    let mut processes = Vec::new();
     let begun = tokio::select! {
-        begun = begin(dir, &spec, &mut kept) => begun,
-        () = asked.next() => Err(CliError::usage("it was told to end before it had started", "start it again")),
+        begun = begin(dir, &spec, &mut processes) => begun,
+        () = requests.next() => Err(CliError::usage("it was stopped before it had started", "start it again")),
     };
     if begun.is_ok() {
         loop {
             tokio::select! {
-                () = asked.next() => break,
-                () = ended(&mut kept) => {}
+                () = requests.next() => break,
+                () = ended(&mut processes) => {}
             }
         }
     }
-    // The workers first: what they finish is still reported.
-    for one in kept.iter_mut().rev() {
-        one.end(&mut asked).await;
+    // Workers end first, so that they can report the jobs that they finish.
+    for one in processes.iter_mut().rev() {
+        one.end(&mut requests).await;
     }
-    // The answer is that nobody is there any more.
-    asked.answer().await;
+    // The answer means that the programs have ended.
+    requests.answer().await;
     begun
 }
 
@@ -84,7 +84,7 @@ fn check_lock(dir: &Path) -> Result<(), CliError> {
     }
     match rustix::fs::flock(io::stdin(), FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(CliError::usage("something is kept running there already", "`agx down` ends it"))
+            Err(CliError::usage("a supervisor already runs there", "`agx down` ends it"))
         }
         // Any other error passes, because a file system may have no locks.
         _ => Ok(()),
@@ -92,13 +92,17 @@ fn check_lock(dir: &Path) -> Result<(), CliError> {
 }
 
 /// Starts all programs in the order of `spec`.
-async fn begin(dir: &Path, spec: &SupervisorSpec, kept: &mut Vec<SupervisedProcess>) -> Result<(), CliError> {
+async fn begin(
+    dir: &Path,
+    spec: &SupervisorSpec,
+    processes: &mut Vec<SupervisedProcess>,
+) -> Result<(), CliError> {
     for part in &spec.parts {
         let started = SupervisedProcess::start(dir, part);
-        kept.push(started.map_err(|error| {
+        processes.push(started.map_err(|error| {
             CliError::usage(format!("cannot start {}: {error}", part.program.display()), "is it there?")
         })?);
-        let Some(one) = kept.last_mut().filter(|one| one.part.name == "agq") else { continue };
+        let Some(one) = processes.last_mut().filter(|one| one.part.name == "agq") else { continue };
         let line = one.first_line().await;
         if !line.contains("listens on") {
             return Err(CliError::usage("agq does not listen", "look at its log"));
@@ -109,25 +113,26 @@ async fn begin(dir: &Path, spec: &SupervisorSpec, kept: &mut Vec<SupervisedProce
     Ok(())
 }
 
-/// Tells whoever started us, once: the first word counts, and later nobody reads.
+/// Prints a line for the process that started the supervisor. It reads the first line only, so
+/// errors of later writes are ignored.
 fn log_line(line: &str) {
     let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
 }
 
-/// A program that is kept running.
+/// A supervised program.
 struct SupervisedProcess {
     dir: PathBuf,
     part: ServiceSpec,
     child: Option<Child>,
-    /// Held apart: waiting for a child would close it, and that would be its end.
+    /// Separate from the child, because `wait` would close its stdin, and the program would end.
     stdin: Option<ChildStdin>,
     since: Instant,
     backoff: Backoff,
 }
 
-/// Waits until one has ended, and starts it again; not at once where it does not stay.
-async fn ended(kept: &mut [SupervisedProcess]) {
-    let all = kept.iter_mut().map(|one| Box::pin(one.again()));
+/// Waits until a program has ended, and restarts it, with a delay if it ran only briefly.
+async fn ended(processes: &mut [SupervisedProcess]) {
+    let all = processes.iter_mut().map(|one| Box::pin(one.again()));
     futures_util::future::select_all(all).await;
 }
 
@@ -138,7 +143,7 @@ impl SupervisedProcess {
         Ok(Self { dir, part, child: Some(child), stdin, since: Instant::now(), backoff: Backoff::default() })
     }
 
-    /// What it says first on stdout; nothing where it ends before.
+    /// Returns the first line of stdout, or an empty text if the program ends before.
     async fn first_line(&mut self) -> String {
         let mut line = String::new();
         if let Some(stdout) = self.child.as_mut().and_then(|child| child.stdout.take()) {
@@ -161,9 +166,9 @@ impl SupervisedProcess {
         self.since = Instant::now();
     }
 
-    /// Ends the program and waits for its end. The program gets each further SIGTERM of the keeper,
-    /// and SIGKILL after [`ENDS_WITHIN`].
-    async fn end(&mut self, asked: &mut StopRequests) {
+    /// Ends the program and waits for its end. The program gets each further SIGTERM of the
+    /// supervisor, and SIGKILL after [`ENDS_WITHIN`].
+    async fn end(&mut self, requests: &mut StopRequests) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let signal = |signal| pid.is_some_and(|pid| kill_process(pid, signal).is_ok());
@@ -176,7 +181,7 @@ impl SupervisedProcess {
         loop {
             tokio::select! {
                 _status = child.wait() => return,
-                () = asked.terminated_again() => {
+                () = requests.terminated_again() => {
                     signal(Signal::TERM);
                 }
                 () = &mut late, if !is_killed => {
@@ -192,7 +197,7 @@ fn spawn(dir: &Path, part: &ServiceSpec) -> io::Result<Child> {
     let mut command = Command::new(&part.program);
     command.args(&part.args).stdin(Stdio::piped()).stderr(log(dir, &part.name)?);
     command.stdout(if part.name == "agq" { Stdio::piped() } else { Stdio::null() });
-    for name in settings_of_others() {
+    for name in settings_variables() {
         command.env_remove(name);
     }
     command.spawn()

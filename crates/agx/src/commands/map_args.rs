@@ -1,4 +1,4 @@
-//! The command line of `agx map`.
+//! Arguments of `agx map`.
 
 use std::path::PathBuf;
 
@@ -7,83 +7,86 @@ use clap::Args;
 
 use crate::map::{Placeholder, parse_halt};
 
-/// How inputs are given and results taken.
+/// Inputs, execution and results of a map.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct MapArgs {
-    /// The pipeline, in quotes: 'grep -c ERROR {}'; or a program and its arguments. Then inputs, if they do not come from stdin:
-    /// ::: VALUE… (several ::: are combined, :::+ goes along with the one before), :::: FILE…
+    /// Pipeline in quotes, as 'grep -c ERROR {}', or a program and its arguments; then the inputs,
+    /// unless they come from stdin: ::: VALUE… (several ::: are combined, :::+ is paired with the
+    /// source before it), :::: FILE…
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) words: Vec<String>,
-    /// Read inputs from this file, one a line; - is stdin; may be given several times
+    /// Read inputs from this file, one per line; - is stdin; can be repeated
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
-    /// Inputs end with NUL instead of a line feed, as `find -print0` writes them
+    /// Inputs end with NUL instead of a line feed, as from `find -print0`
     #[arg(short = '0', long)]
     pub(crate) null: bool,
-    /// Cut stdin into blocks that end with a line, and give each to a job as its stdin
+    /// Split stdin into blocks of whole lines, and pass each block to a job as its stdin
     #[arg(long, conflicts_with_all = ["arg_file", "null"])]
     pub(crate) pipe: bool,
-    /// How large such a block is at least, in bytes; k and M are known
+    /// Minimum size of a block in bytes; k and M are allowed
     #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
     pub(crate) block: usize,
-    /// TEXT stands for the input in the command, and braces are text
+    /// Use TEXT as the placeholder for the input; braces are then ordinary text
     #[arg(short = 'I', long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) replace: Option<String>,
-    /// Run jobs whose input begins with - where the program may read it as an option
+    /// Allow inputs that begin with - where the program may read them as options
     #[arg(long)]
     pub(crate) inputs_may_be_options: bool,
     /// Allow inputs within program texts, such as the script of `sh -c`: they run as code
     #[arg(long)]
     pub(crate) inputs_may_be_code: bool,
-    /// How many jobs run at once on this machine: a number, or by the number of processors as +1, -1 or 200% [default: 100%]; on a
-    /// cluster its workers say
+    /// Number of concurrent jobs on this machine: a number, or relative to the number of processors
+    /// as +1, -1 or 200% [default: 100%]; on a cluster, each worker sets its own number
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_jobs, allow_negative_numbers = true)]
     pub(crate) jobs: Option<u32>,
-    /// Results in the order of the inputs
+    /// Print results in the order of the inputs
     #[arg(short = 'k', long)]
     pub(crate) keep_order: bool,
-    /// Each line of output behind its input and a tab
+    /// Print the input and a tab before each line of output
     #[arg(long)]
     pub(crate) tag: bool,
     /// Also write each job's output to DIR/1/INPUT/stdout, stderr and seq
     #[arg(long, value_name = "DIR", value_parser = parse_results)]
     pub(crate) results: Option<PathBuf>,
-    /// Write a line about each job that has ended, in the format of GNU Parallel; +FILE adds to a file that is there
+    /// Log each finished job in the format of GNU Parallel; +FILE appends to an existing file
     #[arg(long, value_name = "FILE")]
     pub(crate) joblog: Option<PathBuf>,
-    /// Leave out the jobs that the joblog has, and add to it
+    /// Skip the jobs that are in the joblog, and append to it
     #[arg(long, requires = "joblog")]
     pub(crate) resume: bool,
-    /// The same, but try those again that failed
+    /// Skip only the jobs that succeeded according to the joblog, and append to it
     #[arg(long, requires = "joblog", conflicts_with = "resume")]
     pub(crate) resume_failed: bool,
-    /// Print the commands, and run none
+    /// Print the commands without running them
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// End early: WHEN,WHAT=N, as now,fail=1 or soon,fail=20%; `soon` lets running jobs end
+    /// Stop early: WHEN,WHAT=N, as now,fail=1 or soon,fail=20%; `soon` lets running jobs finish
     #[arg(long, value_name = "WHEN,WHAT=N", value_parser = parse_halt)]
     pub(crate) halt: Option<Halt>,
-    /// How long a task may take: seconds, or with s, m, h or d behind [default: as long as it likes]
+    /// Time limit of a task: seconds, or a number with s, m, h or d [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     pub(crate) timeout: Option<u64>,
-    /// How often a failed job is tried again
+    /// Number of retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub(crate) retries: u32,
-    /// A pipeline fails when any of its commands fails; without it, when the last one does, as in a shell
+    /// Fail a pipeline if any of its commands fails; otherwise only the last command counts, as in
+    /// a shell
     #[arg(long)]
     pub(crate) pipefail: bool,
-    /// The directory that tasks run in, on whatever machine [default: this one where agq is reached by a Unix socket, as with `agx
-    /// up`, or is agx's own; elsewhere that of the worker]
+    /// Working directory of the tasks on any machine [default: the current directory if agq is
+    /// private to this command or reached by a Unix socket, as with `agx up`; otherwise the
+    /// worker's directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// Start an agq and a worker for this command, even where a profile is in use
+    /// Start agq and a worker for this command, even if a profile is in use
     #[arg(long)]
     pub(crate) local: bool,
-    /// The queue its jobs wait in, on a cluster [default: ready]
+    /// Queue of the jobs on a cluster [default: ready]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
-    /// -100 to 100: jobs of a higher one run first, on a cluster
+    /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
 }
@@ -94,8 +97,8 @@ const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   wit
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \
 agx map -j 8 -- 'cut -d, -f2 {} | sort | uniq -c | sort -rn' ::: *.csv\n  \
 seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\
-Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and they go with it.\n\
-The pipeline is no shell: variables, globs, $(…) and && are refused, with a word on what to write instead.\n\n\
+Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
+No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
 
 /// Parses the number of jobs at once: a number, or a value relative to the number of processors, in
@@ -103,7 +106,7 @@ Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 ref
 fn parse_jobs(text: &str) -> Result<u32, String> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     jobs_on(u32::try_from(processors).unwrap_or(u32::MAX), text).ok_or_else(|| {
-        "give a number from 1 to 10000, or by the number of processors +N, -N or N%, as 8, +1 or 200%"
+        "give a number from 1 to 10000, or relative to the number of processors +N, -N or N%, as 8, +1 or 200%"
             .to_owned()
     })
 }
@@ -132,13 +135,13 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
     let pattern = text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
     if let Some(inner) = pattern.into_iter().find(|inner| Placeholder::parse(inner).is_some()) {
         return Err(format!(
-            "{{{inner}}} is not filled in here: give a directory, and each job has its own in it; or write files with > in the \
+            "{{{inner}}} is not replaced here: give a directory, in which each job gets its own; or write files with > in the \
              pipeline, as 'wc -l {{}} > out/{{#}}'"
         ));
     }
     match PathBuf::from(text).extension() {
         Some(end) if !text.ends_with('/') && (end == "csv" || end == "tsv") => Err(format!(
-            "no table is written here: give a directory, or use `agx --json map` for one document a job; {text}/ is a \
+            "tables are not supported: give a directory, or use `agx --json map` for one document a job; {text}/ is a \
              directory of this name"
         )),
         _ => Ok(PathBuf::from(text)),
@@ -148,7 +151,7 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
 /// Maximum number of jobs at once.
 const MOST_JOBS: u32 = 10_000;
 
-/// Seconds, or a number with s, m, h, d behind it.
+/// Parses seconds, or a number with the suffix s, m, h or d.
 pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
     let wrong = || {
         "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m; no percentage"
@@ -169,7 +172,7 @@ pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
     secs.filter(|&secs| secs > 0).ok_or_else(wrong)
 }
 
-/// Largest block: it travels as one input.
+/// Maximum size of a block, because a block is one input.
 const MOST_BLOCK: usize = 4 * 1024 * 1024;
 
 fn parse_size(text: &str) -> Result<usize, String> {
@@ -187,7 +190,7 @@ mod tests {
     use super::{jobs_on, parse_results, parse_secs, parse_size};
 
     #[test]
-    fn jobs_are_a_number_or_go_by_the_processors() {
+    fn jobs_are_absolute_or_relative_to_the_processors() {
         let on_four = |text| jobs_on(4, text);
         assert_eq!(
             ["7", "+1", "-1", "-9", "200%", "50%", "1%"].map(on_four),
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_a_directory_and_what_would_be_none_is_refused() {
+    fn results_must_be_a_directory() {
         for wrong in ["out/{#}", "{}.txt", "o/{1}", "o.csv", "x/o.tsv"] {
             assert!(parse_results(wrong).unwrap_err().contains("give a directory"), "{wrong}");
         }

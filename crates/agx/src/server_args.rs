@@ -1,4 +1,4 @@
-//! Which agq is meant, and how to log in: flags, variables, profiles.
+//! Options that select agq and the session key: flags, environment variables and profiles.
 
 use std::{io::Write, path::PathBuf, sync::Once};
 
@@ -12,41 +12,42 @@ use crate::{
     util::printable::one_line,
 };
 
-/// Where agq is when nothing is said.
+/// Address of agq if neither an option, a variable nor a profile names one.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:6380";
-/// What to do without any key.
-const NO_KEY: &str = "with nothing running, `agx up` starts an agq and a worker; else set AGQ_SESSION_KEY or --session-key-file to \
+/// Advice for an address without a session key.
+const NO_KEY: &str = "if no agq is running, `agx up` starts an agq and a worker; otherwise set AGQ_SESSION_KEY or --session-key-file to \
                       the key that agq was started with";
 /// Message for a command with neither an address nor a key.
-const NOTHING_RUNS: &str = "nothing is running for agx: no agq is named, and there is no session key";
+const NOTHING_RUNS: &str = "no agq is configured or running, and there is no session key";
 /// Advice for [`NOTHING_RUNS`].
-const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere say where with --agq or \
+const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere give its address with --agq or \
                          AGQ_ADDR, and set AGQ_SESSION_KEY or --session-key-file";
-/// The variable that says it beside AGQ_ADDR.
+/// Environment variable with the URL of agq, used if AGQ_ADDR is not set.
 const URL: &str = "AGQ_URL";
 
-/// Where agq is.
+/// Address of agq, and credentials.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
-    /// share a database: when one is gone, the next is gone to
+    /// Address of agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH; a list with commas if
+    /// several nodes share a database: agx tries the next node if one is down
     ///
     /// [default: 127.0.0.1:6380]
     #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS")]
     agq: Option<String>,
-    /// Use this profile instead of the one that is in use
+    /// Use this profile instead of the default profile
     #[arg(long, global = true, env = "AGX_PROFILE", value_name = "NAME", conflicts_with = "agq")]
     profile: Option<String>,
-    /// A file that holds the session key
+    /// File with the session key
     #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
-    /// The CA of agq's certificate, PEM [default: those of the system]
+    /// CA of agq's certificate, PEM [default: the CAs of the system]
     #[arg(long, global = true, env = "AGQ_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// A certificate of ours, where agq asks for one, PEM; one that names a client may do without a key
+    /// Client certificate, PEM, if agq requires one; a certificate that names a client replaces the
+    /// session key
     #[arg(long, global = true, env = "AGQ_CERT", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert, PEM
+    /// Private key of --tls-cert, PEM
     #[arg(long, global = true, env = "AGQ_KEY_FILE", value_name = "FILE")]
     tls_key: Option<PathBuf>,
 }
@@ -57,7 +58,7 @@ impl ServerArgs {
         Ok(Connection::open(&self.server()?).await?)
     }
 
-    /// The agq that is named, by an address or a profile, if one is.
+    /// Returns the server that an address or a profile names, or `None`.
     pub(crate) fn given(&self) -> Result<Option<Server>, CliError> {
         if self.address().is_some() || self.profile()?.is_some() { self.server().map(Some) } else { Ok(None) }
     }
@@ -68,7 +69,7 @@ impl ServerArgs {
         self.agq.clone().or_else(|| set(URL))
     }
 
-    /// The profile that counts where no address is said.
+    /// Returns the profile of `--profile`, or the default profile.
     fn profile(&self) -> Result<Option<Profile>, CliError> {
         let named = self.profile.as_deref();
         if named.is_some() {
@@ -76,20 +77,17 @@ impl ServerArgs {
         }
         // A user without a directory for profiles has no profiles.
         let Ok(home) = UserDir::find() else { return Ok(None) };
-        let (profiles, why_none) = home.profiles_if_ours()?;
+        let (profiles, why_none) = home.readable_profiles()?;
         if let Some(why) = why_none {
             note_once(&why);
         }
         Ok(profiles.get(None)?.cloned())
     }
 
-    /// What is said here, to be remembered.
+    /// Returns these options as a profile, with absolute paths.
     pub(crate) fn as_profile(&self) -> Result<Profile, CliError> {
         let agq = self.address().ok_or_else(|| {
-            CliError::usage(
-                "there is no address to remember",
-                "give --agq ADDRESS, and --session-key-file FILE",
-            )
+            CliError::usage("there is no address to store", "give --agq ADDRESS, and --session-key-file FILE")
         })?;
         let whole = |file: &Option<PathBuf>| {
             let absolute = |path: &PathBuf| std::path::absolute(path);
@@ -109,26 +107,27 @@ impl ServerArgs {
         Ok(profile)
     }
 
-    /// Where agq is and how to log in. What is said wins over the profile.
+    /// Returns the server. Options override the profile.
     pub(crate) fn server(&self) -> Result<Server, CliError> {
-        let kept = if self.address().is_none() { self.profile()? } else { None };
+        let stored = if self.address().is_none() { self.profile()? } else { None };
         let own = self.session_key_file.as_deref();
-        let key = match kept.as_ref().and_then(|kept| own.or(kept.session_key_file.as_deref())) {
-            // The key that goes with the profile's address, whatever other one is in the environment.
+        let key = match stored.as_ref().and_then(|stored| own.or(stored.session_key_file.as_deref())) {
+            // The key of the profile belongs to the profile's address, so it overrides the
+            // environment.
             Some(file) => key_in(file),
             None => session_key(own),
         };
-        let is_named = kept.is_some() || self.address().is_some() || self.tls_cert.is_some();
+        let is_named = stored.is_some() || self.address().is_some() || self.tls_cert.is_some();
         if !is_named && matches!(key, Err(SessionKeyError::Missing)) {
             return Err(CliError::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
         }
-        let kept = kept.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
+        let stored = stored.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
         let profile = Profile {
-            agq: self.address().unwrap_or(kept.agq),
+            agq: self.address().unwrap_or(stored.agq),
             session_key_file: None,
-            tls_ca: self.tls_ca.clone().or(kept.tls_ca),
-            tls_cert: self.tls_cert.clone().or(kept.tls_cert),
-            tls_key: self.tls_key.clone().or(kept.tls_key),
+            tls_ca: self.tls_ca.clone().or(stored.tls_ca),
+            tls_cert: self.tls_cert.clone().or(stored.tls_cert),
+            tls_key: self.tls_key.clone().or(stored.tls_key),
         };
         server_with(&profile, key)
     }
@@ -136,14 +135,14 @@ impl ServerArgs {
 
 /// Writes `text` to stderr, at most once per process.
 fn note_once(text: &str) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        // Whether anyone reads stderr is not ours to judge.
+    static WRITTEN: Once = Once::new();
+    WRITTEN.call_once(|| {
+        // A closed stderr is not an error.
         let _unread = writeln!(std::io::stderr(), "agx: {}", one_line(text));
     });
 }
 
-/// The server of a profile, with the key that it names.
+/// Returns the server of `profile`, with the key that the profile names.
 pub(crate) fn server_of(profile: &Profile) -> Result<Server, CliError> {
     server_with(profile, profile.session_key_file.as_deref().map_or_else(|| session_key(None), key_in))
 }
@@ -151,14 +150,14 @@ pub(crate) fn server_of(profile: &Profile) -> Result<Server, CliError> {
 fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) -> Result<Server, CliError> {
     let key = match key {
         Ok(key) => Some(key),
-        // The certificate may say who we are.
+        // The certificate may authenticate the client.
         Err(SessionKeyError::Missing) if profile.tls_cert.is_some() => None,
         Err(error @ SessionKeyError::Missing) => {
             return Err(CliError::NoServer { what: error.to_string(), help: NO_KEY.into() });
         }
         Err(error) => return Err(CliError::usage(error.to_string(), KEY_HELP)),
     };
-    let help = "say where agq is with --agq or AGQ_ADDR, and for TLS which certificates with --tls-ca, \
+    let help = "give the address of agq with --agq or AGQ_ADDR, and the certificates for TLS with --tls-ca, \
                 --tls-cert and --tls-key";
     let wrong = |what| CliError::usage(what, help);
     let tls =

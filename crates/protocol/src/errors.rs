@@ -1,0 +1,111 @@
+//! Kinds of agq's error lines, for clients that react to some of them.
+//!
+//! An error of the wire is a text. Its beginning is part of the protocol, and this module is the
+//! only place where clients compare it.
+
+/// Kind of an error line of agq.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// An id names another plan.
+    PlanExists,
+    /// The plan does not exist.
+    PlanNotFound,
+    /// The plan is invalid.
+    InvalidPlan,
+    /// An id names another action.
+    ActionExists,
+    /// The action does not exist.
+    ActionNotFound,
+    /// The action takes no more inputs, because its halt policy was met.
+    ActionHalted,
+    /// One input of the action is invalid.
+    InvalidInput,
+    /// The action is invalid.
+    InvalidAction,
+    /// The action would have too many inputs.
+    TooManyInputs,
+    /// The job does not exist.
+    JobNotFound,
+    /// The worker is not registered.
+    WorkerNotRegistered,
+    /// The worker did not send the output of a job in time.
+    OutputNotAvailable,
+    /// The command is too large. agq closes the connection.
+    MessageTooLarge,
+    /// The address has too many connections. agq closes the new one.
+    TooManyConnections,
+    /// The client sends commands too fast. agq closes the connection.
+    TooManyCommands,
+    /// The key may not use the command.
+    NotPermitted,
+    /// The connection has no valid key.
+    NotAuthenticated,
+    /// The store failed, and the command may succeed later.
+    StoreFailed,
+    /// Any other error.
+    Other,
+}
+
+/// Beginnings of error lines. A longer text precedes its own beginning.
+const PREFIXES: [(&str, ErrorKind); 20] = [
+    ("Plan already exists", ErrorKind::PlanExists),
+    ("Plan not found", ErrorKind::PlanNotFound),
+    ("Invalid plan schema", ErrorKind::InvalidPlan),
+    ("Action already exists", ErrorKind::ActionExists),
+    ("Action not found", ErrorKind::ActionNotFound),
+    ("Action has halted", ErrorKind::ActionHalted),
+    ("Invalid action schema: inputs[", ErrorKind::InvalidInput),
+    ("Invalid action schema", ErrorKind::InvalidAction),
+    ("Too many inputs", ErrorKind::TooManyInputs),
+    ("Job not found", ErrorKind::JobNotFound),
+    ("Worker not registered", ErrorKind::WorkerNotRegistered),
+    ("Output not available", ErrorKind::OutputNotAvailable),
+    ("Message too large", ErrorKind::MessageTooLarge),
+    ("Too many connections", ErrorKind::TooManyConnections),
+    ("Too many commands", ErrorKind::TooManyCommands),
+    ("NOPERM", ErrorKind::NotPermitted),
+    ("NOAUTH", ErrorKind::NotAuthenticated),
+    ("WRONGPASS", ErrorKind::NotAuthenticated),
+    ("Invalid session key", ErrorKind::NotAuthenticated),
+    ("the store failed", ErrorKind::StoreFailed),
+];
+
+impl ErrorKind {
+    /// Returns the kind of an error line, with or without its `ERR`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use agenix_protocol::errors::ErrorKind;
+    ///
+    /// assert_eq!(ErrorKind::of("ERR Plan not found: sort"), ErrorKind::PlanNotFound);
+    /// assert_eq!(ErrorKind::of("ERR syntax error"), ErrorKind::Other);
+    /// ```
+    pub fn of(line: &str) -> Self {
+        let text = line.strip_prefix("ERR ").unwrap_or(line);
+        let known = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix));
+        known.map_or(Self::Other, |&(_, kind)| kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ErrorKind, PREFIXES};
+
+    #[test]
+    fn error_kinds_follow_from_every_prefix() {
+        for (prefix, kind) in PREFIXES {
+            assert_eq!(ErrorKind::of(prefix), kind, "{prefix}");
+            assert_eq!(ErrorKind::of(&format!("ERR {prefix} x")), kind, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn error_kind_of_an_input_differs_from_that_of_the_action() {
+        let of = ErrorKind::of;
+        assert_eq!(of("Invalid action schema: inputs[3].line contains a NUL byte"), ErrorKind::InvalidInput);
+        let index = "Invalid action schema: AT is 4, but the action has 3 inputs";
+        assert_eq!(of(index), ErrorKind::InvalidAction);
+        assert_eq!(of("Action is not open: a"), ErrorKind::Other);
+    }
+}

@@ -1,0 +1,33 @@
+//! Clients recognise the texts of rejections by their [`ErrorKind`].
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+use agenix_protocol::errors::ErrorKind;
+use agenix_rules::rejection::Rejection;
+
+#[test]
+fn rejections_have_the_kind_that_clients_expect() {
+    let halt = "now,fail=1".parse().unwrap();
+    for (rejection, kind) in [
+        (Rejection::InvalidPlan("x".into()), ErrorKind::InvalidPlan),
+        (Rejection::PlanExists("p".parse().unwrap()), ErrorKind::PlanExists),
+        (Rejection::PlanNotFound("p".parse().unwrap()), ErrorKind::PlanNotFound),
+        (Rejection::InvalidAction("inputs[0] is not an object".into()), ErrorKind::InvalidInput),
+        (Rejection::InvalidAction("inputs is missing".into()), ErrorKind::InvalidAction),
+        (Rejection::TooManyInputs(1), ErrorKind::TooManyInputs),
+        (Rejection::ActionExists("a".parse().unwrap()), ErrorKind::ActionExists),
+        (Rejection::ActionNotFound("a".parse().unwrap()), ErrorKind::ActionNotFound),
+        (Rejection::ActionHalted { action_id: "a".parse().unwrap(), halt }, ErrorKind::ActionHalted),
+        (Rejection::JobNotFound("j".parse().unwrap()), ErrorKind::JobNotFound),
+        (Rejection::WorkerUnknown("w".parse().unwrap()), ErrorKind::WorkerNotRegistered),
+        (Rejection::NotRegistered, ErrorKind::WorkerNotRegistered),
+        (
+            Rejection::OutputTimedOut { worker: "w".parse().unwrap(), seconds: 1 },
+            ErrorKind::OutputNotAvailable,
+        ),
+        (Rejection::NotPermitted("this key may not".into()), ErrorKind::NotPermitted),
+        (Rejection::PlanInUse, ErrorKind::Other),
+    ] {
+        assert_eq!(ErrorKind::of(&rejection.line()), kind, "{rejection}");
+    }
+}
