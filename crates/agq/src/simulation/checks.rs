@@ -4,24 +4,17 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::{ids::ActionId, request::Page, resp::Reply};
 use agenix_rules::{capability::Abilities, job::Job};
-use futures_util::FutureExt;
 
 use crate::{
     simulation::{
         keys::{KeysVersion, read, readers},
         ledger::CheckResult,
-        own,
-        process::SimulatedProcess,
+        ojs_jobs,
+        process::{SimulatedProcess, now},
         world::{PendingRequest, World},
     },
-    store::{Records, StoreFuture},
+    store::Records,
 };
-
-/// A read that is done on the spot.
-pub(super) fn now<T>(answer: StoreFuture<T>) -> Result<T, String> {
-    let answered = answer.now_or_never().ok_or("a read did not answer at once")?;
-    answered.map_err(|error| error.to_string())
-}
 
 impl World {
     /// Every index says what the records say, and every job is what somebody heard of it.
@@ -132,9 +125,9 @@ impl World {
         let Some(life) = &self.life else { return Ok(()) };
         let (lanes, paused) = (now(life.store.lanes())?, now(life.store.paused())?);
         let ready = || {
-            lanes
-                .iter()
-                .filter(|lane| lane.length > 0 && lane.queue != own::QUEUE && !paused.contains(&lane.queue))
+            lanes.iter().filter(|lane| {
+                lane.length > 0 && lane.queue != ojs_jobs::QUEUE && !paused.contains(&lane.queue)
+            })
         };
         for (number, op) in &self.ops {
             let PendingRequest::Claimed { actor } = op.asked else { continue };

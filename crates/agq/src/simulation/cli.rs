@@ -17,6 +17,7 @@ use crate::simulation::{
     corruption, crash_images, differential, log,
     metrics::SimulationMetrics,
     nodes,
+    report::say,
     run::{SeedFailure, SeedScript, new_database},
 };
 
@@ -183,11 +184,6 @@ pub fn run_program() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-#[expect(clippy::print_stdout, reason = "this is a command: what it says is its output")]
-pub(super) fn say(line: &str) {
-    println!("{line}");
 }
 
 /// What all threads found.

@@ -11,9 +11,9 @@ use std::{
 };
 
 use crate::simulation::{
-    cli::say,
     crash_images::RecordedScenario,
     disk::JOURNAL,
+    report::say,
     run::guarded,
     world::{Expectations, World},
 };

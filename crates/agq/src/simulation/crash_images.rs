@@ -14,8 +14,8 @@ use std::{
 use fastrand::Rng;
 
 use crate::simulation::{
-    cli::say,
     disk::{DiskChange, DiskEvent},
+    report::say,
     run::{guarded, new_database},
     world::{Expectations, World},
 };

@@ -23,8 +23,8 @@ use crate::{
     resp::outcome::CommandOutcome,
     simulation::{
         actors::close_connection,
+        ojs_jobs,
         operations::Operation,
-        own,
         run::{SeedFailure, SeedScript, guarded},
         steps::key_command,
         time::SimulatedTime,
@@ -129,7 +129,7 @@ impl PostgresReplica {
                 }
                 Operation::Own { number, own } => {
                     self.asked.push((*number, format!("{own:?}")));
-                    self.spawn(*number, own::act(Arc::clone(&self.app), own.clone()));
+                    self.spawn(*number, ojs_jobs::act(Arc::clone(&self.app), own.clone()));
                 }
                 Operation::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
                 Operation::GoAway { number } => {
@@ -180,7 +180,7 @@ impl PostgresReplica {
 
     /// Compares what is left of limits and kinds, and looks whether there is a lane without jobs.
     fn compare_rows(&self, notes: &[Vec<(String, String)>], lanes: usize) -> Result<(), String> {
-        for (kind, theirs) in own::OF_JOBS.into_iter().zip(notes) {
+        for (kind, theirs) in ojs_jobs::OF_JOBS.into_iter().zip(notes) {
             let ours =
                 self.runtime.block_on(self.store.documents(kind)).map_err(|error| error.to_string())?;
             if ours != *theirs {

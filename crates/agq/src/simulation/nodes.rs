@@ -16,7 +16,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use tokio::{runtime::Runtime, task::JoinSet};
 
-use super::{actors::Actor, own};
+use super::{actors::Actor, ojs_jobs};
 use crate::{
     app::{AppState, Caller, connection_name},
     auth::audit_log::AuditLog,
@@ -208,7 +208,7 @@ impl Client {
     /// A job under a limit, and of a kind in three of four cases. Each client takes them in an order
     /// of its own.
     fn job(&mut self, round: usize, n: usize) -> String {
-        let (queue, name) = (own::QUEUE, &self.name);
+        let (queue, name) = (ojs_jobs::QUEUE, &self.name);
         let (key, kind) = (self.rng.usize(..LIMITS), self.rng.usize(..KINDS));
         let unique =
             if self.rng.bool() { r#","unique":{"keys":["type"],"on_conflict":"ignore"}"# } else { "" };
@@ -219,7 +219,7 @@ impl Client {
 
     /// Fetches some jobs and reports them. Returns how many there were.
     async fn work_off(&mut self) -> Result<usize, String> {
-        let claims = own::fetched(&self.app, 4).await.map_err(|error| error.to_string())?;
+        let claims = ojs_jobs::fetched(&self.app, 4).await.map_err(|error| error.to_string())?;
         let jobs: Vec<_> = claims.into_iter().map(|claim| claim.job).collect();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use agenix_protocol::resp::Reply;
 
-use super::{
-    actors::Actor,
-    own::OjsOperation,
-    world::{NOBODY, World},
-};
+use super::actors::Actor;
 use crate::app::Caller;
 
 /// One thing that happened.
@@ -49,39 +45,21 @@ pub(super) enum Operation {
     Rest(Vec<(u64, Reply)>),
 }
 
+/// Operation on jobs of the Open Job Spec.
+#[derive(Debug, Clone)]
+pub(super) enum OjsOperation {
+    /// Submits a JSON array of jobs.
+    Enqueue(String),
+    /// Fetches at most this number of jobs.
+    Fetch(u64),
+    /// Acknowledges the job with this id.
+    Ack(String),
+}
+
 /// The moves of a world, as they are made.
 #[derive(Debug, Default)]
 pub(super) struct OperationLog {
     pub(super) all: Vec<Operation>,
-    replies: Vec<(u64, Reply)>,
-}
-
-impl World {
-    /// Notes a move, where somebody wants to make it again.
-    pub(super) fn note(&mut self, made: impl FnOnce() -> Operation) {
-        if let Some(moves) = &mut self.moves {
-            moves.all.push(made());
-        }
-    }
-
-    /// Notes an answer.
-    pub(super) fn note_reply(&mut self, number: u64, reply: &Reply) {
-        if let Some(moves) = self.moves.as_mut().filter(|_| number != NOBODY) {
-            moves.replies.push((number, reply.clone()));
-        }
-    }
-
-    /// Where moves are noted, one is over before the next is made.
-    pub(super) fn rest_between(&mut self) -> Result<(), String> {
-        if self.moves.is_none() {
-            return Ok(());
-        }
-        self.settle()?;
-        self.write_all()?;
-        let Some(moves) = &mut self.moves else { return Ok(()) };
-        let mut replies = std::mem::take(&mut moves.replies);
-        replies.sort_by_key(|(number, _)| *number);
-        moves.all.push(Operation::Rest(replies));
-        Ok(())
-    }
+    /// Replies since the last [`Operation::Rest`].
+    pub(super) replies: Vec<(u64, Reply)>,
 }

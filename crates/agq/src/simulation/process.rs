@@ -23,7 +23,7 @@ use crate::{
     resp::outcome::CommandOutcome,
     startup::services,
     store::{
-        Records, Store,
+        Records, Store, StoreFuture,
         redb::{RedbStore, Writer},
     },
 };
@@ -144,4 +144,10 @@ fn start_over(pool: &mut LocalPool, writer: &mut Writer, app: &Arc<AppState>) ->
             return Err("agq waits for nobody at its start".into());
         }
     }
+}
+
+/// Returns the result of a read, which must be ready without waiting.
+pub(super) fn now<T>(answer: StoreFuture<T>) -> Result<T, String> {
+    let answered = answer.now_or_never().ok_or("a read did not answer at once")?;
+    answered.map_err(|error| error.to_string())
 }

@@ -115,7 +115,7 @@ impl World {
         }
         let now = self.time.wall();
         let Some(life) = &self.life else { return Ok(()) };
-        for (name, note) in super::checks::now(life.store.documents(DocumentKind::Cron))? {
+        for (name, note) in super::process::now(life.store.documents(DocumentKind::Cron))? {
             let schedule: Schedule = serde_json::from_str(&note).map_err(|error| error.to_string())?;
             if let Some(next) = schedule.next_run_at.filter(|next| next.ms_since(now) > 60_000) {
                 return Err(format!(

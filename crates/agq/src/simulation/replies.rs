@@ -11,7 +11,7 @@ use agenix_protocol::{
 use super::{
     actors::{HeldJob, UnconfirmedClaim},
     ledger::CheckResult,
-    own,
+    ojs_jobs,
     world::{PendingRequest, World},
 };
 use crate::resp::outcome::{CommandOutcome, Effect};
@@ -45,7 +45,7 @@ impl World {
             }
             PendingRequest::Taken => self.element_taken(&done.reply)?,
             PendingRequest::Registered { actor } => self.registered(actor, done),
-            PendingRequest::Fetched => self.fetched.extend(own::ids(&done.reply)),
+            PendingRequest::Fetched => self.fetched.extend(ojs_jobs::ids(&done.reply)),
             PendingRequest::Claimed { actor } => self.claimed(actor, done)?,
             PendingRequest::Reported { actor, holder, job_id, end, attempt } => {
                 if done.reply == Reply::ok() && end == Some(Status::Completed) {

@@ -16,9 +16,9 @@ use crate::{
     resp::outcome::CommandOutcome,
     service::ojs,
     simulation::{
-        checks::now,
         ledger::CheckResult,
-        operations::Operation,
+        operations::{OjsOperation, Operation},
+        process::now,
         world::{InFlightRequest, PendingRequest, World},
     },
     store::{Claim, DocumentKind, Records, StoreError, StoredJob},
@@ -32,15 +32,6 @@ const MOST_FETCHED: u64 = 3;
 const FORGETTING_ROUNDS: usize = 20;
 /// Notes that go with the jobs that they are about.
 pub(super) const OF_JOBS: [DocumentKind; 2] = [DocumentKind::Limit, DocumentKind::Unique];
-
-/// Something that is done with such jobs.
-#[derive(Debug, Clone)]
-pub(super) enum OjsOperation {
-    /// Jobs are submitted together, as an array.
-    Enqueue(String),
-    Fetch(u64),
-    Ack(String),
-}
 
 /// Does it. Both stores have to give the same reply.
 pub(super) async fn act(app: Arc<AppState>, own: OjsOperation) -> CommandOutcome {

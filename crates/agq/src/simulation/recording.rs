@@ -1,0 +1,38 @@
+//! Records the operations of a world, so that `differential` can repeat them on another store.
+
+use agenix_protocol::resp::Reply;
+
+use super::{
+    operations::Operation,
+    world::{NOBODY, World},
+};
+
+impl World {
+    /// Notes a move, where somebody wants to make it again.
+    pub(super) fn note(&mut self, made: impl FnOnce() -> Operation) {
+        if let Some(moves) = &mut self.moves {
+            moves.all.push(made());
+        }
+    }
+
+    /// Notes an answer.
+    pub(super) fn note_reply(&mut self, number: u64, reply: &Reply) {
+        if let Some(moves) = self.moves.as_mut().filter(|_| number != NOBODY) {
+            moves.replies.push((number, reply.clone()));
+        }
+    }
+
+    /// Where moves are noted, one is over before the next is made.
+    pub(super) fn rest_between(&mut self) -> Result<(), String> {
+        if self.moves.is_none() {
+            return Ok(());
+        }
+        self.settle()?;
+        self.write_all()?;
+        let Some(moves) = &mut self.moves else { return Ok(()) };
+        let mut replies = std::mem::take(&mut moves.replies);
+        replies.sort_by_key(|(number, _)| *number);
+        moves.all.push(Operation::Rest(replies));
+        Ok(())
+    }
+}
