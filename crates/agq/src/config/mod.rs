@@ -24,9 +24,8 @@ pub(crate) use self::{
     keys::KeySource,
 };
 use crate::{
-    app::Settings,
     auth::{keyring::SessionKeys, session_key::GeneratedKey},
-    net::{ListenAddresses, TlsFiles},
+    settings::{ListenAddresses, Settings, TlsFiles},
     store::{OpenOptions, postgres},
 };
 

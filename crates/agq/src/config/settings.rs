@@ -7,7 +7,7 @@ use anyhow::bail;
 
 use super::options::{AuthTexts, DurabilityOption, Options, ReplyShape};
 use crate::{
-    app::{AuthErrors, PopReply, Settings},
+    settings::{AuthErrors, PopReply, Settings},
     store::{Durability, OpenOptions},
 };
 
@@ -101,7 +101,7 @@ fn millis(secs: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Options;
-    use crate::app::{AuthErrors, PopReply, Settings};
+    use crate::settings::{AuthErrors, PopReply, Settings};
     use crate::store::{Durability, OpenOptions};
 
     fn settings(text: &str) -> anyhow::Result<Settings> {

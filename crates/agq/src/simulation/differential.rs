@@ -16,11 +16,12 @@ use futures_util::{
 use tokio::runtime::Runtime;
 
 use crate::{
-    app::{AppState, Settings},
+    app::AppState,
     auth::audit_log::AuditLog,
     clock::{Clock, TimeSource},
     resp::dispatch,
     resp::outcome::CommandOutcome,
+    settings::Settings,
     simulation::{
         actors::close_connection,
         ojs_jobs,

@@ -15,12 +15,13 @@ use tokio::sync::mpsc;
 
 use super::{disk::Disk, time::SimulatedTime};
 use crate::{
-    app::{AppState, Caller, Settings},
+    app::{AppState, Caller},
     auth::audit_log::AuditLog,
     clock::{Clock, TimeSource},
     registry::pubsub::{QueuedMessage, SubscriptionKind},
     resp::dispatch,
     resp::outcome::CommandOutcome,
+    settings::Settings,
     startup::services,
     store::{
         Records, Store, StoreFuture,

@@ -12,8 +12,9 @@ use fastrand::Rng;
 use futures_util::future::AbortHandle;
 
 use crate::{
-    app::{Caller, Settings},
+    app::Caller,
     config,
+    settings::Settings,
     simulation::{
         actors::{Actor, close_connection},
         disk::{Disk, DiskEvent},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::documents::PlanCache;
 
 use crate::{
-    app::{AppState, CapabilityCache, OutcomeTracker, Settings, UnendedSteps},
+    app::{AppState, CapabilityCache, OutcomeTracker, UnendedSteps},
     auth::audit_log::AuditLog,
     background::{event_publisher, reaper},
     clock::Clock,
@@ -15,6 +15,7 @@ use crate::{
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
     service::halting,
+    settings::Settings,
     store::Store,
     waiters::{BackgroundTask, Waiters},
 };

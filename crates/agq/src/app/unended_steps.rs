@@ -1,0 +1,52 @@
+//! Number of unended steps of each workflow.
+
+use std::{collections::HashMap, sync::Mutex};
+
+use super::lock;
+
+/// Number of unended steps in each group of steps, as of the latest look at the workflow. The end
+/// of a step needs a look at the whole workflow only if the step may be the last one. The reaper
+/// finds the workflows whose number is unknown or wrong.
+#[derive(Default)]
+pub(crate) struct UnendedSteps(Mutex<HashMap<String, usize>>);
+
+impl UnendedSteps {
+    /// Records that `left` steps of a workflow are under way, of which none begins by the end of
+    /// another.
+    pub(crate) fn note(&self, workflow_id: &str, left: usize) {
+        let mut known = lock(&self.0);
+        // A single step needs no entry, because `ended` returns `true` for a workflow without an
+        // entry.
+        if left > 1 {
+            known.insert(workflow_id.to_owned(), left);
+        } else {
+            known.remove(workflow_id);
+        }
+    }
+
+    /// Records that a step of a workflow has ended, and returns whether the workflow may have to
+    /// advance now.
+    pub(crate) fn ended(&self, workflow_id: &str) -> bool {
+        let mut known = lock(&self.0);
+        let Some(left) = known.get_mut(workflow_id) else { return true };
+        *left = left.saturating_sub(1);
+        *left == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UnendedSteps;
+
+    #[test]
+    fn only_the_end_of_the_last_step_is_worth_a_look_at_all() {
+        let steps = UnendedSteps::default();
+        assert!(steps.ended("unknown"), "nobody has looked yet");
+        steps.note("w", 3);
+        assert_eq!([(); 4].map(|()| steps.ended("w")), [false, false, true, true]);
+        steps.note("w", 2);
+        assert!(!steps.ended("w"));
+        steps.note("w", 1);
+        assert!(steps.ended("w") && steps.ended("w"), "a look is due from the last one on");
+    }
+}

@@ -1,0 +1,138 @@
+//! Runs the server: listeners and background tasks, until a signal or a failure stops it.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
+use tracing::info;
+
+use super::{
+    banner::print_banner,
+    open_store,
+    reload::Reload,
+    signals::{ignore_file_size_signal, next_signal, stdin_ends},
+};
+use crate::{
+    auth::keyring::Keyring,
+    config::{Cli, ServerConfig},
+    http,
+    net::{self, AccessControl, Listeners},
+    resp, service,
+};
+
+/// Number of connections that agq must be able to accept: those of a worker and of some agx.
+const FEWEST_CONNECTIONS: usize = 5;
+
+pub(crate) fn serve(cli: Cli) -> anyhow::Result<()> {
+    let config = cli.resolve()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build()?;
+    let outcome = runtime.block_on(run(config));
+    // A backup that is being made is not waited for: what is left of it goes at the next start.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+/// How many threads serve connections: half of the processors. The others are for the writer, for long reads, and for whoever is
+/// served; where two threads share two processors with them, each wakes the other for nothing.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
+}
+
+async fn run(config: ServerConfig) -> anyhow::Result<()> {
+    let _too_large = ignore_file_size_signal()?;
+    let (app, works) = open_store::open(&config).await?;
+    service::worker::recover_after_restart(&app).await?;
+    let entrance = Listeners::open(&config.places).await?;
+    // From here on SIGHUP does not end agq.
+    let hangups = signal(SignalKind::hangup())?;
+    let http = match config.places.http {
+        Some(address) => Some(entrance.for_http(address).await?),
+        None => None,
+    };
+    check_open_files()?;
+    let mut addresses = entrance.addresses()?;
+    addresses.extend(http.as_ref().map(Listeners::http_address).transpose()?);
+    print_banner(&config, &addresses).context("cannot say on stdout where it listens")?;
+
+    let keyring = Arc::new(Keyring::new(config.keys));
+    let access_control = Arc::new(AccessControl::new(Arc::clone(&keyring), &app.settings.limits));
+    let reload =
+        Reload { key_source: config.key_source, keyring, tls: entrance.tls(), app: Arc::clone(&app) };
+    let failure = app.store.failure();
+    let stdin = stdin_ends(config.ends_with_stdin)?;
+    let (stop, stopped) = watch::channel(false);
+    let mut background = JoinSet::new();
+    works.into_iter().for_each(|work| drop(background.spawn(work)));
+    let mut doors = JoinSet::new();
+    let resp = resp::handler(Arc::clone(&app), Arc::clone(&access_control));
+    doors.spawn(net::serve(entrance, resp, Arc::clone(&access_control), stopped.clone()));
+    if let Some(entrance) = http {
+        let manner = http::handler(&app, &access_control, entrance.tls().is_some());
+        doors.spawn(net::serve(entrance, manner, access_control, stopped));
+    }
+    let server = async { while doors.join_next().await.is_some() {} };
+    let signal = tokio::select! {
+        signal = next_signal() => signal?,
+        () = reload.run(hangups) => "SIGHUP: the terminal has gone",
+        () = stdin => "stdin has ended: whoever started agq has gone",
+        reason = ended(&mut background) => bail!(
+            "a background task of agq has ended ({reason}), so agq stops: start it again, what it acknowledged is on disk"
+        ),
+        reason = failure => bail!(
+            "the store cannot go on: {reason}; mend that and start agq again, what it acknowledged is on disk"
+        ),
+    };
+    info!(signal, "stopping: commands under way are finished first; a second signal ends agq at once");
+    stop.send_replace(true);
+    tokio::select! {
+        () = server => {}
+        signal = next_signal() => bail!("ended by a second {}", signal?),
+    }
+    // Whether they are aborted in time does not matter: they hold nothing that a crash would not forgive.
+    background.shutdown().await;
+    Ok(())
+}
+
+/// Waits until one of the background tasks has ended, and returns why. No background task ends by
+/// itself while agq runs: without the reaper, for example, no retry would begin and nobody would
+/// notice a silent worker.
+async fn ended(background: &mut JoinSet<()>) -> String {
+    match background.join_next().await {
+        Some(Err(error)) => error.to_string(),
+        Some(Ok(())) => "it returned".into(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Refuses a limit of open files under which clients would wait for ever to be accepted.
+fn check_open_files() -> anyhow::Result<()> {
+    let open = agenix_cli::openable(FEWEST_CONNECTIONS);
+    anyhow::ensure!(
+        open == FEWEST_CONNECTIONS,
+        "the limit of open files allows only {open} connections: raise it with `ulimit -n`"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinSet;
+
+    use super::ended;
+
+    #[tokio::test]
+    async fn a_background_task_that_panics_or_returns_is_noticed() {
+        let mut background = JoinSet::new();
+        background.spawn(std::future::pending());
+        background.spawn(async { panic!("the reaper stumbled") });
+        let reason = ended(&mut background).await;
+        assert!(reason.contains("panicked") && reason.contains("the reaper stumbled"), "{reason}");
+        background.spawn(async {});
+        assert_eq!(ended(&mut background).await, "it returned");
+    }
+}

@@ -1,0 +1,36 @@
+//! Events that stop the server, and signals that it ignores.
+
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
+
+/// While somebody listens for it, a file that may not grow is an error of the write, and not the end without a word.
+pub(crate) fn ignore_file_size_signal() -> std::io::Result<Signal> {
+    signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
+}
+
+/// Ready when stdin has ended, if anyone wants to know.
+pub(crate) fn stdin_ends(is_wanted: bool) -> std::io::Result<impl Future<Output = ()>> {
+    let (tell, told) = oneshot::channel();
+    if is_wanted {
+        let listen = move || {
+            let _at_its_end = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            let _nobody_waits = tell.send(());
+        };
+        std::thread::Builder::new().name("stdin".into()).spawn(listen)?;
+    }
+    Ok(async move {
+        if !is_wanted || told.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}
+
+pub(crate) async fn next_signal() -> anyhow::Result<&'static str> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => Ok("SIGINT"),
+        _ = terminate.recv() => Ok("SIGTERM"),
+    }
+}
