@@ -3,7 +3,6 @@
 //! Callers leave a ticket and wait for their turn; first come, first served. Whatever is handed over to someone who
 //! has gone meanwhile goes back at once.
 
-mod claims;
 mod handoff;
 mod jobs;
 mod lists;
@@ -26,7 +25,7 @@ pub(crate) use crate::waiters::handoff::Handoff;
 use crate::{
     clock::Clock,
     store::{Claim, Claimant, RuleResult, Store, StoreError},
-    waiters::claims::JobWaiters,
+    waiters::jobs::JobWaiters,
 };
 
 /// What goes on until it is dropped.
