@@ -28,12 +28,12 @@ use crate::{
     startup::{hardening::forbid_core_dumps, logging, server, signals::ignore_file_size_signal},
 };
 
-/// agq from its command line to its exit code.
+/// Runs agq from its command line to its exit code.
 pub fn run_program() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
     logging::start();
     forbid_core_dumps();
-    // What agq writes is its own: plans and results are nobody else's to read.
+    // Plans and results are private to the user who runs agq.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let outcome = match &cli.command {
         Some(command) => run_subcommand(command),
@@ -42,14 +42,13 @@ pub fn run_program() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            // Whether anyone reads stderr is not ours to judge.
+            // Nothing is left to do if stderr cannot be written.
             let _unread = writeln!(std::io::stderr(), "agq: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What agq does besides running the queue.
 fn run_subcommand(command: &config::Command) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _inside = runtime.enter();

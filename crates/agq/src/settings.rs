@@ -4,46 +4,45 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use agenix_protocol::limits::Limits;
 
-/// What the rules are told from outside.
+/// Settings of the server that the commands and rules use.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// Number of inputs of an action that one write of the store makes jobs of.
     pub(crate) inputs_at_once: usize,
-    /// How often a worker should be heard of, in milliseconds.
+    /// Interval in which a worker should send a heartbeat, in milliseconds.
     pub(crate) heartbeat_interval_ms: u64,
-    /// After how many intervals of silence it is dead.
+    /// Number of intervals without a heartbeat after which a worker is dead.
     pub(crate) heartbeat_factor: u32,
-    /// How long one attempt of a job may take when its plan does not say, in milliseconds; 0 for no bound.
+    /// Time limit of one attempt of a job whose plan has none, in milliseconds; 0 for no limit.
     pub(crate) job_timeout_ms: u64,
-    /// How long a claimed job may go unreported before it goes back, in milliseconds; 0 for no bound.
+    /// Time within which a worker must report a claimed job, in milliseconds; 0 for no limit. After
+    /// that time the job goes back to its queue.
     pub(crate) start_timeout_ms: u64,
-    /// How long a connection may be there without having logged in, in milliseconds; 0 for no bound.
+    /// Time within which a connection must log in, in milliseconds; 0 for no limit.
     pub(crate) login_timeout_ms: u64,
-    /// How long a command may take from its first byte to its last, in milliseconds; 0 for no bound.
+    /// Time limit from the first to the last byte of a command, in milliseconds; 0 for no limit.
     pub(crate) frame_timeout_ms: u64,
-    /// How long a client may take nothing of what is sent to it, in milliseconds; 0 for no bound.
+    /// Time for which a client may read none of its replies, in milliseconds; 0 for no limit.
     pub(crate) send_timeout_ms: u64,
-    /// How long jobs that ended well, failed or were cancelled are kept, in milliseconds; 0 for ever.
+    /// Retention of completed, failed and cancelled jobs, in milliseconds; 0 for ever.
     pub(crate) keep_ended_ms: u64,
-    /// How long dead jobs are kept, in milliseconds; 0 for ever.
+    /// Retention of dead jobs, in milliseconds; 0 for ever.
     pub(crate) keep_dead_ms: u64,
-    /// How many ended jobs are kept at most, the dead apart; 0 for no bound.
+    /// Maximum number of ended jobs that are kept, without the dead ones; 0 for no limit.
     pub(crate) keep_ended_count: u64,
-    /// Whether workers that fail far more often than others are quarantined.
+    /// Set if workers that fail far more often than others are quarantined.
     pub(crate) quarantine: bool,
-    /// The shape of BRPOP's reply.
     pub(crate) brpop_reply: PopReply,
-    /// Choice between the texts of authentication errors.
     pub(crate) auth_errors: AuthErrors,
 }
 
-/// Choice between the texts of authentication errors: those of the RESP specification, or those of
-/// Redis, which client libraries recognise by the first word.
+/// Texts of authentication errors: those of the RESP specification, or those of Redis, which client
+/// libraries recognise by the first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AuthErrors {
     /// The texts of Redis for clients that introduced themselves (HELLO, CLIENT, AUTH with the user
-    /// name `default`), else the texts of the specification.
+    /// name `default`), and the texts of the specification for others.
     #[default]
     Auto,
     /// Always the texts of the specification.
@@ -52,11 +51,11 @@ pub(crate) enum AuthErrors {
     Redis,
 }
 
-/// The shape of BRPOP's reply for one key: the seed's bare value, or Redis' pair.
+/// Shape of BRPOP's reply for one key: the value alone, or the pair of key and value as in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum PopReply {
     /// The pair for clients that introduced themselves (HELLO, CLIENT, AUTH with the user name
-    /// `default`), else the value.
+    /// `default`), and the value for others.
     #[default]
     Auto,
     /// Always the value.
@@ -82,31 +81,32 @@ impl Settings {
         )
     }
 
-    /// How long a worker may be silent, in milliseconds.
+    /// Returns the time without a heartbeat after which a worker is dead, in milliseconds.
     pub(crate) fn silence_ms(&self) -> u64 {
         self.heartbeat_interval_ms.saturating_mul(u64::from(self.heartbeat_factor))
     }
 }
 
-/// Where agq listens.
+/// Addresses on which agq listens.
 #[derive(Debug, Clone)]
 pub(crate) struct ListenAddresses {
     pub(crate) tcp: Option<SocketAddr>,
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub(crate) socket: Option<PathBuf>,
-    /// With it, TCP is TLS.
+    /// Certificates. If they are given, TCP connections use TLS.
     pub(crate) tls: Option<TlsFiles>,
-    /// Where HTTP is spoken, in the same way.
+    /// Address for HTTP. It uses TLS if TCP does.
     pub(crate) http: Option<SocketAddr>,
 }
 
-/// Where the certificates are; all are PEM files.
+/// Paths of the certificates and the private key, all PEM files.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsFiles {
-    /// Our certificate, and those between it and its CA.
+    /// Certificate of the server, followed by the intermediate certificates.
     pub(crate) cert: PathBuf,
-    /// Its private key.
+    /// Private key of the certificate.
     pub(crate) key: PathBuf,
-    /// The CAs of clients. With it, who has no certificate of theirs gets no further than the handshake.
+    /// CAs of client certificates. If they are given, the handshake fails for a client without a
+    /// certificate of one of them.
     pub(crate) client_ca: Option<PathBuf>,
 }

@@ -11,13 +11,15 @@ use agenix_rules::{capability::Abilities, worker::Worker};
 use super::lock;
 use crate::store::{Store, StoreError};
 
-/// What registered workers can run, as it was read from their registrations: read once, not at every claim, for a machine
-/// has a thousand programs. The registration's time says whether it is still the same.
+/// Capabilities of the registered workers, parsed from their registrations.
+///
+/// A machine has about a thousand programs, so parsing at every claim would cost too much. An entry
+/// is valid as long as the time of the registration is the same.
 #[derive(Default)]
 pub(crate) struct CapabilityCache(Mutex<HashMap<WorkerId, (Timestamp, Arc<Abilities>)>>);
 
 impl CapabilityCache {
-    /// What the worker can run.
+    /// Returns the capabilities of `worker`.
     pub(crate) async fn of(&self, store: &dyn Store, worker: &Worker) -> Result<Arc<Abilities>, StoreError> {
         if let Some((at, abilities)) = lock(&self.0).get(&worker.worker_id)
             && *at == worker.registered_at
@@ -31,7 +33,7 @@ impl CapabilityCache {
         Ok(abilities)
     }
 
-    /// Forgets a worker that is no more.
+    /// Evicts the entry of a removed worker.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
         lock(&self.0).remove(worker_id);
     }

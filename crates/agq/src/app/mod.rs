@@ -28,7 +28,7 @@ use crate::{
     waiters::Waiters,
 };
 
-/// The inside of one agq, below the socket.
+/// State of one agq process, independent of the protocol.
 pub(crate) struct AppState {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) waiters: Waiters,
@@ -48,12 +48,13 @@ pub(crate) struct AppState {
     pub(crate) bounds: QueueLimitCache,
     pub(crate) audit: AuditLog,
     pub(crate) settings: Settings,
-    /// When this agq started.
+    /// Start of this agq.
     pub(crate) started_at: Timestamp,
 }
 
 impl AppState {
-    /// News cost something to collect: the store does it while someone listens.
+    /// Tells the store to collect change notifications only while a subscriber exists, because
+    /// collecting them costs time.
     pub(crate) fn update_event_interest(&self) {
         self.pubsub.update_interest(|is_heard| self.store.notifier().set_subscribers(is_heard));
     }

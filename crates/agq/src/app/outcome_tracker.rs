@@ -10,7 +10,7 @@ use agenix_rules::{
 
 use super::lock;
 
-/// How the latest jobs of each worker ended, since this agq started.
+/// Outcomes of the latest jobs of each worker since this agq started.
 #[derive(Default)]
 pub(crate) struct OutcomeTracker(Mutex<WorkerHistories>);
 
@@ -40,7 +40,7 @@ impl OutcomeTracker {
         failed && known.blame(worker_id, kind, |_| true).is_some()
     }
 
-    /// Why this worker is to be quarantined, if it is, given all workers.
+    /// Returns the reason for which `worker_id` must be quarantined, compared with all `workers`.
     pub(crate) fn verdict(&self, worker_id: &WorkerId, kind: &str, workers: &[Worker]) -> Option<String> {
         let live: HashMap<&WorkerId, bool> = workers
             .iter()
@@ -54,13 +54,13 @@ impl OutcomeTracker {
         lock(&self.0).blame(worker_id, kind, |other| live.contains_key(other))
     }
 
-    /// Records that a quarantined worker gets one trial job, whose end decides on the quarantine.
+    /// Begins a trial: the next job of a quarantined worker decides on the quarantine.
     pub(crate) fn try_again(&self, worker_id: &WorkerId, now: Timestamp) {
         lock(&self.0).on_trial.insert(worker_id.clone(), now);
     }
 
-    /// Returns whether the job that a worker has just ended is its trial job, which it claimed at
-    /// `claimed_at`. Returns `true` once per trial.
+    /// Returns true if the job that a worker has just ended is its trial job, claimed at
+    /// `claimed_at`. Returns true once per trial.
     pub(crate) fn take_trial(&self, worker_id: &WorkerId, claimed_at: Option<Timestamp>) -> bool {
         let mut known = lock(&self.0);
         let began = known.on_trial.get(worker_id).copied();
@@ -68,12 +68,12 @@ impl OutcomeTracker {
         decides && known.on_trial.remove(worker_id).is_some()
     }
 
-    /// Ends a trial for which there was no job.
+    /// Ends a trial for which no job was ready.
     pub(crate) fn drop_trial(&self, worker_id: &WorkerId) {
         lock(&self.0).on_trial.remove(worker_id);
     }
 
-    /// Forgets what is known of a worker: it is no more, or gets another chance.
+    /// Removes the history of a worker that was removed, or that starts afresh.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
         let mut known = lock(&self.0);
         known.histories.remove(worker_id);

@@ -4,15 +4,16 @@ use std::{collections::HashMap, sync::Mutex};
 
 use super::lock;
 
-/// Number of unended steps in each group of steps, as of the latest look at the workflow. The end
-/// of a step needs a look at the whole workflow only if the step may be the last one. The reaper
-/// finds the workflows whose number is unknown or wrong.
+/// Number of unended steps of each workflow, as of the latest evaluation of the workflow.
+///
+/// The end of a step needs an evaluation of the whole workflow only if the step may be the last
+/// one. The reaper finds the workflows whose number is unknown or wrong.
 #[derive(Default)]
 pub(crate) struct UnendedSteps(Mutex<HashMap<String, usize>>);
 
 impl UnendedSteps {
-    /// Records that `left` steps of a workflow are under way, of which none begins by the end of
-    /// another.
+    /// Records that `left` steps of a workflow are in progress. The end of one of them starts none
+    /// of the others.
     pub(crate) fn note(&self, workflow_id: &str, left: usize) {
         let mut known = lock(&self.0);
         // A single step needs no entry, because `ended` returns `true` for a workflow without an
@@ -24,8 +25,8 @@ impl UnendedSteps {
         }
     }
 
-    /// Records that a step of a workflow has ended, and returns whether the workflow may have to
-    /// advance now.
+    /// Records that a step of a workflow has ended. Returns true if the workflow may have to
+    /// advance.
     pub(crate) fn ended(&self, workflow_id: &str) -> bool {
         let mut known = lock(&self.0);
         let Some(left) = known.get_mut(workflow_id) else { return true };

@@ -6,7 +6,10 @@ use tracing::warn;
 
 use crate::config::{ServerConfig, StoreLocation};
 
-/// Says where agq is reached; on a terminal also how, when the key is known to nobody else.
+/// Prints the addresses and the location of the data.
+///
+/// If this run has a generated session key, also prints the key with the next commands, on a
+/// terminal only.
 pub(crate) fn print_banner(config: &ServerConfig, addresses: &[String]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let (version, places) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));

@@ -2,8 +2,9 @@
 
 use tracing::warn;
 
-/// The session key lives in memory and in the environment: neither a core file nor another process may get at it
-/// (RESP spec §8.1).
+/// Forbids core dumps, and other processes to read the memory of this one.
+///
+/// The session key is in memory and in the environment, and must not leak (RESP spec §8.1).
 pub(crate) fn forbid_core_dumps() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)

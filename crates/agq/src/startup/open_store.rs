@@ -16,17 +16,17 @@ use crate::{
     waiters::BackgroundTask,
 };
 
-/// Most messages that wait to be told to other nodes.
+/// Maximum number of messages that wait to be sent to other nodes.
 const MOST_OUTGOING: usize = 10_000;
 
-/// Opens everything that commands work with.
+/// Opens the store, and returns the application state and the background tasks on it.
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
     let furnish = |store| services::build(store, Clock::default(), audit, config.settings.clone());
     match &config.store {
         StoreLocation::DataDir => {
             let (app, works) = furnish(Arc::new(open_redb(config)?));
-            // The database is open: no other agq makes a copy here.
+            // The database is open, so no other agq makes a copy in this directory.
             app.backups
                 .clean_up_leftovers(&config.data_dir)
                 .context("cannot look for what is left of a backup")?;
@@ -48,7 +48,6 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
     }
 }
 
-/// Opens the database in the data directory.
 fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {
     std::fs::create_dir_all(&config.data_dir).with_context(|| {
         format!(

@@ -24,7 +24,7 @@ use crate::{
     resp, service,
 };
 
-/// Number of connections that agq must be able to accept: those of a worker and of some agx.
+/// Number of connections that agq must be able to accept: those of one worker and of a few agx.
 const FEWEST_CONNECTIONS: usize = 5;
 
 pub(crate) fn serve(cli: Cli) -> anyhow::Result<()> {
@@ -32,13 +32,15 @@ pub(crate) fn serve(cli: Cli) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build()?;
     let outcome = runtime.block_on(run(config));
-    // A backup that is being made is not waited for: what is left of it goes at the next start.
+    // Do not wait for a backup in progress, because the next start removes its file.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-/// How many threads serve connections: half of the processors. The others are for the writer, for long reads, and for whoever is
-/// served; where two threads share two processors with them, each wakes the other for nothing.
+/// Returns the number of threads that serve connections: half of the processors, rounded up.
+///
+/// The other processors are left to the writer, to long reads, and to clients on the same machine.
+/// More threads would only wake each other.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
@@ -93,14 +95,16 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
         () = server => {}
         signal = next_signal() => bail!("ended by a second {}", signal?),
     }
-    // Whether they are aborted in time does not matter: they hold nothing that a crash would not forgive.
+    // It does not matter if the tasks are aborted in time, because they survive a crash at any
+    // point.
     background.shutdown().await;
     Ok(())
 }
 
-/// Waits until one of the background tasks has ended, and returns why. No background task ends by
-/// itself while agq runs: without the reaper, for example, no retry would begin and nobody would
-/// notice a silent worker.
+/// Waits until one of the background tasks has ended, and returns the reason.
+///
+/// No background task ends by itself while agq runs. Without the reaper, for example, no retry
+/// would begin and no silent worker would expire.
 async fn ended(background: &mut JoinSet<()>) -> String {
     match background.join_next().await {
         Some(Err(error)) => error.to_string(),
@@ -109,7 +113,7 @@ async fn ended(background: &mut JoinSet<()>) -> String {
     }
 }
 
-/// Refuses a limit of open files under which clients would wait for ever to be accepted.
+/// Fails if the limit of open files is so low that clients would wait for ever to be accepted.
 fn check_open_files() -> anyhow::Result<()> {
     let open = agenix_cli::openable(FEWEST_CONNECTIONS);
     anyhow::ensure!(

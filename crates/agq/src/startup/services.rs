@@ -1,4 +1,4 @@
-//! Puts a house together on its store, with everything that goes on in it.
+//! Builds the application state on a store, and its background tasks.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::{
     waiters::{BackgroundTask, Waiters},
 };
 
-/// The house on a store, and what is to go on in it beside the commands, until it is dropped.
+/// Returns the application state on `store`, and the background tasks that must run beside the
+/// commands.
 pub(crate) fn build(
     store: Arc<dyn Store>,
     clock: Clock,

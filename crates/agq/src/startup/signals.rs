@@ -5,12 +5,14 @@ use tokio::{
     sync::oneshot,
 };
 
-/// While somebody listens for it, a file that may not grow is an error of the write, and not the end without a word.
+/// Ignores SIGXFSZ while the returned value is alive. A write beyond the file size limit then fails
+/// with an error, and does not end the process.
 pub(crate) fn ignore_file_size_signal() -> std::io::Result<Signal> {
     signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
 }
 
-/// Ready when stdin has ended, if anyone wants to know.
+/// Returns a future that is ready when stdin has ended. If `is_wanted` is false, the future is
+/// never ready.
 pub(crate) fn stdin_ends(is_wanted: bool) -> std::io::Result<impl Future<Output = ()>> {
     let (tell, told) = oneshot::channel();
     if is_wanted {

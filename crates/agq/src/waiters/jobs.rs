@@ -1,4 +1,5 @@
-//! Matches ready jobs with the claimants that wait: one claim for all of them, the one who waits longest first.
+//! Long polling of jobs: claims ready jobs for the waiting claimants, in one write, first come,
+//! first served.
 
 use std::{
     collections::VecDeque,
@@ -20,34 +21,34 @@ use crate::{
     store::{AckLevel, Claim, Claimant, Store, StoreError, StoreFuture, at_once},
 };
 
-/// A claimant that waits.
+/// Claimant that waits for a job.
 pub(super) struct JobWaiter {
     pub(super) number: u64,
-    /// It takes what is there now, or goes.
+    /// Set if the claimant does not wait: it gets a job that is ready now, or nothing.
     pub(super) is_passing: bool,
     pub(super) claimant: Claimant,
     pub(super) give: oneshot::Sender<Result<Option<Handoff<Claim>>, StoreError>>,
 }
 
-/// What the matchmaker is told.
+/// Request to the task that matches jobs with waiters.
 pub(super) enum JobRequest {
-    /// A claimant comes.
+    /// Adds a waiter.
     Park(JobWaiter),
-    /// Whose time is over goes.
+    /// Removes the waiter with this number, because its time is over.
     Leave(u64),
-    /// Whoever waits in this name is to go.
+    /// Removes all waiters of this holder.
     Dismiss(Arc<str>),
-    /// Whoever made these claims has gone.
+    /// Returns the jobs of a claim whose caller is gone.
     Abandoned(ClaimsFuture),
 }
 
-/// What several claimants got, each in its turn.
+/// Future result of one write that claims for several claimants, in their order.
 type ClaimsFuture = StoreFuture<Vec<Option<Claim>>>;
 
-/// How many of those who were sent away are remembered.
+/// Maximum number of evictions that are remembered.
 const MOST_DISMISSED: usize = 1000;
 
-/// Where claimants come.
+/// Handle by which commands claim jobs and enqueue waiters.
 #[derive(Clone)]
 pub(super) struct JobWaiters {
     store: Arc<dyn Store>,
@@ -55,29 +56,33 @@ pub(super) struct JobWaiters {
     start_timeout_ms: u64,
     orders: mpsc::UnboundedSender<JobRequest>,
     back: mpsc::UnboundedSender<Claim>,
-    /// How many wait.
+    /// Number of waiters.
     queue: Arc<AtomicUsize>,
     dismissed: Arc<Mutex<Evictions>>,
 }
 
-/// Who was sent away lately: whoever tried to claim at once meanwhile, and is about to wait, has not heard of it.
+/// Recently evicted holders.
+///
+/// A claimant checks this before it starts waiting, because it may have been evicted while its
+/// immediate claim was in flight.
 #[derive(Default)]
 struct Evictions {
-    /// How many ever.
+    /// Number of evictions since the start.
     count: u64,
-    /// The last of them.
+    /// Holders of the latest evictions, the oldest first.
     latest: VecDeque<Arc<str>>,
 }
 
 impl Evictions {
-    /// Whether a holder was sent away since there were so many; of what is too long ago nobody knows, and it counts.
+    /// Returns true if `holder` was evicted after the eviction counter was at `count`. Evictions
+    /// older than `latest` count as a match.
     fn has_since(&self, count: u64, holder: &str) -> bool {
         let new = usize::try_from(self.count - count).unwrap_or(usize::MAX);
         new > self.latest.len() || self.latest.iter().rev().take(new).any(|gone| **gone == *holder)
     }
 }
 
-/// What the matchmaker has at its end.
+/// Inputs of the task that matches jobs with waiters.
 pub(super) struct WaiterInputs {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
@@ -109,12 +114,12 @@ impl JobWaiters {
         self.orders.send(order).map_err(|_| gone())
     }
 
-    /// How many were ever sent away.
+    /// Returns the number of evictions since the start.
     pub(super) fn evictions(&self) -> u64 {
         self.locked().count
     }
 
-    /// Sends away everyone who waits in a name.
+    /// Evicts all waiters of `holder`.
     pub(super) fn evict(&self, holder: Arc<str>) {
         let mut dismissed = self.locked();
         dismissed.count += 1;
@@ -122,13 +127,14 @@ impl JobWaiters {
         if dismissed.latest.len() > MOST_DISMISSED {
             dismissed.latest.pop_front();
         }
-        // Without a matchmaker nobody waits.
+        // A closed channel means that nobody waits any more.
         let _stopping = self.send(JobRequest::Dismiss(holder));
     }
 
-    /// Lets somebody wait who came when so many had been sent away; `false` where it is among those who were since.
+    /// Enqueues a waiter. Returns false if its holder has been evicted since the counter was at
+    /// `dismissals`.
     pub(super) fn enqueue(&self, ticket: JobWaiter, dismissals: u64) -> Result<bool, StoreError> {
-        // Locked until it is said: nobody is sent away in between.
+        // Keep the lock until the request is sent, so that no eviction comes in between.
         let dismissed = self.locked();
         if dismissed.has_since(dismissals, &ticket.claimant.holder) {
             return Ok(false);
@@ -141,12 +147,14 @@ impl JobWaiters {
         self.dismissed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether others came before and wait.
+    /// Returns true if other claimants wait.
     pub(super) fn has_queue(&self) -> bool {
         self.queue.load(Ordering::Relaxed) > 0
     }
 
-    /// A job that is there. Where others wait, they come first: ask before.
+    /// Claims a job that is ready now.
+    ///
+    /// Waiters come first: check [`Self::has_queue`] before this call.
     pub(super) async fn claim_at_once(
         &self,
         claimant: &Claimant,
@@ -154,7 +162,7 @@ impl JobWaiters {
         Ok(self.claim_many(claimant, 1).await?.pop())
     }
 
-    /// As many jobs as are there, at most `count`; see [`Self::claim_at_once`].
+    /// Claims at most `count` jobs that are ready now; see [`Self::claim_at_once`].
     pub(super) async fn claim_many(
         &self,
         claimant: &Claimant,
@@ -172,7 +180,8 @@ impl JobWaiters {
     }
 }
 
-/// A claim on its way. Whoever made it may go away: what comes of it goes back then.
+/// Claim whose write is in flight. If it is dropped before the result arrives, the claimed jobs go
+/// back to their queues.
 struct ClaimInFlight<'c> {
     claims: Option<ClaimsFuture>,
     orders: &'c mpsc::UnboundedSender<JobRequest>,
@@ -181,7 +190,7 @@ struct ClaimInFlight<'c> {
 impl Drop for ClaimInFlight<'_> {
     fn drop(&mut self) {
         if let Some(claims) = self.claims.take() {
-            // Without a matchmaker agq is stopping.
+            // A closed channel means that agq is stopping.
             let _stopping = self.orders.send(JobRequest::Abandoned(claims));
         }
     }
@@ -209,7 +218,8 @@ pub(super) async fn run(desk: WaiterInputs) {
             give_back(&*store, &claim);
         }
         waiting.retain(|ticket: &JobWaiter| !ticket.give.is_closed());
-        // Whoever only leaves, or gives back what announces itself, is no reason to look.
+        // A removed waiter or a returned claim needs no new claim: the return of a job is a change
+        // notification of its own.
         queue.store(waiting.len(), Ordering::Relaxed);
         notifier.set_job_interest(!waiting.is_empty());
         if is_due {
@@ -219,7 +229,7 @@ pub(super) async fn run(desk: WaiterInputs) {
     }
 }
 
-/// Does what is asked; whether somebody came.
+/// Handles a request. Returns true if a waiter was added.
 async fn handle(store: &dyn Store, order: JobRequest, waiting: &mut VecDeque<JobWaiter>) -> bool {
     let comes = matches!(order, JobRequest::Park(_));
     match order {
@@ -263,7 +273,8 @@ async fn serve(
                 match claim {
                     None if ticket.is_passing => drop(ticket.give.send(Ok(None))),
                     None => waiting.push_back(ticket),
-                    // Gone meanwhile: what comes back in the error is dropped, and goes back.
+                    // If the waiter is gone, `send` returns the handoff in its error. The drop
+                    // gives the job back.
                     Some(claim) => drop(ticket.give.send(Ok(Some(Handoff::new(claim, back.clone()))))),
                 }
             }
@@ -276,14 +287,14 @@ async fn serve(
     }
 }
 
-/// Nobody received the claim: the job goes back to where it was.
+/// Returns the job of a claim that nobody received to its queue.
 fn give_back(store: &dyn Store, claim: &Claim) {
     let (holder, attempt) = (claim.job.holder.clone().unwrap_or_default(), claim.job.attempt);
     warn!(job_id = %claim.job.job_id, holder, "the claimant has gone; its job goes back");
     let rule = move |job: Option<&job::Job>| {
         Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
     };
-    // The write has its place in the order; there is nobody to tell that it was done.
+    // The store keeps the order of writes. Nobody waits for the result.
     drop(store.decide(&claim.job.job_id, AckLevel::Visible, None, Box::new(rule)));
 }
 

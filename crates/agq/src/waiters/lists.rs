@@ -1,7 +1,8 @@
-//! Matches elements of lists with the connections that wait for them in BRPOP, BLPOP and BLMOVE.
+//! Long polling of lists: gives elements to the connections that wait in BRPOP, BLPOP and BLMOVE,
+//! first come, first served.
 //!
-//! A key is looked at when someone new waits for it and when it got elements, for all who wait for it, in the order in
-//! which they came. Looking is a read; only where there is something, one write takes it for all of them.
+//! A list is checked when a new waiter names it and when it has got elements. The check is a read.
+//! Only if it finds elements, one write takes them for all waiters of the list.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -25,21 +26,21 @@ use crate::{
 
 type PopResult = Result<RuleResult<Handoff<Element>>, StoreError>;
 
-/// How many may wait before those who have gone are looked for, at least.
+/// Minimum number of waiters at which waiters whose connection is gone are removed.
 const TOLERATED: usize = 64;
 
-/// A connection that waits.
+/// Connection that waits for an element.
 pub(super) struct ListWaiter {
     pub(super) number: u64,
     pub(super) pop: BlockingPop,
     pub(super) give: oneshot::Sender<PopResult>,
 }
 
-/// What the matchmaker is told.
+/// Request to the task that matches elements with waiters.
 pub(super) enum ListRequest {
-    /// A connection comes.
+    /// Adds a waiter.
     Park(ListWaiter),
-    /// Whose time is over goes.
+    /// Removes the waiter with this number, because its time is over.
     Leave(u64),
 }
 
@@ -65,7 +66,7 @@ pub(super) async fn run(
         while let Ok(order) = orders.try_recv() {
             waiting.handle(order, &mut looked, &mut new);
         }
-        // What goes back is there again before anything else is taken.
+        // Returned elements must be back before other elements are taken.
         while let Ok(element) = returned.try_recv() {
             put_back(&*store, element, clock.now());
         }
@@ -77,12 +78,13 @@ pub(super) async fn run(
     }
 }
 
-/// Who waits, by the order in which they came, and for which keys.
+/// Waiters by their number, which ascends in the order of arrival, and by the keys that they wait
+/// for.
 #[derive(Default)]
 struct WaitingLists {
     tickets: BTreeMap<u64, ListWaiter>,
     by_key: HashMap<Bytes, BTreeSet<u64>>,
-    /// How many may wait before those who have gone are looked for.
+    /// Number of waiters at which waiters whose connection is gone are removed.
     tolerated: usize,
 }
 
@@ -97,7 +99,7 @@ impl WaitingLists {
         }
     }
 
-    /// These lists are worth a look.
+    /// Adds the lists that have got elements to `looked`.
     fn look(&self, pushed: ListPushes, looked: &mut HashSet<Bytes>) {
         looked.extend(pushed.lists);
         if pushed.any {
@@ -105,7 +107,7 @@ impl WaitingLists {
         }
     }
 
-    /// A ticket comes; its keys are to be looked at.
+    /// Adds a waiter, and its keys to `looked`.
     fn park(&mut self, ticket: ListWaiter, looked: &mut HashSet<Bytes>) {
         if self.tickets.len() >= self.tolerated {
             let is_gone = |(number, ticket): (&u64, &ListWaiter)| ticket.give.is_closed().then_some(*number);
@@ -135,7 +137,7 @@ impl WaitingLists {
         Some(ticket)
     }
 
-    /// Those who wait for keys that are looked at, who came first first.
+    /// Returns the pops of the waiters of the `looked` keys, in the order of arrival.
     fn asked(&mut self, looked: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<WaitingPop> {
         let numbers = looked.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
         let mut asked = Vec::new();
@@ -153,10 +155,10 @@ impl WaitingLists {
     }
 }
 
-/// What one of those who wait would take now.
+/// Pop of one waiter on the keys that must be checked.
 struct WaitingPop {
     number: u64,
-    /// In the order in which they were named.
+    /// Keys in the order of the command.
     keys: Vec<Bytes>,
     from: ListEnd,
     to: Option<(Bytes, ListEnd)>,
@@ -164,7 +166,8 @@ struct WaitingPop {
 }
 
 impl WaitingPop {
-    /// Takes an element from the first list that has one. `empty` are lists that were seen to have none.
+    /// Takes an element from the first of `keys` that has one. `empty` caches the lists that are
+    /// known to be empty.
     fn take<'a>(
         &'a self,
         keyspace: &mut dyn Keys,
@@ -181,7 +184,8 @@ impl WaitingPop {
                     empty.insert(key);
                     continue;
                 }
-                // What is no list is refused to those who come. Who waits for a list goes on waiting.
+                // A key of another type is an error for a new command. A command that waits already
+                // goes on waiting.
                 Err(KeyCommandError::Rejected(_)) if !self.is_new => continue,
                 Err(error) => return Err(error),
             }
@@ -196,7 +200,7 @@ impl WaitingPop {
 
 type PoppedElements = Vec<(u64, RuleResult<Element>)>;
 
-/// Gives what there is to those who ask.
+/// Takes elements for `asked`, and sends them to the waiters.
 async fn serve(
     store: &dyn Store,
     asked: Vec<WaitingPop>,
@@ -213,7 +217,8 @@ async fn serve(
     for (number, given) in given {
         let given = given.map(|ruled| ruled.map(|element| Handoff::new(element, back.clone())));
         if let Some(ticket) = waiting.leave(number) {
-            // Gone meanwhile: what comes back in the error is dropped, and goes back.
+            // If the waiter is gone, `send` returns the handoff in its error. The drop puts the
+            // element back.
             drop(ticket.give.send(given));
         }
     }
@@ -249,11 +254,11 @@ async fn take_all(
     taken.await
 }
 
-/// Nobody received it: back to the end it was taken from, where its arrival is announced as any other. What was moved
-/// stays where it is.
+/// Puts an element that nobody received back to the end of the list from which it was taken, which
+/// notifies waiters like a push. An element that was moved to another list stays there.
 fn put_back(store: &dyn Store, element: Element, now: Timestamp) {
     let Element { key, value, back_to: Some(to) } = element else { return };
-    // The write has its place in the order; there is nobody to tell that it was done.
+    // The store keeps the order of writes. Nobody waits for the result.
     drop(change(store, move |keyspace| {
         if let Err(rejection) = redis::ruled(redis::put_back(keyspace, &key, &value, to, now))? {
             warn!(key = %key.escape_ascii(), %rejection, "an element that nobody received could not go back");
@@ -282,7 +287,7 @@ mod tests {
     use crate::redis;
     use crate::store::{Store, change, redb::RedbStore};
 
-    /// A store, and the desk where tickets are left.
+    /// Store, with the channel that takes requests.
     struct TestStore {
         store: Arc<dyn Store>,
         desk: mpsc::UnboundedSender<ListRequest>,
@@ -311,7 +316,7 @@ mod tests {
             get
         }
 
-        /// Answers when all tickets were looked at that were left before.
+        /// Returns when all earlier requests have been handled.
         async fn settled(&self) {
             self.run(&["RPUSH settled v"]).await;
             taken(self.wait("BRPOP settled 0")).await;

@@ -1,7 +1,18 @@
-//! Who waits for what. Only this lives in memory alone: everything else is in the store (design, decision 1).
+//! Long polling: clients that wait for a job or a list element.
 //!
-//! Callers leave a ticket and wait for their turn; first come, first served. Whatever is handed over to someone who
-//! has gone meanwhile goes back at once.
+//! A waiting client is a waiter in memory. The queues and lists themselves are in the store (ADR
+//! 1). There are two tasks, one for jobs (`jobs`) and one for lists (`lists`). Each has a queue of
+//! waiters in the order of arrival.
+//!
+//! - A client that finds no waiters tries to claim at once. If nothing is ready, it enqueues a
+//!   waiter with a one-shot channel, and waits on the channel until its time-out.
+//! - The task wakes when a waiter arrives, and when the store notifies it of new jobs or elements.
+//!   It claims for all waiters in one write, and sends each claim through the channel of its
+//!   waiter.
+//! - A client whose time is over removes its waiter, and then waits until the task has confirmed
+//!   that. A claim that was sent meanwhile is received, and not lost.
+//! - Claims and elements travel in a [`Handoff`]. If the receiver is gone, the handoff is dropped,
+//!   and its content goes back to the queue or list.
 
 mod handoff;
 mod jobs;
@@ -28,10 +39,10 @@ use crate::{
     waiters::jobs::JobWaiters,
 };
 
-/// What goes on until it is dropped.
+/// Task that runs until it is dropped.
 pub(crate) type BackgroundTask = BoxFuture<'static, ()>;
 
-/// The front of the matchmakers: one for jobs, one for the elements of lists.
+/// Handle by which commands wait for jobs and list elements.
 #[derive(Clone)]
 pub(crate) struct Waiters {
     clock: Clock,
@@ -41,7 +52,8 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// The matchmakers, and their work: it ends when the last `Matchmaker` is dropped.
+    /// Returns the handle, and the two tasks behind it. The tasks end when the last clone of the
+    /// handle is dropped.
     pub(crate) fn new(
         store: &Arc<dyn Store>,
         clock: &Clock,
@@ -54,13 +66,17 @@ impl Waiters {
         (Self { jobs, elements, clock: clock.clone(), next_ticket: Arc::default() }, [matching, giving])
     }
 
-    /// How many were ever sent away: to be asked before it is looked who a claimant is.
+    /// Returns the number of evictions since the start. Read it before the claimant is looked up,
+    /// and pass it to [`Self::jobs`].
     pub(crate) fn evictions(&self) -> u64 {
         self.jobs.evictions()
     }
 
-    /// Waits for a job that the claimant can run; of those that are there, it gets at most so many. None when the time is over, or
-    /// the claimant was sent away, if only since so many had been.
+    /// Waits for a job that `claimant` can run. Returns at most `most` jobs if they are ready at
+    /// once, and one job after a wait.
+    ///
+    /// Returns nothing if the time is over, or if the holder has been evicted since the counter was
+    /// at `dismissals`.
     pub(crate) async fn jobs(
         &self,
         claimant: Claimant,
@@ -83,7 +99,8 @@ impl Waiters {
         Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
-    /// A job that is there now. It is handed over as one that was waited for: a claimant may go away meanwhile.
+    /// Claims a job that is ready now. The claim travels in a handoff, because the client may
+    /// disappear meanwhile.
     pub(crate) async fn job_now(&self, claimant: Claimant) -> Result<Option<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
             return self.jobs.claim_at_once(&claimant).await;
@@ -98,7 +115,7 @@ impl Waiters {
         get.await.map_err(|_| gone())?
     }
 
-    /// As many jobs as are there now, at most `count`.
+    /// Claims at most `count` jobs that are ready now.
     pub(crate) async fn jobs_now(
         &self,
         claimant: &Claimant,
@@ -116,12 +133,13 @@ impl Waiters {
         Ok(jobs)
     }
 
-    /// Sends away everyone who waits for a job in the name of a holder that is no more.
+    /// Evicts all waiters of a holder that was removed.
     pub(crate) fn evict(&self, holder: &str) {
         self.jobs.evict(holder.into());
     }
 
-    /// Waits for an element of a list, and moves it where it is to be moved; `None` when the time is over.
+    /// Waits for an element of a list, and moves it to the destination of `pop`, if there is one.
+    /// Returns `None` if the time is over.
     pub(crate) async fn element(
         &self,
         pop: BlockingPop,
@@ -138,12 +156,13 @@ impl Waiters {
     }
 }
 
-/// An element that was taken from a list.
+/// Element that was taken from a list.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub(crate) key: Bytes,
     pub(crate) value: Bytes,
-    /// The end of the list that it goes back to when nobody receives it; none where it was moved to another list.
+    /// End of the list to which the element goes back if nobody receives it. `None` if the element
+    /// was moved to another list.
     pub(crate) back_to: Option<ListEnd>,
 }
 
@@ -151,8 +170,10 @@ fn gone() -> StoreError {
     StoreError("agq is stopping".into())
 }
 
-/// Waits for a turn. Whose time is over leaves, and does not go before the matchmaker has seen that: what was on its way to it
-/// is received, and not taken from the store for nobody.
+/// Waits for the result of a waiter, at most for `wait`.
+///
+/// After the time-out it calls `leave`, and waits until the task has removed the waiter. A result
+/// that was sent meanwhile is received, and not given back.
 async fn await_turn<T>(
     clock: &Clock,
     mut get: oneshot::Receiver<Result<T, StoreError>>,
