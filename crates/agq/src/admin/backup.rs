@@ -1,4 +1,4 @@
-//! `agq backup`: fetches a copy of everything from a running agq.
+//! `agq backup`: fetches a backup of a running agq into a file.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let mut part = PartialFile::create(&args.file)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // To make a copy takes as long as the database is large.
+        // The reply takes long, because agq copies the whole database first.
         let mut connection = Connection::open_patiently(&server).await.map_err(|error| advised(&error))?;
         fetch(&mut connection, &mut part).await
     })?;
@@ -47,12 +47,12 @@ async fn fetch(connection: &mut Connection, part: &mut PartialFile) -> anyhow::R
     if done != begun.bytes {
         bail!("agq gave {done} of {} bytes: try again", begun.bytes);
     }
-    // We have all of it; agq forgets its own in a minute, too.
+    // A failure does not matter, because the copy is complete and expires at agq after a minute.
     let _ended = connection.end_backup(&begun.backup_id).await;
     Ok(())
 }
 
-/// What went wrong, and what to do next.
+/// Returns the error with advice about the next step.
 fn advised(error: &ClientError) -> anyhow::Error {
     let advice = match error {
         ClientError::Tls { help, .. } => help,

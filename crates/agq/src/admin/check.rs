@@ -1,4 +1,4 @@
-//! `agq check`: says whether a database or a backup is sound.
+//! `agq check`: checks a database or a backup.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     store::redb::{DatabaseReport, FORMAT, examine},
 };
 
-/// Whether it is.
+/// Prints the result of the check. Returns true if the database is sound.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
     let file = database(&args.path);
     let found = examine(&file);

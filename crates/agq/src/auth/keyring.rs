@@ -1,5 +1,7 @@
-//! The keys that agq knows, and who each of them stands for: the session key, and the keys of admins, clients and workers
-//! by name (worker spec §7.1). Only hashes are kept. It reads no file and no socket.
+//! Keyring: maps keys to identities, which are the session key and the named keys of admins,
+//! clients and workers (worker spec §7.1).
+//!
+//! Only hashes are kept. This module does no I/O.
 
 use std::{
     fmt,
@@ -13,23 +15,23 @@ use subtle::ConditionallySelectable;
 
 use crate::auth::session_key::KeyHash;
 
-/// Most bytes in the name of a client or an admin.
+/// Maximum number of bytes in the name of a client or an admin.
 const MAX_NAME_BYTES: usize = 64;
 
-/// What a key may do.
+/// Permissions of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
-    /// Everything: the session key, and the keys of admins.
+    /// May use every command: the session key, and the keys of admins.
     Admin,
-    /// Submits and watches.
+    /// May submit and watch.
     Client,
-    /// Takes jobs and reports on them, as the worker of its name.
+    /// May claim jobs and report on them, as the worker of its name.
     Worker,
 }
 
 impl Role {
-    /// Whether a key of this role may use a command.
+    /// Returns true if a key of this role may use a command.
     pub(crate) fn allows(self, access: CommandAccess) -> bool {
         match access {
             CommandAccess::Everyone => true,
@@ -39,7 +41,7 @@ impl Role {
         }
     }
 
-    /// Names the role in a sentence: `a client`.
+    /// Returns the role with its article, for messages: `a client`.
     pub(crate) fn with_article(self) -> &'static str {
         match self {
             Self::Admin => "an admin",
@@ -59,25 +61,30 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who a key stands for.
+/// Identity for which a key stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) role: Role,
-    /// The worker's id, the client's or the admin's name; `admin` for the session key.
+    /// Id of the worker, or name of the client or admin; `admin` for the session key.
     pub(crate) name: Arc<str>,
 }
 
-/// A set of keys, each with whom it stands for. Its `Debug` shows no key.
+/// Keys with their identities. `Debug` shows no key.
 #[derive(Debug, Default)]
 pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>);
 
 impl SessionKeys {
-    /// Adds the session key, or the one that was made up for this run.
+    /// Adds the session key, or the key that was generated for this run.
+    ///
+    /// Fails if the key is already in the set.
     pub(crate) fn add_session_key(&mut self, hash: KeyHash) -> anyhow::Result<()> {
         self.push(hash, Identity { role: Role::Admin, name: "admin".into() }, "session key")
     }
 
-    /// Adds a named key: 32 bytes or more, or `sha256:` and the hash of one in hex.
+    /// Adds a named key: at least 32 bytes, or `sha256:` and its hash in hexadecimal digits.
+    ///
+    /// Fails if the name is not valid, if a client and a worker have the same name, or if the key
+    /// is already in the set.
     pub(crate) fn add(&mut self, role: Role, name: &str, key: &str) -> anyhow::Result<()> {
         let place = format!("[{role}s] '{name}'");
         match role {
@@ -98,7 +105,7 @@ impl SessionKeys {
         self.push(hash, Identity { role, name: name.into() }, &place)
     }
 
-    /// Whether any key may do everything.
+    /// Returns true if any key is an admin's.
     pub(crate) fn has_admin(&self) -> bool {
         self.0.iter().any(|(_, identity)| identity.role == Role::Admin)
     }
@@ -115,7 +122,7 @@ impl SessionKeys {
     }
 }
 
-/// The keys in force.
+/// Keys that are valid now.
 #[derive(Debug)]
 pub(crate) struct Keyring(RwLock<SessionKeys>);
 
@@ -124,12 +131,13 @@ impl Keyring {
         Self(RwLock::new(keys))
     }
 
-    /// Whose key this is. Takes the same time whichever it is, and whether it is one: all are looked at.
+    /// Returns the identity of a key in constant time: every entry is compared, whether or not one
+    /// matches.
     pub(crate) fn identify(&self, told: &[u8]) -> Option<Identity> {
         self.identify_hash(&KeyHash::of(told))
     }
 
-    /// Whose key this is the hash of.
+    /// Returns the identity of the key with this hash, in constant time.
     pub(crate) fn identify_hash(&self, told: &KeyHash) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut place = u32::MAX;
@@ -140,8 +148,8 @@ impl Keyring {
         keys.0.get(place).map(|(_, identity)| identity.clone())
     }
 
-    /// Who a verified certificate with these DNS names stands for: the worker or the client of one of these names. Nobody
-    /// becomes an admin by a certificate.
+    /// Returns the worker or client for which a verified certificate with these DNS names stands. A
+    /// certificate never stands for an admin.
     pub(crate) fn of_certificate(&self, names: &[String]) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let named = |name: &String| {
@@ -151,7 +159,7 @@ impl Keyring {
         names.iter().find_map(named).map(|(_, identity)| identity.clone())
     }
 
-    /// Puts other keys in force. Who is logged in stays.
+    /// Replaces the keys. Connections that are logged in keep their identity.
     pub(crate) fn replace(&self, keys: SessionKeys) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }

@@ -1,4 +1,5 @@
-//! Challenges to workers (worker spec §7.3): each waits until its worker asks for orders, and then for its answer.
+//! Challenges to workers (worker spec §7.3). A challenge waits until its worker asks for
+//! directives, and then for the answer.
 
 use std::{
     collections::HashMap,
@@ -11,7 +12,7 @@ use agenix_protocol::{
 };
 use tokio::sync::oneshot;
 
-/// The challenges that wait for their answers.
+/// Challenges without an answer, by their id.
 #[derive(Default)]
 pub(crate) struct Challenges(Mutex<HashMap<String, PendingChallenge>>);
 
@@ -22,7 +23,7 @@ struct PendingChallenge {
 }
 
 impl Challenges {
-    /// Leaves a challenge for a worker.
+    /// Adds a challenge for a worker, and returns the receiver of the answer.
     pub(crate) fn pose(
         &self,
         worker_id: WorkerId,
@@ -30,13 +31,13 @@ impl Challenges {
     ) -> oneshot::Receiver<ChallengeAnswer> {
         let (give, get) = oneshot::channel();
         let mut waiting = self.lock();
-        // Whoever gave up waiting for an answer has dropped the other end.
+        // A caller that has given up has dropped its receiver.
         waiting.retain(|_, waiting| !waiting.give.is_closed());
         waiting.insert(challenge.challenge_id.clone(), PendingChallenge { worker_id, challenge, give });
         get
     }
 
-    /// The challenges that wait for a worker.
+    /// Returns the challenges without an answer for a worker.
     pub(crate) fn of(&self, worker_id: &WorkerId) -> Vec<Challenge> {
         let waiting = self.lock();
         let own =
@@ -44,7 +45,8 @@ impl Challenges {
         own.map(|waiting| waiting.challenge.clone()).collect()
     }
 
-    /// A worker answers; whether there was such a challenge, for this worker where one is named.
+    /// Delivers an answer. Returns true if the challenge exists, is for `worker_id` if that is
+    /// given, and its caller still waits.
     pub(crate) fn answer(
         &self,
         challenge_id: &str,

@@ -1,4 +1,5 @@
-//! Who listens to which channel, and what they are told. Messages are not kept: who does not listen misses them.
+//! Subscriptions of this node, and the delivery of messages to subscribers. Messages are not
+//! stored, so a client that is not subscribed misses them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,25 +10,26 @@ use agenix_protocol::{documents::JOB_UPDATES, glob, names::is_reply};
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-/// Most messages that wait for one listener: one that falls behind further is cut off, as Redis does.
+/// Maximum number of undelivered messages of one subscriber. A slower subscriber is disconnected,
+/// as in Redis.
 const MAX_WAITING: usize = 10_000;
-/// Most bytes of them.
+/// Maximum number of bytes of undelivered messages of one subscriber.
 const MAX_WAITING_BYTES: usize = 32 * 1024 * 1024;
 
-/// A message on its way to a listener.
+/// Message for a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// The pattern that it came by, where it came by one.
+    /// Pattern that matched the channel, if the subscription is to a pattern.
     pub(crate) pattern: Option<Bytes>,
     pub(crate) channel: Bytes,
     pub(crate) payload: Bytes,
 }
 
-/// Listeners and their channels.
+/// Subscribers and their channels.
 #[derive(Default)]
 pub(crate) struct PubSub {
     inner: Mutex<PubSubTables>,
-    /// The way to those who listen at other nodes.
+    /// Channel to the task that sends messages to other nodes.
     others: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
 }
 
@@ -36,19 +38,20 @@ struct PubSubTables {
     listeners: HashMap<u64, Subscriber>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
-    /// Who waits for one message on a channel that nobody else hears (`names::is_reply`).
+    /// Receivers of a single message on a reply channel (`names::is_reply`). A message there is
+    /// delivered to nobody besides.
     replies: HashMap<Bytes, oneshot::Sender<Bytes>>,
 }
 
-/// Where messages go to, and how many bytes of them may still wait.
+/// Message queue of a subscriber, with its free capacity in bytes.
 struct Subscriber {
     give: mpsc::Sender<QueuedMessage>,
     room: Arc<Semaphore>,
-    /// Told when it is cut off.
+    /// Notified when the subscriber is disconnected for being too slow.
     cut: Arc<Notify>,
 }
 
-/// A message that takes its room until it is dropped.
+/// Queued message, which uses capacity of its subscriber until it is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(crate) message: Message,
@@ -56,7 +59,7 @@ pub(crate) struct QueuedMessage {
 }
 
 impl Subscriber {
-    /// Whether it could be told.
+    /// Queues a message. Returns false if the capacity does not suffice.
     fn tell(&self, message: Message) -> bool {
         let bytes = u32::try_from(message.channel.len() + message.payload.len()).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
@@ -64,7 +67,7 @@ impl Subscriber {
     }
 }
 
-/// A channel by its name, or all that match a pattern.
+/// Kind of a subscription: to the name of a channel, or to a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubscriptionKind {
     Name,
@@ -72,7 +75,7 @@ pub(crate) enum SubscriptionKind {
 }
 
 impl PubSub {
-    /// A connection begins to listen. The receiver ends when it was cut off for being too slow.
+    /// Adds a subscriber. The receiver ends when the subscriber is disconnected for being too slow.
     pub(crate) fn join(&self, number: u64, cut: Arc<Notify>) -> mpsc::Receiver<QueuedMessage> {
         let (give, receiver) = mpsc::channel(MAX_WAITING);
         let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
@@ -80,14 +83,14 @@ impl PubSub {
         receiver
     }
 
-    /// A connection listens to a channel or pattern too.
+    /// Adds a subscription to a channel or pattern.
     pub(crate) fn subscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
-        // A copy: a slice would keep all that was read with it.
+        // Copy the bytes, because a slice would keep the whole read buffer alive.
         let name = Bytes::copy_from_slice(name);
         self.lock().table(by).entry(name).or_default().insert(number);
     }
 
-    /// A connection listens to a channel or pattern no more.
+    /// Removes a subscription to a channel or pattern.
     pub(crate) fn unsubscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
         let mut inner = self.lock();
         let table = inner.table(by);
@@ -99,12 +102,13 @@ impl PubSub {
         }
     }
 
-    /// A connection listens no more.
+    /// Removes a subscriber.
     pub(crate) fn leave(&self, number: u64) {
         self.lock().leave(number);
     }
 
-    /// The one message that comes on a channel for replies. Who gives up waiting drops the receiver.
+    /// Returns the receiver of a single message on a reply channel. Dropping the receiver cancels
+    /// it.
     pub(crate) fn reply_on(&self, channel: Bytes) -> oneshot::Receiver<Bytes> {
         let (give, get) = oneshot::channel();
         let replies = &mut self.lock().replies;
@@ -113,15 +117,16 @@ impl PubSub {
         get
     }
 
-    /// There are other nodes: what is published is told to them, too. Messages that they are too slow for are not.
+    /// Connects the hub to other nodes: published messages are also sent to `others`. A message is
+    /// dropped if `others` is full.
     pub(crate) fn connect_peers(&self, others: mpsc::Sender<(Bytes, Bytes)>) {
-        // Said once, when agq starts.
+        // This is called once, at the start of agq.
         let _already = self.others.set(others);
     }
 
-    /// Tells everyone who listens to the channel; how many were told here.
+    /// Publishes a message at all nodes. Returns the number of subscribers at this node.
     pub(crate) fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
-        // Who waits for a reply is at one node.
+        // Only one node has the receiver of a reply.
         if is_reply(channel) && self.publish_here(channel, payload) > 0 {
             return 1;
         }
@@ -131,10 +136,10 @@ impl PubSub {
         self.publish_here(channel, payload)
     }
 
-    /// Tells everyone who listens to the channel at this node; how many that were.
+    /// Publishes a message at this node. Returns the number of subscribers.
     pub(crate) fn publish_here(&self, channel: &Bytes, payload: &Bytes) -> usize {
         let mut inner = self.lock();
-        // A copy: a slice would keep all that was read with it.
+        // Copy the bytes, because a slice would keep the whole read buffer alive.
         let payload = Bytes::copy_from_slice(payload);
         if is_reply(channel) {
             let waiting = inner.replies.remove(channel);
@@ -163,13 +168,16 @@ impl PubSub {
         count
     }
 
-    /// Tells, before anyone else can come or go, whether anyone may be told of what happens to jobs and actions.
+    /// Calls `tell` with true if any subscriber may receive events of jobs or actions.
+    ///
+    /// The lock is held meanwhile, so subscriptions cannot change before `tell` has returned.
     pub(crate) fn update_interest(&self, tell: impl FnOnce(bool)) {
         let inner = self.lock();
         tell(inner.wants_news());
     }
 
-    /// The least room that a listener to news has left.
+    /// Returns the smallest free capacity among the subscribers to events of jobs or actions, in
+    /// messages.
     pub(crate) fn room(&self) -> usize {
         let inner = self.lock();
         let matches_news = |pattern: &Bytes| {
@@ -186,7 +194,7 @@ impl PubSub {
     }
 }
 
-/// Whether what happens to jobs or actions is told on a channel.
+/// Returns true if a channel carries events of jobs or actions.
 fn is_news(channel: &Bytes) -> bool {
     channel.starts_with(b"job:") || channel.starts_with(b"action:")
 }
