@@ -1,4 +1,4 @@
-//! What must hold in every moment, and what must hold when nothing goes on any more.
+//! Invariants: those that hold after every write, and those that hold when nothing is in progress.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl World {
-    /// Every index says what the records say, and every job is what somebody heard of it.
+    /// Checks that every index agrees with the records, and that every job is as its last event has
+    /// shown it.
     pub(super) fn check_store(&mut self) -> CheckResult {
         let Some(life) = &self.life else { return Ok(()) };
         if let Some(first) = life.store.inconsistencies().map_err(|error| error.to_string())?.first() {
@@ -36,7 +37,7 @@ impl World {
         life.store.jobs().map_err(|error| error.to_string())
     }
 
-    /// Every plan and action that was acknowledged is there, with what was submitted.
+    /// Checks that every acknowledged plan and action exists with the submitted content.
     pub(super) fn check_actions(&self) -> CheckResult {
         let Some(life) = &self.life else { return Ok(()) };
         let known = now(life.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
@@ -57,7 +58,7 @@ impl World {
                     return Err(format!("action {action_id} was acknowledged and is gone"));
                 }
                 None => {}
-                // One that was forgotten may have been submitted anew.
+                // A pruned action may have been submitted again.
                 Some((action, _))
                     if action.is_open && self.ledger.closed.contains(action_id) && !self.ledger.forgets =>
                 {
@@ -86,7 +87,7 @@ impl World {
         self.ledger.check_action(action_id, &inputs, inputs.len())
     }
 
-    /// The keys as agq has them now.
+    /// Reads all keys from agq.
     pub(super) fn found_keys(&mut self) -> Result<KeysVersion, String> {
         let mut found = BTreeMap::new();
         for (key, words) in readers() {
@@ -105,7 +106,7 @@ impl World {
         Ok(found)
     }
 
-    /// Queues are paused, or not, as it was acknowledged.
+    /// Checks that queues are paused as acknowledged.
     pub(super) fn settle_pauses(&mut self) -> CheckResult {
         let Some(life) = &self.life else { return Ok(()) };
         let paused = now(life.store.paused())?;
@@ -119,7 +120,8 @@ impl World {
         Ok(())
     }
 
-    /// Nothing goes on: then nobody waits for what is there.
+    /// Checks that no actor waits while there is a job or an element for it. Nothing may be in
+    /// progress.
     pub(super) fn check_quiet(&mut self) -> CheckResult {
         self.write_all()?;
         let Some(life) = &self.life else { return Ok(()) };
@@ -156,7 +158,8 @@ impl World {
         Ok(worker.takes_jobs() && Abilities::of(&told).cover(needs))
     }
 
-    /// What was pushed for those who wait is there or was taken, and nobody waits while there is any.
+    /// Checks that every acknowledged element is in the list or was taken, and that no actor waits
+    /// while the list has elements.
     fn check_elements(&mut self) -> CheckResult {
         let number = self.number();
         let people = std::sync::Arc::clone(&self.people);

@@ -1,4 +1,5 @@
-//! The moves of a world on redb, made again on PostgreSQL: whatever was asked has to be answered alike.
+//! Differential simulation: repeats the operations of a world on PostgreSQL. Both stores must give
+//! the same replies.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -35,11 +36,13 @@ use crate::{
     store::{Records, Store, postgres::PostgresStore},
 };
 
-/// Commands whose answers tell of the store itself.
+/// Commands whose replies depend on the store.
 const OWN: [&str; 1] = ["INFO"];
 
-/// Runs a seed on redb, where nothing goes wrong, and then on the PostgreSQL at `url`, which forgets whatever it has. How many
-/// answers were compared. `story` gets what happened on redb.
+/// Runs a seed without faults on redb, and then on the PostgreSQL at `url`, whose content is
+/// deleted.
+///
+/// Returns the number of compared replies. `story` gets the events on redb.
 pub(super) fn compare(
     script: &SeedScript,
     image: &[u8],
@@ -65,7 +68,7 @@ fn guarded_count(work: impl FnOnce() -> Result<usize, String>) -> Result<usize, 
     Ok(count)
 }
 
-/// agq below the socket, on PostgreSQL.
+/// agq without its network layer, on PostgreSQL.
 struct PostgresReplica {
     app: Arc<AppState>,
     store: Arc<PostgresStore>,
@@ -74,9 +77,9 @@ struct PostgresReplica {
     spawner: LocalSpawner,
     replies: Rc<RefCell<Vec<(u64, Reply)>>>,
     aborts: Vec<(u64, AbortHandle)>,
-    /// What was asked last, for who has to be told that it went wrong.
+    /// Requests since the last comparison, for the message of a failure.
     asked: Vec<(u64, String)>,
-    // After everything that needs it.
+    // Declared last, because the other fields need the runtime until they are dropped.
     runtime: Runtime,
 }
 
@@ -84,7 +87,8 @@ impl PostgresReplica {
     fn begin(url: &str, time: &SimulatedTime, settings: &Settings) -> Result<Self, String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
         let runtime = Runtime::new().map_err(|error| error.to_string())?;
-        // As the other one did, which has a journal to name.
+        // The store on redb draws a random number to name its write-ahead log. Draw one here as
+        // well, so that later numbers are equal.
         let _name = time.random();
         let store = runtime.block_on(PostgresStore::begin_anew(url)).map_err(shown)?;
         let store = Arc::new(store);
@@ -109,7 +113,7 @@ impl PostgresReplica {
         Ok(twin)
     }
 
-    /// Makes the moves; how many answers were the same.
+    /// Executes the operations. Returns the number of equal replies.
     fn make(mut self, moves: &[Operation]) -> Result<usize, String> {
         let mut compared = 0;
         for one in moves {
@@ -167,7 +171,7 @@ impl PostgresReplica {
         self.rest();
     }
 
-    /// Everything goes on until it waits for time or for someone outside.
+    /// Runs all tasks until they wait for time or for a request.
     fn rest(&mut self) {
         let _inside = self.runtime.enter();
         loop {
@@ -179,7 +183,7 @@ impl PostgresReplica {
         }
     }
 
-    /// Compares what is left of limits and kinds, and looks whether there is a lane without jobs.
+    /// Compares the documents of limits and unique kinds, and checks that every lane has jobs.
     fn compare_rows(&self, notes: &[Vec<(String, String)>], lanes: usize) -> Result<(), String> {
         for (kind, theirs) in ojs_jobs::OF_JOBS.into_iter().zip(notes) {
             let ours =

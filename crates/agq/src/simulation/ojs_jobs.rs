@@ -1,5 +1,5 @@
-//! Jobs that come with limits and kinds of their own, as the Open Job Spec has them. They are used
-//! where nothing goes wrong, so that another store can be compared.
+//! Jobs of the Open Job Spec with limits and unique kinds. They are used in worlds without faults
+//! only, to compare two stores.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -24,16 +24,16 @@ use crate::{
     store::{Claim, DocumentKind, Records, StoreError, StoredJob},
 };
 
-/// The queue of these jobs, from which nobody else takes any.
+/// Queue of these jobs. No other actor claims from it.
 pub(super) const QUEUE: &str = "own";
-/// Maximum number of jobs that are fetched at once.
+/// Maximum number of jobs per fetch.
 const MOST_FETCHED: u64 = 3;
-/// Time in which everything that has ended is forgotten, in rounds of a second.
+/// Time in which all ended jobs are pruned, in rounds of a second.
 const FORGETTING_ROUNDS: usize = 20;
-/// Notes that go with the jobs that they are about.
+/// Kinds of documents that are removed with their jobs.
 pub(super) const OF_JOBS: [DocumentKind; 2] = [DocumentKind::Limit, DocumentKind::Unique];
 
-/// Does it. Both stores have to give the same reply.
+/// Executes an operation. Both stores must give the same reply.
 pub(super) async fn act(app: Arc<AppState>, own: OjsOperation) -> CommandOutcome {
     let reply = match own {
         OjsOperation::Enqueue(json) => enqueue(&app, &json).await,
@@ -54,7 +54,7 @@ async fn fetch(app: &AppState, count: u64) -> Result<Reply, CommandError> {
     claims.map(|claim| Ok(shown(&stored(claim))?)).collect::<Result<_, CommandError>>().map(Reply::Array)
 }
 
-/// Fetches jobs in nobody's name.
+/// Fetches jobs anonymously.
 pub(super) async fn fetched(app: &AppState, count: u64) -> Result<Vec<Claim>, CommandError> {
     let asked = OjsFetch {
         queues: vec![QUEUE.to_owned()],
@@ -81,7 +81,7 @@ fn shown(job: &StoredJob) -> Result<Reply, StoreError> {
     Ok(Reply::bulk(to_json(&ojs::job_view(job)?)))
 }
 
-/// The ids of the jobs in an answer to a fetch.
+/// Returns the ids of the jobs in the reply to a fetch.
 pub(super) fn ids(reply: &Reply) -> Vec<String> {
     let Reply::Array(jobs) = reply else { return Vec::new() };
     let id = |job: &Reply| {
@@ -93,7 +93,7 @@ pub(super) fn ids(reply: &Reply) -> Vec<String> {
 }
 
 impl World {
-    /// Somebody submits jobs with limits and kinds, fetches some, or reports one.
+    /// Submits jobs with limits and unique kinds, fetches some, or acknowledges one.
     pub(super) fn use_own(&mut self) -> CheckResult {
         match self.rng.u8(..8) {
             0..4 => {
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// A job under the limit of a customer, who may be a new one, and often of a kind.
+    /// Returns a job under a limit, whose key is often new. Some jobs have a unique kind.
     fn own_job(&mut self, fresh: u64, n: u64) -> String {
         let key = if self.rng.bool() { format!("k{}", self.rng.u8(..4)) } else { format!("c{fresh}-{n}") };
         let limit =
@@ -142,7 +142,7 @@ impl World {
         self.rest_between()
     }
 
-    /// Works off what is there, as far as the limits let it.
+    /// Fetches and acknowledges jobs, as far as their limits permit.
     pub(super) fn finish_own(&mut self) -> CheckResult {
         self.fetch_own()?;
         while !self.fetched.is_empty() {
@@ -151,8 +151,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything that has ended be forgotten, and notes what is left of limits, kinds and
-    /// lanes: no more than is in use.
+    /// Waits until all ended jobs are pruned, and checks that only used documents and lanes are
+    /// left. Records them.
     pub(super) fn forget_own(&mut self) -> CheckResult {
         for _round in 0..FORGETTING_ROUNDS {
             self.pass(1000)?;

@@ -1,4 +1,5 @@
-//! What happened in a world where nothing went wrong, move by move: to be done again on another store.
+//! Operations of a world without faults, as plain data. `differential` repeats them on another
+//! store.
 
 use std::sync::Arc;
 
@@ -7,41 +8,40 @@ use agenix_protocol::resp::Reply;
 use super::actors::Actor;
 use crate::app::Caller;
 
-/// One thing that happened.
+/// Operation or observation of a world.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// A command was given.
+    /// A client sent a command.
     Ask {
         number: u64,
         caller: Arc<Caller>,
         words: Vec<String>,
     },
-    /// Something was done with jobs that have limits and kinds.
+    /// A client used jobs with limits and unique kinds.
     Own {
         number: u64,
         own: OjsOperation,
     },
-    /// Commands on keys, all at once.
+    /// A client executed commands on keys in a transaction.
     Transact {
         number: u64,
         commands: Vec<Vec<String>>,
     },
-    /// Whoever waits for an answer went away.
+    /// The client that waits for a reply disconnected.
     GoAway {
         number: u64,
     },
-    /// A connection was closed.
     Close(Box<Actor>),
     Pass {
         ms: u64,
     },
-    /// What has ended was forgotten. These notes of limits and kinds are left, and jobs in so many
-    /// lanes.
+    /// All ended jobs were pruned. `notes` are the remaining documents of limits and unique kinds,
+    /// and the remaining jobs are in `lanes` lanes.
     Forgotten {
         notes: Vec<Vec<(String, String)>>,
         lanes: usize,
     },
-    /// Nothing went on any more, and these answers had come since the last time.
+    /// Nothing was in progress. The replies are those since the previous `Rest`.
     Rest(Vec<(u64, Reply)>),
 }
 
@@ -56,7 +56,7 @@ pub(super) enum OjsOperation {
     Ack(String),
 }
 
-/// The moves of a world, as they are made.
+/// Operations of a world, in order.
 #[derive(Debug, Default)]
 pub(super) struct OperationLog {
     pub(super) all: Vec<Operation>,

@@ -1,4 +1,4 @@
-//! The end of a simulation: nothing goes wrong any more, everybody does their work, and every job ends.
+//! End of a simulation: faults stop, workers do their work, and every job must end.
 
 use agenix_protocol::documents::Status;
 use agenix_rules::cron::Schedule;
@@ -10,11 +10,11 @@ use super::{
 
 use crate::store::{DocumentKind, Records};
 
-/// How many rounds everything may take. Time passes in each, first little, then much.
+/// Maximum number of rounds. Little time passes in the first rounds, and much in the later ones.
 const ROUNDS: u64 = 80;
 
 impl World {
-    /// Lets everything come to its end.
+    /// Runs the world until every job has ended, and checks the result.
     pub(super) fn finish(&mut self, chance: fastrand::Rng) -> CheckResult {
         self.rng = chance;
         self.tell(|| "nothing goes wrong any more".into());
@@ -29,7 +29,8 @@ impl World {
         for worker in ["w0", "w1", "w2"] {
             self.order(&["WORKER.RESUME", worker])?;
         }
-        // Everybody comes anew, but for one worker and who has no name: they never come back.
+        // All actors reconnect. One worker and the connection without a worker send nothing any
+        // more.
         for at in 0..self.actors.len() {
             self.actors[at].holds.clear();
             self.part(at)?;
@@ -47,7 +48,7 @@ impl World {
                 self.finish_own()?;
             }
             self.write_all()?;
-            // At once: much time may pass before they come again.
+            // Report at once, because much time may pass before the next round.
             for at in [0, 1] {
                 self.complete_all(at)?;
             }
@@ -66,7 +67,7 @@ impl World {
         self.write_all()
     }
 
-    /// A worker that does what it should.
+    /// Lets a worker register, report its jobs, and claim.
     fn work_honestly(&mut self, at: usize, round: u64) -> CheckResult {
         self.actors[at].unproven.clear();
         if !self.actors[at].registered {
@@ -90,7 +91,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything that was acknowledged is there, also after agq was stopped and started once more.
+    /// Checks that all acknowledged data exists, also after a restart of agq.
     fn look_back(&mut self) -> CheckResult {
         self.check_store()?;
         self.check_actions()?;
@@ -126,7 +127,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks for everything that there is.
+    /// Requests all records.
     fn look_at_all(&mut self) -> CheckResult {
         let jobs: Vec<String> = self.all_jobs()?.iter().map(|job| job.job_id.to_string()).collect();
         let actions: Vec<String> = self.ledger.actions.keys().cloned().collect();

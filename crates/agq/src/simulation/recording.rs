@@ -8,21 +8,21 @@ use super::{
 };
 
 impl World {
-    /// Notes a move, where somebody wants to make it again.
+    /// Records an operation if the world is recorded.
     pub(super) fn note(&mut self, made: impl FnOnce() -> Operation) {
         if let Some(moves) = &mut self.moves {
             moves.all.push(made());
         }
     }
 
-    /// Notes an answer.
+    /// Records a reply if the world is recorded.
     pub(super) fn note_reply(&mut self, number: u64, reply: &Reply) {
         if let Some(moves) = self.moves.as_mut().filter(|_| number != NOBODY) {
             moves.replies.push((number, reply.clone()));
         }
     }
 
-    /// Where moves are noted, one is over before the next is made.
+    /// If the world is recorded, waits until the previous operation is finished.
     pub(super) fn rest_between(&mut self) -> Result<(), String> {
         if self.moves.is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What happens in one step: somebody does something, the writer writes, time passes, or something goes wrong.
+//! Steps of a world: a client acts, the writer writes, time passes, or a fault happens.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::{
 const QUEUES: [&str; 2] = ["ready", "other"];
 
 impl World {
-    /// One step, by its own chance: it is the same step whatever was left out before it.
+    /// Executes a step. It depends on `chance` only, so that it is the same whichever steps before
+    /// it are left out.
     pub(super) fn step(&mut self, chance: Rng) -> CheckResult {
         self.rng = chance;
         self.counts.steps += 1;
@@ -89,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// agq stops as it does on a signal: what was given to the writer is written.
+    /// Stops agq as on a signal: pending writes are finished first.
     fn stop(&mut self) -> CheckResult {
         self.tell(|| "agq is stopped".into());
         self.write_all()?;
@@ -166,7 +167,7 @@ impl World {
         Ok(())
     }
 
-    /// A submission whose answer may have been lost.
+    /// Repeats a submission, as a client does if the reply was lost.
     fn submit_again(&mut self) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         let json = self.ledger.actions[&action_id].json.clone();
@@ -180,7 +181,7 @@ impl World {
         if !submitted.json.contains(r#""open":true"#) {
             return Ok(());
         }
-        // As agx does: what was not acknowledged is sent again from where that was.
+        // agx does the same: it sends the unacknowledged inputs again, from their position.
         let at = submitted.acknowledged;
         if submitted.inputs.len() == at {
             submitted.inputs.push(format!(r#"{{"n":"{fresh}"}}"#));
@@ -226,7 +227,7 @@ impl World {
         self.ledger.paused.insert(queue.clone(), None);
         let word = if paused { "QUEUE.PAUSE" } else { "QUEUE.RESUME" };
         self.people_ask(PendingRequest::Pause { queue: queue.clone(), paused }, &[word, &queue])?;
-        // The next answer is the one that counts only when none is out.
+        // Finish the write, so that at most one reply for the queue is outstanding.
         self.write_all()
     }
 
@@ -296,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    /// Sets a schedule that submits nothing. The check at the end looks at the time for which the
+    /// Sets a schedule that submits nothing. The check at the end verifies the time for which the
     /// schedule waits.
     fn set_a_schedule(&mut self) -> CheckResult {
         let json =
@@ -329,7 +330,7 @@ impl World {
     }
 }
 
-/// A command on keys as a transaction takes it.
+/// Parses a command on keys for a transaction.
 pub(super) fn key_command(words: &[String]) -> Result<QueuedCommand, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     match Request::parse(&words).map_err(|error| error.line())? {
