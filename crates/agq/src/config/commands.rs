@@ -1,4 +1,4 @@
-//! What agq does besides running the queue, as it is said on the command line. What stands here is the help.
+//! Subcommands of `agq`, with their arguments. The doc comments are the texts of `--help`.
 
 use std::path::PathBuf;
 
@@ -67,7 +67,8 @@ pub(crate) struct TokenArgs {
 }
 
 impl TokenArgs {
-    /// What the other machine has to know.
+    /// Returns the token with address, key and CA. Fails if the key is a hash, or if a CA is given
+    /// for an address without TLS.
     pub(crate) fn token(&self) -> anyhow::Result<Token> {
         let addresses = Address::parse_all(&self.address).map_err(anyhow::Error::msg)?;
         let key =
@@ -118,12 +119,12 @@ impl ImportArgs {
     }
 }
 
-/// A store, as it is said on the command line.
+/// Location of a store: an argument of `export` and `import`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DataLocation {
-    /// A data directory or a database file.
+    /// Data directory or database file.
     Path(PathBuf),
-    /// A PostgreSQL.
+    /// URL of a PostgreSQL database.
     Postgres(String),
 }
 
@@ -168,13 +169,13 @@ pub(crate) struct RestoreArgs {
 }
 
 impl RestoreArgs {
-    /// Where the database is kept.
+    /// Returns the data directory, by default `~/.agq`.
     pub(crate) fn data_dir(&self) -> anyhow::Result<PathBuf> {
         self.data_dir.clone().map_or_else(default_data_dir, Ok)
     }
 }
 
-/// Where the running agq is, as agx is told it.
+/// Address of a running agq, with the same arguments as for agx.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Where it is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH
@@ -195,11 +196,11 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Where it is and how to log in.
+    /// Returns the address and the credentials.
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
-            // The certificate may say who we are.
+            // The client certificate may prove the identity without a key.
             Err(SessionKeyError::Missing) if self.tls_cert.is_some() => None,
             Err(error) => bail!("{error}: {KEY_HELP}"),
         };

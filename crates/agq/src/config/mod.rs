@@ -1,4 +1,5 @@
-//! What agq is told: flags, then `AGQ_*` variables, then a TOML file, then the defaults.
+//! Configuration of the server. Flags win over `AGQ_*` variables, these over the config file
+//! (TOML), and that over the defaults.
 
 mod commands;
 mod file;
@@ -29,7 +30,7 @@ use crate::{
     store::{OpenOptions, postgres},
 };
 
-/// Fewest connections to a PostgreSQL: one writes, one listens, others read.
+/// Minimum number of connections to PostgreSQL: one writes, one listens, the others read.
 const LEAST_CONNECTIONS: u32 = 4;
 
 /// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
@@ -60,20 +61,20 @@ their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # takes jobs, as t
 SIGHUP makes agq read the keys and the certificates again and open the audit log anew; connections stay.\n\nLogs go to \
 stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 
-/// Where everything is kept.
+/// Location of the data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StoreLocation {
-    /// In a database of ours, in the data directory.
+    /// Database in the data directory.
     DataDir,
-    /// In a PostgreSQL.
+    /// PostgreSQL database.
     Postgres { url: String, settings: postgres::PostgresSettings },
 }
 
-/// The port where RESP is spoken, and the one where HTTP is, where nothing else is said.
+/// Default ports of RESP and HTTP.
 const USUAL_PORT: u16 = 6380;
 const USUAL_HTTP_PORT: u16 = 6381;
 
-/// What agq works with, after everything was put together.
+/// Resolved configuration of the server.
 #[derive(Debug)]
 pub(crate) struct ServerConfig {
     pub(crate) places: ListenAddresses,
@@ -82,18 +83,19 @@ pub(crate) struct ServerConfig {
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) opening: OpenOptions,
     pub(crate) settings: Settings,
-    /// The keys to begin with.
+    /// Keys at the start.
     pub(crate) keys: SessionKeys,
-    /// Where to read them again.
+    /// Sources from which SIGHUP reads the keys again.
     pub(crate) key_source: KeySource,
-    /// The key that was made up for this run, where nobody else can do everything.
+    /// Key that was generated for this run, because no other key is an admin's.
     pub(crate) random_key: Option<GeneratedKey>,
-    /// Whether agq stops when its stdin ends.
+    /// Set if agq stops when its stdin ends.
     pub(crate) ends_with_stdin: bool,
 }
 
 impl Cli {
-    /// Puts flags, variables, file and defaults together.
+    /// Merges flags, variables, the config file and defaults. Fails if a value is out of bounds, or
+    /// if values contradict each other.
     pub(crate) fn resolve(self) -> anyhow::Result<ServerConfig> {
         let mut key_source = KeySource::new(self.config.clone(), self.options.session_key_file.clone());
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
@@ -119,13 +121,13 @@ impl Cli {
     }
 }
 
-/// The settings of an agq that was told nothing.
+/// Returns the default settings.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn default_settings() -> anyhow::Result<Settings> {
     Options::default().settings()
 }
 
-/// Where to listen, unless that would give the keys away.
+/// Returns the addresses to listen on. Fails if keys would be sent over a network without TLS.
 fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
     let tls = match (&options.tls_cert, &options.tls_key, &options.tls_client_ca) {
         (Some(cert), Some(key), client_ca) => {
@@ -141,7 +143,7 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
         if socket.is_none() {
             bail!("no-tcp is given without socket: agq would listen nowhere, give --socket PATH");
         }
-        // Whoever wants no TCP wants none of this either, unless that is said.
+        // Without TCP there is no HTTP, unless an address for it is given.
         let http = http_place(options, None)?;
         return Ok(ListenAddresses { tcp: None, socket, tls: None, http });
     }
@@ -167,7 +169,7 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
     Ok(ListenAddresses { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
 }
 
-/// Where HTTP is spoken: on this machine alone where nothing is said.
+/// Returns the address of HTTP, by default on the loopback interface.
 fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
     match options.http.as_deref() {
         Some("off") => Ok(None),
@@ -177,7 +179,8 @@ fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<Soc
                 format!("http is '{told}': give an address such as 127.0.0.1:6381, or off")
             })?))
         }
-        // Of several agq on a machine, each with a port of its own, only one can have the usual one here, too.
+        // Only one agq on a machine can use the default port of HTTP, so another one takes a free
+        // port.
         None => {
             let usual = port.map(|port| if port == USUAL_PORT { USUAL_HTTP_PORT } else { 0 });
             Ok(usual.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
@@ -185,7 +188,7 @@ fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<Soc
     }
 }
 
-/// Where everything is kept.
+/// Returns the location of the data.
 fn store_place(options: &Options) -> anyhow::Result<StoreLocation> {
     let usual = postgres::PostgresSettings::default();
     let connections = options.store_connections.unwrap_or(usual.connections);
@@ -211,7 +214,7 @@ fn store_place(options: &Options) -> anyhow::Result<StoreLocation> {
     Ok(StoreLocation::Postgres { url, settings })
 }
 
-/// A time of an option, up to an hour.
+/// Returns the duration of an option, in seconds from `least` to 3600.
 fn seconds(name: &str, given: Option<f64>, usual: Duration, least: f64) -> anyhow::Result<Duration> {
     let Some(given) = given else { return Ok(usual) };
     if !(least..=3600.0).contains(&given) {

@@ -1,4 +1,5 @@
-//! Every option of agq, once: as a flag, as a variable, and as a name in the config file. What stands here is the help.
+//! Options of the server, each defined once as a flag, a variable and a name in the config file.
+//! The doc comments are the texts of `--help`.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
@@ -11,7 +12,7 @@ const FILES: &str = "Files";
 const JOBS: &str = "Workers and jobs";
 const LIMITS: &str = "Limits";
 
-/// The shape of BRPOP's reply for one key, as it is said.
+/// Values of the option `--brpop-reply`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ReplyShape {
@@ -35,7 +36,7 @@ pub(super) enum AuthTexts {
     Redis,
 }
 
-/// What is on disk before it is answered, as it is said.
+/// Values of the option `--durability`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum DurabilityOption {
@@ -47,27 +48,27 @@ pub(super) enum DurabilityOption {
     Interval,
 }
 
-/// The options by their fields, and how one set of them makes good what another does not say.
+/// Defines the options as fields of [`Options`], and their merge with another set of options.
 macro_rules! options {
     ($($(#[$attribute:meta])* $name:ident: $kind:ty,)*) => {
-        /// Every option; in the TOML file they bear the same names.
+        /// Options of the server. The config file uses the same names.
         #[derive(Debug, Default, Args, Deserialize)]
         #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
         pub(super) struct Options {
             $($(#[$attribute])* pub(super) $name: Option<$kind>,)*
-            /// Keys that may do everything, by name; in the file only.
+            /// Keys of admins by name; in the config file only.
             #[arg(skip)]
             pub(super) admins: BTreeMap<String, SecretString>,
-            /// Keys that submit and watch, by name; in the file only.
+            /// Keys of clients by name; in the config file only.
             #[arg(skip)]
             pub(super) clients: BTreeMap<String, SecretString>,
-            /// Keys of workers, by id; in the file only.
+            /// Keys of workers by id; in the config file only.
             #[arg(skip)]
             pub(super) workers: BTreeMap<String, SecretString>,
         }
 
         impl Options {
-            /// These options, and `file` where they say nothing.
+            /// Merges two sets of options, where `self` wins over `file`.
             pub(super) fn or(self, file: Self) -> Self {
                 Self {
                     $($name: self.$name.or(file.$name),)*

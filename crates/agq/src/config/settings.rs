@@ -1,4 +1,5 @@
-//! From the options to what the rules are told: defaults filled in, bounds checked, seconds made milliseconds.
+//! Conversion of options to settings: fills in defaults, checks bounds, and converts seconds to
+//! milliseconds.
 
 use std::time::Duration;
 
@@ -11,15 +12,15 @@ use crate::{
     store::{Durability, OpenOptions},
 };
 
-/// The longest time that may be set, a hundred years, in seconds.
+/// Maximum time of a setting, a hundred years, in seconds.
 const LONGEST_SECS: f64 = 3_153_600_000.0;
 const DAY_SECS: f64 = 86_400.0;
 
-/// Number of inputs that one write makes jobs of: others get their turn between two writes.
+/// Number of inputs that one write turns into jobs. Other writes can run between two of these.
 const INPUTS_AT_ONCE: usize = 500;
 
 impl Options {
-    /// What the rules are told.
+    /// Returns the settings. Fails if a value is out of bounds.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let interval = self.heartbeat_interval.unwrap_or(30.0);
         if !(0.001..=DAY_SECS).contains(&interval) {
@@ -56,7 +57,7 @@ impl Options {
         })
     }
 
-    /// How the database is opened.
+    /// Returns the options for opening the database.
     pub(super) fn opening(&self) -> OpenOptions {
         let defaults = OpenOptions::default();
         OpenOptions {
@@ -85,7 +86,8 @@ impl Options {
     }
 }
 
-/// A time after which something ends, in milliseconds; 0 for no end.
+/// Converts a time limit to milliseconds; 0 stands for no limit. Fails if it is not 0 and out of
+/// bounds.
 fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
     if secs != 0.0 && !(0.001..=LONGEST_SECS).contains(&secs) {
         bail!("{name} is {secs}: give seconds between 0.001 and {LONGEST_SECS}, or 0 for no bound");
@@ -93,7 +95,7 @@ fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
     Ok(millis(secs))
 }
 
-/// Seconds as milliseconds. They were checked: neither negative nor too large.
+/// Converts seconds to milliseconds. The value must be checked: not negative, and not too large.
 fn millis(secs: f64) -> u64 {
     u64::try_from(Duration::from_secs_f64(secs).as_millis()).unwrap_or(u64::MAX)
 }

@@ -9,8 +9,8 @@
 //!
 //! - `world` has the state of one seed: disk, clock, a process of agq, actors, and the ledger.
 //!   `run` executes the steps of a seed.
-//! - In each step (`steps`, `workers`) an actor sends a command, the writer writes a batch, time passes,
-//!   or a fault happens. Faults are crashes, power failures, failing and full disks, lost
+//! - In each step (`steps`, `workers`) an actor sends a command, the writer writes a batch, time
+//!   passes, or a fault happens. Faults are crashes, power failures, failing and full disks, lost
 //!   replies, and clocks that are set back.
 //! - `process` is one run of agq between two crashes. It executes all tasks until they wait for the
 //!   writer, for time, or for a client.
