@@ -33,32 +33,33 @@ use crate::{
 /// Minimum number of connections to PostgreSQL: one writes, one listens, the others read.
 const LEAST_CONNECTIONS: u32 = 4;
 
-/// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
+/// agq, the queue server: stores plans and jobs, gives jobs to workers, and loses nothing that it
+/// has acknowledged.
 ///
-/// Without a command it runs the queue. It speaks RESP, so any Redis client works. Without flags it listens on
-/// 127.0.0.1:6380 and keeps its data in ~/.agq.
+/// Without a command it runs the server. It speaks RESP, so any Redis client works. By default it
+/// listens on 127.0.0.1:6380 and keeps its data in ~/.agq.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
-    /// What to do instead of running the queue.
+    /// Command to run instead of the server.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// A TOML file with any of the options below as `name = value`; flags and variables win over it
+    /// TOML file with any of the options below as `name = value`; flags and variables win over it
     #[arg(long, env = "AGQ_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Stop when stdin ends, too: for whoever starts agq and holds the other end, and may be killed
+    /// Stop also when stdin ends: for a parent process that holds the other end, and may be killed
     #[arg(long, hide = true)]
     end_with_stdin: bool,
     #[command(flatten)]
     options: Options,
 }
 
-const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file and never from a flag, which \
-everyone on the machine could see. Make one with `openssl rand -hex 32`. Without one, agq makes a random key for this run \
-and prints it on a terminal.\n\nKeys that may do less stand in the config file by name, as they are or as `sha256:` and \
-their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # takes jobs, as this worker\n  [clients]\n  \
+const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag, because \
+other users of the machine can see flags. Make a key with `openssl rand -hex 32`. Without one, agq generates a key for this \
+run, and prints it on a terminal.\n\nKeys with fewer permissions are in the config file by name, as plain text or as \
+`sha256:` and their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # claims jobs as this worker\n  [clients]\n  \
 \"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n\n\
-SIGHUP makes agq read the keys and the certificates again and open the audit log anew; connections stay.\n\nLogs go to \
+SIGHUP makes agq read the keys and certificates again, and reopen the audit log; connections stay open.\n\nLogs go to \
 stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 
 /// Location of the data.
