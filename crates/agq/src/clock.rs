@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_in_the_order_they_were_given() {
+    fn ids_sort_in_order_of_creation() {
         let clock = Clock::default();
         let ids: Vec<_> = (0..10_000).map(|_| clock.job_id()).collect();
         assert!(ids.is_sorted_by(|a, b| a < b));
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_when_the_clock_goes_back_too() {
+    fn ids_sort_after_the_clock_was_set_back() {
         let clock = Clock::of(Arc::new(Stuck(1_000_000.into())));
         let ids: Vec<_> = (0..10_000).map(|_| clock.job_id()).collect();
         assert!(ids.is_sorted_by(|a, b| a < b));
     }
 
     #[test]
-    fn whoever_asks_learns_that_somebody_was_told_a_later_time() {
+    fn latest_and_now_reports_a_clock_set_back() {
         let clock = Clock::of(Arc::new(Stuck(10.into())));
         assert_eq!((clock.now(), clock.now()), (Timestamp(10), Timestamp(9)));
         assert_eq!(clock.latest_and_now(), (Timestamp(10), Timestamp(8)));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_between_zero_and_one() {
+    fn random_numbers_are_between_zero_and_one() {
         let clock = Clock::default();
         let seen: Vec<f64> = (0..1000).map(|_| clock.chance()).collect();
         assert!(seen.iter().all(|chance| (0.0..1.0).contains(chance)));

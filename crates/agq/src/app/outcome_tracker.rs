@@ -88,7 +88,7 @@ mod tests {
     use super::OutcomeTracker;
 
     #[test]
-    fn a_job_that_was_claimed_before_the_trial_decides_nothing() {
+    fn trial_ignores_jobs_claimed_before_it() {
         let (outcomes, worker) = (OutcomeTracker::default(), WorkerId::new("w").unwrap());
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(5))), "there is no trial");
         outcomes.try_again(&worker, Timestamp(5));

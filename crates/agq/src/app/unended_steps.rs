@@ -40,7 +40,7 @@ mod tests {
     use super::UnendedSteps;
 
     #[test]
-    fn only_the_end_of_the_last_step_is_worth_a_look_at_all() {
+    fn unended_steps_report_only_the_last_step() {
         let steps = UnendedSteps::default();
         assert!(steps.ended("unknown"), "nobody has looked yet");
         steps.note("w", 3);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_json_and_only_ours_to_read() {
+    fn audit_log_has_json_lines_and_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = AuditLog::open(Some(&path)).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_moved_away_is_made_anew() {
+    fn audit_log_is_created_again_after_rotation() {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("audit.log"), dir.path().join("audit.log.1"));
         let audit = AuditLog::open(Some(&path)).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_log_nothing_is_written_and_a_bad_path_is_named() {
+    fn audit_log_is_optional_and_a_bad_path_fails() {
         let audit = AuditLog::default();
         audit.record(&entry("p"));
         assert!(!audit.is_on() && audit.reopen().is_ok());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_stops_nobody() {
+    fn audit_log_failure_stops_no_command() {
         let full = std::path::Path::new("/dev/full");
         if full.exists() {
             let audit = AuditLog::open(Some(full)).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_recorded_and_questions_are_not() {
+    fn audit_log_records_changes_and_not_reads() {
         assert!(is_recorded("PLAN.SUBMIT") && is_recorded("WORKER.VERIFY") && is_recorded("QUEUE.RESUME"));
         assert!(!is_recorded("PLAN.GET") && !is_recorded("WORKER.HEARTBEAT") && !is_recorded("BRPOP"));
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_of_the_matrix() {
+    fn roles_allow_exactly_their_commands() {
         let roles = [Role::Admin, Role::Client, Role::Worker];
         let table = [
             (CommandAccess::Everyone, [true, true, true]),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_is_known_by_its_name_and_no_other_is() {
+    fn keyring_identifies_known_keys_only() {
         let keyring = Keyring::new(keys());
         let told = |letter: &str| keyring.identify(key(letter).as_bytes());
         assert_eq!(told("s"), identity(Role::Admin, "admin"));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_stands_for_a_listed_worker_or_client_only() {
+    fn certificate_maps_to_a_listed_worker_or_client_only() {
         let keyring = Keyring::new(keys());
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_take_the_place_of_all() {
+    fn replace_replaces_all_keys() {
         let keyring = Keyring::new(keys());
         let mut others = SessionKeys::default();
         others.add(Role::Worker, "w1", &key("n")).unwrap();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_for_two_names_and_one_name_for_two_roles_are_refused() {
+    fn keyring_rejects_duplicate_keys_and_ambiguous_names() {
         let mut keys = keys();
         let twin = keys.add(Role::Worker, "w3", &key("a")).unwrap_err().to_string();
         let words = "[workers] 'w3' is also that of client 'alice'";
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked_at_the_edge_and_one_past_it() {
+    fn key_names_are_checked_at_the_edge_and_one_past_it() {
         let mut keys = SessionKeys::default();
         assert!(keys.add(Role::Client, &"c".repeat(64), &key("1")).is_ok());
         assert!(keys.add(Role::Client, &"c".repeat(65), &key("2")).is_err());

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_compared_and_never_shown() {
+    fn key_hash_compares_and_debug_hides_it() {
         let key = GeneratedKey::new().unwrap();
         let text = key.reveal().to_owned();
         assert_eq!(text.len(), 64);
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn thirty_two_bytes_are_enough_and_one_less_is_not() {
+    fn key_needs_at_least_32_bytes() {
         assert!(KeyHash::read(&"k".repeat(32), "a test").is_ok());
         let error = KeyHash::read(&"k".repeat(31), "a test").unwrap_err().to_string();
         assert!(error.contains("has 31 bytes, it needs at least 32") && !error.contains("kkk"), "{error}");
     }
 
     #[test]
-    fn a_hash_stands_for_its_key() {
+    fn hash_is_accepted_in_place_of_a_key() {
         // Hash as printed by `printf %s KEY | sha256sum`.
         let hashed = "sha256:2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
         let read = KeyHash::read(&format!(" {hashed}\n"), "a test").unwrap();

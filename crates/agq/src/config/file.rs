@@ -49,7 +49,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn an_error_names_the_line_and_shows_no_key() {
+    fn config_file_error_names_the_line_and_hides_keys() {
         let key = "k".repeat(64);
         for (text, words) in [
             (format!("port = 1\n\nprot = '{key}'"), "line 3: unknown field `prot`"),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_may_stand_in_the_file() {
+    fn config_file_accepts_every_option() {
         let options = parse(
             "bind = '127.0.0.1'\nport = 0\nno-tcp = false\nsocket = 's'\ntls-cert = 'c'\ntls-key = 'k'\n\
              tls-client-ca = 'ca'\ninsecure = true\ndata-dir = 'd'\nsession-key-file = 'f'\naudit-log = 'a'\n\

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_become_keys_and_are_read_again() {
+    fn key_source_reads_tables_and_reloads_them() {
         let dir = tempfile::tempdir().unwrap();
         let (config, key_file) = (dir.path().join("agq.toml"), dir.path().join("key"));
         std::fs::write(&key_file, format!("{}\n", "s".repeat(64))).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_the_run_stays_and_the_variable_wins_over_files() {
+    fn generated_key_survives_a_reload_and_the_variable_wins_over_files() {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("agq.toml");
         std::fs::write(&config, "session-key-file = '/nowhere/key'\n").unwrap();

@@ -244,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn what_is_said_first_wins() {
+    fn flags_win_over_the_config_file() {
         let options = Options { port: Some(2), ..Options::default() }.or(options("port = 1\nmax-tasks = 0"));
         assert_eq!((options.port, options.max_tasks), (Some(2), Some(0)));
         let error = toml::from_str::<Options>("prot = 1").unwrap_err().to_string();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_needs_no_value_and_takes_one() {
+    fn switch_needs_no_value_and_accepts_one() {
         let given = |args: &[&str]| Cli::try_parse_from([&["agq"][..], args].concat()).unwrap().options;
         assert_eq!(given(&["--no-tcp", "--socket", "s"]).no_tcp, Some(true));
         assert_eq!(given(&["--insecure=false"]).insecure, Some(false));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_open_without_tls() {
+    fn listening_beyond_loopback_needs_tls() {
         for ip in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
             assert!(places(&options(&format!("bind = '{ip}'"))).is_ok(), "{ip}");
         }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_an_address_of_a_postgresql_or_the_data_directory() {
+    fn store_is_a_postgresql_url_or_the_data_directory() {
         let place = |text: &str| store_place(&options(text)).map_err(|error| error.to_string());
         assert_eq!(place(""), Ok(StoreLocation::DataDir));
         let url = "postgres://agq@db/agq".to_owned();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_setting_is_refused() {
+    fn incomplete_listen_settings_are_rejected() {
         for (text, words) in [
             ("tls-cert = 'c'", "give tls-key, too"),
             ("tls-key = 'k'", "give tls-cert, too"),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_documented() {
+    fn settings_have_the_documented_defaults() {
         let settings = settings("").unwrap();
         assert_eq!((settings.heartbeat_interval_ms, settings.heartbeat_factor), (30_000, 3));
         assert_eq!((settings.job_timeout_ms, settings.start_timeout_ms), (3_600_000, 60_000));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_counts_and_zero_is_no_limit() {
+    fn explicit_settings_override_defaults_and_zero_disables_limits() {
         let text = "start-timeout = 0.3\nkeep-ended = 0\nkeep-dead = 1\nkeep-ended-count = 5\nno-quarantine = true\n\
                     brpop-reply = 'bulk'\nmax-tasks = 0\nmax-commands-per-second = 7\nmax-connections-per-ip = 8\n\
                     max-auth-failures = 9\nauth-errors = 'redis'\njob-timeout = 2\nsend-timeout = 0.5";
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_is_opened_as_it_was_said() {
+    fn open_options_follow_the_settings() {
         let opening = |text| toml::from_str::<Options>(text).unwrap().opening();
         assert_eq!(
             opening(""),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_checked_at_the_edge_and_one_past_it() {
+    fn times_are_checked_at_their_bounds() {
         assert_eq!(settings("heartbeat-interval = 0.001").unwrap().heartbeat_interval_ms, 1);
         assert_eq!(settings("heartbeat-interval = 86400").unwrap().heartbeat_interval_ms, 86_400_000);
         assert_eq!(settings("start-timeout = 0.001").unwrap().start_timeout_ms, 1);

@@ -235,7 +235,7 @@ mod tests {
     use super::part;
 
     #[test]
-    fn places_count_from_either_end() {
+    fn lrange_positions_count_from_either_end() {
         assert_eq!(part(0, -1, 3), 0..3);
         assert_eq!(part(-2, 9, 3), 1..3);
         assert_eq!(part(i64::MIN, i64::MAX, 3), 0..3);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_expired_is_gone_for_everyone_and_then_from_the_store() {
+    async fn expired_keys_are_invisible_and_are_then_removed() {
         let store = RedbStore::in_memory().unwrap();
         for line in
             ["SET k v PX 100", "RPUSH l a b", "PEXPIRE l 100", "ZADD z 1 m", "PEXPIRE z 200", "SET s v"]
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transaction_goes_on_after_a_refusal() {
+    async fn transaction_continues_after_a_rejected_command() {
         let store = RedbStore::in_memory().unwrap();
         let commands: Vec<_> = ["SET k text", "INCR k", "LPUSH l 1", "GET k"].map(command).into();
         let replies = change(&store, move |keys| apply_all(keys, &commands, Timestamp(1))).await.unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_cannot_write() {
+    async fn read_transaction_refuses_to_write() {
         let store = RedbStore::in_memory().unwrap();
         let command = command("SET k v");
         let outcome = look(&store, move |keys| ruled(apply(keys, &command, Timestamp(1)))).await;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scan_sees_every_key_that_stays_and_ends_whatever_comes_meanwhile() {
+    async fn scan_returns_every_permanent_key_and_ends_despite_new_keys() {
         let store = RedbStore::in_memory().unwrap();
         for n in 0..100 {
             run(&store, &format!("SET key:{n} v"), 1).await;

@@ -211,7 +211,7 @@ mod tests {
     use super::{BackupError, Backups, RESERVE_BYTES, check_room, piece};
 
     #[test]
-    fn one_at_a_time_until_nobody_has_read_it_for_a_minute() {
+    fn backup_blocks_others_until_unread_for_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::default();
         assert!(matches!(backups.begin(Timestamp(0)), Err(BackupError::Nowhere)));
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_needs_its_own_room_and_some_more() {
+    fn backup_needs_room_for_the_copy_and_a_reserve() {
         assert!(check_room(400, 500 + RESERVE_BYTES).is_ok());
         let refused = check_room(400, 499 + RESERVE_BYTES).unwrap_err().to_string();
         assert!(refused.contains("There is no room for a copy"), "{refused}");
     }
 
     #[test]
-    fn a_copy_is_read_in_pieces() {
+    fn backup_is_read_in_pieces() {
         let path = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(path.path(), vec![b'x'; BACKUP_PIECE_BYTES + 2]).unwrap();
         let file = std::fs::File::open(path.path()).unwrap();

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_fails_is_told_before_what_follows_from_it() {
+    fn failed_attempt_is_logged_before_its_consequence() {
         let log = EventLog::new(Timestamp(255));
         let mut job = job();
         log.note(None, &job, false, Timestamp(2));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_passes_what_it_does_not_want_and_hears_of_a_gap() {
+    fn follow_skips_unwanted_events_and_reports_a_gap() {
         let log = EventLog::new(Timestamp(1));
         let (last, later) = log.listen();
         for _ in 0..3 {

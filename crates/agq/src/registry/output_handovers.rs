@@ -45,7 +45,7 @@ mod tests {
     use super::OutputHandovers;
 
     #[test]
-    fn one_at_a_time_hands_on_to_an_action() {
+    fn output_handover_locks_an_action() {
         let all = OutputHandovers::default();
         let turn = all.begin("a");
         assert!(turn.is_some() && all.is_under_way("a") && all.begin("a").is_none());

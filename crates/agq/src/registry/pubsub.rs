@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_told_once_for_each_way_of_listening() {
+    fn publish_delivers_once_per_subscription() {
         let pubsub = PubSub::default();
         let mut one = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("job:updates"));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_heard_by_the_one_who_waits_for_it_alone_and_once() {
+    fn reply_is_delivered_to_its_receiver_only_and_once() {
         let pubsub = PubSub::default();
         let mut curious = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("worker:w:reply:r"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_slow_is_cut_off() {
+    fn slow_subscriber_is_disconnected() {
         let pubsub = PubSub::default();
         let mut slow = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("c"));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_bounded_in_bytes_too() {
+    fn subscriber_queue_is_bounded_in_bytes() {
         let pubsub = PubSub::default();
         let mut slow = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("c"));

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_looked_back_and_no_further() {
+    fn throughput_uses_the_last_minute_and_keeps_an_hour() {
         let pace = Throughput::default();
         assert!(pace.is_due(Timestamp(0)));
         pace.note(Timestamp(0), &totals(0));

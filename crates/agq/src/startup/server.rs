@@ -130,7 +130,7 @@ mod tests {
     use super::ended;
 
     #[tokio::test]
-    async fn a_background_task_that_panics_or_returns_is_noticed() {
+    async fn ended_reports_a_background_task_that_panics_or_returns() {
         let mut background = JoinSet::new();
         background.spawn(std::future::pending());
         background.spawn(async { panic!("the reaper stumbled") });

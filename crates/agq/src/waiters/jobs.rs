@@ -303,7 +303,7 @@ mod tests {
     use super::Evictions;
 
     #[test]
-    fn whoever_was_sent_away_meanwhile_is_known_and_what_is_too_long_ago_counts() {
+    fn has_since_finds_later_evictions_and_matches_forgotten_ones() {
         let dismissed = Evictions { count: 5, latest: ["a".into(), "b".into()].into() };
         assert!(dismissed.has_since(4, "b") && !dismissed.has_since(4, "a") && !dismissed.has_since(5, "b"));
         assert!(dismissed.has_since(3, "a") && !dismissed.has_since(3, "c"));

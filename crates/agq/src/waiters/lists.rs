@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_came_first_is_served_first() {
+    async fn list_waiters_are_served_in_order_of_arrival() {
         let app = TestStore::new();
         let waiters: Vec<_> = (0..5).map(|_| app.wait("BRPOP l 0")).collect();
         app.run(&["LPUSH l 0 1 2 3 4"]).await;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_list_that_has_an_element_gives_it() {
+    async fn list_pop_takes_from_the_first_list_with_elements() {
         let app = TestStore::new();
         app.run(&["RPUSH b 1 2", "RPUSH c 3 4"]).await;
         assert_eq!(taken(app.wait("BRPOP a b c 0")).await, pair("b", "2"));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_takes_goes_back_to_the_end_it_came_from() {
+    async fn dropped_element_goes_back_to_its_end_of_the_list() {
         let app = TestStore::new();
         app.run(&["RPUSH l a b c"]).await;
         for line in ["BLPOP l 0", "BRPOP l 0"] {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_move_is_whole_and_stays_whoever_hears_of_it() {
+    async fn list_move_is_atomic_and_survives_a_lost_reply() {
         let app = TestStore::new();
         let (moved, next) = (app.wait("BLMOVE a b LEFT LEFT 0"), app.wait("BRPOP b 0"));
         app.run(&["RPUSH a 1"]).await;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_type_is_refused_to_who_comes_and_ignored_by_who_waits() {
+    async fn wrong_type_fails_new_pops_and_is_ignored_by_waiters() {
         let app = TestStore::new();
         let mut waits = app.wait("BRPOP l 0");
         app.settled().await;

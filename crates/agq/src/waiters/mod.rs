@@ -202,20 +202,20 @@ mod tests {
     use crate::{clock::Clock, store::StoreError};
 
     #[tokio::test]
-    async fn a_wait_ends_without_anything_after_its_time() {
+    async fn await_turn_returns_nothing_after_the_time_out() {
         let (give, get) = oneshot::channel::<Result<(), StoreError>>();
         assert!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), || drop(give)).await.is_none());
     }
 
     #[tokio::test]
-    async fn what_is_on_its_way_when_the_time_is_over_is_received() {
+    async fn await_turn_receives_a_result_sent_at_the_time_out() {
         let (give, get) = oneshot::channel();
         let leave = || assert!(give.send(Ok(7)).is_ok());
         assert_eq!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), leave).await.unwrap().unwrap(), 7);
     }
 
     #[tokio::test]
-    async fn what_is_handed_over_in_time_is_received() {
+    async fn await_turn_receives_a_result_in_time() {
         let (give, get) = oneshot::channel::<Result<u8, StoreError>>();
         assert!(give.send(Ok(7)).is_ok());
         assert_eq!(
