@@ -25,19 +25,19 @@ use crate::{
 pub(super) struct JobWaiter {
     pub(super) number: u64,
     /// Set if the claimant does not wait: it gets a job that is ready now, or nothing.
-    pub(super) is_passing: bool,
+    pub(super) no_wait: bool,
     pub(super) claimant: Claimant,
-    pub(super) give: oneshot::Sender<Result<Option<Handoff<Claim>>, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<Option<Handoff<Claim>>, StoreError>>,
 }
 
 /// Request to the task that matches jobs with waiters.
 pub(super) enum JobRequest {
     /// Adds a waiter.
-    Park(JobWaiter),
+    Enqueue(JobWaiter),
     /// Removes the waiter with this number, because its time is over.
-    Leave(u64),
+    Remove(u64),
     /// Removes all waiters of this holder.
-    Dismiss(Arc<str>),
+    Evict(Arc<str>),
     /// Returns the jobs of a claim whose caller is gone.
     Abandoned(ClaimsFuture),
 }
@@ -46,7 +46,7 @@ pub(super) enum JobRequest {
 type ClaimsFuture = StoreFuture<Vec<Option<Claim>>>;
 
 /// Maximum number of evictions that are remembered.
-const MOST_DISMISSED: usize = 1000;
+const MAX_EVICTIONS: usize = 1000;
 
 /// Handle by which commands claim jobs and enqueue waiters.
 #[derive(Clone)]
@@ -54,11 +54,11 @@ pub(super) struct JobWaiters {
     store: Arc<dyn Store>,
     clock: Clock,
     start_timeout_ms: u64,
-    orders: mpsc::UnboundedSender<JobRequest>,
+    requests: mpsc::UnboundedSender<JobRequest>,
     back: mpsc::UnboundedSender<Claim>,
     /// Number of waiters.
     queue: Arc<AtomicUsize>,
-    dismissed: Arc<Mutex<Evictions>>,
+    evictions: Arc<Mutex<Evictions>>,
 }
 
 /// Recently evicted holders.
@@ -87,7 +87,7 @@ pub(super) struct WaiterInputs {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
     pub(super) start_timeout_ms: u64,
-    pub(super) orders: mpsc::UnboundedReceiver<JobRequest>,
+    pub(super) requests: mpsc::UnboundedReceiver<JobRequest>,
     pub(super) back: mpsc::UnboundedSender<Claim>,
     pub(super) returned: mpsc::UnboundedReceiver<Claim>,
     pub(super) queue: Arc<AtomicUsize>,
@@ -95,23 +95,23 @@ pub(super) struct WaiterInputs {
 
 impl JobWaiters {
     pub(super) fn new(store: &Arc<dyn Store>, clock: &Clock, start_timeout_ms: u64) -> (Self, WaiterInputs) {
-        let (orders, ordered) = mpsc::unbounded_channel();
+        let (requests, received) = mpsc::unbounded_channel();
         let (back, returned) = mpsc::unbounded_channel();
         let (store, clock, queue) = (Arc::clone(store), clock.clone(), Arc::default());
-        let counter = Self {
+        let handle = Self {
             store: Arc::clone(&store),
             clock: clock.clone(),
             start_timeout_ms,
-            orders,
+            requests,
             back: back.clone(),
             queue: Arc::clone(&queue),
-            dismissed: Arc::default(),
+            evictions: Arc::default(),
         };
-        (counter, WaiterInputs { store, clock, start_timeout_ms, orders: ordered, back, returned, queue })
+        (handle, WaiterInputs { store, clock, start_timeout_ms, requests: received, back, returned, queue })
     }
 
-    pub(super) fn send(&self, order: JobRequest) -> Result<(), StoreError> {
-        self.orders.send(order).map_err(|_| gone())
+    pub(super) fn send(&self, request: JobRequest) -> Result<(), StoreError> {
+        self.requests.send(request).map_err(|_| gone())
     }
 
     /// Returns the number of evictions since the start.
@@ -121,30 +121,30 @@ impl JobWaiters {
 
     /// Evicts all waiters of `holder`.
     pub(super) fn evict(&self, holder: Arc<str>) {
-        let mut dismissed = self.locked();
-        dismissed.count += 1;
-        dismissed.latest.push_back(Arc::clone(&holder));
-        if dismissed.latest.len() > MOST_DISMISSED {
-            dismissed.latest.pop_front();
+        let mut evictions = self.locked();
+        evictions.count += 1;
+        evictions.latest.push_back(Arc::clone(&holder));
+        if evictions.latest.len() > MAX_EVICTIONS {
+            evictions.latest.pop_front();
         }
         // A closed channel means that nobody waits any more.
-        let _stopping = self.send(JobRequest::Dismiss(holder));
+        let _stopping = self.send(JobRequest::Evict(holder));
     }
 
     /// Enqueues a waiter. Returns false if its holder has been evicted since the counter was at
-    /// `dismissals`.
-    pub(super) fn enqueue(&self, ticket: JobWaiter, dismissals: u64) -> Result<bool, StoreError> {
+    /// `count`.
+    pub(super) fn enqueue(&self, waiter: JobWaiter, count: u64) -> Result<bool, StoreError> {
         // Keep the lock until the request is sent, so that no eviction comes in between.
-        let dismissed = self.locked();
-        if dismissed.has_since(dismissals, &ticket.claimant.holder) {
+        let evictions = self.locked();
+        if evictions.has_since(count, &waiter.claimant.holder) {
             return Ok(false);
         }
-        self.send(JobRequest::Park(ticket))?;
+        self.send(JobRequest::Enqueue(waiter))?;
         Ok(true)
     }
 
     fn locked(&self) -> MutexGuard<'_, Evictions> {
-        self.dismissed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.evictions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if other claimants wait.
@@ -170,12 +170,12 @@ impl JobWaiters {
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         let claimants = vec![claimant.clone(); count];
         let claims = self.store.claim(claimants, self.clock.now(), self.start_timeout_ms);
-        let mut underway = ClaimInFlight { claims: Some(claims), orders: &self.orders };
-        let claims = match &mut underway.claims {
+        let mut in_flight = ClaimInFlight { claims: Some(claims), requests: &self.requests };
+        let claims = match &mut in_flight.claims {
             Some(claims) => claims.await,
             None => return Ok(Vec::new()),
         };
-        underway.claims = None;
+        in_flight.claims = None;
         Ok(claims?.into_iter().flatten().map(|claim| Handoff::new(claim, self.back.clone())).collect())
     }
 }
@@ -184,45 +184,45 @@ impl JobWaiters {
 /// back to their queues.
 struct ClaimInFlight<'c> {
     claims: Option<ClaimsFuture>,
-    orders: &'c mpsc::UnboundedSender<JobRequest>,
+    requests: &'c mpsc::UnboundedSender<JobRequest>,
 }
 
 impl Drop for ClaimInFlight<'_> {
     fn drop(&mut self) {
         if let Some(claims) = self.claims.take() {
             // A closed channel means that agq is stopping.
-            let _stopping = self.orders.send(JobRequest::Abandoned(claims));
+            let _stopping = self.requests.send(JobRequest::Abandoned(claims));
         }
     }
 }
 
-pub(super) async fn run(desk: WaiterInputs) {
-    let WaiterInputs { store, clock, start_timeout_ms, mut orders, back, mut returned, queue } = desk;
+pub(super) async fn run(inputs: WaiterInputs) {
+    let WaiterInputs { store, clock, start_timeout_ms, mut requests, back, mut returned, queue } = inputs;
     let notifier = store.notifier();
     let mut waiting = VecDeque::new();
     loop {
-        let mut is_due = false;
+        let mut needs_claim = false;
         tokio::select! {
             biased;
-            order = orders.recv() => match order {
+            request = requests.recv() => match request {
                 None => return,
-                Some(order) => is_due |= handle(&*store, order, &mut waiting).await,
+                Some(request) => needs_claim |= handle(&*store, request, &mut waiting).await,
             },
-            () = notifier.jobs() => is_due = true,
+            () = notifier.jobs() => needs_claim = true,
             Some(claim) = returned.recv() => give_back(&*store, &claim),
         }
-        while let Ok(order) = orders.try_recv() {
-            is_due |= handle(&*store, order, &mut waiting).await;
+        while let Ok(request) = requests.try_recv() {
+            needs_claim |= handle(&*store, request, &mut waiting).await;
         }
         while let Ok(claim) = returned.try_recv() {
             give_back(&*store, &claim);
         }
-        waiting.retain(|ticket: &JobWaiter| !ticket.give.is_closed());
+        waiting.retain(|waiter: &JobWaiter| !waiter.reply.is_closed());
         // A removed waiter or a returned claim needs no new claim: the return of a job is a change
         // notification of its own.
         queue.store(waiting.len(), Ordering::Relaxed);
         notifier.set_job_interest(!waiting.is_empty());
-        if is_due {
+        if needs_claim {
             serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
             queue.store(waiting.len(), Ordering::Relaxed);
         }
@@ -230,17 +230,17 @@ pub(super) async fn run(desk: WaiterInputs) {
 }
 
 /// Handles a request. Returns true if a waiter was added.
-async fn handle(store: &dyn Store, order: JobRequest, waiting: &mut VecDeque<JobWaiter>) -> bool {
-    let comes = matches!(order, JobRequest::Park(_));
-    match order {
-        JobRequest::Park(ticket) => waiting.push_back(ticket),
-        JobRequest::Leave(number) => waiting.retain(|ticket| ticket.number != number),
-        JobRequest::Dismiss(holder) => {
-            let (gone, stay) = take(waiting).into_iter().partition(|ticket| ticket.claimant.holder == holder);
+async fn handle(store: &dyn Store, request: JobRequest, waiting: &mut VecDeque<JobWaiter>) -> bool {
+    let is_new = matches!(request, JobRequest::Enqueue(_));
+    match request {
+        JobRequest::Enqueue(waiter) => waiting.push_back(waiter),
+        JobRequest::Remove(number) => waiting.retain(|waiter| waiter.number != number),
+        JobRequest::Evict(holder) => {
+            let (gone, stay) = take(waiting).into_iter().partition(|waiter| waiter.claimant.holder == holder);
             *waiting = stay;
             let gone: VecDeque<JobWaiter> = gone;
-            for ticket in gone {
-                let _gone_already = ticket.give.send(Ok(None));
+            for waiter in gone {
+                let _gone_already = waiter.reply.send(Ok(None));
             }
         }
         JobRequest::Abandoned(claims) => {
@@ -249,7 +249,7 @@ async fn handle(store: &dyn Store, order: JobRequest, waiting: &mut VecDeque<Job
             }
         }
     }
-    comes
+    is_new
 }
 
 async fn serve(
@@ -262,26 +262,26 @@ async fn serve(
     if waiting.is_empty() {
         return;
     }
-    let mut claimants = waiting.iter().map(|ticket| ticket.claimant.clone()).collect();
+    let mut claimants = waiting.iter().map(|waiter| waiter.claimant.clone()).collect();
     let mut claims = None;
     at_once(store, None, &mut || claims = Some(store.claim(take(&mut claimants), now, start_timeout_ms)))
         .await;
     let Some(claims) = claims else { return };
     match claims.await {
         Ok(claims) => {
-            for (ticket, claim) in take(waiting).into_iter().zip(claims) {
+            for (waiter, claim) in take(waiting).into_iter().zip(claims) {
                 match claim {
-                    None if ticket.is_passing => drop(ticket.give.send(Ok(None))),
-                    None => waiting.push_back(ticket),
+                    None if waiter.no_wait => drop(waiter.reply.send(Ok(None))),
+                    None => waiting.push_back(waiter),
                     // If the waiter is gone, `send` returns the handoff in its error. The drop
                     // gives the job back.
-                    Some(claim) => drop(ticket.give.send(Ok(Some(Handoff::new(claim, back.clone()))))),
+                    Some(claim) => drop(waiter.reply.send(Ok(Some(Handoff::new(claim, back.clone()))))),
                 }
             }
         }
         Err(error) => {
-            for ticket in waiting.drain(..) {
-                let _gone = ticket.give.send(Err(error.clone()));
+            for waiter in waiting.drain(..) {
+                let _gone = waiter.reply.send(Err(error.clone()));
             }
         }
     }
@@ -304,9 +304,9 @@ mod tests {
 
     #[test]
     fn has_since_finds_later_evictions_and_matches_forgotten_ones() {
-        let dismissed = Evictions { count: 5, latest: ["a".into(), "b".into()].into() };
-        assert!(dismissed.has_since(4, "b") && !dismissed.has_since(4, "a") && !dismissed.has_since(5, "b"));
-        assert!(dismissed.has_since(3, "a") && !dismissed.has_since(3, "c"));
-        assert!(dismissed.has_since(2, "c"));
+        let evictions = Evictions { count: 5, latest: ["a".into(), "b".into()].into() };
+        assert!(evictions.has_since(4, "b") && !evictions.has_since(4, "a") && !evictions.has_since(5, "b"));
+        assert!(evictions.has_since(3, "a") && !evictions.has_since(3, "c"));
+        assert!(evictions.has_since(2, "c"));
     }
 }

@@ -27,53 +27,53 @@ use crate::{
 type PopResult = Result<RuleResult<Handoff<Element>>, StoreError>;
 
 /// Minimum number of waiters at which waiters whose connection is gone are removed.
-const TOLERATED: usize = 64;
+const MIN_CLEANUP: usize = 64;
 
 /// Connection that waits for an element.
 pub(super) struct ListWaiter {
     pub(super) number: u64,
     pub(super) pop: BlockingPop,
-    pub(super) give: oneshot::Sender<PopResult>,
+    pub(super) reply: oneshot::Sender<PopResult>,
 }
 
 /// Request to the task that matches elements with waiters.
 pub(super) enum ListRequest {
     /// Adds a waiter.
-    Park(ListWaiter),
+    Enqueue(ListWaiter),
     /// Removes the waiter with this number, because its time is over.
-    Leave(u64),
+    Remove(u64),
 }
 
 pub(super) async fn run(
     store: Arc<dyn Store>,
     clock: Clock,
-    mut orders: mpsc::UnboundedReceiver<ListRequest>,
+    mut requests: mpsc::UnboundedReceiver<ListRequest>,
 ) {
     let notifier = store.notifier();
     let (back, mut returned) = mpsc::unbounded_channel();
     let mut waiting = WaitingLists::default();
     loop {
-        let (mut looked, mut new) = (HashSet::new(), HashSet::new());
+        let (mut changed, mut new) = (HashSet::new(), HashSet::new());
         tokio::select! {
             biased;
-            order = orders.recv() => match order {
+            request = requests.recv() => match request {
                 None => return,
-                Some(order) => waiting.handle(order, &mut looked, &mut new),
+                Some(request) => waiting.handle(request, &mut changed, &mut new),
             },
-            pushed = notifier.lists() => waiting.look(pushed, &mut looked),
+            pushed = notifier.lists() => waiting.mark_changed(pushed, &mut changed),
             Some(element) = returned.recv() => put_back(&*store, element, clock.now()),
         }
-        while let Ok(order) = orders.try_recv() {
-            waiting.handle(order, &mut looked, &mut new);
+        while let Ok(request) = requests.try_recv() {
+            waiting.handle(request, &mut changed, &mut new);
         }
         // Returned elements must be back before other elements are taken.
         while let Ok(element) = returned.try_recv() {
             put_back(&*store, element, clock.now());
         }
-        let asked = waiting.asked(&looked, &new);
-        notifier.set_list_interest(!waiting.tickets.is_empty());
-        if !asked.is_empty() {
-            serve(&*store, asked, clock.now(), &mut waiting, &back).await;
+        let pops = waiting.pops(&changed, &new);
+        notifier.set_list_interest(!waiting.waiters.is_empty());
+        if !pops.is_empty() {
+            serve(&*store, pops, clock.now(), &mut waiting, &back).await;
         }
     }
 }
@@ -82,51 +82,51 @@ pub(super) async fn run(
 /// for.
 #[derive(Default)]
 struct WaitingLists {
-    tickets: BTreeMap<u64, ListWaiter>,
+    waiters: BTreeMap<u64, ListWaiter>,
     by_key: HashMap<Bytes, BTreeSet<u64>>,
     /// Number of waiters at which waiters whose connection is gone are removed.
-    tolerated: usize,
+    cleanup_at: usize,
 }
 
 impl WaitingLists {
-    fn handle(&mut self, order: ListRequest, looked: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
-        match order {
-            ListRequest::Park(ticket) => {
-                new.insert(ticket.number);
-                self.park(ticket, looked);
+    fn handle(&mut self, request: ListRequest, changed: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
+        match request {
+            ListRequest::Enqueue(waiter) => {
+                new.insert(waiter.number);
+                self.enqueue(waiter, changed);
             }
-            ListRequest::Leave(number) => drop(self.leave(number)),
+            ListRequest::Remove(number) => drop(self.remove(number)),
         }
     }
 
-    /// Adds the lists that have got elements to `looked`.
-    fn look(&self, pushed: ListPushes, looked: &mut HashSet<Bytes>) {
-        looked.extend(pushed.lists);
+    /// Adds the lists that have got elements to `changed`.
+    fn mark_changed(&self, pushed: ListPushes, changed: &mut HashSet<Bytes>) {
+        changed.extend(pushed.lists);
         if pushed.any {
-            looked.extend(self.by_key.keys().cloned());
+            changed.extend(self.by_key.keys().cloned());
         }
     }
 
-    /// Adds a waiter, and its keys to `looked`.
-    fn park(&mut self, ticket: ListWaiter, looked: &mut HashSet<Bytes>) {
-        if self.tickets.len() >= self.tolerated {
-            let is_gone = |(number, ticket): (&u64, &ListWaiter)| ticket.give.is_closed().then_some(*number);
-            let gone: Vec<u64> = self.tickets.iter().filter_map(is_gone).collect();
+    /// Adds a waiter, and its keys to `changed`.
+    fn enqueue(&mut self, waiter: ListWaiter, changed: &mut HashSet<Bytes>) {
+        if self.waiters.len() >= self.cleanup_at {
+            let is_gone = |(number, waiter): (&u64, &ListWaiter)| waiter.reply.is_closed().then_some(*number);
+            let gone: Vec<u64> = self.waiters.iter().filter_map(is_gone).collect();
             for number in gone {
-                self.leave(number);
+                self.remove(number);
             }
-            self.tolerated = TOLERATED.max(self.tickets.len() * 2);
+            self.cleanup_at = MIN_CLEANUP.max(self.waiters.len() * 2);
         }
-        for key in &ticket.pop.keys {
-            self.by_key.entry(key.clone()).or_default().insert(ticket.number);
-            looked.insert(key.clone());
+        for key in &waiter.pop.keys {
+            self.by_key.entry(key.clone()).or_default().insert(waiter.number);
+            changed.insert(key.clone());
         }
-        self.tickets.insert(ticket.number, ticket);
+        self.waiters.insert(waiter.number, waiter);
     }
 
-    fn leave(&mut self, number: u64) -> Option<ListWaiter> {
-        let ticket = self.tickets.remove(&number)?;
-        for key in &ticket.pop.keys {
+    fn remove(&mut self, number: u64) -> Option<ListWaiter> {
+        let waiter = self.waiters.remove(&number)?;
+        for key in &waiter.pop.keys {
             if let Some(numbers) = self.by_key.get_mut(key) {
                 numbers.remove(&number);
                 if numbers.is_empty() {
@@ -134,24 +134,24 @@ impl WaitingLists {
                 }
             }
         }
-        Some(ticket)
+        Some(waiter)
     }
 
-    /// Returns the pops of the waiters of the `looked` keys, in the order of arrival.
-    fn asked(&mut self, looked: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<WaitingPop> {
-        let numbers = looked.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
-        let mut asked = Vec::new();
+    /// Returns the pops of the waiters of the `changed` keys, in the order of arrival.
+    fn pops(&mut self, changed: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<WaitingPop> {
+        let numbers = changed.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
+        let mut pops = Vec::new();
         for number in numbers.collect::<BTreeSet<u64>>() {
-            let Some(ListWaiter { pop, give, .. }) = self.tickets.get(&number) else { continue };
-            if give.is_closed() {
-                self.leave(number);
+            let Some(ListWaiter { pop, reply, .. }) = self.waiters.get(&number) else { continue };
+            if reply.is_closed() {
+                self.remove(number);
                 continue;
             }
-            let keys = pop.keys.iter().filter(|key| looked.contains(*key)).cloned().collect();
+            let keys = pop.keys.iter().filter(|key| changed.contains(*key)).cloned().collect();
             let is_new = new.contains(&number);
-            asked.push(WaitingPop { number, keys, from: pop.from, to: pop.to.clone(), is_new });
+            pops.push(WaitingPop { number, keys, from: pop.from, to: pop.to.clone(), is_new });
         }
-        asked
+        pops
     }
 }
 
@@ -200,36 +200,35 @@ impl WaitingPop {
 
 type PoppedElements = Vec<(u64, RuleResult<Element>)>;
 
-/// Takes elements for `asked`, and sends them to the waiters.
+/// Takes elements for `pops`, and sends them to the waiters.
 async fn serve(
     store: &dyn Store,
-    asked: Vec<WaitingPop>,
+    pops: Vec<WaitingPop>,
     now: Timestamp,
     waiting: &mut WaitingLists,
     back: &mpsc::UnboundedSender<Element>,
 ) {
-    let asked: Arc<[WaitingPop]> = asked.into();
-    let given: Vec<(u64, Result<RuleResult<Element>, StoreError>)> = match take_all(store, &asked, now).await
-    {
+    let pops: Arc<[WaitingPop]> = pops.into();
+    let given: Vec<(u64, Result<RuleResult<Element>, StoreError>)> = match take_all(store, &pops, now).await {
         Ok(taken) => taken.into_iter().map(|(number, ruled)| (number, Ok(ruled))).collect(),
-        Err(error) => asked.iter().map(|one| (one.number, Err(error.clone()))).collect(),
+        Err(error) => pops.iter().map(|one| (one.number, Err(error.clone()))).collect(),
     };
     for (number, given) in given {
         let given = given.map(|ruled| ruled.map(|element| Handoff::new(element, back.clone())));
-        if let Some(ticket) = waiting.leave(number) {
+        if let Some(waiter) = waiting.remove(number) {
             // If the waiter is gone, `send` returns the handoff in its error. The drop puts the
             // element back.
-            drop(ticket.give.send(given));
+            drop(waiter.reply.send(given));
         }
     }
 }
 
 async fn take_all(
     store: &dyn Store,
-    asked: &Arc<[WaitingPop]>,
+    pops: &Arc<[WaitingPop]>,
     now: Timestamp,
 ) -> Result<PoppedElements, StoreError> {
-    let all = Arc::clone(asked);
+    let all = Arc::clone(pops);
     let is_anything_there = look(store, move |keyspace| {
         for key in all.iter().flat_map(|one| &one.keys) {
             if redis::is_there(keyspace, key, now)? {
@@ -241,7 +240,7 @@ async fn take_all(
     if !is_anything_there.await? {
         return Ok(Vec::new());
     }
-    let all = Arc::clone(asked);
+    let all = Arc::clone(pops);
     let taken = change(store, move |keyspace| {
         let (mut taken, mut empty) = (Vec::new(), HashSet::new());
         for one in all.iter() {
@@ -290,16 +289,16 @@ mod tests {
     /// Store, with the channel that takes requests.
     struct TestStore {
         store: Arc<dyn Store>,
-        desk: mpsc::UnboundedSender<ListRequest>,
-        tickets: AtomicU64,
+        requests: mpsc::UnboundedSender<ListRequest>,
+        next_number: AtomicU64,
     }
 
     impl TestStore {
         fn new() -> Self {
             let store: Arc<dyn Store> = Arc::new(RedbStore::in_memory().unwrap());
-            let (desk, tickets) = mpsc::unbounded_channel();
-            tokio::spawn(run(Arc::clone(&store), Clock::default(), tickets));
-            Self { store, desk, tickets: AtomicU64::default() }
+            let (requests, inputs) = mpsc::unbounded_channel();
+            tokio::spawn(run(Arc::clone(&store), Clock::default(), inputs));
+            Self { store, requests, next_number: AtomicU64::default() }
         }
 
         fn request(line: &str) -> Request {
@@ -310,9 +309,9 @@ mod tests {
 
         fn wait(&self, line: &str) -> oneshot::Receiver<PopResult> {
             let Request::BlockingPop(pop) = Self::request(line) else { panic!("{line} does not wait") };
-            let (give, get) = oneshot::channel();
-            let number = self.tickets.fetch_add(1, Ordering::Relaxed);
-            assert!(self.desk.send(ListRequest::Park(ListWaiter { number, pop, give })).is_ok());
+            let (reply, get) = oneshot::channel();
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            assert!(self.requests.send(ListRequest::Enqueue(ListWaiter { number, pop, reply })).is_ok());
             get
         }
 

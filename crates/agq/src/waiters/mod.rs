@@ -48,7 +48,7 @@ pub(crate) struct Waiters {
     clock: Clock,
     jobs: JobWaiters,
     elements: mpsc::UnboundedSender<lists::ListRequest>,
-    next_ticket: Arc<AtomicU64>,
+    next_number: Arc<AtomicU64>,
 }
 
 impl Waiters {
@@ -59,11 +59,11 @@ impl Waiters {
         clock: &Clock,
         start_timeout_ms: u64,
     ) -> (Self, [BackgroundTask; 2]) {
-        let (jobs, orders) = JobWaiters::new(store, clock, start_timeout_ms);
-        let (elements, tickets) = mpsc::unbounded_channel();
-        let matching: BackgroundTask = Box::pin(jobs::run(orders));
-        let giving: BackgroundTask = Box::pin(lists::run(Arc::clone(store), clock.clone(), tickets));
-        (Self { jobs, elements, clock: clock.clone(), next_ticket: Arc::default() }, [matching, giving])
+        let (jobs, inputs) = JobWaiters::new(store, clock, start_timeout_ms);
+        let (elements, list_requests) = mpsc::unbounded_channel();
+        let jobs_task: BackgroundTask = Box::pin(jobs::run(inputs));
+        let lists: BackgroundTask = Box::pin(lists::run(Arc::clone(store), clock.clone(), list_requests));
+        (Self { jobs, elements, clock: clock.clone(), next_number: Arc::default() }, [jobs_task, lists])
     }
 
     /// Returns the number of evictions since the start. Read it before the claimant is looked up,
@@ -76,27 +76,27 @@ impl Waiters {
     /// once, and one job after a wait.
     ///
     /// Returns nothing if the time is over, or if the holder has been evicted since the counter was
-    /// at `dismissals`.
+    /// at `evictions`.
     pub(crate) async fn jobs(
         &self,
         claimant: Claimant,
-        dismissals: u64,
+        evictions: u64,
         wait: BlockingWait,
         most: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            let given = self.jobs.claim_many(&claimant, most).await?;
-            if !given.is_empty() {
-                return Ok(given);
+            let claimed = self.jobs.claim_many(&claimant, most).await?;
+            if !claimed.is_empty() {
+                return Ok(claimed);
             }
         }
-        let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
-        let ticket = jobs::JobWaiter { number, is_passing: false, claimant, give };
-        if !self.jobs.enqueue(ticket, dismissals)? {
+        let (number, (reply, result)) = (self.next_number(), oneshot::channel());
+        let waiter = jobs::JobWaiter { number, no_wait: false, claimant, reply };
+        if !self.jobs.enqueue(waiter, evictions)? {
             return Ok(Vec::new());
         }
-        let leave = || drop(self.jobs.send(jobs::JobRequest::Leave(number)));
-        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten().into_iter().collect())
+        let leave = || drop(self.jobs.send(jobs::JobRequest::Remove(number)));
+        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
     /// Claims a job that is ready now. The claim travels in a handoff, because the client may
@@ -105,14 +105,14 @@ impl Waiters {
         if !self.jobs.has_queue() {
             return self.jobs.claim_at_once(&claimant).await;
         }
-        let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
-        self.jobs.send(jobs::JobRequest::Park(jobs::JobWaiter {
+        let (number, (reply, result)) = (self.next_number(), oneshot::channel());
+        self.jobs.send(jobs::JobRequest::Enqueue(jobs::JobWaiter {
             number,
-            is_passing: true,
+            no_wait: true,
             claimant,
-            give,
+            reply,
         }))?;
-        get.await.map_err(|_| gone())?
+        result.await.map_err(|_| gone())?
     }
 
     /// Claims at most `count` jobs that are ready now.
@@ -144,15 +144,15 @@ impl Waiters {
         &self,
         pop: BlockingPop,
     ) -> Result<RuleResult<Option<Handoff<Element>>>, StoreError> {
-        let (wait, number, (give, get)) = (pop.timeout, self.ticket_number(), oneshot::channel());
-        let ticket = lists::ListWaiter { number, pop, give };
-        self.elements.send(lists::ListRequest::Park(ticket)).map_err(|_| gone())?;
-        let leave = || drop(self.elements.send(lists::ListRequest::Leave(number)));
-        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.transpose())
+        let (wait, number, (reply, result)) = (pop.timeout, self.next_number(), oneshot::channel());
+        let waiter = lists::ListWaiter { number, pop, reply };
+        self.elements.send(lists::ListRequest::Enqueue(waiter)).map_err(|_| gone())?;
+        let leave = || drop(self.elements.send(lists::ListRequest::Remove(number)));
+        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.transpose())
     }
 
-    fn ticket_number(&self) -> u64 {
-        self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -184,8 +184,8 @@ async fn await_turn<T>(
     match wait {
         BlockingWait::Forever => Some(get.await.unwrap_or_else(lost)),
         BlockingWait::Ms(ms) => {
-            if let Some(given) = clock.within(Duration::from_millis(ms), &mut get).await {
-                return Some(given.unwrap_or_else(lost));
+            if let Some(received) = clock.within(Duration::from_millis(ms), &mut get).await {
+                return Some(received.unwrap_or_else(lost));
             }
             leave();
             get.await.ok()
@@ -203,23 +203,26 @@ mod tests {
 
     #[tokio::test]
     async fn await_turn_returns_nothing_after_the_time_out() {
-        let (give, get) = oneshot::channel::<Result<(), StoreError>>();
-        assert!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), || drop(give)).await.is_none());
+        let (reply, result) = oneshot::channel::<Result<(), StoreError>>();
+        assert!(await_turn(&Clock::default(), result, BlockingWait::Ms(1), || drop(reply)).await.is_none());
     }
 
     #[tokio::test]
     async fn await_turn_receives_a_result_sent_at_the_time_out() {
-        let (give, get) = oneshot::channel();
-        let leave = || assert!(give.send(Ok(7)).is_ok());
-        assert_eq!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), leave).await.unwrap().unwrap(), 7);
+        let (reply, result) = oneshot::channel();
+        let leave = || assert!(reply.send(Ok(7)).is_ok());
+        assert_eq!(
+            await_turn(&Clock::default(), result, BlockingWait::Ms(1), leave).await.unwrap().unwrap(),
+            7
+        );
     }
 
     #[tokio::test]
     async fn await_turn_receives_a_result_in_time() {
-        let (give, get) = oneshot::channel::<Result<u8, StoreError>>();
-        assert!(give.send(Ok(7)).is_ok());
+        let (reply, result) = oneshot::channel::<Result<u8, StoreError>>();
+        assert!(reply.send(Ok(7)).is_ok());
         assert_eq!(
-            await_turn(&Clock::default(), get, BlockingWait::Ms(1000), || {}).await.unwrap().unwrap(),
+            await_turn(&Clock::default(), result, BlockingWait::Ms(1000), || {}).await.unwrap().unwrap(),
             7
         );
     }
