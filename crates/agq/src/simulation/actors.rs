@@ -38,7 +38,7 @@ pub(super) struct Actor {
     pub(super) holds: Vec<HeldJob>,
     /// Reports that the actor has sent, as job id and document. Some are sent again later.
     pub(super) sent: Vec<(String, String)>,
-    pub(super) unproven: Vec<UnconfirmedClaim>,
+    pub(super) unconfirmed: Vec<UnconfirmedClaim>,
     /// Simulated time until which the actor does nothing, in milliseconds.
     pub(super) silent_until_ms: u64,
 }
@@ -53,7 +53,7 @@ impl Actor {
             waits: None,
             holds: Vec::new(),
             sent: Vec::new(),
-            unproven: Vec::new(),
+            unconfirmed: Vec::new(),
             silent_until_ms: 0,
         };
         actor.connect(number);
@@ -64,7 +64,7 @@ impl Actor {
     pub(super) fn connect(&mut self, number: u64) {
         self.caller = Arc::new(caller(number, self.worker_id.as_ref()));
         (self.registered, self.waits) = (false, None);
-        self.unproven.clear();
+        self.unconfirmed.clear();
     }
 
     /// Returns the name under which the actor holds jobs.
@@ -96,9 +96,9 @@ pub(super) fn close_connection(
     app: &Arc<AppState>,
     actor: &Actor,
 ) -> impl Future<Output = CommandOutcome> + 'static {
-    let (app, caller, unproven) = (Arc::clone(app), Arc::clone(&actor.caller), actor.unproven.clone());
+    let (app, caller, unconfirmed) = (Arc::clone(app), Arc::clone(&actor.caller), actor.unconfirmed.clone());
     async move {
-        for claim in unproven {
+        for claim in unconfirmed {
             let holder = &*claim.holder;
             let _failing =
                 crate::service::job::release_unreported(&app, &claim.job_id, holder, claim.attempt).await;

@@ -20,11 +20,11 @@ impl World {
     /// Checks that every index agrees with the records, and that every job is as its last event has
     /// shown it.
     pub(super) fn check_store(&mut self) -> CheckResult {
-        let Some(life) = &self.life else { return Ok(()) };
-        if let Some(first) = life.store.inconsistencies().map_err(|error| error.to_string())?.first() {
+        let Some(process) = &self.process else { return Ok(()) };
+        if let Some(first) = process.store.inconsistencies().map_err(|error| error.to_string())?.first() {
             return Err(format!("the store is inconsistent: {first}"));
         }
-        let jobs = life.store.jobs().map_err(|error| error.to_string())?;
+        let jobs = process.store.jobs().map_err(|error| error.to_string())?;
         jobs.iter().try_for_each(|job| self.ledger.check_job(job))?;
         if !self.ledger.forgets && jobs.len() < self.ledger.jobs.len() {
             return Err(format!("there are {} jobs, and were {}", jobs.len(), self.ledger.jobs.len()));
@@ -33,14 +33,14 @@ impl World {
     }
 
     pub(super) fn all_jobs(&self) -> Result<Vec<Job>, String> {
-        let life = self.life.as_ref().ok_or("agq is dead")?;
-        life.store.jobs().map_err(|error| error.to_string())
+        let process = self.process.as_ref().ok_or("agq is dead")?;
+        process.store.jobs().map_err(|error| error.to_string())
     }
 
     /// Checks that every acknowledged plan and action exists with the submitted content.
     pub(super) fn check_actions(&self) -> CheckResult {
-        let Some(life) = &self.life else { return Ok(()) };
-        let known = now(life.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
+        let Some(process) = &self.process else { return Ok(()) };
+        let known = now(process.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
         for plan_id in &self.ledger.plans {
             let is_there = known.iter().any(|known| known.as_str() == plan_id);
             if !is_there && !self.ledger.unwanted_plans.contains(plan_id) {
@@ -53,7 +53,7 @@ impl World {
         let jobs = self.all_jobs()?;
         for (action_id, submitted) in &self.ledger.actions {
             let id = ActionId::new(action_id.as_str()).map_err(|error| error.to_string())?;
-            match now(life.store.action(&id))? {
+            match now(process.store.action(&id))? {
                 None if submitted.is_there && !self.ledger.forgets => {
                     return Err(format!("action {action_id} was acknowledged and is gone"));
                 }
@@ -64,7 +64,7 @@ impl World {
                 {
                     return Err(format!("action {action_id} was closed, and is open"));
                 }
-                Some((action, _tally)) => self.check_inputs(life, &jobs, &id, action.total_jobs)?,
+                Some((action, _tally)) => self.check_inputs(process, &jobs, &id, action.total_jobs)?,
             }
         }
         Ok(())
@@ -72,14 +72,14 @@ impl World {
 
     fn check_inputs(
         &self,
-        life: &SimulatedProcess,
+        process: &SimulatedProcess,
         jobs: &[Job],
         action_id: &ActionId,
         total: u64,
     ) -> CheckResult {
         let mut inputs = vec![None; usize::try_from(total).unwrap_or(usize::MAX)];
         for job in jobs.iter().filter(|job| job.action_id == *action_id) {
-            let stored = now(life.store.job(&job.job_id))?.ok_or(format!("job {} is gone", job.job_id))?;
+            let stored = now(process.store.job(&job.job_id))?.ok_or(format!("job {} is gone", job.job_id))?;
             let place = usize::try_from(job.index).unwrap_or(usize::MAX);
             *inputs.get_mut(place).ok_or(format!("{} has no place in its action", job.job_id))? =
                 Some(stored.input);
@@ -92,10 +92,10 @@ impl World {
         let mut found = BTreeMap::new();
         for (key, words) in readers() {
             let number = self.number();
-            let people = std::sync::Arc::clone(&self.people);
-            let life = self.life.as_mut().ok_or("agq is dead")?;
-            life.give(number, people, &words)?;
-            let reply = life.replies().into_iter().find(|(answered, _)| *answered == number);
+            let user = std::sync::Arc::clone(&self.user);
+            let process = self.process.as_mut().ok_or("agq is dead")?;
+            process.give(number, user, &words)?;
+            let reply = process.replies().into_iter().find(|(answered, _)| *answered == number);
             let reply =
                 reply.map(|(_, done)| done.reply).ok_or(format!("{key} could not be read at once"))?;
             if let Reply::Error(line) = &reply {
@@ -108,8 +108,8 @@ impl World {
 
     /// Checks that queues are paused as acknowledged.
     pub(super) fn settle_pauses(&mut self) -> CheckResult {
-        let Some(life) = &self.life else { return Ok(()) };
-        let paused = now(life.store.paused())?;
+        let Some(process) = &self.process else { return Ok(()) };
+        let paused = now(process.store.paused())?;
         for (queue, told) in &mut self.ledger.paused {
             let is_paused = paused.contains(queue);
             if told.is_some_and(|told| told != is_paused) {
@@ -124,8 +124,8 @@ impl World {
     /// progress.
     pub(super) fn check_quiet(&mut self) -> CheckResult {
         self.write_all()?;
-        let Some(life) = &self.life else { return Ok(()) };
-        let (lanes, paused) = (now(life.store.lanes())?, now(life.store.paused())?);
+        let Some(process) = &self.process else { return Ok(()) };
+        let (lanes, paused) = (now(process.store.lanes())?, now(process.store.paused())?);
         let ready = || {
             lanes.iter().filter(|lane| {
                 lane.length > 0 && lane.queue != ojs_jobs::QUEUE && !paused.contains(&lane.queue)
@@ -134,7 +134,7 @@ impl World {
         for (number, op) in &self.ops {
             let PendingRequest::Claimed { actor } = op.asked else { continue };
             for lane in ready() {
-                if self.could_run(life, actor, &lane.needs)? {
+                if self.could_run(process, actor, &lane.needs)? {
                     let queue = &lane.queue;
                     return Err(format!(
                         "actor {actor} sleeps (command {number}) while queue {queue} has a job for it"
@@ -147,13 +147,13 @@ impl World {
 
     fn could_run(
         &self,
-        life: &SimulatedProcess,
+        process: &SimulatedProcess,
         at: usize,
         needs: &agenix_rules::capability::Needs,
     ) -> Result<bool, String> {
         let Some(worker_id) = &self.actors[at].worker_id else { return Ok(true) };
-        let Some(worker) = now(life.store.worker(worker_id))? else { return Ok(true) };
-        let told = now(life.store.registration(worker_id))?.unwrap_or_default();
+        let Some(worker) = now(process.store.worker(worker_id))? else { return Ok(true) };
+        let told = now(process.store.registration(worker_id))?.unwrap_or_default();
         let told = agenix_protocol::documents::parse(told.as_bytes()).map_err(|error| error.to_string())?;
         Ok(worker.takes_jobs() && Abilities::of(&told).cover(needs))
     }
@@ -162,11 +162,11 @@ impl World {
     /// while the list has elements.
     fn check_elements(&mut self) -> CheckResult {
         let number = self.number();
-        let people = std::sync::Arc::clone(&self.people);
+        let user = std::sync::Arc::clone(&self.user);
         let words = ["LRANGE", "w", "0", "-1"].map(|word| bytes::Bytes::from_static(word.as_bytes()));
-        let life = self.life.as_mut().ok_or("agq is dead")?;
-        life.give(number, people, &words)?;
-        let Some(Reply::Array(items)) = life.replies().pop().map(|(_, done)| done.reply) else {
+        let process = self.process.as_mut().ok_or("agq is dead")?;
+        process.give(number, user, &words)?;
+        let Some(Reply::Array(items)) = process.replies().pop().map(|(_, done)| done.reply) else {
             return Err("the list that is waited for cannot be read".into());
         };
         let waits = self.ops.values().any(|op| matches!(op.asked, PendingRequest::Taken));

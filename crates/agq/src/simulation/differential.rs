@@ -55,8 +55,8 @@ pub(super) fn compare(
     *story = world.story.take().unwrap_or_default();
     played?;
     let (settings, time) = (world.settings.clone(), SimulatedTime::new(world.time_seed));
-    let moves = world.moves.take().unwrap_or_default().all;
-    guarded_count(|| PostgresReplica::begin(url, &time, &settings)?.make(&moves)).map_err(at(None))
+    let operations = world.operations.take().unwrap_or_default().all;
+    guarded_count(|| PostgresReplica::begin(url, &time, &settings)?.run_all(&operations)).map_err(at(None))
 }
 
 fn guarded_count(work: impl FnOnce() -> Result<usize, String>) -> Result<usize, String> {
@@ -104,19 +104,19 @@ impl PostgresReplica {
         }
         let spawner = pool.spawner();
         for work in works {
-            spawner.spawn_local(work).expect("the pool is there as long as its twin");
+            spawner.spawn_local(work).expect("the pool is there as long as its replica");
         }
         let (replies, time) = (Rc::default(), time.clone());
-        let mut twin =
+        let mut replica =
             Self { app, store, time, pool, spawner, replies, aborts: Vec::new(), asked: Vec::new(), runtime };
-        twin.rest();
-        Ok(twin)
+        replica.rest();
+        Ok(replica)
     }
 
     /// Executes the operations. Returns the number of equal replies.
-    fn make(mut self, moves: &[Operation]) -> Result<usize, String> {
+    fn run_all(mut self, operations: &[Operation]) -> Result<usize, String> {
         let mut compared = 0;
-        for one in moves {
+        for one in operations {
             match one {
                 Operation::Ask { number, caller, words } => {
                     let bytes: Vec<Bytes> =
@@ -132,9 +132,9 @@ impl PostgresReplica {
                     self.asked.push((*number, format!("MULTI {commands:?}")));
                     self.spawn(*number, dispatch::exec(Arc::clone(&self.app), queued));
                 }
-                Operation::Own { number, own } => {
-                    self.asked.push((*number, format!("{own:?}")));
-                    self.spawn(*number, ojs_jobs::act(Arc::clone(&self.app), own.clone()));
+                Operation::Ojs { number, operation } => {
+                    self.asked.push((*number, format!("{operation:?}")));
+                    self.spawn(*number, ojs_jobs::act(Arc::clone(&self.app), operation.clone()));
                 }
                 Operation::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
                 Operation::GoAway { number } => {
@@ -145,7 +145,7 @@ impl PostgresReplica {
                 }
                 Operation::Close(actor) => {
                     let close = close_connection(&self.app, actor).map(drop);
-                    self.spawner.spawn_local(close).expect("the pool is there as long as its twin");
+                    self.spawner.spawn_local(close).expect("the pool is there as long as its replica");
                     self.rest();
                 }
                 Operation::Pass { ms } => {
@@ -166,7 +166,7 @@ impl PostgresReplica {
         let replies = Rc::clone(&self.replies);
         let told =
             work.map(move |done| replies.borrow_mut().extend(done.ok().map(|done| (number, done.reply))));
-        self.spawner.spawn_local(told).expect("the pool is there as long as its twin");
+        self.spawner.spawn_local(told).expect("the pool is there as long as its replica");
         self.aborts.push((number, abort));
         self.rest();
     }

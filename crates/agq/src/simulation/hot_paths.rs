@@ -50,7 +50,7 @@ fn decode(times: u64) -> anyhow::Result<()> {
 
 /// agq in memory, with a plan and a worker.
 struct Fixture {
-    life: SimulatedProcess,
+    process: SimulatedProcess,
     worker: Actor,
     number: u64,
 }
@@ -60,9 +60,9 @@ impl Fixture {
         let journal = InMemoryBackend::new();
         journal.set_len(8 << 20)?;
         let (time, settings) = (SimulatedTime::new(1), default_settings()?);
-        let life = SimulatedProcess::begin_on(InMemoryBackend::new(), journal, &time, &settings)
+        let process = SimulatedProcess::begin_on(InMemoryBackend::new(), journal, &time, &settings)
             .map_err(|why| anyhow!(why))?;
-        let mut stand = Self { life, worker: Actor::new(1, Some("w")), number: 0 };
+        let mut stand = Self { process, worker: Actor::new(1, Some("w")), number: 0 };
         stand.ask(&["PLAN.SUBMIT", PLAN])?;
         stand.ask(&["WORKER.REGISTER", WORKER])?;
         Ok(stand)
@@ -73,15 +73,15 @@ impl Fixture {
         let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         self.number += 1;
         let caller = Arc::clone(&self.worker.caller);
-        let _abort = self.life.give(self.number, caller, &words).map_err(|why| anyhow!(why))?;
+        let _abort = self.process.give(self.number, caller, &words).map_err(|why| anyhow!(why))?;
         loop {
-            self.life.rest();
-            match self.life.replies().pop() {
+            self.process.rest();
+            match self.process.replies().pop() {
                 Some((_, done)) => match done.reply {
                     Reply::Error(line) => bail!("{line}"),
                     reply => return Ok(reply),
                 },
-                None => ensure!(self.life.write(usize::MAX), "nobody answers"),
+                None => ensure!(self.process.write(usize::MAX), "nobody answers"),
             }
         }
     }

@@ -138,7 +138,7 @@ impl Ledger {
 
     /// Checks the jobs after a restart of agq. Acknowledged changes must exist; changes that were
     /// only visible may be lost.
-    pub(super) fn started_again(&mut self, jobs: &[Job]) -> CheckResult {
+    pub(super) fn check_restart(&mut self, jobs: &[Job]) -> CheckResult {
         self.jobs = jobs.iter().map(|job| (job.job_id.as_str().to_owned(), ObservedJob::of(job))).collect();
         for (job_id, end) in &self.ends {
             let Some(seen) = self.jobs.get(job_id) else {

@@ -106,7 +106,7 @@ async fn work_beside(
     (aside, clients): (&mut JoinSet<()>, &mut JoinSet<Result<(), String>>),
 ) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
-    let mut houses = Vec::new();
+    let mut apps = Vec::new();
     for (at, store) in stores.iter().enumerate() {
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
         settings.heartbeat_interval_ms = HEARTBEAT_MS;
@@ -123,10 +123,10 @@ async fn work_beside(
             };
             clients.spawn(client.run());
         }
-        houses.push(app);
+        apps.push(app);
     }
-    let holder = caller(&houses[1]);
-    let held = hold_a_job(&houses[1], &holder).await?;
+    let holder = caller(&apps[1]);
+    let held = hold_a_job(&apps[1], &holder).await?;
     stores[0].forget_nodes().await.map_err(|error| error.to_string())?;
     while let Some(ended) = clients.join_next().await {
         ended.map_err(|error| error.to_string())??;
@@ -136,7 +136,7 @@ async fn work_beside(
         return Err(format!("no job runs, and the limit {key} is {note}"));
     }
     let report = ["JOB.UPDATE", &held, r#"{"status":"completed","attempt":1}"#];
-    match ask(&houses[1], &holder, &report).await? {
+    match ask(&apps[1], &holder, &report).await? {
         Reply::Simple(_ok) => {}
         other => {
             return Err(format!("a living connection held {held}, and its report is answered {other:?}"));
@@ -226,7 +226,7 @@ impl Client {
         let jobs: Vec<_> = claims.into_iter().map(|claim| claim.job).collect();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            jobs.iter().for_each(|job| known.begun(job));
+            jobs.iter().for_each(|job| known.record_fetch(job));
         }
         tokio::task::yield_now().await;
         for job in &jobs {
@@ -240,7 +240,7 @@ impl Client {
 
 impl ClientView {
     /// Records that a client has fetched a job.
-    fn begun(&mut self, job: &agenix_rules::job::Job) {
+    fn record_fetch(&mut self, job: &agenix_rules::job::Job) {
         let times = self.attempts.entry((job.job_id.to_string(), job.attempt)).or_default();
         *times += 1;
         if *times > 1 || job.attempt > 1 {

@@ -34,8 +34,8 @@ const FORGETTING_ROUNDS: usize = 20;
 pub(super) const OF_JOBS: [DocumentKind; 2] = [DocumentKind::Limit, DocumentKind::Unique];
 
 /// Executes an operation. Both stores must give the same reply.
-pub(super) async fn act(app: Arc<AppState>, own: OjsOperation) -> CommandOutcome {
-    let reply = match own {
+pub(super) async fn act(app: Arc<AppState>, operation: OjsOperation) -> CommandOutcome {
+    let reply = match operation {
         OjsOperation::Enqueue(json) => enqueue(&app, &json).await,
         OjsOperation::Fetch(count) => fetch(&app, count).await,
         OjsOperation::Ack(job_id) => ack(&app, job_id).await,
@@ -94,20 +94,20 @@ pub(super) fn ids(reply: &Reply) -> Vec<String> {
 
 impl World {
     /// Submits jobs with limits and unique kinds, fetches some, or acknowledges one.
-    pub(super) fn use_own(&mut self) -> CheckResult {
+    pub(super) fn use_ojs_jobs(&mut self) -> CheckResult {
         match self.rng.u8(..8) {
             0..4 => {
                 let fresh = self.number();
-                let jobs: Vec<String> = (0..self.rng.u64(1..5)).map(|n| self.own_job(fresh, n)).collect();
-                self.ask_own(PendingRequest::Anything, OjsOperation::Enqueue(format!("[{}]", jobs.join(","))))
+                let jobs: Vec<String> = (0..self.rng.u64(1..5)).map(|n| self.ojs_job(fresh, n)).collect();
+                self.ask_ojs(PendingRequest::Anything, OjsOperation::Enqueue(format!("[{}]", jobs.join(","))))
             }
-            4..6 => self.fetch_own(),
-            _ => self.ack_own(),
+            4..6 => self.fetch_ojs_jobs(),
+            _ => self.ack_ojs_job(),
         }
     }
 
     /// Returns a job under a limit, whose key is often new. Some jobs have a unique kind.
-    fn own_job(&mut self, fresh: u64, n: u64) -> String {
+    fn ojs_job(&mut self, fresh: u64, n: u64) -> String {
         let key = if self.rng.bool() { format!("k{}", self.rng.u8(..4)) } else { format!("c{fresh}-{n}") };
         let limit =
             [r#""concurrency":1"#, r#""concurrency":2"#, r#""max_per_second":1"#][self.rng.usize(..3)];
@@ -121,39 +121,39 @@ impl World {
         )
     }
 
-    fn fetch_own(&mut self) -> CheckResult {
-        self.ask_own(PendingRequest::Fetched, OjsOperation::Fetch(MOST_FETCHED))
+    fn fetch_ojs_jobs(&mut self) -> CheckResult {
+        self.ask_ojs(PendingRequest::Fetched, OjsOperation::Fetch(MOST_FETCHED))
     }
 
-    fn ack_own(&mut self) -> CheckResult {
+    fn ack_ojs_job(&mut self) -> CheckResult {
         let Some(job_id) = self.any_of(&self.fetched.clone()) else { return Ok(()) };
         self.fetched.retain(|known| *known != job_id);
-        self.ask_own(PendingRequest::Anything, OjsOperation::Ack(job_id))
+        self.ask_ojs(PendingRequest::Anything, OjsOperation::Ack(job_id))
     }
 
-    fn ask_own(&mut self, asked: PendingRequest, own: OjsOperation) -> CheckResult {
+    fn ask_ojs(&mut self, asked: PendingRequest, operation: OjsOperation) -> CheckResult {
         let number = self.number();
-        self.tell(|| format!("{number}: {own:?}"));
-        let Some(life) = &mut self.life else { return Ok(()) };
-        let app = Arc::clone(&life.app);
-        let abort = life.spawn(number, act(app, own.clone()));
+        self.tell(|| format!("{number}: {operation:?}"));
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let app = Arc::clone(&process.app);
+        let abort = process.spawn(number, act(app, operation.clone()));
         self.ops.insert(number, InFlightRequest { asked, abort });
-        self.note(|| Operation::Own { number, own });
+        self.note(|| Operation::Ojs { number, operation });
         self.rest_between()
     }
 
     /// Fetches and acknowledges jobs, as far as their limits permit.
-    pub(super) fn finish_own(&mut self) -> CheckResult {
-        self.fetch_own()?;
+    pub(super) fn finish_ojs_jobs(&mut self) -> CheckResult {
+        self.fetch_ojs_jobs()?;
         while !self.fetched.is_empty() {
-            self.ack_own()?;
+            self.ack_ojs_job()?;
         }
         Ok(())
     }
 
     /// Waits until all ended jobs are pruned, and checks that only used documents and lanes are
     /// left. Records them.
-    pub(super) fn forget_own(&mut self) -> CheckResult {
+    pub(super) fn prune_ojs_jobs(&mut self) -> CheckResult {
         for _round in 0..FORGETTING_ROUNDS {
             self.pass(1000)?;
         }
@@ -161,21 +161,21 @@ impl World {
         let used = |key: &str| {
             let of = |job: &Job| {
                 let ojs = job.ojs.as_ref();
-                ojs.is_some_and(|ojs| [&ojs.limit, &ojs.unique].into_iter().flatten().any(|own| own == key))
+                ojs.is_some_and(|ojs| [&ojs.limit, &ojs.unique].into_iter().flatten().any(|name| name == key))
             };
             jobs.iter().any(of)
         };
         let lanes = jobs.iter().map(|job| job.lane).collect::<BTreeSet<_>>().len();
-        let Some(life) = &self.life else { return Ok(()) };
+        let Some(process) = &self.process else { return Ok(()) };
         let mut notes = Vec::new();
         for kind in OF_JOBS {
-            let left = now(life.store.documents(kind))?;
+            let left = now(process.store.documents(kind))?;
             if let Some((key, _)) = left.iter().find(|(key, _)| !used(key)) {
                 return Err(format!("the note of {key} is kept, and no job is"));
             }
             notes.push(left);
         }
-        let kept = life.store.lane_count().map_err(|error| error.to_string())?;
+        let kept = process.store.lane_count().map_err(|error| error.to_string())?;
         if kept > lanes {
             return Err(format!("{kept} lanes are kept, and jobs are in {lanes}"));
         }

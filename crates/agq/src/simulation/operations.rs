@@ -18,9 +18,9 @@ pub(super) enum Operation {
         words: Vec<String>,
     },
     /// A client used jobs with limits and unique kinds.
-    Own {
+    Ojs {
         number: u64,
-        own: OjsOperation,
+        operation: OjsOperation,
     },
     /// A client executed commands on keys in a transaction.
     Transact {

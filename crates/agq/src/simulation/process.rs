@@ -73,7 +73,7 @@ impl SimulatedProcess {
         app.pubsub.update_interest(|is_heard| store.notifier().set_subscribers(is_heard));
         let spawner = pool.spawner();
         for work in works {
-            spawner.spawn_local(work).expect("the pool is there as long as its life");
+            spawner.spawn_local(work).expect("the pool is there as long as its process");
         }
         Ok(Self { app, store, writer, pool, spawner, heard, replies: Rc::default(), failure })
     }
@@ -101,7 +101,7 @@ impl SimulatedProcess {
         let (work, abort) = abortable(work);
         let replies = Rc::clone(&self.replies);
         let told = work.map(move |done| replies.borrow_mut().extend(done.ok().map(|done| (number, done))));
-        self.spawner.spawn_local(told).expect("the pool is there as long as its life");
+        self.spawner.spawn_local(told).expect("the pool is there as long as its process");
         self.rest();
         abort
     }
@@ -137,7 +137,7 @@ fn start_over(pool: &mut LocalPool, writer: &mut Writer, app: &Arc<AppState>) ->
     let (told, own) = (Rc::clone(&outcome), Arc::clone(app));
     let work =
         async move { *told.borrow_mut() = Some(crate::service::worker::recover_after_restart(&own).await) };
-    pool.spawner().spawn_local(work).expect("the pool is there as long as its life");
+    pool.spawner().spawn_local(work).expect("the pool is there as long as its process");
     loop {
         pool.run_until_stalled();
         if let Some(outcome) = outcome.take() {

@@ -39,13 +39,13 @@ impl World {
         for round in 0..ROUNDS {
             self.check_quiet()?;
             if self.all_jobs()?.iter().all(agenix_rules::job::Job::is_ended) {
-                return self.look_back();
+                return self.check_end();
             }
             for at in [0, 1] {
-                self.work_honestly(at, round)?;
+                self.work_reliably(at, round)?;
             }
-            if self.moves.is_some() {
-                self.finish_own()?;
+            if self.operations.is_some() {
+                self.finish_ojs_jobs()?;
             }
             self.write_all()?;
             // Report at once, because much time may pass before the next round.
@@ -62,14 +62,14 @@ impl World {
 
     fn order(&mut self, words: &[&str]) -> CheckResult {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let people = std::sync::Arc::clone(&self.people);
-        self.ask(PendingRequest::Anything, &people, &words)?;
+        let user = std::sync::Arc::clone(&self.user);
+        self.ask(PendingRequest::Anything, &user, &words)?;
         self.write_all()
     }
 
     /// Lets a worker register, report its jobs, and claim.
-    fn work_honestly(&mut self, at: usize, round: u64) -> CheckResult {
-        self.actors[at].unproven.clear();
+    fn work_reliably(&mut self, at: usize, round: u64) -> CheckResult {
+        self.actors[at].unconfirmed.clear();
         if !self.actors[at].registered {
             self.actors[at].holds.clear();
             self.register(at)?;
@@ -92,14 +92,14 @@ impl World {
     }
 
     /// Checks that all acknowledged data exists, also after a restart of agq.
-    fn look_back(&mut self) -> CheckResult {
+    fn check_end(&mut self) -> CheckResult {
         self.check_store()?;
         self.check_actions()?;
         self.write_all()?;
         self.check_schedules()?;
-        if self.moves.is_some() {
-            self.look_at_all()?;
-            return if self.ledger.forgets { self.forget_own() } else { Ok(()) };
+        if self.operations.is_some() {
+            self.request_all()?;
+            return if self.ledger.forgets { self.prune_ojs_jobs() } else { Ok(()) };
         }
         self.end_process();
         self.start()?;
@@ -115,8 +115,8 @@ impl World {
             self.write_all()?;
         }
         let now = self.time.wall();
-        let Some(life) = &self.life else { return Ok(()) };
-        for (name, note) in super::process::now(life.store.documents(DocumentKind::Cron))? {
+        let Some(process) = &self.process else { return Ok(()) };
+        for (name, note) in super::process::now(process.store.documents(DocumentKind::Cron))? {
             let schedule: Schedule = serde_json::from_str(&note).map_err(|error| error.to_string())?;
             if let Some(next) = schedule.next_run_at.filter(|next| next.ms_since(now) > 60_000) {
                 return Err(format!(
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Requests all records.
-    fn look_at_all(&mut self) -> CheckResult {
+    fn request_all(&mut self) -> CheckResult {
         let jobs: Vec<String> = self.all_jobs()?.iter().map(|job| job.job_id.to_string()).collect();
         let actions: Vec<String> = self.ledger.actions.keys().cloned().collect();
         let plans: Vec<String> = self.ledger.plans.iter().cloned().collect();

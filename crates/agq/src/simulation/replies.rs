@@ -115,7 +115,7 @@ impl World {
         {
             return Err(format!("{holder} was given {job_id}, which {other:?} has"));
         }
-        self.actors[at].unproven.push(UnconfirmedClaim { job_id: job_id.clone(), holder, attempt });
+        self.actors[at].unconfirmed.push(UnconfirmedClaim { job_id: job_id.clone(), holder, attempt });
         // A reply may be lost with its connection, or because the client has given up.
         match if self.is_calm { 2 } else { self.rng.u8(..20) } {
             0 => {

@@ -52,8 +52,8 @@ pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
 
 impl SeedScript {
     /// Executes the steps. If `tells` is true, the outcome has the story.
-    pub(super) fn run(&self, image: &[u8], tells: bool) -> SeedOutcome {
-        let mut world = match World::new(self.seed, image, tells) {
+    pub(super) fn run(&self, image: &[u8], with_story: bool) -> SeedOutcome {
+        let mut world = match World::new(self.seed, image, with_story) {
             Ok(world) => world,
             Err(message) => {
                 let failure = Some(SeedFailure { step: Some(0), message });

@@ -16,7 +16,7 @@ impl World {
         if self.actors[at].silent_until_ms > self.time.passed_ms() {
             return Ok(());
         }
-        self.actors[at].unproven.clear();
+        self.actors[at].unconfirmed.clear();
         let is_worker = self.actors[at].worker_id.is_some();
         if is_worker && !self.actors[at].registered {
             return self.register(at);

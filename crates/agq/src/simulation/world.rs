@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Number of requests whose replies are ignored.
-pub(super) const NOBODY: u64 = 0;
+pub(super) const IGNORED: u64 = 0;
 
 /// Request in flight, with the data that is needed to interpret its reply.
 #[derive(Debug, Clone)]
@@ -109,11 +109,11 @@ pub(super) struct World {
     pub(super) time: SimulatedTime,
     pub(super) disk: Disk,
     pub(super) settings: Settings,
-    pub(super) life: Option<SimulatedProcess>,
+    pub(super) process: Option<SimulatedProcess>,
     pub(super) ops: BTreeMap<u64, InFlightRequest>,
     next_number: u64,
     pub(super) actors: Vec<Actor>,
-    pub(super) people: Arc<Caller>,
+    pub(super) user: Arc<Caller>,
     pub(super) ledger: Ledger,
     pub(super) keys: KeyHistory,
     pub(super) elements: Elements,
@@ -128,13 +128,13 @@ pub(super) struct World {
     promised: Option<Vec<Expectations>>,
     /// Log of the world, if it is wanted.
     pub(super) story: Option<Vec<String>>,
-    pub(super) moves: Option<OperationLog>,
+    pub(super) operations: Option<OperationLog>,
     pub(super) time_seed: u64,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
-        let mut world = Self::before(seed, image, tells)?;
+    pub(super) fn new(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
+        let mut world = Self::before(seed, image, with_story)?;
         world.start()?;
         Ok(world)
     }
@@ -148,7 +148,7 @@ impl World {
         Ok(world)
     }
 
-    fn before(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
+    fn before(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
         log::begin(seed);
         let mut rng = Rng::with_seed(seed);
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
@@ -164,11 +164,11 @@ impl World {
             rng,
             disk: Disk::with(image),
             settings,
-            life: None,
+            process: None,
             ops: BTreeMap::new(),
             next_number: 1,
             actors: Vec::new(),
-            people: Actor::new(1, None).caller,
+            user: Actor::new(1, None).caller,
             ledger: Ledger::new(forgets),
             keys: KeyHistory::new(),
             elements: Elements::default(),
@@ -178,8 +178,8 @@ impl World {
             counts: SimulationMetrics::default(),
             trace: DefaultHasher::new(),
             promised: None,
-            story: tells.then(Vec::new),
-            moves: None,
+            story: with_story.then(Vec::new),
+            operations: None,
         };
         for name in [Some("w0"), Some("w1"), Some("w2"), None] {
             let number = world.number();
@@ -190,12 +190,12 @@ impl World {
 
     /// Returns a world without faults, in which each operation is finished before the next one. Its
     /// operations are recorded.
-    pub(super) fn orderly(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
-        let mut world = Self::before(seed, image, tells)?;
+    pub(super) fn orderly(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
+        let mut world = Self::before(seed, image, with_story)?;
         world.is_calm = true;
         world.start()?;
         world.write_all()?;
-        world.moves = Some(OperationLog::default());
+        world.operations = Some(OperationLog::default());
         Ok(world)
     }
 
@@ -238,9 +238,9 @@ impl World {
     ///
     /// If a fault prevents the start, the disk is repaired, and the start is repeated.
     pub(super) fn start(&mut self) -> CheckResult {
-        let life = loop {
+        let process = loop {
             match SimulatedProcess::begin(&self.disk, &self.time, &self.settings) {
-                Ok(life) => break life,
+                Ok(process) => break process,
                 Err(message) => {
                     self.tell(|| format!("agq cannot start: {message}"));
                     self.time.forget_sleepers();
@@ -251,11 +251,11 @@ impl World {
                 }
             }
         };
-        self.life = Some(life);
+        self.process = Some(process);
         self.counts.restarts += 1;
         self.tell(|| "agq has started".into());
         let jobs = self.all_jobs()?;
-        self.ledger.started_again(&jobs)?;
+        self.ledger.check_restart(&jobs)?;
         let found = self.found_keys()?;
         self.keys.settle(&found)?;
         self.settle_pauses()?;
@@ -268,7 +268,7 @@ impl World {
         let pending = self.ops.values().filter(|op| matches!(op.asked, PendingRequest::Taken)).count();
         self.elements.in_doubt += pending + std::mem::take(&mut self.elements.gone_waiters);
         self.ops.clear();
-        self.life = None;
+        self.process = None;
         self.time.forget_sleepers();
         for at in 0..self.actors.len() {
             let number = self.number();
@@ -291,8 +291,8 @@ impl World {
         self.tell(|| format!("{number}: {} asks {}", caller.connection, words.join(" ")));
         let spoken = words.to_vec();
         let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        let life = self.life.as_mut().ok_or("nobody is asked while agq is dead")?;
-        let abort = life.give(number, Arc::clone(caller), &words)?;
+        let process = self.process.as_mut().ok_or("nobody is asked while agq is dead")?;
+        let abort = process.give(number, Arc::clone(caller), &words)?;
         self.counts.commands += 1;
         self.ops.insert(number, InFlightRequest { asked, abort });
         self.note(|| Operation::Ask { number, caller: Arc::clone(caller), words: spoken });
@@ -311,9 +311,9 @@ impl World {
     /// agq if it has failed.
     pub(super) fn settle(&mut self) -> CheckResult {
         loop {
-            let Some(life) = &mut self.life else { return Ok(()) };
-            life.rest();
-            let (replies, events) = (life.replies(), life.events());
+            let Some(process) = &mut self.process else { return Ok(()) };
+            process.rest();
+            let (replies, events) = (process.replies(), process.events());
             if replies.is_empty() && events.is_empty() {
                 break;
             }
@@ -330,13 +330,13 @@ impl World {
                 self.deliver(number, done)?;
             }
         }
-        self.look_after_agq()
+        self.restart_if_failed()
     }
 
     /// Restarts agq if it has failed or is dead.
-    fn look_after_agq(&mut self) -> CheckResult {
-        let Some(life) = &mut self.life else { return Ok(()) };
-        let reason = life.failure();
+    fn restart_if_failed(&mut self) -> CheckResult {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let reason = process.failure();
         if let Some(reason) = &reason {
             self.tell(|| format!("agq cannot go on: {reason}"));
         }
@@ -350,8 +350,8 @@ impl World {
     /// Writes one batch, and checks the store. Returns false if there was nothing to write.
     pub(super) fn write(&mut self, most: usize) -> Result<bool, String> {
         self.mark();
-        let Some(life) = &mut self.life else { return Ok(false) };
-        if !life.write(most) {
+        let Some(process) = &mut self.process else { return Ok(false) };
+        if !process.write(most) {
             return Ok(false);
         }
         self.counts.writes += 1;
@@ -375,9 +375,9 @@ impl World {
             self.note(|| Operation::GoAway { number });
         }
         let next = self.number();
-        if let Some(life) = &mut self.life {
-            life.rest();
-            life.spawn(NOBODY, close_connection(&life.app, &self.actors[at]));
+        if let Some(process) = &mut self.process {
+            process.rest();
+            process.spawn(IGNORED, close_connection(&process.app, &self.actors[at]));
         }
         let gone = self.actors[at].clone();
         self.note(|| Operation::Close(Box::new(gone)));
