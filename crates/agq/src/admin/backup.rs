@@ -27,7 +27,7 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     say(&format!("wrote {file}: {}", shown(&found)))?;
     if count > 0 {
         bail!(
-            "{file} is a true copy, but it contradicts itself in {count} places, and so does the database of that agq: `agq check {file}` names them; keep your older backups"
+            "{file} is a complete copy, but it contradicts itself in {count} places, and so does the database of that agq: `agq check {file}` names them; keep your older backups"
         );
     }
     Ok(())
@@ -45,7 +45,7 @@ async fn fetch(connection: &mut Connection, part: &mut PartialFile) -> anyhow::R
         done += piece.len() as u64;
     }
     if done != begun.bytes {
-        bail!("agq gave {done} of {} bytes: try again", begun.bytes);
+        bail!("agq sent {done} of {} bytes: try again", begun.bytes);
     }
     // A failure does not matter, because the copy is complete and expires at agq after a minute.
     let _ended = connection.end_backup(&begun.backup_id).await;
@@ -57,16 +57,14 @@ fn advised(error: &ClientError) -> anyhow::Error {
     let advice = match error {
         ClientError::Tls { help, .. } => help,
         ClientError::Unreachable { .. } => {
-            "start it, or say where it is with --addr or AGQ_ADDR; while it is stopped, agq.redb and agq.journal can be copied, both together"
+            "start it, or give its address with --addr or AGQ_ADDR; while it is stopped, you can copy agq.redb and agq.journal, always both together"
         }
         ClientError::Unauthenticated { .. } => KEY_HELP,
         ClientError::Rejected(reason) if reason.starts_with("NOPERM") => {
             "use the session key, or the key of an admin"
         }
-        ClientError::StoreFailed(_) => {
-            "look at its log; its disk needs room for a second copy of the database"
-        }
-        ClientError::Rejected(_) => "docs/operations.md says how backups are made",
+        ClientError::StoreFailed(_) => "read its log; its disk needs room for a second copy of the database",
+        ClientError::Rejected(_) => "docs/operations.md describes backups",
         ClientError::Unexpected(_) => "is it an agq, of the version of `agq --version`?",
     };
     anyhow!("{error}; {advice}")

@@ -30,7 +30,7 @@ impl PartialFile {
         let file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|error| {
                 let (shown, is_left) = (path.display(), error.kind() == ErrorKind::AlreadyExists);
-                let advice = if is_left { ": if it was left by one that broke off, remove it" } else { "" };
+                let advice = if is_left { ": if an interrupted command has left it, remove it" } else { "" };
                 anyhow::Error::new(error).context(format!("cannot create {shown}{advice}"))
             })?;
         Ok(Self { place: place.to_owned(), path, file })
@@ -61,9 +61,9 @@ impl PartialFile {
         let _alone = lock_dir(dir).with_context(|| format!("cannot lock {}", dir.display()))?;
         refuse_to_overwrite(&self.place)?;
         fs::rename(&self.path, &self.place)
-            .with_context(|| format!("cannot give {} its name", self.place.display()))?;
+            .with_context(|| format!("cannot rename the finished file to {}", self.place.display()))?;
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
-        synced.with_context(|| format!("cannot make sure that {} is on disk", self.place.display()))
+        synced.with_context(|| format!("cannot sync the directory of {}", self.place.display()))
     }
 }
 

@@ -42,12 +42,12 @@ mod tests {
     #[test]
     fn unended_steps_report_only_the_last_step() {
         let steps = UnendedSteps::default();
-        assert!(steps.ended("unknown"), "nobody has looked yet");
+        assert!(steps.ended("unknown"), "the workflow was never evaluated");
         steps.note("w", 3);
         assert_eq!([(); 4].map(|()| steps.ended("w")), [false, false, true, true]);
         steps.note("w", 2);
         assert!(!steps.ended("w"));
         steps.note("w", 1);
-        assert!(steps.ended("w") && steps.ended("w"), "a look is due from the last one on");
+        assert!(steps.ended("w") && steps.ended("w"), "every end from the last step on needs an evaluation");
     }
 }

@@ -114,7 +114,7 @@ impl SessionKeys {
         let twin = self.0.iter().find(|(other, _)| hash.matches(other).into());
         if let Some((_, Identity { role, name })) = twin {
             bail!(
-                "the key of {place} is also that of {role} '{name}': nobody could tell them apart, so make another with `openssl rand -hex 32`"
+                "the key of {place} is also that of {role} '{name}': every key must be unique, so make another with `openssl rand -hex 32`"
             );
         }
         self.0.push((hash, identity));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(of(&["host.example", "w2"]), identity(Role::Worker, "w2"));
         assert_eq!(of(&["alice"]), identity(Role::Client, "alice"));
         assert_eq!(of(&["w3"]), None, "a worker that is not listed");
-        assert_eq!(of(&["root"]), None, "nobody becomes an admin by a certificate");
+        assert_eq!(of(&["root"]), None, "a certificate never stands for an admin");
         assert_eq!(of(&["admin"]), None);
         assert_eq!(of(&[]), None);
     }

@@ -79,7 +79,7 @@ impl TokenArgs {
             session_key(self.session_key_file.as_deref()).map_err(|error| anyhow!("{error}: {KEY_HELP}"))?;
         if key.expose_secret().starts_with("sha256:") {
             bail!(
-                "this is the hash of a key, which lets nobody in: give the key itself with --session-key-file"
+                "this is the hash of a key, which cannot log in: give the key itself with --session-key-file"
             );
         }
         let read = |path: &PathBuf| {
@@ -212,6 +212,6 @@ impl ServerArgs {
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
         let server = Address::parse(&self.addr).and_then(|address| Server::with_tls(vec![address], tls, key));
-        server.map_err(|what| anyhow!("{what}; say where agq is with --addr or AGQ_ADDR"))
+        server.map_err(|what| anyhow!("{what}; give the address of agq with --addr or AGQ_ADDR"))
     }
 }

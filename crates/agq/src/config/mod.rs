@@ -135,14 +135,16 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
             Some(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() })
         }
         (None, None, None) => None,
-        (None, None, Some(_)) => bail!("tls-client-ca is given without TLS: give tls-cert and tls-key, too"),
-        (Some(_), None, _) => bail!("tls-cert is given without its private key: give tls-key, too"),
-        (None, Some(_), _) => bail!("tls-key is given without its certificate: give tls-cert, too"),
+        (None, None, Some(_)) => {
+            bail!("tls-client-ca is given without TLS: give tls-cert and tls-key as well")
+        }
+        (Some(_), None, _) => bail!("tls-cert is given without its private key: give tls-key as well"),
+        (None, Some(_), _) => bail!("tls-key is given without its certificate: give tls-cert as well"),
     };
     let socket = options.socket.clone();
     if options.no_tcp.unwrap_or_default() {
         if socket.is_none() {
-            bail!("no-tcp is given without socket: agq would listen nowhere, give --socket PATH");
+            bail!("no-tcp is given without socket: agq would have no listener, give --socket PATH");
         }
         // Without TCP there is no HTTP, unless an address for it is given.
         let http = http_place(options, None)?;
@@ -152,8 +154,8 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
     let is_open = !ip.to_canonical().is_loopback();
     if is_open && tls.is_none() && !options.insecure.unwrap_or_default() {
         bail!(
-            "refusing to listen on {ip} without TLS: whoever is on the way could read the keys and change the jobs. Give \
-             --tls-cert and --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+            "refusing to listen on {ip} without TLS: others on the network could read the keys and change the jobs. Give \
+             --tls-cert and --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
         );
     }
     let port = options.port.unwrap_or(USUAL_PORT);
@@ -163,8 +165,8 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
         && !options.insecure.unwrap_or_default()
     {
         bail!(
-            "refusing to speak HTTP on {http} without TLS: whoever is on the way could read the keys. Give --tls-cert and \
-             --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+            "refusing to speak HTTP on {http} without TLS: others on the network could read the keys. Give --tls-cert and \
+             --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
         );
     }
     Ok(ListenAddresses { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
@@ -198,11 +200,11 @@ fn store_place(options: &Options) -> anyhow::Result<StoreLocation> {
     }
     let Some(url) = options.store.clone() else { return Ok(StoreLocation::DataDir) };
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-        bail!("store is no address of a PostgreSQL: write postgres://USER@HOST/DATABASE");
+        bail!("store is not the URL of a PostgreSQL database: write postgres://USER@HOST/DATABASE");
     }
     if options.durability.is_some() {
         bail!(
-            "durability is about the database in the data directory: in PostgreSQL, what is promised is on its disk"
+            "durability applies to the database in the data directory only: PostgreSQL syncs acknowledged writes itself"
         );
     }
     let settings = postgres::PostgresSettings {
@@ -226,7 +228,7 @@ fn seconds(name: &str, given: Option<f64>, usual: Duration, least: f64) -> anyho
 
 fn default_data_dir() -> anyhow::Result<PathBuf> {
     let home = std::env::home_dir()
-        .context("there is no home directory: say where the data goes with --data-dir")?;
+        .context("there is no home directory: choose the data directory with --data-dir")?;
     Ok(home.join(".agq"))
 }
 
@@ -311,9 +313,9 @@ mod tests {
     #[test]
     fn incomplete_listen_settings_are_rejected() {
         for (text, words) in [
-            ("tls-cert = 'c'", "give tls-key, too"),
-            ("tls-key = 'k'", "give tls-cert, too"),
-            ("tls-client-ca = 'ca'", "give tls-cert and tls-key, too"),
+            ("tls-cert = 'c'", "give tls-key as well"),
+            ("tls-key = 'k'", "give tls-cert as well"),
+            ("tls-client-ca = 'ca'", "give tls-cert and tls-key as well"),
             ("no-tcp = true", "give --socket PATH"),
         ] {
             let error = places(&options(text)).unwrap_err().to_string();

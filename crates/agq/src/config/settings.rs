@@ -28,7 +28,7 @@ impl Options {
         }
         let factor = self.heartbeat_factor.unwrap_or(3);
         if factor == 0 {
-            bail!("heartbeat-factor is 0: every worker would be dead at once, give at least 1");
+            bail!("heartbeat-factor is 0: every worker would be dead immediately, give at least 1");
         }
         Ok(Settings {
             limits: self.limits(),

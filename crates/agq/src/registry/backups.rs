@@ -223,15 +223,15 @@ mod tests {
 
         let path = backups.begin(Timestamp(0)).unwrap();
         let later = Timestamp(1_000_000);
-        assert!(matches!(backups.begin(later), Err(BackupError::UnderWay)), "it is being made");
+        assert!(matches!(backups.begin(later), Err(BackupError::UnderWay)), "the copy is in progress");
         std::fs::write(&path, "copy").unwrap();
         backups.made("a", &path, later).unwrap();
-        assert!(!path.exists(), "it has no name any more");
+        assert!(!path.exists(), "the copy has no name");
         let file = backups.file("a", Timestamp(1_030_000)).unwrap();
         assert!(matches!(backups.begin(Timestamp(1_089_999)), Err(BackupError::UnderWay)));
         let path = backups.begin(Timestamp(1_090_000)).unwrap();
         assert!(matches!(backups.file("a", later), Err(BackupError::NotFound(_))));
-        assert_eq!(piece(&file, 1).unwrap(), b"opy", "who reads it can do so to its end");
+        assert_eq!(piece(&file, 1).unwrap(), b"opy", "an open copy can be read to its end");
         backups.failed(&path);
         let path = backups.begin(later).unwrap();
         assert!(matches!(backups.made("c", &path, later), Err(BackupError::Unreadable(_))));
@@ -245,7 +245,7 @@ mod tests {
         backups.expire(Timestamp(1_059_999));
         assert!(backups.file("e", later).is_ok());
         backups.expire(Timestamp(1_060_000));
-        assert!(backups.file("e", later).is_err(), "whoever read it is gone");
+        assert!(backups.file("e", later).is_err(), "the copy has expired");
     }
 
     #[test]

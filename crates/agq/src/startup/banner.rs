@@ -24,10 +24,13 @@ pub(crate) fn print_banner(config: &ServerConfig, addresses: &[String]) -> anyho
     if let Some(key) = &config.random_key {
         if out.is_terminal() {
             let (key, address) = (key.reveal(), addresses.first().map_or("", String::as_str));
-            writeln!(out, "\nNo session key was given, so this run has a random one. In another shell:\n")?;
+            writeln!(
+                out,
+                "\nNo session key was given, so agq has generated one for this run. In another shell:\n"
+            )?;
             writeln!(out, "  export AGQ_ADDR={address} AGQ_SESSION_KEY={key}")?;
             writeln!(out, "  agw                                   # a worker on this machine")?;
-            writeln!(out, "  agx plan submit plan.json             # and work for it\n")?;
+            writeln!(out, "  agx plan submit plan.json             # and a plan for it\n")?;
         } else {
             warn!(
                 "no session key was given and there is no terminal to print one on: only keys of the config file can log in; set AGQ_SESSION_KEY or --session-key-file"

@@ -9,10 +9,10 @@ pub(crate) fn forbid_core_dumps() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
     {
-        warn!(%error, "other processes could not be kept from reading this one");
+        warn!(%error, "cannot protect the memory from other processes");
     }
     use rustix::process::{Resource, Rlimit, setrlimit};
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }) {
-        warn!(%error, "core dumps could not be forbidden");
+        warn!(%error, "cannot forbid core dumps");
     }
 }

@@ -37,12 +37,16 @@ impl Reload {
 
     fn once(&self) {
         let keys = self.key_source.read().map(|keys| self.keyring.replace(keys));
-        report("keys", "read again; who is connected stays, others need a key that is listed now", keys);
+        report("keys", "read again; connections stay open, new logins need a key that is listed now", keys);
         if let Some(tls) = &self.tls {
-            report("certificates", "read again; new connections get the new ones", tls.reload());
+            report("certificates", "read again; new connections use them", tls.reload());
         }
         if self.app.audit.is_on() {
-            report("audit log", "a new file where the old one was moved away", self.app.audit.reopen());
+            report(
+                "audit log",
+                "reopened; a file that was moved away is created again",
+                self.app.audit.reopen(),
+            );
         }
     }
 }

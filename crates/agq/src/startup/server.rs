@@ -59,7 +59,7 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
     check_open_files()?;
     let mut addresses = entrance.addresses()?;
     addresses.extend(http.as_ref().map(Listeners::http_address).transpose()?);
-    print_banner(&config, &addresses).context("cannot say on stdout where it listens")?;
+    print_banner(&config, &addresses).context("cannot print the addresses on stdout")?;
 
     let keyring = Arc::new(Keyring::new(config.keys));
     let access_control = Arc::new(AccessControl::new(Arc::clone(&keyring), &app.settings.limits));
@@ -80,16 +80,16 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let server = async { while doors.join_next().await.is_some() {} };
     let signal = tokio::select! {
         signal = next_signal() => signal?,
-        () = reload.run(hangups) => "SIGHUP: the terminal has gone",
-        () = stdin => "stdin has ended: whoever started agq has gone",
+        () = reload.run(hangups) => "SIGHUP: the terminal is gone",
+        () = stdin => "stdin has ended: the parent process is gone",
         reason = ended(&mut background) => bail!(
-            "a background task of agq has ended ({reason}), so agq stops: start it again, what it acknowledged is on disk"
+            "a background task of agq has ended ({reason}), so agq stops: start it again, everything acknowledged is on disk"
         ),
         reason = failure => bail!(
-            "the store cannot go on: {reason}; mend that and start agq again, what it acknowledged is on disk"
+            "the store cannot go on: {reason}; fix the cause and start agq again, everything acknowledged is on disk"
         ),
     };
-    info!(signal, "stopping: commands under way are finished first; a second signal ends agq at once");
+    info!(signal, "stopping: finishing commands in progress; a second signal ends agq at once");
     stop.send_replace(true);
     tokio::select! {
         () = server => {}

@@ -290,7 +290,7 @@ async fn serve(
 /// Returns the job of a claim that nobody received to its queue.
 fn give_back(store: &dyn Store, claim: &Claim) {
     let (holder, attempt) = (claim.job.holder.clone().unwrap_or_default(), claim.job.attempt);
-    warn!(job_id = %claim.job.job_id, holder, "the claimant has gone; its job goes back");
+    warn!(job_id = %claim.job.job_id, holder, "the client is gone; its job goes back to the queue");
     let rule = move |job: Option<&job::Job>| {
         Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
     };

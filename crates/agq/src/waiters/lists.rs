@@ -260,7 +260,7 @@ fn put_back(store: &dyn Store, element: Element, now: Timestamp) {
     // The store keeps the order of writes. Nobody waits for the result.
     drop(change(store, move |keyspace| {
         if let Err(rejection) = redis::ruled(redis::put_back(keyspace, &key, &value, to, now))? {
-            warn!(key = %key.escape_ascii(), %rejection, "an element that nobody received could not go back");
+            warn!(key = %key.escape_ascii(), %rejection, "an element that no client received could not be put back");
         }
         Ok(())
     }));
