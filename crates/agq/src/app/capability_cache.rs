@@ -26,9 +26,9 @@ impl CapabilityCache {
         {
             return Ok(Arc::clone(abilities));
         }
-        let told = store.registration(&worker.worker_id).await?;
-        let told = told.and_then(|told| documents::parse(told.as_bytes()).ok());
-        let abilities = Arc::new(told.as_ref().map_or(Abilities::Nothing, Abilities::of));
+        let json = store.registration(&worker.worker_id).await?;
+        let registration = json.and_then(|json| documents::parse(json.as_bytes()).ok());
+        let abilities = Arc::new(registration.as_ref().map_or(Abilities::Nothing, Abilities::of));
         lock(&self.0).insert(worker.worker_id.clone(), (worker.registered_at, Arc::clone(&abilities)));
         Ok(abilities)
     }

@@ -35,9 +35,9 @@ impl WorkerHistories {
 impl OutcomeTracker {
     /// Records the end of a job of `kind`, and returns whether the worker now needs a closer look.
     pub(crate) fn note(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
-        let mut known = lock(&self.0);
-        known.histories.entry(worker_id.clone()).or_default().record(kind, failed);
-        failed && known.blame(worker_id, kind, |_| true).is_some()
+        let mut state = lock(&self.0);
+        state.histories.entry(worker_id.clone()).or_default().record(kind, failed);
+        failed && state.blame(worker_id, kind, |_| true).is_some()
     }
 
     /// Returns the reason for which `worker_id` must be quarantined, compared with all `workers`.
@@ -62,10 +62,10 @@ impl OutcomeTracker {
     /// Returns true if the job that a worker has just ended is its trial job, claimed at
     /// `claimed_at`. Returns true once per trial.
     pub(crate) fn take_trial(&self, worker_id: &WorkerId, claimed_at: Option<Timestamp>) -> bool {
-        let mut known = lock(&self.0);
-        let began = known.on_trial.get(worker_id).copied();
+        let mut state = lock(&self.0);
+        let began = state.on_trial.get(worker_id).copied();
         let decides = began.zip(claimed_at).is_some_and(|(began, claimed_at)| claimed_at >= began);
-        decides && known.on_trial.remove(worker_id).is_some()
+        decides && state.on_trial.remove(worker_id).is_some()
     }
 
     /// Ends a trial for which no job was ready.
@@ -75,9 +75,9 @@ impl OutcomeTracker {
 
     /// Removes the history of a worker that was removed, or that starts afresh.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
-        let mut known = lock(&self.0);
-        known.histories.remove(worker_id);
-        known.on_trial.remove(worker_id);
+        let mut state = lock(&self.0);
+        state.histories.remove(worker_id);
+        state.on_trial.remove(worker_id);
     }
 }
 

@@ -15,21 +15,21 @@ impl UnendedSteps {
     /// Records that `left` steps of a workflow are in progress. The end of one of them starts none
     /// of the others.
     pub(crate) fn note(&self, workflow_id: &str, left: usize) {
-        let mut known = lock(&self.0);
+        let mut counts = lock(&self.0);
         // A single step needs no entry, because `ended` returns `true` for a workflow without an
         // entry.
         if left > 1 {
-            known.insert(workflow_id.to_owned(), left);
+            counts.insert(workflow_id.to_owned(), left);
         } else {
-            known.remove(workflow_id);
+            counts.remove(workflow_id);
         }
     }
 
     /// Records that a step of a workflow has ended. Returns true if the workflow may have to
     /// advance.
     pub(crate) fn ended(&self, workflow_id: &str) -> bool {
-        let mut known = lock(&self.0);
-        let Some(left) = known.get_mut(workflow_id) else { return true };
+        let mut counts = lock(&self.0);
+        let Some(left) = counts.get_mut(workflow_id) else { return true };
         *left = left.saturating_sub(1);
         *left == 0
     }

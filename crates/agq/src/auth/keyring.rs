@@ -111,8 +111,8 @@ impl SessionKeys {
     }
 
     fn push(&mut self, hash: KeyHash, identity: Identity, place: &str) -> anyhow::Result<()> {
-        let twin = self.0.iter().find(|(other, _)| hash.matches(other).into());
-        if let Some((_, Identity { role, name })) = twin {
+        let duplicate = self.0.iter().find(|(other, _)| hash.matches(other).into());
+        if let Some((_, Identity { role, name })) = duplicate {
             bail!(
                 "the key of {place} is also that of {role} '{name}': every key must be unique, so make another with `openssl rand -hex 32`"
             );
@@ -133,16 +133,16 @@ impl Keyring {
 
     /// Returns the identity of a key in constant time: every entry is compared, whether or not one
     /// matches.
-    pub(crate) fn identify(&self, told: &[u8]) -> Option<Identity> {
-        self.identify_hash(&KeyHash::of(told))
+    pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
+        self.identify_hash(&KeyHash::of(key))
     }
 
     /// Returns the identity of the key with this hash, in constant time.
-    pub(crate) fn identify_hash(&self, told: &KeyHash) -> Option<Identity> {
+    pub(crate) fn identify_hash(&self, key: &KeyHash) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut place = u32::MAX;
         for (at, (hash, _)) in (0..u32::MAX).zip(&keys.0) {
-            place.conditional_assign(&at, hash.matches(told));
+            place.conditional_assign(&at, hash.matches(key));
         }
         let place = usize::try_from(place).ok()?;
         keys.0.get(place).map(|(_, identity)| identity.clone())
@@ -217,13 +217,13 @@ mod tests {
     #[test]
     fn keyring_identifies_known_keys_only() {
         let keyring = Keyring::new(keys());
-        let told = |letter: &str| keyring.identify(key(letter).as_bytes());
-        assert_eq!(told("s"), identity(Role::Admin, "admin"));
-        assert_eq!(told("w"), identity(Role::Worker, "w1"));
-        assert_eq!(told("x"), identity(Role::Worker, "w2"));
-        assert_eq!(told("a"), identity(Role::Client, "alice"));
-        assert_eq!(told("r"), identity(Role::Admin, "root"));
-        assert_eq!(told("y"), None);
+        let identify = |letter: &str| keyring.identify(key(letter).as_bytes());
+        assert_eq!(identify("s"), identity(Role::Admin, "admin"));
+        assert_eq!(identify("w"), identity(Role::Worker, "w1"));
+        assert_eq!(identify("x"), identity(Role::Worker, "w2"));
+        assert_eq!(identify("a"), identity(Role::Client, "alice"));
+        assert_eq!(identify("r"), identity(Role::Admin, "root"));
+        assert_eq!(identify("y"), None);
         assert_eq!(keyring.identify(b""), None);
         assert_eq!(keyring.identify(&key("s").as_bytes()[1..]), None);
         assert!(!format!("{keyring:?}").contains("www"));
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     fn keyring_rejects_duplicate_keys_and_ambiguous_names() {
         let mut keys = keys();
-        let twin = keys.add(Role::Worker, "w3", &key("a")).unwrap_err().to_string();
+        let duplicate = keys.add(Role::Worker, "w3", &key("a")).unwrap_err().to_string();
         let words = "[workers] 'w3' is also that of client 'alice'";
-        assert!(twin.contains(words) && !twin.contains("aaa"), "{twin}");
+        assert!(duplicate.contains(words) && !duplicate.contains("aaa"), "{duplicate}");
         let session = keys.add(Role::Client, "bob", &key("s")).unwrap_err().to_string();
         assert!(session.contains("is also that of admin 'admin'"), "{session}");
         let name = keys.add(Role::Client, "w1", &key("z")).unwrap_err().to_string();

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Minimum number of connections to PostgreSQL: one writes, one listens, the others read.
-const LEAST_CONNECTIONS: u32 = 4;
+const MIN_CONNECTIONS: u32 = 4;
 
 /// agq, the queue server: stores plans and jobs, gives jobs to workers, and loses nothing that it
 /// has acknowledged.
@@ -72,13 +72,13 @@ pub(crate) enum StoreLocation {
 }
 
 /// Default ports of RESP and HTTP.
-const USUAL_PORT: u16 = 6380;
-const USUAL_HTTP_PORT: u16 = 6381;
+const DEFAULT_PORT: u16 = 6380;
+const DEFAULT_HTTP_PORT: u16 = 6381;
 
 /// Resolved configuration of the server.
 #[derive(Debug)]
 pub(crate) struct ServerConfig {
-    pub(crate) places: ListenAddresses,
+    pub(crate) listen: ListenAddresses,
     pub(crate) data_dir: PathBuf,
     pub(crate) store: StoreLocation,
     pub(crate) audit_log: Option<PathBuf>,
@@ -108,9 +108,9 @@ impl Cli {
         }
         let options = self.options.or(file);
         Ok(ServerConfig {
-            places: places(&options)?,
+            listen: listen_addresses(&options)?,
             data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
-            store: store_place(&options)?,
+            store: store_location(&options)?,
             audit_log: options.audit_log.clone(),
             opening: options.opening(),
             settings: options.settings()?,
@@ -129,7 +129,7 @@ pub(crate) fn default_settings() -> anyhow::Result<Settings> {
 }
 
 /// Returns the addresses to listen on. Fails if keys would be sent over a network without TLS.
-fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
+fn listen_addresses(options: &Options) -> anyhow::Result<ListenAddresses> {
     let tls = match (&options.tls_cert, &options.tls_key, &options.tls_client_ca) {
         (Some(cert), Some(key), client_ca) => {
             Some(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() })
@@ -147,7 +147,7 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
             bail!("no-tcp is given without socket: agq would have no listener, give --socket PATH");
         }
         // Without TCP there is no HTTP, unless an address for it is given.
-        let http = http_place(options, None)?;
+        let http = http_address(options, None)?;
         return Ok(ListenAddresses { tcp: None, socket, tls: None, http });
     }
     let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -158,8 +158,8 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
              --tls-cert and --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
         );
     }
-    let port = options.port.unwrap_or(USUAL_PORT);
-    let http = http_place(options, Some(port))?;
+    let port = options.port.unwrap_or(DEFAULT_PORT);
+    let http = http_address(options, Some(port))?;
     if let Some(http) = http.filter(|http| !http.ip().to_canonical().is_loopback())
         && tls.is_none()
         && !options.insecure.unwrap_or_default()
@@ -173,30 +173,30 @@ fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
 }
 
 /// Returns the address of HTTP, by default on the loopback interface.
-fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
+fn http_address(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
     match options.http.as_deref() {
         Some("off") => Ok(None),
-        Some(told) => {
-            let address = told.parse();
+        Some(text) => {
+            let address = text.parse();
             Ok(Some(address.with_context(|| {
-                format!("http is '{told}': give an address such as 127.0.0.1:6381, or off")
+                format!("http is '{text}': give an address such as 127.0.0.1:6381, or off")
             })?))
         }
         // Only one agq on a machine can use the default port of HTTP, so another one takes a free
         // port.
         None => {
-            let usual = port.map(|port| if port == USUAL_PORT { USUAL_HTTP_PORT } else { 0 });
-            Ok(usual.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
+            let default = port.map(|port| if port == DEFAULT_PORT { DEFAULT_HTTP_PORT } else { 0 });
+            Ok(default.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
         }
     }
 }
 
 /// Returns the location of the data.
-fn store_place(options: &Options) -> anyhow::Result<StoreLocation> {
-    let usual = postgres::PostgresSettings::default();
-    let connections = options.store_connections.unwrap_or(usual.connections);
-    if connections < LEAST_CONNECTIONS {
-        bail!("store-connections is {connections}: give at least {LEAST_CONNECTIONS}");
+fn store_location(options: &Options) -> anyhow::Result<StoreLocation> {
+    let default = postgres::PostgresSettings::default();
+    let connections = options.store_connections.unwrap_or(default.connections);
+    if connections < MIN_CONNECTIONS {
+        bail!("store-connections is {connections}: give at least {MIN_CONNECTIONS}");
     }
     let Some(url) = options.store.clone() else { return Ok(StoreLocation::DataDir) };
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
@@ -209,17 +209,17 @@ fn store_place(options: &Options) -> anyhow::Result<StoreLocation> {
     }
     let settings = postgres::PostgresSettings {
         connections,
-        timeout: seconds("store-timeout", options.store_timeout, usual.timeout, 0.5)?,
+        timeout: seconds("store-timeout", options.store_timeout, default.timeout, 0.5)?,
         listens: !options.store_no_listen.unwrap_or_default(),
-        poll: seconds("store-poll-interval", options.store_poll_interval, usual.poll, 0.01)?,
-        term: seconds("store-lease", options.store_lease, usual.term, 0.5)?,
+        poll: seconds("store-poll-interval", options.store_poll_interval, default.poll, 0.01)?,
+        term: seconds("store-lease", options.store_lease, default.term, 0.5)?,
     };
     Ok(StoreLocation::Postgres { url, settings })
 }
 
 /// Returns the duration of an option, in seconds from `least` to 3600.
-fn seconds(name: &str, given: Option<f64>, usual: Duration, least: f64) -> anyhow::Result<Duration> {
-    let Some(given) = given else { return Ok(usual) };
+fn seconds(name: &str, given: Option<f64>, default: Duration, least: f64) -> anyhow::Result<Duration> {
+    let Some(given) = given else { return Ok(default) };
     if !(least..=3600.0).contains(&given) {
         bail!("{name} is {given}: give seconds between {least} and 3600");
     }
@@ -238,7 +238,7 @@ mod tests {
 
     use clap::{CommandFactory, Parser};
 
-    use super::{Cli, Options, StoreLocation, places, store_place};
+    use super::{Cli, Options, StoreLocation, listen_addresses, store_location};
     use crate::store::postgres::PostgresSettings;
 
     fn options(text: &str) -> Options {
@@ -270,20 +270,20 @@ mod tests {
     #[test]
     fn listening_beyond_loopback_needs_tls() {
         for ip in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
-            assert!(places(&options(&format!("bind = '{ip}'"))).is_ok(), "{ip}");
+            assert!(listen_addresses(&options(&format!("bind = '{ip}'"))).is_ok(), "{ip}");
         }
         for ip in ["0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "::ffff:10.0.0.1"] {
-            let error = places(&options(&format!("bind = '{ip}'"))).unwrap_err().to_string();
+            let error = listen_addresses(&options(&format!("bind = '{ip}'"))).unwrap_err().to_string();
             assert!(error.contains(&format!("refusing to listen on {ip} without TLS")), "{error}");
-            assert!(places(&options(&format!("bind = '{ip}'\ninsecure = true"))).is_ok(), "{ip}");
+            assert!(listen_addresses(&options(&format!("bind = '{ip}'\ninsecure = true"))).is_ok(), "{ip}");
             let tls = format!("bind = '{ip}'\ntls-cert = 'c'\ntls-key = 'k'");
-            assert!(places(&options(&tls)).is_ok(), "{ip}");
+            assert!(listen_addresses(&options(&tls)).is_ok(), "{ip}");
         }
     }
 
     #[test]
     fn store_is_a_postgresql_url_or_the_data_directory() {
-        let place = |text: &str| store_place(&options(text)).map_err(|error| error.to_string());
+        let place = |text: &str| store_location(&options(text)).map_err(|error| error.to_string());
         assert_eq!(place(""), Ok(StoreLocation::DataDir));
         let url = "postgres://agq@db/agq".to_owned();
         let settings = PostgresSettings::default();
@@ -318,12 +318,12 @@ mod tests {
             ("tls-client-ca = 'ca'", "give tls-cert and tls-key as well"),
             ("no-tcp = true", "give --socket PATH"),
         ] {
-            let error = places(&options(text)).unwrap_err().to_string();
+            let error = listen_addresses(&options(text)).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
-        let unix = places(&options("no-tcp = true\nsocket = 's'\nbind = '0.0.0.0'")).unwrap();
+        let unix = listen_addresses(&options("no-tcp = true\nsocket = 's'\nbind = '0.0.0.0'")).unwrap();
         assert!(unix.tcp.is_none() && unix.socket.is_some(), "what TCP would do does not matter");
-        let both = places(&options("socket = 's'")).unwrap();
+        let both = listen_addresses(&options("socket = 's'")).unwrap();
         assert_eq!(both.tcp.unwrap().to_string(), "127.0.0.1:6380");
     }
 }

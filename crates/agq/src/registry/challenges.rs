@@ -19,7 +19,7 @@ pub(crate) struct Challenges(Mutex<HashMap<String, PendingChallenge>>);
 struct PendingChallenge {
     worker_id: WorkerId,
     challenge: Challenge,
-    give: oneshot::Sender<ChallengeAnswer>,
+    reply: oneshot::Sender<ChallengeAnswer>,
 }
 
 impl Challenges {
@@ -29,19 +29,19 @@ impl Challenges {
         worker_id: WorkerId,
         challenge: Challenge,
     ) -> oneshot::Receiver<ChallengeAnswer> {
-        let (give, get) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let mut waiting = self.lock();
         // A caller that has given up has dropped its receiver.
-        waiting.retain(|_, waiting| !waiting.give.is_closed());
-        waiting.insert(challenge.challenge_id.clone(), PendingChallenge { worker_id, challenge, give });
-        get
+        waiting.retain(|_, waiting| !waiting.reply.is_closed());
+        waiting.insert(challenge.challenge_id.clone(), PendingChallenge { worker_id, challenge, reply });
+        answer
     }
 
     /// Returns the challenges without an answer for a worker.
     pub(crate) fn of(&self, worker_id: &WorkerId) -> Vec<Challenge> {
         let waiting = self.lock();
         let own =
-            waiting.values().filter(|waiting| waiting.worker_id == *worker_id && !waiting.give.is_closed());
+            waiting.values().filter(|waiting| waiting.worker_id == *worker_id && !waiting.reply.is_closed());
         own.map(|waiting| waiting.challenge.clone()).collect()
     }
 
@@ -59,7 +59,7 @@ impl Challenges {
         if !waiting.get(challenge_id).is_some_and(is_own) {
             return false;
         }
-        waiting.remove(challenge_id).is_some_and(|waiting| waiting.give.send(answer).is_ok())
+        waiting.remove(challenge_id).is_some_and(|waiting| waiting.reply.send(answer).is_ok())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PendingChallenge>> {

@@ -30,7 +30,7 @@ pub(crate) struct Message {
 pub(crate) struct PubSub {
     inner: Mutex<PubSubTables>,
     /// Channel to the task that sends messages to other nodes.
-    others: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
+    peers: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
 }
 
 #[derive(Default)]
@@ -45,25 +45,27 @@ struct PubSubTables {
 
 /// Message queue of a subscriber, with its free capacity in bytes.
 struct Subscriber {
-    give: mpsc::Sender<QueuedMessage>,
-    room: Arc<Semaphore>,
+    sender: mpsc::Sender<QueuedMessage>,
+    capacity: Arc<Semaphore>,
     /// Notified when the subscriber is disconnected for being too slow.
-    cut: Arc<Notify>,
+    disconnect: Arc<Notify>,
 }
 
 /// Queued message, which uses capacity of its subscriber until it is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(crate) message: Message,
-    _room: OwnedSemaphorePermit,
+    _capacity: OwnedSemaphorePermit,
 }
 
 impl Subscriber {
     /// Queues a message. Returns false if the capacity does not suffice.
-    fn tell(&self, message: Message) -> bool {
+    fn try_send(&self, message: Message) -> bool {
         let bytes = u32::try_from(message.channel.len() + message.payload.len()).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
-        room.is_ok_and(|room| self.give.try_send(QueuedMessage { message, _room: room }).is_ok())
+        let capacity = Arc::clone(&self.capacity).try_acquire_many_owned(bytes);
+        capacity.is_ok_and(|capacity| {
+            self.sender.try_send(QueuedMessage { message, _capacity: capacity }).is_ok()
+        })
     }
 }
 
@@ -76,10 +78,10 @@ pub(crate) enum SubscriptionKind {
 
 impl PubSub {
     /// Adds a subscriber. The receiver ends when the subscriber is disconnected for being too slow.
-    pub(crate) fn join(&self, number: u64, cut: Arc<Notify>) -> mpsc::Receiver<QueuedMessage> {
-        let (give, receiver) = mpsc::channel(MAX_WAITING);
-        let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
-        self.lock().listeners.insert(number, Subscriber { give, room, cut });
+    pub(crate) fn join(&self, number: u64, disconnect: Arc<Notify>) -> mpsc::Receiver<QueuedMessage> {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let capacity = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
+        self.lock().listeners.insert(number, Subscriber { sender, capacity, disconnect });
         receiver
     }
 
@@ -110,18 +112,18 @@ impl PubSub {
     /// Returns the receiver of a single message on a reply channel. Dropping the receiver cancels
     /// it.
     pub(crate) fn reply_on(&self, channel: Bytes) -> oneshot::Receiver<Bytes> {
-        let (give, get) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let replies = &mut self.lock().replies;
         replies.retain(|_, waiting| !waiting.is_closed());
-        replies.insert(channel, give);
-        get
+        replies.insert(channel, sender);
+        receiver
     }
 
-    /// Connects the hub to other nodes: published messages are also sent to `others`. A message is
-    /// dropped if `others` is full.
-    pub(crate) fn connect_peers(&self, others: mpsc::Sender<(Bytes, Bytes)>) {
+    /// Connects to other nodes: published messages are also sent to `peers`. A message is dropped if
+    /// `peers` is full.
+    pub(crate) fn connect_peers(&self, peers: mpsc::Sender<(Bytes, Bytes)>) {
         // This is called once, at the start of agq.
-        let _already = self.others.set(others);
+        let _already = self.peers.set(peers);
     }
 
     /// Publishes a message at all nodes. Returns the number of subscribers at this node.
@@ -130,8 +132,8 @@ impl PubSub {
         if is_reply(channel) && self.publish_here(channel, payload) > 0 {
             return 1;
         }
-        if let Some(others) = self.others.get() {
-            let _full = others.try_send((channel.clone(), payload.clone()));
+        if let Some(peers) = self.peers.get() {
+            let _full = peers.try_send((channel.clone(), payload.clone()));
         }
         self.publish_here(channel, payload)
     }
@@ -145,22 +147,24 @@ impl PubSub {
             let waiting = inner.replies.remove(channel);
             return usize::from(waiting.is_some_and(|waiting| waiting.send(payload).is_ok()));
         }
-        let told = |pattern: Option<&Bytes>| Message {
+        let message = |pattern: Option<&Bytes>| Message {
             pattern: pattern.cloned(),
             channel: channel.clone(),
             payload: payload.clone(),
         };
-        let by_name = inner.channels.get(channel).into_iter().flatten().map(|number| (*number, told(None)));
+        let by_name =
+            inner.channels.get(channel).into_iter().flatten().map(|number| (*number, message(None)));
         let matching = inner.patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel));
-        let by_pattern = matching
-            .flat_map(|(pattern, numbers)| numbers.iter().map(move |number| (*number, told(Some(pattern)))));
+        let by_pattern = matching.flat_map(|(pattern, numbers)| {
+            numbers.iter().map(move |number| (*number, message(Some(pattern))))
+        });
         let messages: Vec<(u64, Message)> = by_name.chain(by_pattern).collect();
         let count = messages.len();
         for (number, message) in messages {
-            let is_slow = inner.listeners.get(&number).is_some_and(|listener| !listener.tell(message));
+            let is_slow = inner.listeners.get(&number).is_some_and(|listener| !listener.try_send(message));
             if is_slow {
                 if let Some(listener) = inner.listeners.get(&number) {
-                    listener.cut.notify_one();
+                    listener.disconnect.notify_one();
                 }
                 inner.leave(number);
             }
@@ -173,20 +177,21 @@ impl PubSub {
     /// The lock is held meanwhile, so subscriptions cannot change before `tell` has returned.
     pub(crate) fn update_interest(&self, tell: impl FnOnce(bool)) {
         let inner = self.lock();
-        tell(inner.wants_news());
+        tell(inner.has_event_subscribers());
     }
 
     /// Returns the smallest free capacity among the subscribers to events of jobs or actions, in
     /// messages.
     pub(crate) fn room(&self) -> usize {
         let inner = self.lock();
-        let matches_news = |pattern: &Bytes| {
+        let matches_events = |pattern: &Bytes| {
             glob::matches(pattern, JOB_UPDATES.as_bytes()) || pattern.starts_with(b"action:")
         };
-        let patterns = inner.patterns.iter().filter(|(pattern, _)| matches_news(pattern));
-        let news = inner.channels.iter().filter(|(name, _)| is_news(name)).chain(patterns);
-        let hearing = news.flat_map(|(_, numbers)| numbers).filter_map(|number| inner.listeners.get(number));
-        hearing.map(|listener| listener.give.capacity()).min().unwrap_or(usize::MAX)
+        let patterns = inner.patterns.iter().filter(|(pattern, _)| matches_events(pattern));
+        let subscriptions = inner.channels.iter().filter(|(name, _)| is_event_channel(name)).chain(patterns);
+        let listeners =
+            subscriptions.flat_map(|(_, numbers)| numbers).filter_map(|number| inner.listeners.get(number));
+        listeners.map(|listener| listener.sender.capacity()).min().unwrap_or(usize::MAX)
     }
 
     fn lock(&self) -> MutexGuard<'_, PubSubTables> {
@@ -195,13 +200,13 @@ impl PubSub {
 }
 
 /// Returns true if a channel carries events of jobs or actions.
-fn is_news(channel: &Bytes) -> bool {
+fn is_event_channel(channel: &Bytes) -> bool {
     channel.starts_with(b"job:") || channel.starts_with(b"action:")
 }
 
 impl PubSubTables {
-    fn wants_news(&self) -> bool {
-        !self.patterns.is_empty() || self.channels.keys().any(is_news)
+    fn has_event_subscribers(&self) -> bool {
+        !self.patterns.is_empty() || self.channels.keys().any(is_event_channel)
     }
 
     fn table(&mut self, by: SubscriptionKind) -> &mut HashMap<Bytes, HashSet<u64>> {

@@ -12,13 +12,13 @@ use crate::config::{ServerConfig, StoreLocation};
 /// terminal only.
 pub(crate) fn print_banner(config: &ServerConfig, addresses: &[String]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    let (version, places) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));
+    let (version, listed) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));
     match &config.store {
         StoreLocation::DataDir => {
-            writeln!(out, "agq {version} listens on {places}, data in {}", config.data_dir.display())?;
+            writeln!(out, "agq {version} listens on {listed}, data in {}", config.data_dir.display())?;
         }
         StoreLocation::Postgres { .. } => {
-            writeln!(out, "agq {version} listens on {places}, data in PostgreSQL")?;
+            writeln!(out, "agq {version} listens on {listed}, data in PostgreSQL")?;
         }
     }
     if let Some(key) = &config.random_key {

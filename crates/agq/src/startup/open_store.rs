@@ -17,33 +17,33 @@ use crate::{
 };
 
 /// Maximum number of messages that wait to be sent to other nodes.
-const MOST_OUTGOING: usize = 10_000;
+const MAX_OUTGOING: usize = 10_000;
 
 /// Opens the store, and returns the application state and the background tasks on it.
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
-    let furnish = |store| services::build(store, Clock::default(), audit, config.settings.clone());
+    let build = |store| services::build(store, Clock::default(), audit, config.settings.clone());
     match &config.store {
         StoreLocation::DataDir => {
-            let (app, works) = furnish(Arc::new(open_redb(config)?));
+            let (app, tasks) = build(Arc::new(open_redb(config)?));
             // The database is open, so no other agq makes a copy in this directory.
             app.backups
                 .clean_up_leftovers(&config.data_dir)
                 .context("cannot look for what is left of a backup")?;
-            Ok((app, works))
+            Ok((app, tasks))
         }
         StoreLocation::Postgres { url, settings } => {
             let store = Arc::new(PostgresStore::open(url, *settings).await?);
-            let (app, works) = furnish(Arc::clone(&store) as Arc<dyn Store>);
-            let (others, outgoing) = mpsc::channel(MOST_OUTGOING);
-            app.pubsub.connect_peers(others);
-            let at_home = Arc::downgrade(&app);
+            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>);
+            let (peers, outgoing) = mpsc::channel(MAX_OUTGOING);
+            app.pubsub.connect_peers(peers);
+            let weak_app = Arc::downgrade(&app);
             store.join(&config.settings.shared_by_nodes(), outgoing, move |channel, payload| {
-                if let Some(app) = at_home.upgrade() {
+                if let Some(app) = weak_app.upgrade() {
                     event_publisher::on_peer_message(&app, &channel, &payload);
                 }
             });
-            Ok((app, works))
+            Ok((app, tasks))
         }
     }
 }

@@ -47,37 +47,37 @@ fn threads() -> usize {
 
 async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let _too_large = ignore_file_size_signal()?;
-    let (app, works) = open_store::open(&config).await?;
+    let (app, tasks) = open_store::open(&config).await?;
     service::worker::recover_after_restart(&app).await?;
-    let entrance = Listeners::open(&config.places).await?;
+    let listeners = Listeners::open(&config.listen).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;
-    let http = match config.places.http {
-        Some(address) => Some(entrance.for_http(address).await?),
+    let http = match config.listen.http {
+        Some(address) => Some(listeners.for_http(address).await?),
         None => None,
     };
     check_open_files()?;
-    let mut addresses = entrance.addresses()?;
+    let mut addresses = listeners.addresses()?;
     addresses.extend(http.as_ref().map(Listeners::http_address).transpose()?);
     print_banner(&config, &addresses).context("cannot print the addresses on stdout")?;
 
     let keyring = Arc::new(Keyring::new(config.keys));
     let access_control = Arc::new(AccessControl::new(Arc::clone(&keyring), &app.settings.limits));
     let reload =
-        Reload { key_source: config.key_source, keyring, tls: entrance.tls(), app: Arc::clone(&app) };
+        Reload { key_source: config.key_source, keyring, tls: listeners.tls(), app: Arc::clone(&app) };
     let failure = app.store.failure();
     let stdin = stdin_ends(config.ends_with_stdin)?;
     let (stop, stopped) = watch::channel(false);
     let mut background = JoinSet::new();
-    works.into_iter().for_each(|work| drop(background.spawn(work)));
-    let mut doors = JoinSet::new();
+    tasks.into_iter().for_each(|task| drop(background.spawn(task)));
+    let mut servers = JoinSet::new();
     let resp = resp::handler(Arc::clone(&app), Arc::clone(&access_control));
-    doors.spawn(net::serve(entrance, resp, Arc::clone(&access_control), stopped.clone()));
-    if let Some(entrance) = http {
-        let manner = http::handler(&app, &access_control, entrance.tls().is_some());
-        doors.spawn(net::serve(entrance, manner, access_control, stopped));
+    servers.spawn(net::serve(listeners, resp, Arc::clone(&access_control), stopped.clone()));
+    if let Some(listeners) = http {
+        let handler = http::handler(&app, &access_control, listeners.tls().is_some());
+        servers.spawn(net::serve(listeners, handler, access_control, stopped));
     }
-    let server = async { while doors.join_next().await.is_some() {} };
+    let server = async { while servers.join_next().await.is_some() {} };
     let signal = tokio::select! {
         signal = next_signal() => signal?,
         () = reload.run(hangups) => "SIGHUP: the terminal is gone",

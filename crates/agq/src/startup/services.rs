@@ -28,7 +28,7 @@ pub(crate) fn build(
     audit: AuditLog,
     settings: Settings,
 ) -> (Arc<AppState>, Vec<BackgroundTask>) {
-    let (waiters, matching) = Waiters::new(&store, &clock, settings.start_timeout_ms);
+    let (waiters, waiter_tasks) = Waiters::new(&store, &clock, settings.start_timeout_ms);
     let started_at = clock.now();
     let app = Arc::new(AppState {
         waiters,
@@ -51,9 +51,9 @@ pub(crate) fn build(
         audit,
         settings,
     });
-    let mut works = Vec::from(matching);
-    works.push(Box::pin(reaper::run(Arc::clone(&app))));
-    works.push(Box::pin(event_publisher::run(Arc::clone(&app))));
-    works.push(Box::pin(halting::run(Arc::clone(&app))));
-    (app, works)
+    let mut tasks = Vec::from(waiter_tasks);
+    tasks.push(Box::pin(reaper::run(Arc::clone(&app))));
+    tasks.push(Box::pin(event_publisher::run(Arc::clone(&app))));
+    tasks.push(Box::pin(halting::run(Arc::clone(&app))));
+    (app, tasks)
 }

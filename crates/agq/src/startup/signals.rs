@@ -14,16 +14,16 @@ pub(crate) fn ignore_file_size_signal() -> std::io::Result<Signal> {
 /// Returns a future that is ready when stdin has ended. If `is_wanted` is false, the future is
 /// never ready.
 pub(crate) fn stdin_ends(is_wanted: bool) -> std::io::Result<impl Future<Output = ()>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     if is_wanted {
-        let listen = move || {
-            let _at_its_end = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-            let _nobody_waits = tell.send(());
+        let read_to_end = move || {
+            let _ignored = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            let _receiver_gone = sender.send(());
         };
-        std::thread::Builder::new().name("stdin".into()).spawn(listen)?;
+        std::thread::Builder::new().name("stdin".into()).spawn(read_to_end)?;
     }
     Ok(async move {
-        if !is_wanted || told.await.is_err() {
+        if !is_wanted || receiver.await.is_err() {
             std::future::pending::<()>().await;
         }
     })
