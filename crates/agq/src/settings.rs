@@ -1,4 +1,5 @@
-//! Settings of a running server as plain data. `config` fills them in from flags, variables and the config file.
+//! Settings of a running server as plain data. `config` fills them in from flags, variables and the
+//! config file.
 
 use std::{net::SocketAddr, path::PathBuf};
 

@@ -1,4 +1,5 @@
-//! Start of the server: opens the store, builds the services, starts logs, and reloads settings on SIGHUP.
+//! Start of the server: opens the store, builds the services, starts logs, and reloads settings on
+//! SIGHUP.
 
 pub(crate) mod banner;
 pub(crate) mod hardening;
