@@ -1,4 +1,4 @@
-//! A running agq.
+//! Server under test.
 
 use std::{
     fs::File,
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Lab;
 
-/// An agq; killed when dropped.
+/// A running agq. The drop kills it.
 pub struct Agq {
     child: Child,
     port: u16,
@@ -18,12 +18,12 @@ pub struct Agq {
     args: Vec<String>,
 }
 
-/// What the system lets an agq have; what is beyond is refused to it.
+/// Resource limit that the system enforces on an agq.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
-    /// No file of its may have bytes beyond so many, its database and its log alike: a disk that is full.
+    /// Maximum number of bytes of each file, including the database and the log, as on a full disk.
     FileBytes(u64),
-    /// So many file descriptors.
+    /// Maximum number of file descriptors.
     Descriptors(u64),
 }
 
@@ -34,59 +34,60 @@ impl Agq {
         Self { child, port, http, args }
     }
 
-    /// Where it listens on TCP.
+    /// Returns the TCP address.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Where it speaks HTTP.
+    /// Returns the HTTP address.
     pub fn http_address(&self) -> String {
         format!("127.0.0.1:{}", self.http.expect("it speaks HTTP"))
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL, and nothing is left of it but its files.
+    /// Kills agq with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
     }
 
-    /// Starts it again on the same data and the same port.
+    /// Starts agq again on the same data and the same port.
     pub fn start_again(&mut self, lab: &Lab) {
         (self.child, self.port, self.http) = spawn(lab, (self.port, self.http), &self.args);
     }
 
-    /// The same, within a limit or without one; the error says why it did not start.
+    /// Starts agq again as [`Self::start_again`] does, within `limit` if there is one. Returns the
+    /// reason if agq does not start.
     pub fn try_start_again(&mut self, lab: &Lab, limit: Option<Limit>) -> Result<(), String> {
         (self.child, self.port, self.http) = try_spawn(lab, (self.port, self.http), &self.args, limit)?;
         Ok(())
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status, or `None` while agq runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// SIGSTOP: it does nothing until it is resumed, and its connections stay.
+    /// Stops agq with SIGSTOP. Its connections stay open.
     pub fn suspend(&self) {
         signal(&self.child, Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Continues agq with SIGCONT.
     pub fn resume(&self) {
         signal(&self.child, Signal::CONT);
     }
 
-    /// SIGHUP: it reads its keys and certificates again.
+    /// Sends SIGHUP, so that agq reads its keys and certificates again.
     pub fn reload(&self) {
         signal(&self.child, Signal::HUP);
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM, waits for the end, and returns the exit status.
     pub fn stop(&mut self) -> ExitStatus {
         signal(&self.child, Signal::TERM);
         self.child.wait().expect("a child can be waited for")
@@ -95,7 +96,7 @@ impl Agq {
 
 impl Drop for Agq {
     fn drop(&mut self) {
-        // It may have ended already.
+        // agq may have ended already.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
@@ -106,7 +107,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("a child that was not waited for can be signalled");
 }
 
-/// A running agq, its port, and that for HTTP.
+/// Process, RESP port and HTTP port of a running agq.
 type Spawned = (Child, u16, Option<u16>);
 
 fn spawn(lab: &Lab, ports: (u16, Option<u16>), args: &[String]) -> Spawned {
@@ -129,7 +130,7 @@ fn try_spawn(
         .args(["--port", &port.to_string(), "--data-dir"])
         .arg(lab.path().join("data"))
         .args(lab.database().into_iter().flat_map(|database| {
-            // A lease that stories can wait for.
+            // The lease is short, because tests wait for its end.
             ["--store".to_owned(), database.url(), "--store-lease".to_owned(), "2".to_owned()]
         }))
         .args(http.iter().flat_map(|http| ["--http".to_owned(), format!("127.0.0.1:{http}")]))
@@ -146,14 +147,14 @@ fn try_spawn(
         .nth(1)
         .and_then(|rest| rest.split(',').next())
         .and_then(|port| port.parse().ok())
-        // Without TCP, there is at least a Unix socket.
+        // Without TCP, agq listens at least on a Unix socket.
         .or_else(|| line.contains("listens on unix:").then_some(0));
     let Some(port) = port else {
-        // It has ended, or is of no use.
+        // agq has ended, or listens nowhere.
         let _ended = child.kill();
         let ended = child.wait().expect("a child can be waited for");
         let log = lab.path().join("agq.log");
-        // Without a writer, a pipe never ends.
+        // The log may be a FIFO, and reading a FIFO without a writer would never end.
         let log =
             if log.is_file() { std::fs::read_to_string(log).unwrap_or_default() } else { String::new() };
         return Err(format!("agq did not say where it listens: '{line}' ({ended})\n{log}"));
@@ -163,7 +164,8 @@ fn try_spawn(
     Ok((child, port, http))
 }
 
-/// agq behind a shell that limits it and then becomes it: only the process itself can set its limits.
+/// Returns a command for a shell that sets `limit` and then becomes agq, because only a process
+/// itself can set its limits.
 fn limited(lab: &Lab, limit: Limit) -> Command {
     let ulimit = match limit {
         // `sh` counts blocks of 512 bytes.

@@ -1,4 +1,4 @@
-//! A running worker.
+//! Worker under test.
 
 use std::{
     fs::File,
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::{Agq, Lab, agq::signal, eventually};
 
-/// A worker; killed when dropped.
+/// A running agw. The drop kills it.
 pub struct Agw {
     child: Child,
     log: PathBuf,
@@ -36,28 +36,28 @@ impl Agw {
         agw
     }
 
-    /// What it has logged so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL.
+    /// Kills the worker with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
     }
 
-    /// SIGTERM, without waiting.
+    /// Sends SIGTERM, and does not wait for the end.
     pub fn terminate(&self) {
         signal(&self.child, Signal::TERM);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the worker, and returns its exit status.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("a child can be waited for")
     }
@@ -65,7 +65,7 @@ impl Agw {
 
 impl Drop for Agw {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The worker may have ended already.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }

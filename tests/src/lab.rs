@@ -1,4 +1,4 @@
-//! The directory, the key and the binaries of one test.
+//! Lab: the directory, the session key and the binaries of one test.
 
 use std::{
     fs::File,
@@ -11,23 +11,23 @@ use tempfile::TempDir;
 
 use crate::{Agq, Agw, Database, schema};
 
-/// A place to run the binaries in.
+/// Environment in which a test runs the binaries. The directory is removed on drop.
 pub struct Lab {
     dir: TempDir,
     bin: PathBuf,
     key: String,
-    /// Where agq keeps what it remembers, where that is not its directory.
+    /// Database of agq if its store is PostgreSQL.
     database: Option<Database>,
 }
 
-/// What a command printed and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub struct Ran {
-    /// Its exit code; -1 when a signal ended it.
+    /// Exit code, or -1 after a signal.
     pub code: i32,
-    /// Its stdout.
+    /// Bytes of stdout as text.
     pub out: String,
-    /// Its stderr.
+    /// Bytes of stderr as text.
     pub err: String,
 }
 
@@ -38,12 +38,13 @@ impl Default for Lab {
 }
 
 impl Lab {
-    /// A new directory and a new key, with the binaries of `AGENIX_BIN`, or else of the release build.
+    /// Creates a lab with a new directory and key, and with the binaries in `AGENIX_BIN` or of the
+    /// release build.
     pub fn new() -> Self {
         Self::with_binaries(std::env::var_os("AGENIX_BIN").map_or_else(release_dir, PathBuf::from))
     }
 
-    /// A new directory and a new key, with the binaries in `bin`.
+    /// Creates a lab with a new directory and key, and with the binaries in `bin`.
     pub fn with_binaries(bin: PathBuf) -> Self {
         assert!(
             bin.join("agq").exists(),
@@ -59,55 +60,56 @@ impl Lab {
         Self { dir, bin, key, database: Self::is_on_postgres().then(Database::new) }
     }
 
-    /// Whether agq keeps everything in PostgreSQL, in every lab of this run: `AGENIX_STORE` is `postgres`.
+    /// Returns true if every agq of this run stores its data in PostgreSQL, because `AGENIX_STORE`
+    /// is `postgres`.
     pub fn is_on_postgres() -> bool {
         std::env::var_os("AGENIX_STORE").is_some_and(|store| store == "postgres")
     }
 
-    /// The same, with every agq on files of its own, whatever the others of this run have.
+    /// Creates a lab whose agq store their data in files, whatever `AGENIX_STORE` says.
     pub fn on_files() -> Self {
         Self { database: None, ..Self::new() }
     }
 
-    /// The same, with every agq on one database in PostgreSQL: they are nodes.
+    /// Creates a lab whose agq are nodes on one PostgreSQL database.
     pub fn of_nodes() -> Self {
         let lab = Self::new();
         Self { database: Some(lab.database.unwrap_or_default()), ..lab }
     }
 
-    /// The directory.
+    /// Returns the directory of the lab.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The session key of everything in this lab.
+    /// Returns the session key of the lab.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The database of every agq here, where that is PostgreSQL.
+    /// Returns the database of all agq in the lab, if they store their data in PostgreSQL.
     pub fn database(&self) -> Option<&Database> {
         self.database.as_ref()
     }
 
-    /// Where the binaries are.
+    /// Returns the directory of the binaries.
     pub fn bin(&self) -> &Path {
         &self.bin
     }
 
-    /// Writes a file into the directory.
+    /// Writes a file into the directory of the lab, and returns its path.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::write(&path, text).expect("the lab's directory can be written");
         path
     }
 
-    /// A file of the repository.
+    /// Returns the path of a file of the repository.
     pub fn repository(name: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
     }
 
-    /// Starts agq on a free port, with its data in the directory.
+    /// Starts agq on a free port, with its data in the directory of the lab.
     pub fn agq(&self, args: &[&str]) -> Agq {
         Agq::start(self, args)
     }
@@ -117,12 +119,13 @@ impl Lab {
         Agw::start(self, agq, id, args)
     }
 
-    /// Starts a worker by a command that was prepared, and waits until it is registered.
+    /// Starts a worker with a prepared `command`, and waits until the worker is registered.
     pub fn agw_by(&self, id: &str, command: Command) -> Agw {
         Agw::start_by(self, id, command)
     }
 
-    /// A command of ours with the lab's key and nothing else of the environment that concerns us.
+    /// Returns a command for one of the binaries, with the key of the lab and without other
+    /// variables of agq and agw.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.current_dir(self.dir.path()).stdin(Stdio::null()).env("AGQ_SESSION_KEY", &self.key);
@@ -137,7 +140,7 @@ impl Lab {
         command
     }
 
-    /// Runs agx to its end.
+    /// Runs agx to its end, against `agq`.
     pub fn agx(&self, agq: &Agq, args: &[&str]) -> Ran {
         let output = self.command("agx").env("AGQ_ADDR", agq.address()).args(args).output();
         Ran::from(output.expect("agx can be started"))
@@ -149,7 +152,7 @@ impl Lab {
         self.agx(agq, &["plan", "submit", &file.display().to_string()]).expect(0);
     }
 
-    /// Submits an action with these inputs under this id.
+    /// Submits an action with the id `id`.
     pub fn submit_action(&self, agq: &Agq, plan: &str, id: &str, inputs: &str) {
         let file = self.file("inputs.json", inputs);
         self.agx(agq, &["action", "submit", plan, "--id", id, "--inputs", &file.display().to_string()])
@@ -158,14 +161,14 @@ impl Lab {
 }
 
 impl Ran {
-    /// Panics with everything that was printed unless the exit code is this one.
+    /// Checks the exit code. Panics with the output if it is not `code`.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.out, self.err);
         self
     }
 
-    /// The `data` of a `--json` result.
+    /// Returns the `data` of a `--json` result.
     #[track_caller]
     pub fn data(&self) -> serde_json::Value {
         let document: serde_json::Value =
@@ -186,7 +189,7 @@ impl From<Output> for Ran {
     }
 }
 
-/// `target/release` beside the profile that this very program was built in.
+/// Returns `target/release` beside the profile directory of this test program.
 fn release_dir() -> PathBuf {
     let here = std::env::current_exe().expect("a program knows where it is");
     let target = here.ancestors().find(|dir| dir.join("release").is_dir());

@@ -1,4 +1,5 @@
-//! A lab for the real binaries: a directory that disappears, servers and workers that are killed when they are dropped.
+//! Test lab for the real binaries: a temporary directory, and servers and workers that are killed
+//! when they are dropped.
 
 #![forbid(unsafe_code)]
 

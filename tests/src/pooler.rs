@@ -55,7 +55,7 @@ impl Pooler {
 
 impl Drop for Pooler {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The pooler may have ended already.
         let _ended = self.server.kill();
         let _ended = self.server.wait();
     }

@@ -1,4 +1,5 @@
-//! A real PostgreSQL: a private cluster in a directory that disappears, or the one that `cargo xtask` started for all tests.
+//! PostgreSQL under test: a private cluster in a temporary directory, or the cluster that `cargo
+//! xtask` has started for all tests.
 
 use std::{
     fs::{self, File},
@@ -16,29 +17,31 @@ use tempfile::TempDir;
 
 use crate::{agq::signal, eventually};
 
-/// PostgreSQL does not run as root.
+/// User that the servers run as, because PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65_534;
-/// The user of a cluster, who may do everything in it.
+/// Superuser of a cluster.
 const USER: &str = "agq";
-/// Names the directory of the cluster that all tests share.
+/// Environment variable with the directory of the cluster that all tests share.
 pub const SHARED: &str = "AGENIX_POSTGRES";
-/// What tests need of it: nothing but the machine's own end is survived by what is not synced, and that is played elsewhere.
+/// Server settings for tests. Only a crash of the machine loses data without fsync, and other tests
+/// simulate such crashes.
 pub const FOR_TESTS: [&str; 3] = ["fsync=off", "max_connections=300", "shared_buffers=64MB"];
 
-/// A running cluster. It ends when this is dropped.
+/// A running cluster. The drop stops it.
 pub struct Postgres {
     server: Option<Child>,
     dir: TempDir,
     bin: PathBuf,
     settings: Vec<String>,
-    /// Where it listens on the loopback, too; clients come there then.
+    /// Port on the loopback, if clients connect by TCP instead of the socket.
     port: Option<u16>,
-    /// A library that is loaded into the server first.
+    /// Library that the server preloads.
     preloaded: Option<PathBuf>,
 }
 
 impl Postgres {
-    /// Where its programs are: on PATH, or the newest version where Debian puts them.
+    /// Returns the directory of the PostgreSQL programs: on PATH, or the newest version in the
+    /// place where Debian installs them.
     pub fn programs() -> Option<PathBuf> {
         let is_whole =
             |bin: &PathBuf| ["initdb", "postgres", "createdb"].iter().all(|name| bin.join(name).is_file());
@@ -51,18 +54,19 @@ impl Postgres {
         bins.collect::<Vec<_>>().into_iter().find(is_whole)
     }
 
-    /// Makes a cluster with these settings, and starts it. It is reached by a socket in its directory.
+    /// Creates and starts a cluster with these settings. Clients connect by a socket in its
+    /// directory.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_at(settings, None, None)
     }
 
-    /// The same, reached by TCP on the loopback, and with a library that is loaded into the server first.
+    /// Creates and starts a cluster that listens on the loopback, and that preloads `library`.
     pub fn start_on_loopback(settings: &[&str], library: Option<&Path>) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         Self::start_at(settings, Some(free.expect("there is a free port").port()), library)
     }
 
-    /// Where it listens on the loopback.
+    /// Returns the address on the loopback.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port.expect("it was started on the loopback"))
     }
@@ -113,7 +117,8 @@ impl Postgres {
         standby
     }
 
-    /// Starts it again with a certificate and its key, PEM: from then on it speaks TLS by TCP with whoever asks for it.
+    /// Restarts the server with a certificate and its key, both PEM. From then on the server
+    /// accepts TLS over TCP.
     pub fn encrypt(&mut self, certificate: &str, key: &str) {
         self.stop_at_once();
         for (name, text) in [("server.crt", certificate), ("server.key", key)] {
@@ -130,7 +135,7 @@ impl Postgres {
         self.start_again();
     }
 
-    /// Starts it again on its data.
+    /// Starts the server on its existing data.
     pub fn start_again(&mut self) {
         let log = File::options().create(true).append(true).open(self.dir.path().join("log"));
         let log = log.expect("the cluster's directory can be written");
@@ -154,7 +159,8 @@ impl Postgres {
         });
     }
 
-    /// Ends it at once, without a word to its clients: an immediate shutdown, after which it recovers from its log.
+    /// Stops the server at once (immediate shutdown). On the next start, the server recovers from
+    /// its log.
     pub fn stop_at_once(&mut self) {
         if let Some(mut server) = self.server.take() {
             signal(&server, Signal::QUIT);
@@ -162,18 +168,18 @@ impl Postgres {
         }
     }
 
-    /// Its directory, which is where its socket is.
+    /// Returns the directory of the cluster, which contains the socket.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Makes an empty database; how a client reaches it.
+    /// Creates an empty database, and returns its URL.
     pub fn create(&self, database: &str) -> String {
         succeed(self.client("createdb").arg(database));
         self.url_of(database)
     }
 
-    /// How a client reaches the database that is there from the beginning.
+    /// Returns the URL of the default database.
     pub fn url(&self) -> String {
         self.url_of("postgres")
     }
@@ -185,12 +191,12 @@ impl Postgres {
         }
     }
 
-    /// The id of the server's process; none while it is stopped.
+    /// Returns the process id of the server, or `None` while it is stopped.
     pub fn pid(&self) -> Option<u32> {
         self.server.as_ref().map(Child::id)
     }
 
-    /// One of its programs, which knows where the cluster is.
+    /// Returns a command for a PostgreSQL program that connects to this cluster.
     pub fn client(&self, program: &str) -> Command {
         let mut command = client(&self.bin, self.dir.path(), program);
         if let Some(port) = self.port {
@@ -213,9 +219,9 @@ impl Drop for Postgres {
     }
 }
 
-/// An empty database, in the cluster that is shared or in one of its own.
+/// An empty database in the shared cluster, or in a cluster of its own.
 pub struct Database {
-    /// Ends with it.
+    /// Cluster that is stopped together with this value.
     _own: Option<Postgres>,
     socket: PathBuf,
     name: String,
@@ -228,7 +234,7 @@ impl Default for Database {
 }
 
 impl Database {
-    /// Makes one.
+    /// Creates the database.
     pub fn new() -> Self {
         let own = if std::env::var_os(SHARED).is_none() { Some(Postgres::start(&FOR_TESTS)) } else { None };
         let shared = || PathBuf::from(std::env::var_os(SHARED).unwrap_or_default());
@@ -239,12 +245,12 @@ impl Database {
         Self { _own: own, socket, name }
     }
 
-    /// How a client reaches it.
+    /// Returns the URL of the database.
     pub fn url(&self) -> String {
         url(&self.name, &self.socket)
     }
 
-    /// A program of PostgreSQL's that knows where it is.
+    /// Returns a command for a PostgreSQL program that connects to this database.
     pub fn client(&self, program: &str) -> Command {
         let bin = Postgres::programs().expect("the cluster runs");
         let mut command = client(&bin, &self.socket, program);
@@ -271,7 +277,7 @@ fn client(bin: &Path, socket: &Path, program: &str) -> Command {
     command
 }
 
-/// Runs a command to its end; panics with its complaint.
+/// Runs a command to its end. Panics with its stderr if the command fails.
 fn succeed(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
     let complaint = String::from_utf8_lossy(&output.stderr);

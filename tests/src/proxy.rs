@@ -1,6 +1,5 @@
-//! A TCP proxy before agq that treats connections as a bad network does: it cuts them anywhere, holds them up, slows them
-//! down, strands them, and leads new ones elsewhere. The proxy never loses or changes bytes of a
-//! live connection.
+//! TCP proxy in front of agq that simulates a bad network. It cuts connections at any byte, delays
+//! or strands them, and redirects new ones. It never loses or changes bytes of a live connection.
 
 use std::{
     io::{Read, Write},
@@ -15,22 +14,22 @@ use std::{
 
 use fastrand::Rng;
 
-/// Most bytes that are carried at a time.
+/// Maximum number of bytes that are forwarded at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// A proxy on a port of its own; dropped, it cuts everything and is gone.
+/// A proxy on a port of its own. The drop cuts all connections and closes the port.
 pub struct Proxy {
     address: SocketAddr,
     road: Arc<Road>,
     accepting: Option<JoinHandle<()>>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Road {
     to: Mutex<String>,
     links: Mutex<Vec<Arc<Link>>>,
     weather: Mutex<Weather>,
-    /// The weather is better.
+    /// Notified when the faults end.
     cleared: Condvar,
     is_closed: AtomicBool,
 }
@@ -42,7 +41,7 @@ struct Weather {
     delay: Duration,
 }
 
-/// One connection: its two sockets, and how many bytes they may still carry.
+/// One connection: its two sockets, and the number of bytes that it may still forward.
 struct Link {
     client: TcpStream,
     server: TcpStream,
@@ -52,7 +51,7 @@ struct Link {
 }
 
 impl Proxy {
-    /// A proxy to this address; `rng` chooses where connections are cut.
+    /// Starts a proxy to the address `to`. `rng` chooses the bytes at which connections are cut.
     pub fn start(to: String, rng: Rng) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
@@ -69,12 +68,12 @@ impl Proxy {
         Self { address, road, accepting }
     }
 
-    /// Where it listens.
+    /// Returns the address of the proxy.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Cuts every connection now; how many there were.
+    /// Cuts every open connection, and returns their number.
     pub fn cut_all(&self) -> usize {
         let links = lock(&self.road.links);
         links.iter().for_each(|link| link.cut());
@@ -94,8 +93,8 @@ impl Proxy {
         links.len()
     }
 
-    /// Lets every connection of now carry a random number of bytes, fewer than `bytes`, and then cuts it, wherever in a
-    /// frame that is; how many there were.
+    /// Cuts every open connection after a random number of bytes below `bytes`, at any place in a
+    /// frame. Returns the number of these connections.
     pub fn cut_after(&self, bytes: usize) -> usize {
         let links = lock(&self.road.links);
         let mut weather = lock(&self.road.weather);
@@ -105,22 +104,23 @@ impl Proxy {
         links.len()
     }
 
-    /// Carries nothing for so long, and cuts nothing.
+    /// Forwards nothing for `duration`, and keeps all connections open.
     pub fn pause(&self, duration: Duration) {
         lock(&self.road.weather).held_until = Some(Instant::now() + duration);
     }
 
-    /// Carries nothing until it is calm again, and cuts nothing: as if the cable were out.
+    /// Forwards nothing until [`Self::calm`], and keeps all connections open, as if the cable were
+    /// unplugged.
     pub fn cut_off(&self) {
         lock(&self.road.weather).is_cut_off = true;
     }
 
-    /// Carries everything later from now on, by so much for every chunk of bytes.
+    /// Delays each chunk of bytes by `by` from now on.
     pub fn delay(&self, by: Duration) {
         lock(&self.road.weather).delay = by;
     }
 
-    /// From now on a proxy that nobody notices. Connections that are to be cut are cut all the same.
+    /// Ends all faults. Pending cuts of [`Self::cut_after`] still take effect.
     pub fn calm(&self) {
         let mut weather = lock(&self.road.weather);
         (weather.is_cut_off, weather.held_until, weather.delay) = (false, None, Duration::ZERO);
@@ -133,17 +133,17 @@ impl Drop for Proxy {
         self.road.is_closed.store(true, Ordering::Relaxed);
         self.calm();
         self.cut_all();
-        // It wakes whoever accepts; that it fails says that nobody does.
+        // The connection wakes the accepting thread. An error means that this thread has ended.
         let _woken = TcpStream::connect(self.address);
         if let Some(accepting) = self.accepting.take() {
-            // Its panic would have been seen already.
+            // A panic of the thread would have been reported already.
             let _ended = accepting.join();
         }
     }
 }
 
 impl Road {
-    /// Waits as the weather has it.
+    /// Waits for as long as the faults hold up bytes.
     fn hold(&self) {
         let wait = {
             let weather = self.cleared.wait_while(lock(&self.weather), |weather| weather.is_cut_off);
@@ -159,7 +159,7 @@ impl Road {
 }
 
 impl Link {
-    /// How many of these bytes it may carry.
+    /// Returns the number of `bytes` that this connection may still forward, and subtracts them.
     fn allowed(&self, bytes: usize) -> usize {
         let mut left = lock(&self.left);
         let Some(left) = left.as_mut() else { return bytes };
@@ -169,7 +169,7 @@ impl Link {
     }
 
     fn cut(&self) {
-        // One side may have gone before.
+        // One side may have closed its socket before.
         let _gone = self.client.shutdown(Shutdown::Both);
         let _gone = self.server.shutdown(Shutdown::Both);
     }
@@ -181,13 +181,13 @@ fn accept(listener: &TcpListener, road: &Arc<Road>) {
             return;
         }
         let road = Arc::clone(road);
-        // A client that cannot be taken tries again, as one does that agq cannot be reached for.
+        // A client that cannot be accepted tries again, as if agq were unreachable.
         let Ok(client) = client else { continue };
         thread::spawn(move || serve(&road, client));
     }
 }
 
-/// Carries the bytes of one connection to its end.
+/// Forwards the bytes of one connection until its end.
 fn serve(road: &Road, client: TcpStream) {
     let to = lock(&road.to).clone();
     let Ok(server) = TcpStream::connect(to) else { return };
@@ -207,7 +207,7 @@ fn serve(road: &Road, client: TcpStream) {
     lock(&road.links).retain(|other| !Arc::ptr_eq(other, &link));
 }
 
-/// Carries bytes one way until they end, or the link is cut.
+/// Forwards bytes in one direction until their end, or until the connection is cut.
 fn carry(road: &Road, link: &Link, mut from: &TcpStream, mut to: &TcpStream) {
     let mut chunk = vec![0; CHUNK];
     while let Ok(read @ 1..) = from.read(&mut chunk) {
@@ -223,7 +223,7 @@ fn carry(road: &Road, link: &Link, mut from: &TcpStream, mut to: &TcpStream) {
     if link.is_stranded.load(Ordering::Relaxed) {
         return;
     }
-    // What comes the other way may still be under way.
+    // Bytes of the other direction may still be in flight.
     let _gone = to.shutdown(Shutdown::Write);
 }
 

@@ -1,4 +1,4 @@
-//! Whatever agx prints with `--json` is as the published schema says.
+//! Checks that the JSON output of agx conforms to the published schema.
 
 use std::sync::LazyLock;
 
@@ -11,12 +11,13 @@ static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
     jsonschema::draft202012::new(&schema).expect("the published schema is one")
 });
 
-/// Panics where a line of a text is a document of agx that is not as the schema says.
+/// Panics if a line of `text` is a document of agx that does not conform to the schema.
 #[track_caller]
 pub(crate) fn hold(text: &str) {
     let documents = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     for document in documents.filter(|document| document["schema"] == "agx/1") {
-        // What is wrong with one kind is said of that kind alone: the others do not matter.
+        // The schema has one alternative for each kind, so a message of the validator about all of
+        // them would not help.
         assert!(SCHEMA.is_valid(&document), "the schema does not know this:\n{document:#}");
     }
 }

@@ -1,17 +1,18 @@
-//! Waiting for something to be so. Never for time to pass: a machine may be as slow as it likes, up to the bound.
+//! Waiting for a condition with a bound, instead of waiting for a fixed time: tests also pass on
+//! slow machines.
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take on the slowest machine.
+/// Maximum wait for a condition, enough for the slowest machine.
 const BOUND: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Asks until `look` finds something; panics with `what` after two minutes.
+/// Calls `look` until it returns a value. Panics with `what` after two minutes.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(BOUND, look).unwrap_or_else(|| panic!("two minutes have passed without: {what}"))
 }
 
-/// Asks until `look` finds something, at most for `bound`.
+/// Calls `look` until it returns a value, for at most `bound`.
 pub fn within<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let started = Instant::now();
     loop {
@@ -26,7 +27,7 @@ pub fn within<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option
     }
 }
 
-/// Whether a process is no more. One that has ended and that nobody has asked about is no more, too.
+/// Returns true if the process `pid` has ended, even if it is an unreaped zombie.
 pub fn is_gone(pid: i32) -> bool {
     let Some(known) = rustix::process::Pid::from_raw(pid) else { return true };
     let is_zombie = || {

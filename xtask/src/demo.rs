@@ -1,5 +1,5 @@
-//! The main job, to be watched: count the words of a thousand real files with two workers, kill agq half-way, and compare
-//! the outcome byte for byte with what a shell makes of the same files.
+//! `cargo xtask demo`: counts the words of 2,000 real files with two workers, kills agq half-way,
+//! and compares the result byte for byte with the result of a shell pipeline on the same files.
 
 use std::{
     collections::BTreeMap,
@@ -10,17 +10,17 @@ use std::{
     time::Instant,
 };
 
+use agenix_harness::binaries;
 use anyhow::{Context, bail, ensure};
 use e2e::{Agq, Lab, eventually};
 
-use crate::binaries;
-
-/// How many files to take, and how few will do.
+/// Number of files to read, and the least number that is enough.
 const FILES: usize = 2000;
-const FEWEST: usize = 1000;
+const MIN_FILES: usize = 1000;
+/// Number of words that are printed.
 const TOP: usize = 20;
 
-/// The same pipeline as examples/word-frequency.json, as people write it in a shell.
+/// The pipeline of examples/word-frequency.json in a shell.
 const SHELL: &str = r#"export LC_ALL=C
 while IFS= read -r file; do
   cat -- "$file" | tr -cs A-Za-z '\n' | tr A-Z a-z | sort | uniq -c
@@ -28,16 +28,12 @@ done < files | awk 'NF == 2 { count[$2] += $1 } END { for (word in count) printf
   sort -k1,1nr -k2,2"#;
 
 pub(crate) fn run() -> anyhow::Result<()> {
-    let lab = Lab::with_binaries(binaries::build()?);
+    let lab = Lab::with_binaries(binaries::build_debug()?);
     let files = text_files()?;
     lab.file("files", &(files.join("\n") + "\n"));
     let mut agq = lab.agq(&[]);
     let mut workers = [lab.agw(&agq, "demo-1", &[]), lab.agw(&agq, "demo-2", &[])];
-    println!(
-        "agq listens on {}, two workers are registered, {} files are to be read",
-        agq.address(),
-        files.len()
-    );
+    println!("agq listens on {}, two workers are registered, there are {} files", agq.address(), files.len());
 
     let plan = Lab::repository("examples/word-frequency.json");
     lab.agx(&agq, &["plan", "submit", &plan.display().to_string()]).expect(0);
@@ -61,7 +57,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = files.len() as f64 / took;
     println!(
-        "{} jobs of five processes each in {took:.1} s, the kill included: {rate:.0} jobs/s",
+        "{} jobs of five processes each in {took:.1} s, the kill included: {rate:.0} jobs/s with debug builds",
         files.len()
     );
 
@@ -70,14 +66,14 @@ pub(crate) fn run() -> anyhow::Result<()> {
         ensure!(worker.wait().success(), "a worker did not drain: {}", worker.log());
     }
     ensure!(agq.stop().success(), "agq did not stop cleanly");
-    let place = lab.path().to_owned();
+    let directory = lab.path().to_owned();
     drop(lab);
-    ensure!(!place.exists(), "{} was left behind", place.display());
+    ensure!(!directory.exists(), "{} was left behind", directory.display());
     println!("no process and no file is left behind");
     Ok(())
 }
 
-/// Real text that every machine has that has built this: the sources of our dependencies.
+/// Returns paths of Rust files of the dependencies, which each machine has that built this program.
 fn text_files() -> anyhow::Result<Vec<String>> {
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home
@@ -87,7 +83,7 @@ fn text_files() -> anyhow::Result<Vec<String>> {
     collect(&cargo_home.join("registry/src"), &mut found)?;
     found.sort();
     found.truncate(FILES);
-    if found.len() < FEWEST {
+    if found.len() < MIN_FILES {
         bail!(
             "there are only {} .rs files in {}: run `cargo fetch` first",
             found.len(),
@@ -111,7 +107,7 @@ fn collect(directory: &Path, found: &mut Vec<String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Submits the action and waits for it; its progress is shown as it goes.
+/// Starts agx, which submits the action, shows its progress, and waits for its end.
 fn submit(lab: &Lab, agq: &Agq) -> anyhow::Result<Child> {
     let args = [
         "action",
@@ -136,11 +132,11 @@ fn half_done(lab: &Lab, agq: &Agq, total: usize) -> Option<u64> {
     (completed >= total as u64 / 2).then_some(completed)
 }
 
-/// One table of all words from the counts of each file, the most frequent first.
+/// Sums the counts of all files. Returns one line for each word, the most frequent first.
 fn merged(counts: &str) -> anyhow::Result<String> {
     let mut words: BTreeMap<&str, u64> = BTreeMap::new();
     for line in counts.lines() {
-        // A file that begins with something else than a letter has an empty word.
+        // A file that does not begin with a letter has an empty word.
         if let Some((count, word)) = line.trim_start().split_once(' ').filter(|(_, word)| !word.is_empty()) {
             *words.entry(word).or_default() +=
                 count.parse::<u64>().with_context(|| format!("not a count: {line}"))?;

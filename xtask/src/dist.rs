@@ -1,9 +1,11 @@
-//! `cargo xtask dist`: what is shipped. Static programs for every Linux in an archive, a Debian package, the source with a Homebrew
-//! formula, the dashboard for Grafana, and the sums of all of them.
+//! `cargo xtask dist`: makes the files of a release. These are an archive of static programs, one
+//! of their debug information, a Debian package, the source with a Homebrew formula, the dashboard
+//! for Grafana, and the checksums of all of them.
 
 mod archive;
 mod debian;
 mod manuals;
+mod symbols;
 
 use std::{
     fs,
@@ -11,28 +13,27 @@ use std::{
     process::Command,
 };
 
+use agenix_harness::{
+    binaries::{self, PROGRAMS},
+    pgo,
+    report::{Report, cargo, must, root, tool},
+    tools,
+};
 use anyhow::{Context, ensure};
 
-use crate::{
-    bench,
-    binaries::{self, PROGRAMS},
-    report::{Report, cargo, must, root},
-    tools, trained,
-};
-
-/// The version of all of them.
+/// Version of all programs.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Makes everything, and puts it into a directory.
+/// Makes all files in the directory `out`.
 pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
     let mut report = Report::default();
     let out = std::path::absolute(out)?;
     let changed = Command::new("git").args(["status", "--porcelain"]).current_dir(root()).output()?;
     ensure!(
         changed.stdout.is_empty(),
-        "commit what has changed first: the source that is shipped is the commit's"
+        "commit your changes first, because the archive of the source is made from the commit"
     );
-    archive::cleared(&out).with_context(|| format!("cannot make {} anew", out.display()))?;
+    archive::cleared(&out).with_context(|| format!("cannot clear {}", out.display()))?;
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let mut bin = PathBuf::new();
     report.step("static programs", |report| {
@@ -41,6 +42,9 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
     })?;
     report.step("man pages and completions", |_| manuals::make(&bin))?;
     report.step("archive", |_| archive::of_programs(&bin, &format!("agenix-{VERSION}-{target}"), &out))?;
+    report.step("archive of debug information", |_| {
+        archive::of_symbols(&bin, &format!("agenix-{VERSION}-{target}-debug"), &out)
+    })?;
     report.step("Debian package", |report| debian::package(report, Some((&target, &bin)), &out).map(drop))?;
     report.step("the package under systemd", |report| debian::check(report, &debian::found(&out)?))?;
     report.step("source and formula", |_| archive::of_source(VERSION, &out))?;
@@ -49,13 +53,13 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
         Ok(fs::copy(root().join(dashboard), out.join("agenix-grafana.json")).map(drop)?)
     })?;
     report.step("cargo install", |_| install())?;
-    report.step("sums", |_| archive::sums(&out))?;
+    report.step("checksums", |_| archive::sums(&out))?;
     report.print();
-    println!("it is in {}", out.display());
+    println!("the files are in {}", out.display());
     Ok(())
 }
 
-/// What `cargo xtask test` tries of it: the package with the programs that the stories have used, under systemd.
+/// Tests the Debian package under systemd, with the programs of the end-to-end tests.
 pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
     let bin = binaries::build()?;
     manuals::make(&bin)?;
@@ -66,7 +70,8 @@ pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
     }
 }
 
-/// Builds the programs without any library of the system's, trained where that can be done; where they are.
+/// Builds static programs, PGO-optimised if possible, and returns the directory of the stripped
+/// ones.
 fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "static programs are made on Linux");
     tools::debian_program(report, "musl-gcc", "musl-tools");
@@ -75,22 +80,34 @@ fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf>
         added.is_ok_and(|status| status.success()),
         "Rust's standard library for {target} is missing: `rustup target add {target}` has to bring it"
     );
-    let bin = match trained::build(report, Some(target), bench::train)? {
+    let bin = match pgo::build(report, Some(target), pgo_workload)? {
         Some(bin) => bin,
         None => {
-            must(binaries::release().args(["--target", target]))?;
-            binaries::target()?.join(target).join("release")
+            let built = binaries::target()?.join("static");
+            must(binaries::shipped().args(["--target", target, "--target-dir"]).arg(&built))?;
+            built.join(target).join("release")
         }
     };
+    // cargo-deb looks for programs in such a directory.
+    let shipped = binaries::target()?.join("shipped").join(target).join("release");
+    symbols::split(&bin, &shipped)?;
     for program in PROGRAMS {
-        // What is missing from the machine that it runs on would be found out there.
-        let said = Command::new(bin.join(program)).arg("--version").output()?;
-        ensure!(said.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()), "{program} does not run");
+        // A program that lacks something would fail only on the machines of users.
+        let output = Command::new(shipped.join(program)).arg("--version").output()?;
+        ensure!(
+            output.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()),
+            "{program} does not run"
+        );
     }
-    Ok(bin)
+    Ok(shipped)
 }
 
-/// Whoever has Rust installs a program from its crate.
+/// Runs the workload during which instrumented programs record their profile.
+fn pgo_workload(bin: &Path) -> anyhow::Result<()> {
+    must(&mut tool("agenix-bench", &[Path::new("pgo-workload"), bin]))
+}
+
+/// Installs each program from its crate, as users of Rust do.
 fn install() -> anyhow::Result<()> {
     let into = tempfile::tempdir()?;
     for program in PROGRAMS {

@@ -1,97 +1,111 @@
-//! What developers and CI run: `cargo xtask test`, `cargo xtask demo`, and their parts.
+//! Entry point of `cargo xtask`: the commands for developers and CI.
 
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "these are commands: what they say is their output")]
+#![expect(clippy::print_stdout, reason = "the output of the commands goes to stdout")]
 
-mod bench;
-mod binaries;
-mod chaos;
+mod command_table;
 mod demo;
 mod dist;
 mod e2e;
-mod floors;
-mod load;
+mod module_graph;
 mod mutations;
-mod report;
-mod resp;
 mod simulate;
 mod test;
 mod tidy;
-mod tools;
-mod trained;
+mod tour;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
-use clap::Parser;
+use agenix_harness::report::{self, tool};
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
 
 /// The commands of this repository.
 #[derive(Parser)]
-enum Xtask {
-    /// Everything that CI runs: format, clippy, tidy, cargo-deny, unit tests, store contract, stories
+#[command(bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything that CI runs
     Test,
-    /// The stories on the real binaries alone
+    /// Run the end-to-end tests on the real binaries, on redb and on PostgreSQL
     E2e {
-        /// Only the stories whose names contain this
+        /// Only the tests whose names contain this
         filter: Option<String>,
     },
-    /// The rules that no other tool checks: floors, paths, documents
+    /// Check the rules that no other tool checks: module graph, paths, links, lengths
     Tidy,
-    /// The main job: words of a thousand files, counted by two workers, while agq is killed half-way
+    /// Write the table of commands into docs/protocol/README.md
+    CommandTable,
+    /// Count the words of 2,000 files with two workers, kill agq half-way, and compare with a shell
     Demo,
-    /// agq below the socket, its clock, its disk and its users played from seeds, and everything checked after every step
+    /// Run seeds of the deterministic simulation: agq with simulated clock, disk and clients
     Simulate(simulate::Seeds),
-    /// agq with one thing left out, again and again: which seed of the simulation notices
+    /// Mutate agq in one place at a time, and check that the simulation or chaos notices
     Mutations {
         /// Only those whose names contain this
         filter: Option<String>,
     },
-    /// What a crash could leave of the database file, and what damage could: opened, and compared with what was acknowledged
+    /// Open files as crashes and damage leave them, and compare with what was acknowledged
     CrashImages {
-        /// Damage every byte of the file, and not one of a few: this takes some minutes
+        /// Damage every byte of the file instead of a few: this takes some minutes
         #[arg(long)]
         every_byte: bool,
     },
-    /// The real binaries at work while they are killed, stopped, cut off and starved at random: nothing may be lost
-    Chaos {
-        /// For how long; fractions are fine
-        #[arg(long, default_value_t = 1.0)]
-        minutes: f64,
-        /// The seed of an earlier run, to do the same again [default: a random one]
-        #[arg(long)]
-        seed: Option<u64>,
-        /// Where the programs are [default: a release build of them]
-        #[arg(long, value_name = "DIR")]
-        bin: Option<PathBuf>,
-    },
-    /// What is shipped: static programs, a Debian package, source and formula, the dashboard for Grafana
+    /// Kill, suspend, disconnect and starve the real binaries at random, and check that nothing is
+    /// lost
+    #[command(disable_help_flag = true)]
+    Chaos(Arguments),
+    /// Make a release: static programs, Debian package, source, Homebrew formula, Grafana dashboard
     Dist {
-        /// Where to
+        /// Directory of the files
         #[arg(long, value_name = "DIR", default_value = "target/dist")]
         out: PathBuf,
     },
-    /// How fast it is, beside others that do the same
-    Bench(Box<bench::BenchOptions>),
-    /// A great deal at once, held against floors: a million inputs, thousands of connections, claims during bulk submissions
-    Load {
-        /// How many inputs the large action has
-        #[arg(long, default_value_t = 1_000_000)]
-        inputs: usize,
-    },
+    /// Measure AGEniX beside tools that do the same
+    #[command(disable_help_flag = true)]
+    Bench(Arguments),
+    /// Check bounds under load: a million inputs, thousands of connections, claims during bulk
+    /// submissions
+    #[command(disable_help_flag = true)]
+    Load(Arguments),
+}
+
+/// Arguments that a program of tools/ parses.
+#[derive(Args)]
+struct Arguments {
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Replaces this process by a program of tools/. Returns only if the program cannot be started.
+fn exec(package: &str, command: Option<&str>, Arguments { arguments }: Arguments) -> anyhow::Result<()> {
+    let arguments: Vec<OsString> = command.into_iter().map(OsString::from).chain(arguments).collect();
+    Err(tool(package, &arguments).exec()).with_context(|| format!("cannot start {package}"))
 }
 
 fn main() -> ExitCode {
-    let done = match Xtask::parse() {
-        Xtask::Test => test::run(),
-        Xtask::E2e { filter } => e2e::run(filter.as_deref()),
-        Xtask::Tidy => tidy::run(),
-        Xtask::Demo => demo::run(),
-        Xtask::Simulate(seeds) => simulate::seeds(&seeds),
-        Xtask::Mutations { filter } => mutations::run(filter.as_deref()),
-        Xtask::CrashImages { every_byte } => simulate::crash_images(every_byte),
-        Xtask::Chaos { minutes, seed, bin } => chaos::run(minutes, seed, bin),
-        Xtask::Dist { out } => dist::run(&out),
-        Xtask::Bench(options) => bench::run(&options),
-        Xtask::Load { inputs } => load::run(inputs),
+    let Some(command) = Cli::parse().command else {
+        print!("{}", tour::TEXT);
+        return ExitCode::SUCCESS;
+    };
+    let done = match command {
+        Command::Test => test::run(),
+        Command::E2e { filter } => e2e::run(filter.as_deref()),
+        Command::Tidy => tidy::run(),
+        Command::CommandTable => command_table::run(),
+        Command::Demo => demo::run(),
+        Command::Simulate(seeds) => simulate::seeds(&seeds),
+        Command::Mutations { filter } => mutations::run(filter.as_deref()),
+        Command::CrashImages { every_byte } => simulate::crash_images(every_byte),
+        Command::Chaos(arguments) => exec("agenix-chaos", None, arguments),
+        Command::Dist { out } => dist::run(&out),
+        Command::Bench(arguments) => exec("agenix-bench", Some("bench"), arguments),
+        Command::Load(arguments) => exec("agenix-bench", Some("load"), arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -99,5 +113,27 @@ fn main() -> ExitCode {
             println!("xtask: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::{Arguments, Cli, Command, tour};
+
+    #[test]
+    fn tour_names_every_command() {
+        for command in Cli::command().get_subcommands() {
+            let line = format!("  {}", command.get_name());
+            assert!(tour::TEXT.lines().any(|shown| shown.starts_with(&line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn options_after_bench_belong_to_the_benchmark() {
+        let cli = Cli::try_parse_from(["xtask", "bench", "wire", "--quick", "--help"]).unwrap();
+        let Some(Command::Bench(Arguments { arguments })) = cli.command else { panic!("another command") };
+        assert_eq!(arguments, ["wire", "--quick", "--help"]);
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask mutations`: agq with one thing left out or turned round, again and again, and which seed of the simulation
-//! notices, or whether chaos does. Whatever nobody notices is a hole in the simulation.
+//! `cargo xtask mutations`: changes one place of the sources at a time, and checks that the
+//! simulation or chaos fails then. A mutation that nothing notices shows a gap in these tests.
 
 mod of_others;
 mod of_seeds;
@@ -10,24 +10,24 @@ use std::{
     process::Command,
 };
 
+use agenix_harness::{
+    binaries,
+    report::{Report, cargo, must, root, tool},
+    tools,
+};
 use anyhow::{Context, bail, ensure};
 
-use crate::{
-    binaries, chaos,
-    report::{Report, cargo, must, root},
-    simulate, tools,
-};
+use crate::simulate;
 
-/// How many seeds a mutation may survive.
+/// Number of seeds that are run for a mutation.
 const SEEDS: u64 = 5000;
-/// The same of seeds on both stores, and of seeds on two nodes: as many as `cargo xtask test` plays.
+/// Numbers of seeds on both stores and on two nodes, as in `cargo xtask test`.
 const SEEDS_ON_STORES: u64 = 200;
 const SEEDS_ON_NODES: u64 = 8;
-/// The chaos that a mutation may survive.
-const CHAOS_MINUTES: f64 = 1.0;
-const CHAOS_SEED: u64 = 1;
+/// Arguments of the chaos that is run for a mutation.
+const CHAOS: [&str; 2] = ["--minutes=1", "--seed=1"];
 
-/// A place in the sources, and what stands there instead.
+/// A text in the sources, and its replacement.
 struct Mutation {
     name: &'static str,
     file: &'static str,
@@ -35,7 +35,7 @@ struct Mutation {
     to: &'static str,
 }
 
-/// Whoever is to notice a mutation.
+/// Test that has to notice a mutation.
 #[derive(Clone, Copy)]
 enum Trial {
     /// Seeds of the simulation.
@@ -48,8 +48,8 @@ enum Trial {
 
 /// Tries each mutation whose name contains `filter`.
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
-    let place = binaries::target()?.join("mutations");
-    let tree = place.join("tree");
+    let home = binaries::target()?.join("mutations");
+    let tree = home.join("tree");
     let wanted =
         |(mutation, _): &(&Mutation, Trial)| filter.is_none_or(|filter| mutation.name.contains(filter));
     let mut survivors = Vec::new();
@@ -58,12 +58,12 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
         let file = tree.join(mutation.file);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", mutation.file))?;
         let shown = mutation.from;
-        ensure!(text.matches(shown).count() == 1, "{}: '{shown}' does not stand there once", mutation.file);
+        ensure!(text.matches(shown).count() == 1, "{}: '{shown}' is not there exactly once", mutation.file);
         fs::write(&file, text.replace(shown, mutation.to))?;
         let noticed = match trial {
-            Trial::Seeds => seed_that_notices(&tree, &place)?,
-            Trial::Stores => stores_that_notice(&tree, &place)?,
-            Trial::Chaos => chaos_that_notices(&tree, &place)?,
+            Trial::Seeds => seed_that_notices(&tree, &home)?,
+            Trial::Stores => stores_that_notice(&tree, &home)?,
+            Trial::Chaos => chaos_that_notices(&tree, &home)?,
         };
         match noticed {
             Some(found) => println!("caught    {}: {found}", mutation.name),
@@ -71,7 +71,7 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
         }
     }
     if !survivors.is_empty() {
-        bail!("nobody notices that {}", survivors.join("; nor that "));
+        bail!("no test notices that {}", survivors.join("; nor that "));
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ fn all() -> impl Iterator<Item = (&'static Mutation, Trial)> {
     seeds.chain(stores).chain(of_others::OF_CHAOS.iter().map(|mutation| (mutation, Trial::Chaos)))
 }
 
-/// The files of the repository, as they are now.
+/// Copies the files of the repository with their uncommitted changes.
 fn copy(tree: &Path) -> anyhow::Result<()> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root());
@@ -92,7 +92,7 @@ fn copy(tree: &Path) -> anyhow::Result<()> {
         let (from, to) = (root().join(path), tree.join(path));
         let (Ok(text), Some(dir)) = (fs::read(&from), to.parent()) else { continue };
         fs::create_dir_all(dir)?;
-        // What did not change is not built again.
+        // An unchanged file keeps its time, so that cargo does not build it again.
         if fs::read(&to).ok().as_ref() != Some(&text) {
             fs::write(&to, text)?;
         }
@@ -100,12 +100,12 @@ fn copy(tree: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds a program, or programs, of the tree. `args` says which and how.
-fn build(tree: &Path, place: &Path, args: &[&str]) -> anyhow::Result<PathBuf> {
-    let target = place.join("target");
+/// Builds programs of the tree with the arguments `args`, and returns the target directory.
+fn build(tree: &Path, home: &Path, args: &[&str]) -> anyhow::Result<PathBuf> {
+    let target = home.join("target");
     let mut build = cargo(&["build", "--quiet", "--locked"]);
     build.args(args).current_dir(tree).env("CARGO_TARGET_DIR", &target);
-    // Built often and run shortly.
+    // Faster builds: each program runs only for a short time.
     build
         .env("CARGO_PROFILE_SIMULATION_INCREMENTAL", "true")
         .env("CARGO_PROFILE_SIMULATION_CODEGEN_UNITS", "64");
@@ -114,13 +114,13 @@ fn build(tree: &Path, place: &Path, args: &[&str]) -> anyhow::Result<PathBuf> {
     Ok(target)
 }
 
-fn build_simulation(tree: &Path, place: &Path) -> anyhow::Result<PathBuf> {
+fn build_simulation(tree: &Path, home: &Path) -> anyhow::Result<PathBuf> {
     let args =
         ["--profile", "simulation", "--package", "agq", "--features", "simulation", "--bin", "agq-simulate"];
-    Ok(build(tree, place, &args)?.join("simulation/agq-simulate"))
+    Ok(build(tree, home, &args)?.join("simulation/agq-simulate"))
 }
 
-/// Runs a simulation. Returns what the first seed that fails says.
+/// Runs a simulation. Returns the message of the first seed that fails.
 fn first_failure(simulation: &Path, args: &[&str]) -> anyhow::Result<Option<String>> {
     let output = simulate::command(simulation)?.args(args).output()?;
     if output.status.success() {
@@ -131,13 +131,13 @@ fn first_failure(simulation: &Path, args: &[&str]) -> anyhow::Result<Option<Stri
     Ok(Some(line.chars().take(200).collect()))
 }
 
-fn seed_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
-    first_failure(&build_simulation(tree, place)?, &["seeds", "--seeds", &SEEDS.to_string()])
+fn seed_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
+    first_failure(&build_simulation(tree, home)?, &["seeds", "--seeds", &SEEDS.to_string()])
 }
 
-/// Returns what seeds on both stores say, or else those on two nodes.
-fn stores_that_notice(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
-    let simulation = build_simulation(tree, place)?;
+/// Runs seeds on both stores, and those on two nodes if all pass. Returns the message of a failure.
+fn stores_that_notice(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
+    let simulation = build_simulation(tree, home)?;
     let cluster = tools::postgres(&mut Report::default()).context("there is no PostgreSQL to mutate on")?;
     let store = format!("--store={}", cluster.url());
     let on_both = first_failure(&simulation, &["twins", &store, "--seeds", &SEEDS_ON_STORES.to_string()])?;
@@ -145,10 +145,13 @@ fn stores_that_notice(tree: &Path, place: &Path) -> anyhow::Result<Option<String
     on_both.map_or_else(on_nodes, |found| Ok(Some(found)))
 }
 
-fn chaos_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
+fn chaos_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     let args = binaries::PROGRAMS.map(|program| ["--package", program]);
-    let bin = build(tree, place, &args.concat())?.join("debug");
-    Ok(chaos::run(CHAOS_MINUTES, Some(CHAOS_SEED), Some(bin)).err().map(|error| format!("{error:#}")))
+    let bin = build(tree, home, &args.concat())?.join("debug");
+    // A failed build of the test does not count as a failure that the mutation caused.
+    must(&mut cargo(&["build", "--quiet", "--locked", "--package", "agenix-chaos"]))?;
+    let mut chaos = tool("agenix-chaos", &CHAOS);
+    Ok(must(chaos.arg("--bin").arg(bin)).err().map(|error| format!("{error:#}")))
 }
 
 #[cfg(test)]

@@ -1,51 +1,50 @@
-//! agq below the socket, played from seeds, and the images that a crash could leave behind: `agq-simulate`, built with the
-//! checks of a debug build and the speed of a release.
+//! Runs `agq-simulate`: the deterministic simulation of agq, and its crash images. The program is
+//! optimised, and has the checks of a debug build.
 
 use std::{fs::File, path::Path, process::Command};
 
-use anyhow::Context;
-use clap::Args;
-
-use crate::{
+use agenix_harness::{
     binaries,
     report::{Report, must},
     tools,
 };
+use anyhow::Context;
+use clap::Args;
 
-/// Of so many seeds that are played on both stores one is also played on two nodes.
+/// One of this many seeds that run on both stores also runs on two nodes.
 const SEEDS_FOR_NODES: u64 = 25;
 
-/// Which seeds.
+/// Seeds to run.
 #[derive(Debug, Args)]
 pub(crate) struct Seeds {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Only this one, and tell its story
+    /// Run only this seed, and print what happens
     #[arg(long)]
     seed: Option<u64>,
-    /// How many steps each has
+    /// Steps of each seed
     #[arg(long, default_value_t = 60)]
     steps: u64,
-    /// Only these steps of it, as a failure prints them
+    /// Run only these steps of the seed, in the form that a failure prints
     #[arg(long, requires = "seed")]
     only: Option<String>,
-    /// Run each seed twice, and compare
+    /// Run each seed twice, and compare the runs
     #[arg(long)]
     twice: bool,
-    /// Let nothing go wrong, and play each seed on redb and on a PostgreSQL: both have to answer alike
+    /// Run each seed on redb and on PostgreSQL without faults, and compare the answers
     #[arg(long, conflicts_with_all = ["seed", "twice"])]
     twins: bool,
 }
 
-/// Plays seeds.
+/// Runs the seeds.
 pub(crate) fn seeds(seeds: &Seeds) -> anyhow::Result<()> {
     if seeds.twins {
         let mut report = Report::default();
-        twins(&mut report, seeds.first, seeds.seeds, seeds.steps)?;
+        both_stores(&mut report, seeds.first, seeds.seeds, seeds.steps)?;
         report.print();
         return Ok(());
     }
@@ -59,20 +58,20 @@ pub(crate) fn seeds(seeds: &Seeds) -> anyhow::Result<()> {
     simulate("seeds", &args)
 }
 
-/// What `cargo xtask test` plays: ten thousand seeds, and some of them twice.
+/// Runs the seeds of `cargo xtask test`: some of them twice, then ten thousand once.
 pub(crate) fn test() -> anyhow::Result<()> {
     let steps = "--steps=60".to_owned();
     simulate("seeds", &["--seeds=300".to_owned(), "--twice".to_owned(), steps.clone()])?;
     simulate("seeds", &["--seeds=10000".to_owned(), steps])
 }
 
-/// What `cargo xtask test` plays on both stores.
-pub(crate) fn test_twins(report: &mut Report) -> anyhow::Result<()> {
-    twins(report, 0, 200, 60)
+/// Runs the seeds of `cargo xtask test` on both stores.
+pub(crate) fn test_both_stores(report: &mut Report) -> anyhow::Result<()> {
+    both_stores(report, 0, 200, 60)
 }
 
-/// Plays seeds on redb and on a PostgreSQL of their own.
-fn twins(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyhow::Result<()> {
+/// Runs seeds on redb and on a private PostgreSQL, and some of them on two nodes.
+fn both_stores(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     let args = [format!("--store={}", cluster.url()), format!("--first={first}")];
     let counts = [format!("--seeds={seeds}"), format!("--steps={steps}")];
@@ -80,18 +79,19 @@ fn twins(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyhow::Res
     simulate("nodes", &[&args[..], &[format!("--seeds={}", seeds.div_ceil(SEEDS_FOR_NODES))]].concat())
 }
 
-/// Opens what a crash could leave behind, and what is left of a file that was damaged.
+/// Opens the files that a crash could leave behind, and damaged ones.
 pub(crate) fn crash_images(every_byte: bool) -> anyhow::Result<()> {
     let args = if every_byte { vec!["--every-byte".to_owned()] } else { Vec::new() };
     simulate("images", &args)
 }
 
-fn simulate(what: &str, args: &[String]) -> anyhow::Result<()> {
-    must(command(&binaries::build_simulation("agq-simulate")?)?.arg(what).args(args))
+fn simulate(command_name: &str, args: &[String]) -> anyhow::Result<()> {
+    must(command(&binaries::build_simulation("agq-simulate")?)?.arg(command_name).args(args))
 }
 
-/// Returns the command that runs a simulation. All that the simulation says goes to its stdout. Its
-/// stderr is a full device, because the log of agq fails, and a report of that has to fail, too.
+/// Returns the command that runs a simulation. The output of the simulation goes to stdout. Its
+/// stderr is a full device, because the log of agq has to fail, and so has the report of that
+/// failure.
 pub(crate) fn command(program: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
     command.stderr(File::options().write(true).open("/dev/full").context("there is no /dev/full")?);

@@ -1,12 +1,12 @@
-//! `cargo xtask test`: everything that CI runs, in the order in which it fails fastest.
+//! `cargo xtask test`: runs everything that CI runs. The steps that fail fastest come first.
 
 use ::e2e::SHARED;
-
-use crate::{
-    bench, chaos, dist, e2e,
-    report::{Report, cargo, must},
-    simulate, tidy, tools,
+use agenix_harness::{
+    report::{Report, cargo, must, tool},
+    tools,
 };
+
+use crate::{dist, e2e, simulate, tidy};
 
 pub(crate) fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
@@ -42,18 +42,19 @@ pub(crate) fn run() -> anyhow::Result<()> {
         )
     })?;
     report.step("ten thousand simulated seeds", |_| simulate::test())?;
-    report.step("two hundred seeds on both stores", simulate::test_twins)?;
+    report.step("two hundred seeds on both stores", simulate::test_both_stores)?;
     report.step("crash images and damage", |_| simulate::crash_images(false))?;
-    report.step("instruction counts", |report| bench::check(report, false))?;
-    report.step("stories on the real binaries", |report| e2e::stories(report, None))?;
-    report.step("the same on PostgreSQL", |report| e2e::stories_on_postgres(report, None))?;
+    report
+        .step("instruction counts", |report| report.run(&mut tool("agenix-bench", &["bench", "--check"])))?;
+    report.step("end-to-end tests", |report| e2e::on_redb(report, None))?;
+    report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, None))?;
     report.step("the Debian package under systemd", dist::test)?;
-    report.step("a minute of chaos", |_| chaos::run(1.0, None, None))?;
+    report.step("a minute of chaos", |_| must(&mut tool("agenix-chaos", &["--minutes", "1"])))?;
     report.print();
     Ok(())
 }
 
-/// Licences, bans and sources always; advisories where their database can be had.
+/// Checks licences, bans and sources, and advisories if their database can be fetched.
 fn deny(report: &mut Report) -> anyhow::Result<()> {
     tools::cargo_tool(report, "deny")?;
     must(&mut cargo(&[

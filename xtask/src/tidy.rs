@@ -1,10 +1,13 @@
 //! The rules that no other tool checks.
 
+mod comments;
+mod vocabulary;
+
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, bail};
 
-use crate::{floors, report::root};
+use crate::{module_graph, report::root};
 
 /// The one crate that calls the system by itself.
 const MAY_BE_UNSAFE: &str = "crates/lease/src/lib.rs";
@@ -26,12 +29,16 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/agw",
         "crates/agx",
         "xtask",
+        "tools/bench",
+        "tools/chaos",
+        "tools/harness",
     ] {
         let inside = format!("{crate_dir}/src/");
         let sources: Vec<_> = files.iter().filter(|(path, _)| path.starts_with(&inside)).cloned().collect();
-        faults.extend(floors::faults(Path::new(crate_dir), &sources));
+        faults.extend(module_graph::faults(Path::new(crate_dir), &sources));
     }
     faults.extend(not_in_the_book(&files));
+    faults.extend(comments::opening_faults(&files));
     if !faults.is_empty() {
         bail!("{} things are untidy:\n  {}", faults.len(), faults.join("\n  "));
     }
@@ -102,6 +109,9 @@ fn rust_faults(path: &str, text: &str, fault: &mut impl FnMut(usize, &str)) {
     let lines = text.lines().count();
     if lines > MAX_LINES {
         fault(lines, &format!("more than {MAX_LINES} lines: it holds two things"));
+    }
+    for line in comments::wide(text) {
+        fault(line, "a comment is wider than 100 columns");
     }
     let is_root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
     if is_root && path != MAY_BE_UNSAFE && !text.contains("#![forbid(unsafe_code)]") {

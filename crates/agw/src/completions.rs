@@ -1,4 +1,4 @@
-//! `agw completions` and `agw man`: what the command line says of itself, for shells and for man.
+//! Commands `agw completions` and `agw man`: print shell completions, and write the man page.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use clap::CommandFactory;
 
 use crate::config::{Cli, Command};
 
-/// Carries a command out.
+/// Runs `command`, and returns an error if its output cannot be written.
 pub(crate) fn run(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Completions { shell } => {

@@ -1,4 +1,4 @@
-//! What agw is told, by flags and variables.
+//! Settings of the worker, from command-line flags and environment variables.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -14,25 +14,27 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::Value;
 
-/// Longest time of grace, in seconds: a year.
+/// Maximum grace period in seconds: one year.
 const MOST_GRACE_SECS: u64 = 31_536_000;
 
-/// agw, the worker: takes jobs from agq, runs their tasks on this machine, reports what became of them.
+/// Worker of AGEniX: claims jobs from agq, runs their tasks on this machine, and reports the
+/// results.
 ///
-/// It offers the programs on PATH and gets only jobs that it can run. SIGTERM or Ctrl-C drains it: it takes no more jobs,
-/// finishes those it has, and goes; a second one ends them at once. SIGTSTP: it takes no more jobs until SIGCONT. SIGHUP: it
-/// looks at PATH again.
+/// The worker offers the programs on PATH and gets only jobs that it can run. SIGTERM or Ctrl-C
+/// drains the worker: it claims no more jobs, finishes the running ones, and exits. A second signal
+/// ends the running jobs at once. SIGTSTP pauses claiming until SIGCONT. SIGHUP searches PATH
+/// again.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
-    /// What to do instead of working.
+    /// Command to run instead of working.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
     pub(crate) config: Config,
 }
 
-/// What agw does besides working.
+/// Commands of agw.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Print what a shell needs to complete options of agw
@@ -41,69 +43,74 @@ pub(crate) enum Command {
     Man { directory: PathBuf },
 }
 
-/// How to work.
+/// Settings of the worker.
 #[derive(Debug, Args)]
 pub(crate) struct Config {
-    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
-    /// share a database: when one is gone, the next is gone to
+    /// Address of agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH. Give several addresses
+    /// of one database with commas between them: the worker uses the next one when one cannot be
+    /// reached
     #[arg(long, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     agq: String,
-    /// A file that holds the session key
+    /// File with the session key
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
-    /// The CA of agq's certificate, PEM [default: those of the system]
+    /// CA of agq's certificate, PEM [default: those of the system]
     #[arg(long, env = "AGQ_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// A certificate of ours, where agq asks for one, PEM; one with the worker's id as its DNS name may do without a key
+    /// Client certificate, PEM, if agq asks for one. A certificate with the worker's id as its DNS
+    /// name may replace the session key
     #[arg(long, env = "AGQ_CERT", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert, PEM
+    /// Private key of --tls-cert, PEM
     #[arg(long, env = "AGQ_KEY_FILE", value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// This worker's id, unique among the living [default: worker-HOSTNAME-PID]
+    /// Id of this worker, unique among live workers [default: worker-HOSTNAME-PID]
     #[arg(long, env = "AGW_WORKER_ID", value_name = "ID")]
     worker_id: Option<WorkerId>,
-    /// How many jobs to run at once [default: the number of CPUs]
+    /// Maximum number of jobs that run at the same time, 1 to 10,000 [default: the number of CPUs]
     #[arg(long, env = "AGW_MAX_CONCURRENT_JOBS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_concurrent_jobs: Option<u32>,
-    /// How many jobs to claim ahead for each slot at the most: one where jobs take less than 200 ms, more where they take less
-    /// than 40 ms together; 0 claims none that cannot start at once
+    /// Maximum number of jobs to claim ahead for each slot, 0 to 100. The worker claims one ahead
+    /// while jobs take less than 200 ms on average, and as many as take 40 ms together while jobs
+    /// are shorter. 0 claims only jobs that can start at once
     #[arg(long, env = "AGW_PREFETCH", value_name = "N", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) prefetch: u32,
-    /// Offer only these programs, of those that are on PATH
+    /// Offer only these programs, of those on PATH
     #[arg(long, env = "AGW_TOOLS", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
     pub(crate) tools: Option<Vec<String>>,
-    /// Take jobs from these queues: each time from the first of them that has one
+    /// Claim jobs from these queues; each claim takes from the first queue that has a job
     #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = queue,
         default_value = READY)]
     pub(crate) queues: Vec<QueueName>,
-    /// A pool that this worker is in (NAME), or something else to know about it (NAME=VALUE); may be given several times
+    /// Tag of this worker: NAME for a pool, or NAME=VALUE for any other fact; may be given several
+    /// times
     #[arg(long = "tag", value_name = "NAME[=VALUE]")]
     tags: Vec<String>,
-    /// How long to wait for running jobs when draining, in seconds
+    /// Maximum time for running jobs while the worker drains, in seconds, up to a year
     #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300,
         value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
     pub(crate) grace: u64,
-    /// Time between SIGTERM and SIGKILL for a task that has to end, in seconds
+    /// Time between SIGTERM and SIGKILL for a task that has to end, in seconds, up to a year
     #[arg(long, env = "AGW_KILL_GRACE", value_name = "SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
     pub(crate) kill_grace: u64,
-    /// Most bytes of a task's stdout and of its stderr that are kept for the result
+    /// Maximum number of bytes that the result keeps of a task's stdout, and of its stderr
     #[arg(long, env = "AGW_KEPT_BYTES", value_name = "N", default_value_t = DEFAULT_KEPT_BYTES)]
     pub(crate) kept_bytes: usize,
-    /// Where output between tasks is spooled [default: the system's temporary directory]
+    /// Directory for the output of tasks, in files without a name [default: the system's temporary
+    /// directory]
     #[arg(long, env = "AGW_SPOOL_DIR", value_name = "DIR")]
     spool_dir: Option<PathBuf>,
-    /// Most bytes of the spool's disk that the output of a job may take; a job that takes more is
-    /// ended, and fails
+    /// Maximum number of bytes that the output of a job may take in the spool; a job that takes
+    /// more is ended, and fails
     #[arg(long, env = "AGW_SPOOL_QUOTA", value_name = "BYTES", default_value_t = 17_179_869_184)]
     pub(crate) spool_quota: u64,
-    /// Bytes of the spool's disk that are to stay free, at most a tenth of it: where less is, a job
-    /// whose output takes more than what is left is ended, and fails
+    /// Number of bytes to keep free on the disk of the spool, at most a tenth of the disk. If less
+    /// is free, a job whose output takes more than the free bytes is ended, and fails
     #[arg(long, env = "AGW_SPOOL_RESERVE", value_name = "BYTES", default_value_t = 1_073_741_824)]
     pub(crate) spool_reserve: u64,
-    /// End at once when stdin ends: for whoever starts agw and holds the other end, and may be killed
+    /// End at once when stdin ends, so that the worker does not outlive the process that started it
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
 }
@@ -116,7 +123,7 @@ Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 
 fn member(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => {
-            Err("a member of the list is empty; write names with one comma between them, and none at the end"
+            Err("a member of the list is empty: separate names with single commas, without one at the end"
                 .into())
         }
         name => Ok(name.to_owned()),
@@ -129,11 +136,11 @@ fn queue(text: &str) -> Result<QueueName, String> {
 }
 
 impl Config {
-    /// Where agq is and how to log in.
+    /// Returns the addresses of agq and the credentials.
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
-            // The certificate may say who we are.
+            // The certificate may identify the worker instead of a key.
             Err(SessionKeyError::Missing) if self.tls_cert.is_some() => None,
             Err(error) => return Err(anyhow!("{error}: {KEY_HELP}")),
         };
@@ -146,13 +153,13 @@ impl Config {
         self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Tells whether the user gave the worker an id. A worker without a given id may take another
+    /// Returns true if the user gave the worker an id. A worker without a given id may take another
     /// one.
     pub(crate) fn has_own_id(&self) -> bool {
         self.worker_id.is_some()
     }
 
-    /// How the worker introduces itself.
+    /// Returns the registration that the worker sends to agq, with these capabilities.
     pub(crate) fn registration(
         &self,
         tools: Vec<String>,
@@ -170,7 +177,7 @@ impl Config {
             capabilities: agenix_protocol::documents::Capabilities { tools, agentic_units },
             max_concurrent_jobs: self.max_concurrent_jobs.unwrap_or(cpus),
             tags: self.tags.iter().map(|text| tag(text)).collect::<anyhow::Result<_>>()?,
-            // The agentic units are asked when everything else is ready.
+            // The worker asks the agentic units for their descriptions later, before it registers.
             descriptions: BTreeMap::new(),
             instance: Some(uuid::Uuid::new_v4().to_string()),
             active_job_ids: None,
@@ -178,7 +185,8 @@ impl Config {
     }
 }
 
-/// `NAME=VALUE`, or `NAME` alone for a pool; true, false, null and numbers are what they are in JSON.
+/// Parses a tag: `NAME=VALUE`, or `NAME` alone for a pool. The values true, false, null and numbers
+/// have their JSON types; any other value is a string.
 fn tag(text: &str) -> anyhow::Result<(String, Value)> {
     let (name, value) = text.split_once('=').unwrap_or((text, "true"));
     if name.is_empty() {
@@ -190,15 +198,16 @@ fn tag(text: &str) -> anyhow::Result<(String, Value)> {
     Ok((name.to_owned(), scalar.unwrap_or_else(|| Value::from(value))))
 }
 
-/// `worker-<hostname>-<pid>`, with what an id may not hold replaced by `-`, and cut where the name is long.
+/// Returns the default id `worker-<hostname>-<pid>`. Characters that an id cannot contain become
+/// `-`, and the host name is cut to 40 characters.
 fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let host: String = hostname.chars().take(40).map(legal).collect();
     Ok(WorkerId::new(format!("worker-{host}-{pid}"))?)
 }
 
-/// Returns another id for a worker whose default id `taken` belongs to another worker, because two
-/// hosts of one name may have workers with the same process id.
+/// Returns another id for a worker whose default id `taken` belongs to another worker. Two hosts of
+/// one name may have workers with the same process id.
 pub(crate) fn other_id(taken: &WorkerId, random: uuid::Uuid) -> Option<WorkerId> {
     let random = random.simple().to_string();
     WorkerId::new(format!("{taken}-{}", &random[..5])).ok()
@@ -216,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_in_lists_do_not_count_and_empty_members_are_refused() {
+    fn list_options_trim_blanks_and_reject_empty_members() {
         let config = read(&["--tools", "echo, sort", "--queues", " ready ,night"]).unwrap().config;
         assert_eq!(config.tools.unwrap(), ["echo", "sort"]);
         assert_eq!(config.queues.iter().map(|queue| queue.as_str()).collect::<Vec<_>>(), ["ready", "night"]);
@@ -227,19 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn another_id_is_legal_and_begins_with_the_one_that_is_taken() {
+    fn replacement_id_is_legal_and_starts_with_the_taken_one() {
         let taken = default_id(&"x".repeat(300), u32::MAX).unwrap();
         let [one, other] = [(); 2].map(|()| other_id(&taken, uuid::Uuid::new_v4()).unwrap());
         assert!(one != other && one.as_str().starts_with(taken.as_str()));
     }
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         super::Cli::command().debug_assert();
     }
 
     #[test]
-    fn ids_are_legal_on_every_host() {
+    fn default_id_is_legal_on_every_host() {
         assert_eq!(default_id("macbook-pro.local", 7).unwrap().as_str(), "worker-macbook-pro-local-7");
         assert!(default_id(&"x".repeat(300), u32::MAX).is_ok());
     }

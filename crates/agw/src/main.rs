@@ -1,4 +1,31 @@
-//! agw, the worker on each machine.
+//! The agw worker: claims jobs from agq, runs their tasks on this machine, and reports the results.
+//!
+//! # Threads
+//!
+//! | Thread | Number | Work | May block |
+//! |---|---|---|---|
+//! | `main` | 1 | Protocol: connections, claims, heartbeats, reports, signals | No (1) |
+//! | tokio blocking | ≥ 1 | PATH scan, host statistics, live output, DNS | Disk, DNS |
+//! | `lane` | ≤ 32, ≤ slots | Jobs of its slots: start, wait, end, spool, quota | Briefly (2) |
+//! | `mover` | 1 per pipe between tasks | Relays the bytes of one pipe | Pipe (3) |
+//! | `errand` | 2 per helper command | Reads stdout or stderr of the command | Pipe |
+//! | `stdin` | 1 | Waits for the end of stdin (`--end-with-stdin`) | Stdin |
+//!
+//! 1. `main` has a current-thread tokio runtime (`worker/`, `report/`). Heartbeats and reports of
+//!    all jobs depend on this thread, so file access and name lookups belong in `spawn_blocking`.
+//!    The exceptions are short: the start of a helper command, the reaping of adopted processes,
+//!    and the release of the spool files of a finished job.
+//! 2. Each `lane` has a current-thread runtime of its own (`exec/spawn_threads`). The jobs of slot
+//!    `n` run on lane `n % lanes`. A lane blocks in fork, exec, and calls on spool files and files
+//!    of the user. A call that hangs delays only jobs of the same lane. Lanes send progress through
+//!    handles of the connections, which `main` drives.
+//! 3. Relay threads (`exec/relay_pool`) run at lower priority than tasks. Up to 16 of them stay
+//!    idle for the next pipe. Their number has no bound, because a full pool would deadlock pipes
+//!    that wait for each other.
+//!
+//! A std mutex guards the jobs that `main` and the lanes share (`jobs::JobPool`). No code awaits
+//! while it holds this mutex. At the end, the lanes and then the runtime get `LAST_WAIT` each to
+//! leave their system calls.
 
 #![forbid(unsafe_code)]
 mod completions;
@@ -38,7 +65,7 @@ use crate::{
 
 const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
-/// How long to wait at the end for what cannot be told to stop.
+/// Maximum wait at the end for threads that hang in a system call.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 /// Idle time after which tokio ends a blocking thread: long enough to keep the thread for ever.
 const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
@@ -49,7 +76,7 @@ fn main() -> ExitCode {
         return match completions::run(&command) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                let _unread = writeln!(std::io::stderr(), "agw: it could not be written: {error}");
+                let _unread = writeln!(std::io::stderr(), "agw: the output could not be written: {error}");
                 ExitCode::FAILURE
             }
         };
@@ -61,7 +88,7 @@ fn main() -> ExitCode {
         Ok(WorkerEnd::Forced) => return ExitCode::FAILURE,
         Err(error) => error,
     };
-    // Whether anyone reads stderr is not ours to judge.
+    // The exit code is right even if stderr cannot be written.
     let _unread = writeln!(std::io::stderr(), "agw: {error}{}", error.help());
     match error {
         ExitFailure::Usage(_) => ExitCode::from(USAGE),
@@ -72,12 +99,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The session key is in our environment: the tasks, which run as the same user, must not read it there.
+/// Makes the environment of this process unreadable for tasks, because it contains the session key.
+/// Tasks run as the same user.
 #[cfg(target_os = "linux")]
 fn hide_environment() {
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
     {
-        tracing::warn!(%error, "tasks could not be kept from reading this worker's environment");
+        tracing::warn!(%error, "tasks may be able to read the environment of this worker, and the session key in it");
     }
 }
 
@@ -89,31 +117,32 @@ fn leave_terminal() {
     }
 }
 
-/// Elsewhere a process cannot read another's environment, or nothing can be done about it.
+/// Does nothing, because other systems do not show the environment to other processes, or have no
+/// means against that.
 #[cfg(not(target_os = "linux"))]
 fn hide_environment() {}
 
-/// Why the worker did not work.
+/// Error that ends the worker.
 #[derive(Debug, thiserror::Error)]
 enum ExitFailure {
-    /// It was told something that it cannot do.
+    /// The settings are wrong.
     #[error("{0:#}")]
     Usage(anyhow::Error),
-    /// agq will not have it.
+    /// agq refused the worker, or its first connection.
     #[error("{0}")]
     Refused(ClientError),
-    /// The machine does not play along.
+    /// The operating system refused a resource.
     #[error("{0:#}")]
     System(anyhow::Error),
 }
 
 impl ExitFailure {
-    /// What to do about it, on a line of its own.
+    /// Returns advice for the user as a further line, or an empty string.
     fn help(&self) -> String {
         match self {
             Self::Refused(ClientError::Unauthenticated { .. }) => format!("\n  {KEY_HELP}"),
             Self::Refused(ClientError::Rejected(reason)) if reason.contains("already registered") => {
-                "\n  another worker bears this id and lives: choose another --worker-id, or end that one"
+                "\n  a live worker already uses this id: choose another --worker-id, or end that worker"
                     .into()
             }
             _ => String::new(),
@@ -126,7 +155,8 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         prepare(config).map_err(ExitFailure::Usage)?;
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let host_stats = Arc::new(host_stats);
-    // Whoever speaks with agq needs one thread: among several, every word would wake another.
+    // One thread handles the protocol, because with several threads each message would wake another
+    // one.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
     subreaper::begin();
     leave_terminal();
@@ -150,14 +180,14 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         };
         worker.run().await.map_err(ExitFailure::Refused)
     });
-    // What hangs in a system call does not keep the worker from ending.
+    // A thread that hangs in a system call does not keep the worker from ending.
     threads.shut_down(LAST_WAIT);
     runtime.shutdown_timeout(LAST_WAIT);
     ended
 }
 
-/// Builds the runtime that communicates with agq. The runtime starts the one blocking thread now
-/// and keeps that thread, because tokio panics if the system refuses the thread later.
+/// Builds the runtime of the protocol thread. The runtime starts its first blocking thread now and
+/// keeps that thread, because tokio panics if the system refuses the thread later.
 fn runtime() -> std::io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().thread_keep_alive(KEPT_FOR).build()?;
@@ -170,11 +200,11 @@ fn runtime() -> std::io::Result<Runtime> {
 
 fn few_threads(error: &std::io::Error) -> ExitFailure {
     ExitFailure::System(anyhow!(
-        "the system lets this worker have no threads: {error}; check `ulimit -u` and `ulimit -n`"
+        "the system refused threads or files that the worker needs: {error}; check `ulimit -u` and `ulimit -n`"
     ))
 }
 
-/// What the worker works with.
+/// Parts of the worker that exist before the first connection to agq.
 struct Prepared {
     open_file_limit: OpenFileLimit,
     server: Server,
@@ -183,20 +213,20 @@ struct Prepared {
     search: CapabilitySearch,
 }
 
-/// Puts it together, and finds mistakes before anything is begun.
+/// Checks the settings and prepares the worker, before anything is started.
 fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs = Programs::find(&path, config.tools.as_deref());
     if programs.len() == 0 {
-        bail!("there is no program to offer: PATH is '{}'; check --tools", path.display());
+        bail!("no program to offer was found on PATH '{}'; check PATH and --tools", path.display());
     }
     if let Some(wrong) = config.queues.iter().find(|queue| queue.as_str() == SCHEDULED) {
-        bail!("'{wrong}' is no queue that jobs are taken from; check --queues");
+        bail!("jobs cannot be claimed from the queue '{wrong}'; check --queues");
     }
     let (tools, units) = programs.split();
     let spool = Spool::new(&config.spool_dir());
     if let Err(error) = spool.file() {
-        bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
+        bail!("cannot create files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
     let search = CapabilitySearch { path, allowed: config.tools.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);
@@ -219,7 +249,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
 }
 
-/// Logs go to stderr; `AGW_LOG` takes what `RUST_LOG` takes.
+/// Starts the log on stderr. `AGW_LOG` has the syntax of `RUST_LOG`.
 fn start_logging() {
     let asked = std::env::var("AGW_LOG").ok().filter(|filter| !filter.trim().is_empty());
     let filter = asked.and_then(|filter| EnvFilter::try_new(filter).ok());

@@ -1,4 +1,5 @@
-//! How the machine and the worker are: the statistics of a heartbeat (worker spec §3.3 and §9.1, AGQ API spec §5).
+//! Statistics of the machine and of the worker, sent with each heartbeat (worker spec §3.3 and
+//! §9.1, AGQ API spec §5).
 
 use std::{
     path::PathBuf,
@@ -16,18 +17,18 @@ use tokio::time::Instant;
 
 use crate::exec::spool::room;
 
-/// What the worker has done so far.
+/// Counters of the jobs that this worker has run.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
     busy_ms: AtomicU64,
-    /// Whether no jobs are taken.
+    /// True while the worker claims no jobs.
     pub(crate) is_quiet: AtomicBool,
 }
 
 impl Counters {
-    /// A job ended.
+    /// Counts a job that ran for `after`.
     pub(crate) fn ended(&self, completed: bool, after: Duration) {
         let counter = if completed { &self.completed } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -35,11 +36,11 @@ impl Counters {
     }
 }
 
-/// Looks at the machine.
+/// Source of the statistics.
 pub(crate) struct HostStats {
     system: Mutex<System>,
     started: Instant,
-    /// The disk that matters: where tasks spool.
+    /// Directory of the spool, whose disk the statistics describe.
     spool: PathBuf,
 }
 
@@ -48,7 +49,8 @@ impl HostStats {
         Ok(Self { system: Mutex::new(System::new()?), started: Instant::now(), spool })
     }
 
-    /// The statistics now, of a worker that has these jobs. Memory is what the machine uses, not the worker alone.
+    /// Returns the current statistics of a worker with these running `jobs`. Memory is that of the
+    /// whole machine.
     pub(crate) fn take(&self, counters: &Counters, jobs: &[JobId]) -> Value {
         let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         system.refresh_cpu_usage();
@@ -83,7 +85,7 @@ mod tests {
     use super::{Counters, HostStats};
 
     #[test]
-    fn the_fields_of_both_seeds_are_there() {
+    fn statistics_have_all_fields_of_both_specifications() {
         let counters = Counters::default();
         counters.ended(true, Duration::from_millis(30));
         counters.ended(false, Duration::from_millis(10));

@@ -186,7 +186,7 @@ fn help_for(reason: &str) -> &'static str {
         _ if reason.starts_with("NOPERM") => {
             "use a key that may do this: docs/security.md says which role may do what"
         }
-        _ => "see docs/protocol.md for what agq accepts",
+        _ => "see docs/protocol/README.md for what agq accepts",
     }
 }
 

@@ -1,5 +1,5 @@
-//! Conventions of the command line that agq, agw and agx share: which environment variables count, and
-//! output that cannot be written is an error.
+//! Command-line conventions that agq, agw and agx share: which environment variables count as
+//! settings, and errors for output that cannot be written.
 
 #![forbid(unsafe_code)]
 
@@ -14,12 +14,12 @@ use agenix_lease::{Standard, check};
 
 use clap::{Arg, Command, Parser, builder::Resettable};
 
-/// Parses the command line of this process, and ends the process if the command line is wrong or
-/// asks for help.
+/// Parses the command line of this process. Ends the process if the command line is wrong or asks
+/// for help.
 ///
-/// An environment variable that is empty counts as unset, because compose files and units write
-/// `NAME=${NAME:-}`. A variable that Kubernetes made for a Service of the same name is no setting
-/// either; stderr says so.
+/// An empty environment variable counts as unset, because compose files and units write
+/// `NAME=${NAME:-}`. A variable that Kubernetes sets for a Service of the same name is ignored,
+/// with a warning on stderr.
 pub fn parse<T: Parser>() -> T {
     let mut warnings = Vec::new();
     let command = without_foreign_variables(T::command(), &|name| std::env::var_os(name), &mut warnings);
@@ -33,7 +33,7 @@ pub fn parse<T: Parser>() -> T {
     let parsed = matches.and_then(|matches| T::from_arg_matches(&matches));
     let parsed = parsed.unwrap_or_else(|error| end(&program, &error.format(&mut command)));
     let open = openable(FEWEST_FILES);
-    // A system without /dev/null is no reason not to start.
+    // The program also starts on a system without /dev/null.
     if open < FEWEST_FILES && Path::new("/dev/null").exists() {
         let _unread = writeln!(
             io::stderr(),
@@ -44,10 +44,10 @@ pub fn parse<T: Parser>() -> T {
     parsed
 }
 
-/// Exit code of a process whose help or version could not be written, or that may open too few files.
+/// Exit code of a process that cannot write its help or version, or that can open too few files.
 const UNUSABLE: i32 = 2;
-/// Number of files that each of the programs opens before its `main` can report an error. Where the
-/// system refuses them, tokio panics.
+/// Number of files that each program opens before its `main` can report an error. If the system
+/// refuses them, tokio panics.
 const FEWEST_FILES: usize = 8;
 
 /// Returns the number of further files that this process can open, up to `most`.
@@ -94,8 +94,8 @@ pub fn stdin() -> io::Result<StdinLock<'static>> {
     Ok(io::stdin().lock())
 }
 
-/// Removes the variables that are no settings from the arguments of `command` and of its
-/// subcommands. `value_of` reads the environment.
+/// Removes the environment variables that do not count as settings from the arguments of `command`
+/// and its subcommands. `value_of` reads the environment.
 fn without_foreign_variables(
     command: Command,
     value_of: &dyn Fn(&OsStr) -> Option<OsString>,
@@ -111,7 +111,8 @@ fn without_foreign_variables(
     command.mut_subcommands(|subcommand| without_foreign_variables(subcommand, value_of, warnings))
 }
 
-/// Returns `Some` if the variable of `arg` is no setting, with a warning if the user should know.
+/// Returns `Some` if the variable of `arg` does not count as a setting. The value contains a
+/// warning if the user should know.
 fn foreign(arg: &Arg, value_of: &dyn Fn(&OsStr) -> Option<OsString>) -> Option<Option<String>> {
     let name = arg.get_env()?;
     let value = value_of(name)?;
@@ -123,7 +124,7 @@ fn foreign(arg: &Arg, value_of: &dyn Fn(&OsStr) -> Option<OsString>) -> Option<O
         name.ends_with("_PORT") && (value.starts_with("tcp://") || value.starts_with("udp://"));
     is_service_link.then(|| {
         let warning = format!(
-            "warning: {name}={value} is ignored: Kubernetes sets it for a Service of that name; say \
+            "warning: {name}={value} is ignored: Kubernetes sets it for a Service of that name; set \
              `enableServiceLinks: false` in the pod, or give the Service another name"
         );
         Some(warning)
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_counts_as_unset_in_subcommands_too() {
+    fn variables_that_are_empty_count_as_unset_in_subcommands_too() {
         let empty = [("AGX_TEST_PORT", ""), ("AGX_TEST_FILE", ""), ("AGX_TEST_DIR", "")];
         let (cli, left) = parsed(&empty, &["check"]);
         assert_eq!((cli.port, cli.file), (6380, None));
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_kubernetes_service_is_no_port() {
+    fn variables_of_a_kubernetes_service_are_ignored_with_a_warning() {
         for value in ["tcp://10.96.1.2:6380", "udp://10.96.1.2:6380"] {
             let (cli, told) = parsed(&[("AGX_TEST_PORT", value)], &[]);
             assert_eq!(cli.port, 6380);

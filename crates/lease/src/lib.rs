@@ -1,11 +1,11 @@
 //! System calls without a safe wrapper: file leases, descriptors that child processes inherit, the
 //! controlling terminal, and standard streams that were closed at the start.
 //!
-//! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open, because Linux
-//! grants a write lease only to a process that alone has the file open. Other systems cannot tell,
-//! so the answer is no there.
+//! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open. Linux grants a
+//! write lease only if no other open file description of the file exists. Other systems have no
+//! such call, so [`is_alone`] returns false there.
 //!
-//! This is the one place of the project with `unsafe` in it.
+//! This is the only crate of the project that contains `unsafe` code.
 
 mod standard;
 
@@ -13,18 +13,19 @@ use std::{fs::File, io};
 
 pub use standard::{Standard, check};
 
-/// Whether this is the only open file description of the file, in whatever process: neither has anyone inherited one that was opened
-/// apart from this, nor opened it by `/proc`. Duplicates of this very description are not told from it.
+/// Returns true if `file` is the only open file description of its file in all processes. Other
+/// descriptions are detected if a process has inherited them or opened them by `/proc`. Duplicates
+/// of this description are not detected.
 ///
-/// The answer is no, too, where the file system knows no leases, and where the file belongs to somebody else.
+/// Returns false if the file system does not support leases, or if another user owns the file.
 #[must_use]
 pub fn is_alone(file: &File) -> bool {
     lease(file).is_ok()
 }
 
 /// Gives up the controlling terminal of this process, if there is one. Children that start after
-/// the call have no terminal, and so the terminal cannot stop them. Signals of terminal keys such
-/// as Ctrl-C still arrive, because these signals go to a process group.
+/// the call have no terminal, so the terminal cannot stop them. Signals of terminal keys such as
+/// Ctrl-C still arrive, because these signals go to a process group.
 ///
 /// A session leader cannot give up its terminal without losing these signals. In a session leader,
 /// the call ignores SIGTTIN and SIGTTOU instead: reads of children from the terminal fail, and
@@ -66,15 +67,16 @@ pub fn leave_terminal() -> io::Result<()> {
     Ok(())
 }
 
-/// As in Linux' `asm-generic/fcntl.h`; libc has it for some targets only.
+/// Value from `asm-generic/fcntl.h` of Linux, because libc defines the constant only for some
+/// targets.
 #[cfg(target_os = "linux")]
 const F_SETSIG: libc::c_int = 10;
 
-/// Takes a lease and gives it back.
+/// Takes a write lease and releases it.
 #[cfg(target_os = "linux")]
 fn lease(file: &File) -> io::Result<()> {
-    // Who opens the file in between waits for that, and we are told: by a signal that is ignored where nobody wants it, and not by
-    // SIGIO, which would end us.
+    // A process that opens the file during the lease waits, and the kernel signals this process.
+    // SIGURG is ignored by default; SIGIO would end this process.
     control(file, F_SETSIG, libc::SIGURG)?;
     control(file, libc::F_SETLEASE, libc::F_WRLCK)?;
     control(file, libc::F_SETLEASE, libc::F_UNLCK)
@@ -90,7 +92,8 @@ fn lease(_file: &File) -> io::Result<()> {
 fn control(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and these commands take an integer and touch no memory of ours.
+    // SAFETY: the descriptor is open while `file` is borrowed, and these commands take an integer
+    // and access no memory of this process.
     let answer = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -102,14 +105,14 @@ pub fn keep_from_children() {
         let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
         entries.filter_map(number).collect()
     });
-    // Without a list, the usual range of descriptors has to be enough.
+    // Without a list, the usual range of descriptors has to suffice.
     let descriptors: Vec<libc::c_int> = listed.unwrap_or_else(|_| (0..=MANY).collect());
     for descriptor in descriptors.into_iter().filter(|&descriptor| descriptor > libc::STDERR_FILENO) {
         close_on_exec(descriptor);
     }
 }
 
-/// Descriptor number above all that a shell passes to a program.
+/// Upper bound of the descriptor numbers that a shell passes to a program.
 const MANY: libc::c_int = 1023;
 
 #[allow(unsafe_code)]
@@ -123,7 +126,7 @@ fn close_on_exec(descriptor: libc::c_int) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn children_get_stdin_stdout_and_stderr_alone() {
+    fn children_inherit_only_stdin_stdout_and_stderr() {
         use std::{
             os::fd::AsRawFd,
             process::{Command, Stdio},
@@ -149,7 +152,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn whoever_has_it_open_is_noticed_and_may_come_again() {
+    fn is_alone_detects_other_open_descriptions_repeatedly() {
         use std::{fs::File, os::fd::AsRawFd, process::Command};
 
         use super::is_alone;

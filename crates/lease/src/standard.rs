@@ -1,5 +1,5 @@
 //! Standard streams that were closed when this process started. Before `main` runs, the standard
-//! library opens `/dev/null` in their place, and then output seems to be written.
+//! library opens `/dev/null` in their place, so that writes to a closed stdout seem to succeed.
 
 use std::{
     io,

@@ -30,7 +30,7 @@ use crate::{
 /// A command with its arguments checked for number and form. JSON documents stay bytes here: reading them is work for
 /// the command that needs them.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "docs/protocol.md describes each command and its arguments")]
+#[expect(missing_docs, reason = "docs/protocol describes each command and its arguments")]
 pub enum Request {
     Auth { key: Secret },
     Hello { version: Option<RespVersion>, auth: Option<Secret>, name: Option<Bytes> },

@@ -1,4 +1,4 @@
-//! agq is away while a job ends: the job carries on and is reported when agq is back.
+//! agq is down while a job ends: the job continues, and is reported once agq is back.
 
 use e2e::{Lab, eventually};
 
@@ -7,7 +7,7 @@ use crate::support::{ended, plan};
 #[test]
 fn a_job_that_ends_while_agq_is_away_is_reported_after() {
     let lab = Lab::new();
-    // No heartbeat comes in time to notice that agq was gone.
+    // No heartbeat is sent in time to notice that agq was down.
     let mut agq = lab.agq(&["--heartbeat-interval", "3600"]);
     let dir = lab.path().display();
     let script =
@@ -16,7 +16,8 @@ fn a_job_that_ends_while_agq_is_away_is_reported_after() {
     lab.submit_action(&agq, "p", "a", "[{}]");
     let agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1"]);
     eventually("the job starts", || lab.path().join("started").exists().then_some(()));
-    // What follows is about a job that agq remembers: a durable write takes its claim to the disk.
+    // A durable write also makes the claim of the job durable, so that agq still has the claim
+    // after the kill.
     lab.submit_plan(&agq, &plan("q", "true", &[]));
     agq.kill();
     lab.file("go", "");
@@ -35,7 +36,7 @@ fn a_job_that_ends_while_agq_is_away_is_reported_after() {
 #[test]
 fn a_report_that_is_too_large_for_agq_is_cut_and_accepted() {
     let lab = Lab::new();
-    // No heartbeat comes in time to notice that agq closed the connection.
+    // No heartbeat is sent in time to notice that agq closed the connection.
     let agq = lab.agq(&["--heartbeat-interval", "3600", "--max-message-bytes", "100000"]);
     let agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1", "--tools", "head"]);
     lab.submit_plan(&agq, &plan("p", "head", &["-c", "1000000", "/dev/zero"]));

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::support::{action, plan};
 
 const KILLS: usize = 20;
-/// One for each kill.
+/// Number of actions, one for each kill.
 const ACTIONS: usize = KILLS;
 const JOBS_EACH: usize = 100;
 
@@ -44,9 +44,9 @@ fn nothing_acknowledged_is_lost_when_agq_is_killed_again_and_again() {
 
     let mut moments = moments();
     for number in 0..KILLS {
-        // An action comes in with every kill, so that there is always work under way.
+        // An action is submitted before each kill, so that agq always has work.
         go.send(number).unwrap();
-        // A random moment: not a wait for anything, the thing that is tested.
+        // The pause is the random time of the kill, and does not wait for a condition.
         e2e::within(moments.next().unwrap(), || None::<()>);
         agq.kill();
         agq.start_again(&lab);
@@ -86,7 +86,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Random pauses between kills, up to 1.5 s: the workers need one to come back. The seed is printed when the test fails.
+/// Returns random pauses between kills, long enough for the workers to reconnect. The seed is
+/// printed when the test fails.
 fn moments() -> impl Iterator<Item = Duration> {
     let mut state = u64::from(std::process::id()) | 1;
     println!("seed of the moments: {state}");
@@ -96,7 +97,7 @@ fn moments() -> impl Iterator<Item = Duration> {
     })
 }
 
-/// Calls until agq has answered.
+/// Repeats a call until agq has answered.
 async fn insist<T>(
     server: &Server,
     mut call: impl AsyncFnMut(&mut Connection) -> Result<T, agenix_client::ClientError>,
@@ -113,7 +114,8 @@ async fn insist<T>(
     }
 }
 
-/// Submits an action whenever it is told to, again until it is acknowledged.
+/// Submits an action for each received number, and repeats the submission until agq acknowledges
+/// it.
 async fn submit_all(server: &Server, gone: &mpsc::Receiver<usize>) {
     while let Ok(number) = gone.recv() {
         let inputs: Vec<String> =
@@ -125,7 +127,7 @@ async fn submit_all(server: &Server, gone: &mpsc::Receiver<usize>) {
     }
 }
 
-/// A third worker, which writes down what agq acknowledged.
+/// Runs a third worker, and returns the jobs whose ends agq has acknowledged.
 async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<String> {
     let registration: WorkerRegistration =
         parse(br#"{"worker_id":"ledger","capabilities":["sh"],"instance":"one","active_job_ids":[]}"#)
@@ -146,7 +148,7 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
                 break;
             }
             if let Some(job) = claimed {
-                // Its work: long enough for a kill to come in between.
+                // The job takes long enough for a kill during its run.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 let update = JobUpdate { attempt: Some(job.attempt), ..done.clone() };
                 if connection.update_job(&job.job_id, &update).await.is_ok() {

@@ -1,4 +1,4 @@
-//! What agx says when something is wrong: what happened, what to do next, and an exit code for it.
+//! Errors of agx: what happened, what to do next, and the exit code.
 
 use std::process::Stdio;
 

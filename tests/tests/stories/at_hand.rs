@@ -1,4 +1,4 @@
-//! What people do with agx besides submitting: looking, changing, comparing, being told what is wrong.
+//! Uses of agx besides submitting: inspecting, changing, comparing, and reading errors.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -228,7 +228,7 @@ fn whoever_waits_for_a_tool_is_told_who_has_which() {
     watch.wait().unwrap();
 }
 
-/// On a terminal of its own, for it asks nobody else.
+/// The test runs agx on a terminal of its own, because agx asks questions only on a terminal.
 #[test]
 fn a_plan_is_made_by_answering_questions() {
     let lab = Lab::new();

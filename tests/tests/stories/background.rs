@@ -1,4 +1,5 @@
-//! `agx up`, `join`, `profile` and `down`: an agq and workers in the background, and which of them is spoken to.
+//! `agx up`, `join`, `profile` and `down`: an agq and workers in the background, and the profile
+//! that selects one of them.
 
 use std::{
     io::Write,
@@ -12,19 +13,19 @@ use serde_json::Value;
 
 use crate::support::process_of;
 
-/// agx with nothing said of any agq, and a key in the environment that belongs to another one.
+/// Runs agx without an address of agq, and with the key of another agq in the environment.
 fn agx(lab: &Lab, args: &[&str]) -> Ran {
     let mut command: Command = lab.command("agx");
     command.env("AGX_HOME", lab.path().join("home")).args(args);
     Ran::from(command.output().unwrap())
 }
 
-/// What goes on in the background, ended with the test.
+/// Programs that `agx up` has started, which end with the test.
 struct Up<'l>(&'l Lab, &'static str);
 
 impl Drop for Up<'_> {
     fn drop(&mut self) {
-        // It may have been ended already.
+        // The programs may have ended already.
         let _ended = agx(self.0, &["down", self.1]);
     }
 }
@@ -50,7 +51,7 @@ fn up_is_spoken_to_until_down() {
     assert_eq!(agx(&lab, &["map", "-k", "--", "echo", ":::", "1", "2"]).expect(0).out, "1\n2\n");
     assert!(agx(&lab, &["plan", "list"]).expect(0).out.starts_with("map-"), "it ran there");
     assert_eq!(workers(&lab, "local")[0]["max_concurrent_jobs"], 2);
-    // Where agx stands, and not where `agx up` was said.
+    // Jobs run in the directory of agx, and not in the one of `agx up`.
     let elsewhere = lab.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     std::fs::write(elsewhere.join("file"), "here\n").unwrap();
@@ -75,7 +76,7 @@ fn up_is_spoken_to_until_down() {
     agx(&lab, &["down"]).expect(0);
     drop(up);
     assert!(agx(&lab, &["profile", "list"]).expect(0).out.contains("there is no profile"));
-    // What is stored stays.
+    // The stored data survives the restart.
     let again = self::up(&lab);
     assert!(agx(&lab, &["plan", "list"]).expect(0).out.starts_with("map-"));
     drop(again);

@@ -1,4 +1,4 @@
-//! Backups: of an agq at work, checked, brought back; and what agq says of a database that is damaged.
+//! Backups: made while agq works, checked and restored; and reports about a damaged database.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -27,7 +27,7 @@ fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Writes k0, k1, … one after the other; how many were acknowledged in the end.
+/// Writes k0, k1, … one after the other, and counts the acknowledged writes.
 fn write_on(
     mut raw: Raw,
     acknowledged: &Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What bad input gets: a clear error, and nothing lost or half done.
+//! Bad input gets a clear error, and nothing is lost or half done.
 
 use e2e::{Agq, Lab};
 use serde_json::Value;
@@ -13,7 +13,7 @@ fn lab() -> (Lab, Agq) {
     (lab, agq)
 }
 
-/// SET of a value so long that the whole message has `total` bytes.
+/// Returns a SET command whose whole message has `total` bytes.
 fn set_of(total: usize) -> Vec<u8> {
     let length = total - "SET".len() - "k".len();
     [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n").as_bytes(), &vec![b'x'; length], b"\r\n"].concat()
@@ -125,7 +125,7 @@ fn bad_plans_and_actions_are_refused_whole() {
     assert_eq!(raw.ask("LLEN queue:ready"), ":0");
 }
 
-/// Runs one job of this plan to its end.
+/// Runs one job of `plan` to its end.
 fn run(plan: &str, agw: &[&str]) -> (Lab, Agq, Value) {
     let (lab, agq) = lab();
     let worker = lab.agw(&agq, "w1", agw);
@@ -234,7 +234,8 @@ fn before_login_a_command_is_small() {
         assert_eq!(stranger.line(), reply);
         assert!(stranger.is_closed());
     }
-    // In one packet with AUTH: what comes behind it comes from someone who has logged in, whether agq waited for it already or not.
+    // Bytes after AUTH in the same packet count as authenticated, whether agq has read them before
+    // or after the login.
     let large = "x".repeat(100_000);
     for is_waited_for in [false, true] {
         let mut known = Raw::bare(&agq);

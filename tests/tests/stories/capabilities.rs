@@ -1,4 +1,5 @@
-//! A job goes only to a worker that has what it needs; until there is one, it waits and says for what.
+//! A job goes only to a worker with the capabilities that it needs. Until there is one, the job
+//! waits and reports the missing capabilities.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -14,7 +15,7 @@ fn a_worker_without_the_tool_never_gets_the_job() {
     lab.submit_plan(&agq, &plan("jq", "jq", &["."]));
     lab.submit_plan(&agq, &plan("true", "true", &[]));
     lab.submit_action(&agq, "jq", "waits", "[{}]");
-    // A younger job overtakes the one that nobody can run.
+    // A later job overtakes a job that no worker can run.
     lab.submit_action(&agq, "true", "runs", "[{}]");
     assert_eq!(ended(&lab, &agq, "runs")["worker_id"], "without");
     assert_eq!(only_job(&lab, &agq, "waits")["status"], "pending");

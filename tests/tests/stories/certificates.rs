@@ -1,18 +1,18 @@
-//! A CA for one test, and the certificates that it signs.
+//! CA for one test, and the certificates that it signs.
 
 use e2e::Lab;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
 };
 
-/// A CA; its certificate is a file in the lab.
+/// A CA with a certificate file in the lab.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// The file with its certificate.
+    /// Path of its certificate.
     pub(crate) file: String,
 }
 
-/// The files of a certificate and of its private key.
+/// Paths of a certificate and of its private key.
 pub(crate) struct Pair {
     pub(crate) cert: String,
     pub(crate) key: String,

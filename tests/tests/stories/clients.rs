@@ -1,4 +1,4 @@
-//! Real Redis clients, each through a session as its users would have it: the scripts of tests/sessions.
+//! Sessions of real Redis clients: the scripts in tests/sessions.
 
 pub(crate) mod found;
 mod handshakes;
@@ -87,7 +87,8 @@ fn port(agq: &Agq) -> String {
     agq.address().split(':').nth(1).unwrap().to_owned()
 }
 
-/// redis-cli reads the commands of tests/sessions/redis_cli.txt, and prints what stands there.
+/// Runs the commands of tests/sessions/redis_cli.txt with redis-cli, and compares the output with
+/// the file.
 fn redis_cli(options: &[&str], of_version: &str) {
     let Some(program) = found::program("redis-cli") else { return };
     let lab = Lab::new();
@@ -186,7 +187,7 @@ async fn crate_session(client: &redis::Client) {
     pipe.cmd("SET").arg("k").arg("v").cmd("GET").arg("k").cmd("LPUSH").arg("l").arg(1).arg(2);
     let replies: (String, String, i64) = pipe.query_async(&mut connection).await.unwrap();
     assert_eq!(replies, ("OK".into(), "v".into(), 2));
-    // The crate introduces itself by CLIENT SETINFO, and so gets the pair that Redis answers.
+    // The crate sends CLIENT SETINFO, and therefore gets the pair that Redis replies with.
     let pair: (String, i64) = redis::cmd("BRPOP").arg("l").arg(0).query_async(&mut connection).await.unwrap();
     assert_eq!(pair, ("l".into(), 1));
     let none: Option<(String, i64)> =

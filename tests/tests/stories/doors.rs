@@ -1,4 +1,4 @@
-//! The doors of agq: who may open which, how often, and what is written down about it.
+//! Listeners of agq: sockets, keys, rate limits, and the audit log.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::{Raw, plan};
 
-/// Waits until agq has said this in its log.
+/// Waits until the log of agq contains `words`.
 fn said(lab: &Lab, words: &str) {
     let log = lab.path().join("agq.log");
     eventually(words, || std::fs::read_to_string(&log).unwrap().contains(words).then_some(()));
@@ -38,7 +38,7 @@ fn a_unix_socket_is_a_door_for_its_owner() {
     agx(&["action", "submit", "p", "--id", "a", "--lines", "lines", "--wait"]).expect(0);
     assert_eq!(agx(&["action", "results", "a"]).expect(0).out, "one\n");
     drop(agw);
-    // One that was killed leaves its socket behind; the next one takes its place.
+    // A killed agq leaves its socket behind, and the next one replaces it.
     agq.kill();
     assert!(socket.exists());
     agq.start_again(&lab);
@@ -69,7 +69,7 @@ fn config(lab: &Lab, text: &str) -> String {
     lab.file("agq.toml", text).display().to_string()
 }
 
-/// What agq says to this key on a connection of its own.
+/// Returns the reply to AUTH with `key` on a new connection.
 fn told(agq: &Agq, key: &str) -> String {
     Raw::bare(agq).ask(&format!("AUTH {key}"))
 }
@@ -103,7 +103,7 @@ fn keys_change_without_a_connection_being_lost() {
 #[test]
 fn a_key_may_stand_there_as_its_hash() {
     let lab = Lab::new();
-    // As `printf %s KEY | sha256sum` prints it.
+    // The hash is the output of `printf %s KEY | sha256sum`.
     let hash = "2519b49bcf69feac270ac3c8631539e8caed4c7e6a62c6cc5511228a61780745";
     let text = format!("[clients]\nalice = 'sha256:{hash}'\n");
     let agq = lab.agq(&["--config", &config(&lab, &text)]);
@@ -121,7 +121,7 @@ fn wrong_keys_wait_and_right_ones_do_not() {
     let begun = Instant::now();
     assert_eq!(told(&agq, &wrong), "-ERR Invalid session key");
     assert!(begun.elapsed() >= Duration::from_secs(1), "the third waits");
-    // The next ones wait for 2, 4, 8, 16 and 30 seconds.
+    // The next attempts wait for 2, 4, 8, 16 and 30 seconds.
     let waiting: Vec<TcpStream> = (0..5)
         .map(|_| {
             let mut stream = TcpStream::connect(agq.address()).unwrap();
@@ -157,11 +157,11 @@ fn an_address_has_so_many_connections_and_not_one_more() {
     eventually("a place becomes free", || is_let_in(&lab, &agq).then_some(()));
 }
 
-/// Whether one more connection is served.
+/// Returns true if agq serves one more connection.
 fn is_let_in(lab: &Lab, agq: &Agq) -> bool {
     let mut stream = TcpStream::connect(agq.address()).unwrap();
     let mut reply = String::new();
-    // One that is turned away may be reset while it speaks.
+    // A refused connection may be reset during the write.
     let spoken = stream.write_all(format!("AUTH {}\n", lab.key()).as_bytes());
     let heard = BufReader::new(stream).read_line(&mut reply);
     spoken.is_ok() && heard.is_ok() && reply == "+OK\r\n"
@@ -200,7 +200,7 @@ fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(!text.contains(&alice) && !text.contains("xxx"), "no key is written down");
 
-    // logrotate moves it away and sends SIGHUP.
+    // logrotate renames the log and sends SIGHUP.
     let moved = lab.path().join("audit.log.1");
     std::fs::rename(&log, &moved).unwrap();
     agq.reload();
@@ -224,7 +224,7 @@ fn a_command_that_is_never_finished_ends_its_connection() {
         assert_eq!(raw.line(), "-ERR a command was not complete within 0.2 seconds", "{half:?}");
         assert!(raw.is_closed());
     }
-    // Whole commands that come in pieces, each in time, may come for as long as they like.
+    // Commands may arrive in pieces for any time if each command is complete in time.
     let mut busy = Raw::open(&lab, &agq);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(600) {
@@ -232,7 +232,7 @@ fn a_command_that_is_never_finished_ends_its_connection() {
         busy.send("NG\r\n");
         assert_eq!((busy.line().as_str(), busy.line().as_str()), ("+PONG", "+PONG"));
     }
-    // One that is silent between two commands may stay.
+    // A connection without an unfinished command may stay idle.
     let mut silent = Raw::open(&lab, &agq);
     let mut late = Raw::open(&lab, &agq);
     late.send("*1\r\n");
@@ -257,10 +257,10 @@ fn who_is_too_fast_is_slowed_and_then_refused() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "100"]);
     let mut raw = Raw::open(&lab, &agq);
-    // Twice as many as may come at once: the rest waits and is answered.
+    // The number of commands is twice the burst, so the second half waits and is answered.
     raw.send(&"PING\n".repeat(200));
     assert!((0..200).all(|_| raw.line() == "+PONG"));
-    // Who goes on regardless is refused after a while.
+    // A client that goes on above the limit is refused after a while.
     let refused = eventually("it is refused", || {
         raw.send(&"PING\n".repeat(50));
         (0..50).map(|_| raw.line()).find(|line| line != "+PONG")

@@ -1,4 +1,4 @@
-//! A worker drains: it takes no more jobs, finishes what it has, says goodbye.
+//! A worker drains: it claims no more jobs, finishes the running ones, and unregisters.
 
 use e2e::{Lab, eventually};
 

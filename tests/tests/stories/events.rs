@@ -1,10 +1,10 @@
-//! Pub/sub: what happens is told to those who listen, in step with their commands.
+//! Pub/sub: subscribers receive events in step with the replies to their commands.
 
 use e2e::{Agq, Lab};
 
 use crate::support::{Raw, plan};
 
-/// A bulk string of a push, its head read before.
+/// Returns `count` bulk strings of a push whose first line was read before.
 fn texts(raw: &mut Raw, count: usize) -> Vec<String> {
     (0..count).map(|_| raw.bulk()).collect()
 }

@@ -1,4 +1,4 @@
-//! A gigabyte goes through a pipeline, and not through our memory.
+//! A gigabyte passes through a pipeline without filling the memory of agw.
 
 use e2e::Lab;
 
@@ -27,7 +27,7 @@ fn through(stream: &str) {
     assert!(peak_mb < 100, "agw used {peak_mb} MB");
 }
 
-/// What the kernel says was the most that a process ever had in memory.
+/// Returns the peak memory of a process in kilobytes, as the kernel reports it.
 #[cfg(target_os = "linux")]
 fn peak_memory_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -35,7 +35,7 @@ fn peak_memory_kb(pid: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Elsewhere the memory that it has now has to do.
+/// Returns the current memory of a process, because other systems do not report the peak.
 #[cfg(not(target_os = "linux"))]
 fn peak_memory_kb(pid: u32) -> u64 {
     let ps = std::process::Command::new("ps").args(["-o", "rss=", "-p", &pid.to_string()]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Whoever goes between the pop and the reply, or before saying that it started, loses nothing.
+//! A worker that disappears between claim and reply, or before it reports the start, loses no job.
 
 use e2e::{Lab, eventually};
 
@@ -42,7 +42,7 @@ fn a_claim_that_was_never_reported_goes_back_when_the_connection_closes() {
 
 #[test]
 fn claims_that_come_together_are_answered_in_their_order_the_next_waits_and_all_go_back_together() {
-    // One more than are claimed together.
+    // Number of jobs, one more than agq claims together.
     const READY: usize = 17;
     let (lab, agq) = lab_with_a_job();
     let inputs: Vec<_> = (0..READY).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
@@ -83,7 +83,7 @@ fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
     let job = document.split('"').nth(3).unwrap().to_owned();
     assert_eq!(worker.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"running"}}'"#)), "+OK");
     drop(worker);
-    // It comes back under its name on another connection and goes on where it was.
+    // The worker registers again under its name on another connection and continues the job.
     let mut again = Raw::open(&lab, &agq);
     eventually("its id is free again", || again.ask(REGISTER).starts_with("+OK").then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
@@ -126,14 +126,15 @@ fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
     let (lab, agq) = lab_with_a_job();
     let mut worker = Raw::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
-    // One packet: when the first is answered, the second waits.
+    // Both commands are one packet, so the second one waits when the first is answered.
     worker.send("PING\nBRPOP queue:ready 0\n");
     assert_eq!(worker.line(), "+PONG");
     let mut other = Raw::open(&lab, &agq);
     assert_eq!(other.ask("WORKER.UNREGISTER w"), "+OK");
     lab.submit_action(&agq, "p", "a", "[{}]");
     let end = worker.line();
-    // In PostgreSQL to look who claims takes a while: it may have been looked at after the worker had gone.
+    // With PostgreSQL the lookup of the claimant takes longer, and may come after the worker has
+    // gone.
     let may_be_late = Lab::is_on_postgres() && end == "-ERR Worker not registered: w";
     assert!(end == "$-1" || may_be_late, "its wait ends without a job: {end}");
     assert_eq!(worker.ask("BRPOP queue:ready 1"), "-ERR Worker not registered: w");

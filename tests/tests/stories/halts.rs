@@ -31,7 +31,7 @@ fn agq_halts_an_action_while_agx_is_stopped() {
         signal(Signal::STOP);
         lab.file("go", "");
         if when == "soon" {
-            // What has begun goes on, and nothing else begins.
+            // Running jobs continue, and no other job starts.
             let is_left = |action: &serde_json::Value| {
                 action["pending"] == 0 && action["started"].as_u64() == action["running"].as_u64()
             };
@@ -42,7 +42,7 @@ fn agq_halts_an_action_while_agx_is_stopped() {
             eventually("all have ended", || status().filter(|action| !action["completed_jobs_at"].is_null()));
         assert_eq!(ended["halted"]["reason"], format!("{when},fail=1: 1 of 40 jobs failed"), "{ended}");
         let completed = ended["completed"].as_u64().unwrap();
-        // The slot of job 1 may have begun another job before the worker heard of the halt.
+        // The slot of job 1 may have started another job before the worker received the halt.
         assert!(if when == "now" { completed == 0 } else { (1..=2).contains(&completed) }, "{ended}");
         let text = lab.agx(&agq, &["action", "status", ended["action_id"].as_str().unwrap()]).expect(0).out;
         assert!(text.contains(&format!("by {when},fail=1: 1 of 40 jobs failed")), "{text}");

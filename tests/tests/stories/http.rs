@@ -1,4 +1,4 @@
-//! The other door: the Open Job Spec over HTTP.
+//! The HTTP listener: the Open Job Spec, the dashboard, and metrics.
 
 mod bad_input;
 mod bounds;

@@ -1,5 +1,5 @@
-//! Every kind of document that the published schema names is one that agx prints, and the other way round. Whether each is as the
-//! schema says is looked at wherever a story runs agx.
+//! agx prints every kind of document that the published schema names, and no other kind. Every test
+//! that runs agx also checks its output against the schema.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::plan;
 
-/// The kinds that the schema names.
+/// Returns the kinds of the published schema.
 fn published() -> BTreeSet<String> {
     let schema = std::fs::read_to_string(Lab::repository("docs/agx-1.schema.json")).unwrap();
     let schema: Value = serde_json::from_str(&schema).unwrap();
@@ -16,7 +16,7 @@ fn published() -> BTreeSet<String> {
     kinds.map(|line| line["properties"]["kind"]["const"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The kinds that were printed.
+/// Returns the kinds of the printed documents.
 fn kinds(ran: &Ran) -> impl Iterator<Item = String> {
     let lines = ran.out.lines().chain(ran.err.lines());
     let documents = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -95,17 +95,17 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
     assert_eq!(seen, published());
 }
 
-/// What goes on in the background, ended with the test.
+/// Programs that `agx up` has started, which end with the test.
 struct Up<'l>(&'l Lab);
 
 impl Drop for Up<'_> {
     fn drop(&mut self) {
-        // It may have been ended already.
+        // The programs may have ended already.
         let _ended = self.0.command("agx").arg("down").output();
     }
 }
 
-/// What is there without an agq that somebody else has started.
+/// Collects the kinds of documents of the commands that work without the agq of the lab.
 fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     let mut see = |args: &[&str]| {
         let ran = Ran::from(lab.command("agx").args(args).arg("--json").output().unwrap()).expect(0);
@@ -123,7 +123,7 @@ fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     see(&["profile", "remove", "other"]);
     let key = lab.path().join("agx-home/local/session-key");
     let mut token = lab.command("agq");
-    // The key in the environment is that of another one.
+    // The key in the environment belongs to another agq.
     token.env_remove("AGQ_SESSION_KEY").args(["token", "--address", &address, "--session-key-file"]).arg(key);
     let token = Ran::from(token.output().unwrap()).expect(0).out;
     see(&["join", token.trim().strip_prefix("agx join ").unwrap(), "--no-worker"]);

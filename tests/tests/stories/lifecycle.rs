@@ -1,17 +1,17 @@
-//! What may become of a job: exit codes that ask for more, timeouts, pools, queues, quarantine, retention.
+//! Lifecycle of jobs: exit codes with a meaning, timeouts, pools, queues, quarantine, retention.
 
 use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
 
 use crate::support::{Raw, action, ended, only_job};
 
-/// Asks a command whose reply is JSON.
+/// Sends a command and parses its JSON reply.
 fn json(raw: &mut Raw, command: &str) -> Value {
     raw.send(&format!("{command}\n"));
     serde_json::from_str(&raw.bulk()).unwrap()
 }
 
-/// A plan of one shell script, with more fields.
+/// Returns a plan with one shell script and the further fields `more`.
 fn script(id: &str, script: &str, more: &str) -> String {
     let task = format!(r#"{{"task_number":1,"command":"sh","args":["-c","{script}"]}}"#);
     format!(r#"{{"plan_id":"{id}","tasks":[{task}]{more}}}"#)
@@ -64,7 +64,7 @@ fn a_job_that_takes_too_long_fails_is_killed_and_its_worker_is_flagged() {
     eventually("the worker is flagged", || {
         (json(&mut raw, "WORKER.GET w")["timed_out_jobs"] == 1).then_some(())
     });
-    // Its only slot is free again: the process was killed.
+    // The process was killed, so the only slot of the worker is free again.
     submit(&lab, &agq, &script("next", "true", ""), r#"{"plan_id":"next","action_id":"next","inputs":[{}]}"#);
     assert_eq!(ended(&lab, &agq, "next")["status"], "completed");
 }
@@ -75,7 +75,7 @@ fn a_popped_job_that_nobody_starts_goes_to_another() {
     let agq = lab.agq(&["--start-timeout", "0.2"]);
     lab.submit_plan(&agq, &script("p", "true", ""));
     lab.submit_action(&agq, "p", "a", "[{}]");
-    // A client that gave up on the reply, and kept the connection.
+    // This client ignores the reply, and keeps the connection.
     let mut forgetful = Raw::open(&lab, &agq);
     forgetful.send("BRPOP queue:ready 0\n");
     assert!(forgetful.bulk().contains(r#""attempt":1"#));
@@ -100,7 +100,7 @@ fn a_heartbeat_that_names_its_jobs_keeps_them() {
     let dropped = worker.bulk().split('"').nth(3).unwrap().to_owned();
     eventually("the other goes back", || (action(&lab, &agq, "b")["pending"] == 1).then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
-    // The worker still thinks that it has it: it is told to let go.
+    // The worker still names the job, so the reply orders it to cancel the job.
     let beat = format!(r#"WORKER.HEARTBEAT w '{{"active_job_ids":["{kept}","{dropped}"]}}'"#);
     assert_eq!(worker.ask(&beat), format!(r#"+OK orders={{"cancel":["{dropped}"]}}"#));
 }
@@ -158,7 +158,7 @@ fn the_higher_priority_runs_first_and_what_is_for_later_waits() {
     }
 }
 
-/// A worker on a bare connection, that ends each of its jobs as it is told.
+/// A worker on a bare connection, which ends each job with a given status.
 struct Hand {
     raw: Raw,
 }
@@ -173,7 +173,7 @@ impl Hand {
         Self { raw }
     }
 
-    /// Takes a job and ends it; whether it got one.
+    /// Claims a job and ends it with `status`. Returns false if there was no job.
     fn work(&mut self, status: &str) -> bool {
         self.raw.send("RPOP queue:ready\n");
         let head = self.raw.line();

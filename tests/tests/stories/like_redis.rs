@@ -1,4 +1,5 @@
-//! agq answers the commands that it shares with Redis as Redis 7 does: tests/scripts, played to both.
+//! agq replies to the commands that it shares with Redis as Redis 7 does. The scripts in
+//! tests/scripts run on both.
 
 mod script;
 pub(crate) mod wire;
@@ -55,7 +56,7 @@ fn every_script_is_played() {
     assert!(scripts.iter().eq(SCRIPTS), "{scripts:?}");
 }
 
-/// A redis-server of its own; killed when dropped.
+/// A redis-server of this test. The drop kills it.
 struct Redis {
     child: Child,
     socket: PathBuf,
@@ -88,13 +89,13 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The server may have ended already.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
 }
 
-/// Where redis-server is, if it is that of Redis 7.
+/// Returns the path of redis-server if its version is 7.
 fn redis_7() -> Option<PathBuf> {
     let program = found::program("redis-server")?;
     let said = Command::new(&program).arg("--version").output().unwrap().stdout;
@@ -106,7 +107,7 @@ fn redis_7() -> Option<PathBuf> {
     Some(program)
 }
 
-/// Plays a script to both in both versions of RESP, and panics with every answer that differs.
+/// Plays a script to both servers in both versions of RESP. Panics with all replies that differ.
 fn compare(script: &str) {
     let Some(program) = redis_7() else { return };
     let file = format!("tests/scripts/{script}.redis");
@@ -145,7 +146,7 @@ fn introduced(mut wire: Wire, lab: &Lab, version: &str) -> Wire {
     wire
 }
 
-/// The reply of each step; nothing where it reads none.
+/// Returns the reply of each step, or no bytes for a step that reads none.
 fn play(steps: &[Step], connect: impl Fn() -> Wire) -> Vec<Vec<u8>> {
     let mut wires: HashMap<char, Wire> = HashMap::new();
     let mut replies = Vec::new();
@@ -163,7 +164,8 @@ fn play(steps: &[Step], connect: impl Fn() -> Wire) -> Vec<Vec<u8>> {
     replies
 }
 
-/// Follows the cursor to its end: all elements, each once, sorted; or the first page that is none.
+/// Follows the cursor to its end. Returns all distinct elements in order, or the first reply that
+/// is not a page.
 fn scanned(wire: &mut Wire, words: &[Vec<u8>]) -> Vec<u8> {
     let mut words = words.to_vec();
     let mut found = BTreeSet::new();
@@ -181,7 +183,7 @@ fn scanned(wire: &mut Wire, words: &[Vec<u8>]) -> Vec<u8> {
     b"<the cursor does not come back to 0>".to_vec()
 }
 
-/// Whether agq's reply is as good as Redis'.
+/// Returns true if the reply of agq is equivalent to the one of Redis under `how`.
 fn alike(how: How, redis: &[u8], agq: &[u8]) -> bool {
     if redis == agq {
         return true;
@@ -201,7 +203,7 @@ fn alike(how: How, redis: &[u8], agq: &[u8]) -> bool {
             sorted(redis) == sorted(agq) && head(redis) == head(agq)
         }
         How::Exactly | How::Scanned => {
-            // A fault in the form may be an element of what EXEC answers.
+            // A syntax error may be an element of EXEC's reply.
             let (theirs, ours) = (elements(redis), elements(agq));
             let is_alike = |(redis, agq): (&Vec<u8>, &Vec<u8>)| alike(How::Exactly, redis, agq);
             !theirs.is_empty() && head(redis) == head(agq) && theirs.iter().zip(&ours).all(is_alike)
@@ -209,14 +211,14 @@ fn alike(how: How, redis: &[u8], agq: &[u8]) -> bool {
     }
 }
 
-/// Whether Redis refuses the form of a command: there agq has words of its own.
+/// Returns true if Redis refuses the form of a command, because agq words such errors differently.
 fn is_about_form(reply: &[u8]) -> bool {
     let texts = ["unknown command", "unknown subcommand", "wrong number of arguments", "syntax error"];
     let after = reply.strip_prefix(b"-ERR ");
     after.is_some_and(|after| texts.iter().any(|text| after.starts_with(text.as_bytes())))
 }
 
-/// The numbers that two replies say.
+/// Returns the two replies as numbers, if both are numbers.
 fn both(redis: &[u8], agq: &[u8]) -> Option<(f64, f64)> {
     let number = |reply: &[u8]| -> Option<f64> { std::str::from_utf8(payload(reply)).ok()?.parse().ok() };
     Some((number(redis)?, number(agq)?))

@@ -1,4 +1,4 @@
-//! Much at once: clients that do not read, submissions in pieces, lists by pages.
+//! Load: clients that do not read, submissions in pieces, lists by pages.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use e2e::{Agq, Lab, eventually};
 
 use crate::support::{Raw, action, numbered, plan};
 
-/// Waits until no connection of this name is listed, while agq serves another.
+/// Waits until agq lists no connection named `name`. Checks that agq serves `other` meanwhile.
 fn gone(name: &str, other: &mut Raw) {
     let named = format!("name={name} ");
     eventually("the client that does not read is gone", || {
@@ -20,7 +20,7 @@ fn log(lab: &Lab) -> String {
     std::fs::read_to_string(lab.path().join("agq.log")).unwrap()
 }
 
-/// Keeps a value of a megabyte under `k`.
+/// Stores a value of a megabyte under the key `k`.
 fn keep_a_megabyte(raw: &mut Raw) {
     let megabyte = "x".repeat(1_000_000);
     raw.send(&format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{megabyte}\r\n"));
@@ -39,7 +39,7 @@ fn a_client_that_never_reads_is_cut_off_and_what_it_held_goes_back() {
     deaf.send("RPOP queue:ready\n");
     assert!(deaf.bulk().contains(r#""action_id":"a""#));
     assert_eq!(other.ask("LLEN queue:ready"), ":0");
-    // More than any socket buffer takes.
+    // The replies exceed every socket buffer.
     deaf.send(&"GET k\n".repeat(200));
     gone("deaf", &mut other);
     eventually("its job goes back", || (other.ask("LLEN queue:ready") == ":1").then_some(()));
@@ -85,7 +85,7 @@ fn a_subscriber_that_is_too_slow_is_cut_off_and_the_publisher_is_not() {
         log.contains("a client is cut off") && log.contains("does not keep up with its messages"),
         "{log}"
     );
-    // What it was told before is still there to read; then the connection ends.
+    // The client can still read the earlier messages, and then the connection ends.
     assert_eq!((slow.line().as_str(), slow.bulk().as_str()), ("*3", "message"));
 }
 

@@ -1,4 +1,4 @@
-//! What jobs write is seen while they write it, from anywhere.
+//! Live output of jobs, followed from any place.
 
 use std::{
     fs::File,
@@ -11,7 +11,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::support::{ended, only_job, plan};
 
-/// A plan whose job says something, waits for a word in the FIFO `gate`, and goes on with `rest`.
+/// Returns a plan whose job prints a line, waits for a word in the FIFO `gate`, and continues with
+/// `rest`.
 fn waiting(lab: &Lab, rest: &str) -> String {
     for gate in ["gate", "gate-0", "gate-1"] {
         mknodat(CWD, lab.path().join(gate), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -20,12 +21,12 @@ fn waiting(lab: &Lab, rest: &str) -> String {
     plan("p", "sh", &["-c", &script, "{{input.gate}}"])
 }
 
-/// Lets the job go on that waits at a gate.
+/// Lets the job continue that waits at `gate`.
 fn open(lab: &Lab, gate: &str) {
     File::options().write(true).open(lab.path().join(gate)).unwrap().write_all(b"word\n").unwrap();
 }
 
-/// `agx logs` while it runs.
+/// A running `agx logs`.
 struct Follower {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -46,7 +47,7 @@ impl Follower {
         line
     }
 
-    /// What comes until it ends, on stdout and on stderr; it has to end well.
+    /// Returns the output on stdout and stderr up to the end. Panics if agx fails.
     fn rest(mut self) -> (Vec<u8>, String) {
         let (mut out, mut err) = (Vec::new(), String::new());
         self.out.read_to_end(&mut out).unwrap();
@@ -72,7 +73,7 @@ fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
     });
     assert_eq!(now.out, "first\n");
     assert!(now.err.contains("complaint\n") && now.err.contains("is running; `agx logs -f"), "{}", now.err);
-    // A claim is only soon on disk; whatever comes after it takes it there.
+    // A claim becomes durable only after a while, or with the next durable write.
     lab.submit_plan(&agq, &plan("another", "true", &[]));
     agq.kill();
     agq.start_again(&lab);
@@ -154,7 +155,7 @@ fn what_cannot_be_followed_is_said() {
     assert!(waits.err.contains("has not begun; `agx job explain"), "{}", waits.err);
     let waits = lab.agx(&agq, &["logs", "a"]).expect(0);
     assert!(waits.err.contains("0 jobs of it are running, and 1 has not begun"), "{}", waits.err);
-    // A worker of another kind, which knows nothing of such questions.
+    // A worker of another implementation, which does not support requests for output.
     let mut other = crate::support::Raw::open(&lab, &agq);
     assert!(
         other.ask(r#"WORKER.REGISTER '{"worker_id":"other","capabilities":["true"]}'"#).starts_with("+OK")

@@ -1,4 +1,4 @@
-//! The stories: what users do with the real binaries, one file a story.
+//! End-to-end tests with the real binaries, one file for each use.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 #![expect(clippy::print_stdout, reason = "what a failing test printed is shown with it")]

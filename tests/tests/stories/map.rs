@@ -1,4 +1,4 @@
-//! `agx map` as people use it, with nothing running and on a cluster.
+//! `agx map` with private servers and on a cluster.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::process_of;
 
-/// `agx map` with nothing running; its directory for temporary files is the lab's `tmp`.
+/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
+/// of the lab.
 fn map(lab: &Lab, args: &[&str]) -> Command {
     let tmp = lab.path().join("tmp");
     std::fs::create_dir_all(&tmp).unwrap();
@@ -39,7 +40,7 @@ fn logs(lab: &Lab) {
     }
 }
 
-/// What is left of private servers.
+/// Returns the files that private servers have left behind.
 fn left_behind(lab: &Lab) -> Vec<String> {
     let entries = std::fs::read_dir(lab.path().join("tmp")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
@@ -274,7 +275,7 @@ fn without_its_worker_it_ends_and_says_so() {
     let agw = process_of("agw", &lab.path().join("tmp")).unwrap();
     kill_process(Pid::from_raw(agw).unwrap(), Signal::KILL).unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap()).expect(2);
-    // Nobody is left to end what a killed worker ran.
+    // The test ends the job, because the killed worker cannot.
     lab.file("stop", "");
     assert!(ran.err.contains("agw of this command has ended"), "{}", ran.err);
 }

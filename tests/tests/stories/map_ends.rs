@@ -9,7 +9,8 @@ use std::{
 use e2e::{Lab, Ran, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// `agx map` with nothing running; its directory for temporary files is the lab's `tmp`.
+/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
+/// of the lab.
 fn map(lab: &Lab, args: &[&str]) -> Command {
     let tmp = lab.path().join("tmp");
     std::fs::create_dir_all(&tmp).unwrap();

@@ -2,14 +2,14 @@
 
 use e2e::{Lab, Ran};
 
-/// `agx map` with nothing running; its directory for temporary files is the lab's `tmp`.
+/// Runs `agx map` without a running agq. Its directory for temporary files is `tmp` of the lab.
 fn mapped(lab: &Lab, args: &[&str]) -> Ran {
     let tmp = lab.path().join("tmp");
     std::fs::create_dir_all(&tmp).unwrap();
     Ran::from(lab.command("agx").env("TMPDIR", tmp).arg("map").args(args).output().unwrap())
 }
 
-/// Tells whether `text` has no characters that a terminal would act on.
+/// Returns true if `text` has no characters that a terminal would act on.
 fn is_plain(text: &str) -> bool {
     !text.contains(|c: char| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}')
 }

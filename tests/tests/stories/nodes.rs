@@ -1,4 +1,4 @@
-//! Several agq on one PostgreSQL: nodes. Clients and workers are at any of them.
+//! Several agq on one PostgreSQL (nodes), with clients and workers at any of them.
 
 mod failover;
 mod moving;
@@ -18,17 +18,17 @@ use serde_json::Value;
 use crate::certificates::Authority;
 use crate::support::{Raw, ended, numbered, only_job, plan};
 
-/// Nothing is found by looking, only by being told.
+/// Arguments for nodes that learn of changes only by notifications, because polling is too rare.
 const ONLY_TOLD: [&str; 2] = ["--store-poll-interval", "3600"];
-/// Nothing is told, only found by looking.
+/// Arguments for nodes that learn of changes only by polling, without notifications.
 const ONLY_FOUND: [&str; 3] = ["--store-no-listen=true", "--store-poll-interval", "0.2"];
 
 fn status(lab: &Lab, agq: &Agq, action: &str) -> Value {
     lab.agx(agq, &["action", "status", action, "--json"]).expect(0).data()
 }
 
-/// Whatever is submitted at one node wakes who waits at another: the first of some jobs, for the nodes have to hear of each
-/// other first.
+/// Checks that a job of one node wakes a waiter at another. Jobs are submitted until one arrives,
+/// because the nodes have to discover each other first.
 fn a_job_goes_from_node_to_node(args: &[&str]) {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(args), lab.agq(args));
@@ -65,7 +65,7 @@ fn what_a_job_writes_is_seen_from_another_node() {
     let _agw = lab.agw(&there, "w1", &[]);
     lab.submit_plan(&here, &plan("p", "sh", &["-c", "echo seen; exec sleep 600"]));
     lab.submit_action(&here, "p", "a", "[{}]");
-    // The nodes have to hear of each other first, and the job has to begin.
+    // The nodes have to discover each other first, and the job has to start.
     eventually("what it writes", || {
         (lab.agx(&here, &["logs", "a"]).expect(0).out == "[0] seen\n").then_some(())
     });
@@ -76,7 +76,7 @@ fn lists_messages_and_updates_go_from_node_to_node() {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(&ONLY_TOLD), lab.agq(&ONLY_TOLD));
     let mut sends = Raw::open(&lab, &here);
-    // A long message goes another way than a short one, and comes, too.
+    // A message above the size limit of notifications takes another path.
     let long = "x".repeat(20_000);
     for (channel, message) in [("brief", "short"), ("large", &long)] {
         let mut listens = Raw::open(&lab, &there);
@@ -166,7 +166,7 @@ fn nodes_that_are_killed_and_come_back_lose_nothing() {
     lab.submit_action(&nodes[0], "p", "a", &numbered(usize::try_from(JOBS).unwrap()));
     let mut acknowledged = 0;
     for round in 0..9 {
-        // The leader among them: the first that came, or whoever was quicker since.
+        // One of the victims is the leader: the first node, or a later winner of an election.
         let victim = round % 3;
         nodes[victim].kill();
         let mut survivor = Raw::open(&lab, &nodes[(victim + 1) % 3]);
@@ -181,7 +181,8 @@ fn nodes_that_are_killed_and_come_back_lose_nothing() {
         });
         nodes[victim].start_again(&lab);
     }
-    // Claims of connections that were killed come back when the one that leads has seen that their node is gone.
+    // The leader returns the claims of a killed node's connections once it has detected that the
+    // node is gone.
     eventually("all jobs end", || (status(&lab, &nodes[0], "a")["completed"] == JOBS).then_some(()));
     let mut reads = Raw::open(&lab, &nodes[2]);
     for n in 0..acknowledged {
@@ -246,7 +247,7 @@ fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
     let mut asks = Raw::open(&lab, &far);
     assert_eq!(asks.ask("SET before v"), "+OK");
     proxy.cut_off();
-    // It is there for its clients, and says what it cannot do.
+    // The node still serves its clients, and reports the failure of its store.
     let refused = asks.ask("SET during v");
     assert!(refused.contains("cannot be reached") || refused.contains("is not known"), "{refused}");
     assert_eq!(asks.ask("PING"), "+PONG");
@@ -288,7 +289,7 @@ fn whoever_listens_at_the_database_hears_of_jobs_that_end() {
     let mut psql = psql.spawn().unwrap();
     let (mut asks, mut hears) = (psql.stdin.take().unwrap(), BufReader::new(psql.stdout.take().unwrap()));
     let agq = lab.agq(&[]);
-    // It tells what it has heard after each command.
+    // psql prints pending notifications after each command.
     writeln!(asks, "LISTEN agq_jobs_created; LISTEN agq_job_finalized; SELECT 'it listens';").unwrap();
     let mut heard = String::new();
     while !heard.contains("it listens") {

@@ -1,5 +1,5 @@
-//! agq tells a worker what to do: cancel a job, take no more, end, prove a capability. No heartbeat comes in time for
-//! it: the worker is called.
+//! Orders of agq to a worker: cancel a job, claim no more, end, prove a capability. No heartbeat is
+//! sent in time for an order, so agq has to call the worker.
 
 use std::fs;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::support::{Raw, action, ended, only_job, plan};
 
-/// Far too long for any order to come by the next heartbeat.
+/// Arguments of agq with a heartbeat interval that is too long for any order.
 const NEVER: &[&str] = &["--heartbeat-interval", "3600"];
 
-/// The processes that a worker has started.
+/// Returns the processes that a worker has started.
 fn children(agw: &Agw) -> Vec<i32> {
     let parent = agw.pid().to_string();
     let entries = fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    // After the name, which may hold anything: the state, then the parent.
+    // The state and the parent follow the name, which may contain any character.
     let is_child = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let rest = stat.rsplit(')').next().unwrap_or_default().to_owned();
@@ -25,7 +25,7 @@ fn children(agw: &Agw) -> Vec<i32> {
     pids.filter(is_child).collect()
 }
 
-/// A script that runs until the file `go` is there.
+/// Returns a script that runs until the file `go` exists.
 fn until(lab: &Lab, go: &str) -> String {
     format!("until [ -e {}/{go} ]; do sleep 0.02; done", lab.path().display())
 }
@@ -63,7 +63,7 @@ fn a_cancelled_job_is_killed_and_its_slot_is_free() {
 fn a_cancelled_job_that_will_not_end_is_killed_with_all_that_it_started() {
     let lab = Lab::new();
     let agq = lab.agq(NEVER);
-    // The grace of ordinary tasks is not that of a job that is not ours any more.
+    // A job whose claim is no longer valid gets a shorter grace than ordinary tasks.
     let agw = lab.agw(&agq, "w1", &["--kill-grace", "3600"]);
     let file = lab.path().join("pid");
     let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; wait; wait", file.display());
@@ -88,7 +88,7 @@ fn a_drained_worker_stays_and_takes_jobs_again_when_it_is_resumed() {
     eventually("the job starts", || children(&agw).pop());
     let mut raw = Raw::open(&lab, &agq);
     assert_eq!(raw.ask("WORKER.DRAIN w1"), "+OK");
-    eventually("the worker hears it", || agw.log().contains("agq wants no more jobs").then_some(()));
+    eventually("the worker hears it", || agw.log().contains("to take no more jobs").then_some(()));
     assert_eq!(worker_state(&lab, &agq), "draining");
     lab.submit_action(&agq, "short", "b", "[{}]");
     lab.file("go", "");
@@ -109,7 +109,7 @@ fn a_terminated_worker_finishes_its_job_and_ends_well() {
     lab.submit_action(&agq, "wait", "a", "[{}]");
     eventually("the job starts", || children(&agw).pop());
     assert_eq!(Raw::open(&lab, &agq).ask("WORKER.TERMINATE w1"), "+OK");
-    eventually("the worker hears it", || agw.log().contains("agq wants this worker to end").then_some(()));
+    eventually("the worker hears it", || agw.log().contains("ordered this worker to end").then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
     lab.file("go", "");
     assert_eq!(agw.wait().code(), Some(0), "{}", agw.log());
@@ -153,7 +153,7 @@ fn progress_is_seen_while_a_job_runs() {
         let job = only_job(&lab, &agq, "a");
         (job["current_task"].as_u64(), job["progress_percent"].as_f64())
     };
-    // Most of it is said within a second, and the last word counts.
+    // Progress is reported at most once a second, and the last report must arrive.
     eventually("the third task is seen", || (progress() == (Some(3), Some(50.0))).then_some(()));
     lab.file("go", "");
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed", "{}", agw.log());

@@ -1,9 +1,9 @@
-//! What the pages show is true. Commands in blocks of `console` are run, in their order, in a directory of the page's own, and print
-//! what stands below them; those in `console elsewhere` need another machine, a person or an hour, and are held against what the
-//! programs know.
+//! Checks the commands of the documentation pages. Commands in `console` blocks run in their order
+//! in a directory of the page, and their output must match. Commands in `console elsewhere` blocks
+//! need another machine, a person or an hour. Stubs check the arguments of these commands.
 //!
-//! `$` begins a command, `>` goes on with it, `! N` is an exit code, everything else is printed on stdout; `…` stands for anything.
-//! `<!-- $ … -->` is run, too, and not shown.
+//! `$` starts a command, `>` continues it, `! N` is an exit code, and all other lines are the
+//! output on stdout. `…` matches any text. `<!-- $ … -->` runs too, and is not shown.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::support::is_like;
 
-/// A command of a page, what it prints, and its exit code.
+/// A command of a page with its expected output and exit code.
 struct Step {
     command: String,
     prints: Vec<String>,
@@ -30,7 +30,7 @@ struct Step {
     is_elsewhere: bool,
 }
 
-/// The commands of a page.
+/// Returns the commands of a page.
 fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let step = |command: &str, is_elsewhere| Step {
@@ -63,7 +63,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether lines are like patterns, in which one of `…` alone stands for any lines.
+/// Returns true if `lines` match `patterns`. A pattern `…` alone matches any number of lines.
 fn are_like(lines: &[&str], patterns: &[String]) -> bool {
     let Some((pattern, patterns)) = patterns.split_first() else { return lines.is_empty() };
     if pattern == "…" {
@@ -72,25 +72,25 @@ fn are_like(lines: &[&str], patterns: &[String]) -> bool {
     lines.split_first().is_some_and(|(line, lines)| is_like(line, pattern) && are_like(lines, patterns))
 }
 
-/// What agq and agw do besides going on until they are told to end.
+/// Commands of agq and agw that end by themselves.
 const COMMANDS: [&str; 9] =
     ["backup", "check", "restore", "migrate", "export", "import", "token", "completions", "man"];
 
-/// Whether a command goes on until it is told to end; it is then left to, in the background.
+/// Returns true if a command runs until it is stopped. Such a command runs in the background.
 fn goes_on(command: &str) -> bool {
     let mut words = command.split_whitespace().skip_while(|word| word.contains('='));
     let is_server = words.next().is_some_and(|word| matches!(word, "agq" | "agw"));
     is_server && !words.next().is_some_and(|word| COMMANDS.contains(&word)) && !command.contains(" | ")
 }
 
-/// A shell in which a page is run. What the page has left in the background ends with it.
+/// Shell that runs the commands of one page. The background programs of the page end with it.
 struct Session<'l> {
     lab: &'l Lab,
     bash: Child,
-    /// Where commands and what they print are put: not in the directory that the page sees.
+    /// Directory for scripts and their output, outside the directory of the page.
     aside: TempDir,
     count: usize,
-    /// What stands for 6380 and 6381, which may be somebody else's.
+    /// Replacements for the ports 6380 and 6381, which other programs may use.
     ports: [String; 2],
 }
 
@@ -117,15 +117,15 @@ impl<'l> Session<'l> {
         writeln!(self.bash.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// A text of the page with what is there instead of what it shows.
+    /// Replaces the ports in a text of the page.
     fn own(&self, text: &str) -> String {
         let [port, http] = &self.ports;
         text.replace("6380", port).replace("6381", http)
     }
 
-    /// A command as it is run here.
+    /// Returns the text of a command as the test runs it.
     fn given(&self, command: &str) -> String {
-        // Other agq are none of ours.
+        // The command must not kill agq processes of other tests.
         let own = format!("pkill -9 -f '/ag[q] --.*{}'", self.lab.path().display());
         let command = command
             .replace("agx up", "agx up -- --port 0 --http off")
@@ -139,14 +139,14 @@ impl<'l> Session<'l> {
         String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
     }
 
-    /// Runs a step; what it printed on stdout and stderr, and its exit code where it has ended.
+    /// Runs a step. Returns its stdout, its stderr, and its exit code if it has ended.
     fn run(&mut self, step: &Step) -> (String, String, Option<i32>) {
         self.count += 1;
         let (number, command) = (self.count, self.given(&step.command));
         let place = self.aside.path().join(number.to_string()).display().to_string();
         if step.code == 0 && goes_on(&step.command) {
             if step.command.contains("agq") {
-                // One at a time, as on a terminal.
+                // Only one agq runs at a time, as on a terminal.
                 self.say("[ -z \"$agq\" ] || { kill $agq; wait $agq; }");
             }
             fs::write(format!("{place}.sh"), format!("exec env {command}\n")).unwrap();
@@ -171,7 +171,7 @@ impl<'l> Session<'l> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // It may have gone already, or hang at what the page let it do.
+        // The shell may have ended already, or hang in a command of the page.
         let _gone = writeln!(self.bash.stdin.as_mut().unwrap(), "agx down; kill $agq $agw; wait; exit");
         if within(Duration::from_secs(30), || self.bash.try_wait().ok().flatten()).is_none() {
             let _gone = self.bash.kill().and_then(|()| self.bash.wait());
@@ -191,9 +191,9 @@ fn comes_out_as_it_is_written(name: &str, at_least: usize) {
     for step in steps {
         let (out, err, code) = session.run(&step);
         let prints: Vec<String> = step.prints.iter().map(|line| session.own(line)).collect();
-        // redis-cli puts a line without anything behind an error.
+        // redis-cli prints an empty line after an error.
         let lines: Vec<&str> = out.trim_end().lines().collect();
-        // What a server prints behind what is shown is for whoever stands before it.
+        // The page need not show the output of a server.
         let is_like = are_like(&lines, &prints) || (prints.is_empty() && goes_on(&step.command));
         assert!(
             is_like && code == Some(step.code),
@@ -240,7 +240,8 @@ fn the_first_page_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("README.md", 8);
 }
 
-/// Programs that do nothing: ours say whether they understand their arguments, redis-cli tells the command that it was given.
+/// Stub of a program. A stub of agq, agw or agx records arguments that the program does not accept.
+/// The stub of redis-cli records its command.
 const STUB: &str = r#"#!/bin/bash
 name=${0##*/} args=()
 if [ "$name" = redis-cli ]; then
@@ -273,8 +274,8 @@ fn what_is_shown_of_elsewhere_is_known_to_the_programs() {
     for file in pages() {
         for step in steps(&fs::read_to_string(&file).unwrap()).iter().filter(|step| step.is_elsewhere) {
             count += 1;
-            // Whatever else the command names is not there; what it would have said is an id or a number. Nobody is
-            // killed.
+            // Other programs do not exist here. The handler prints `1` for them, because their
+            // output is an id or a number. `kill` does nothing.
             let command = format!(
                 "command_not_found_handle() {{ echo 1; }}\nsudo() {{ \"$@\"; }}\nkill() {{ :; }}\n{}",
                 step.command
@@ -296,7 +297,7 @@ fn what_is_shown_of_elsewhere_is_known_to_the_programs() {
     assert!(known.lines().count() > 1, "{known}");
 }
 
-/// All pages but those of decisions.
+/// Returns all pages except the ADRs.
 fn pages() -> Vec<PathBuf> {
     let docs = fs::read_dir(Lab::repository("docs")).unwrap().map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension() == Some("md".as_ref())).collect();

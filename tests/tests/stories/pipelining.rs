@@ -1,4 +1,4 @@
-//! Many commands at once: their replies come in order, and what waits is served first come, first served.
+//! Pipelines: replies arrive in order, and waiting commands are served first come, first served.
 
 use e2e::Lab;
 
@@ -64,7 +64,7 @@ fn waiters_on_a_list_are_served_in_the_order_they_came() {
         let mut waiter = Raw::open(&lab, &agq);
         waiter.send("PING\nBRPOP list 0\n");
         assert_eq!(waiter.line(), "+PONG");
-        // The next connection's first reply proves that agq has read what came before it here: both were one packet.
+        // PING and BRPOP are one packet, so the reply to PING proves that agq has read the BRPOP.
         waiters.push(waiter);
     }
     assert_eq!(watcher.ask("LPUSH list 0 1 2 3 4"), ":5");
@@ -108,7 +108,7 @@ fn agq_stops_though_a_client_does_not_read() {
     let megabyte = "x".repeat(1_000_000);
     raw.send_bytes(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{megabyte}\r\n").as_bytes());
     assert_eq!(raw.line(), "+OK");
-    // More than any socket buffer takes.
+    // The replies exceed every socket buffer.
     raw.send(&"GET k\n".repeat(100));
     assert!(agq.stop().success());
 }
@@ -157,7 +157,7 @@ fn a_claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_wai
         ));
         assert_eq!((raw.line().as_str(), raw.line().as_str(), raw.line().as_str()), ("+OK", "$-1", ":0"));
     }
-    // Who waits has no answer; what came before it does.
+    // A waiting command gets no reply, but the command before it does.
     let rest = Raw::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:other 60\n");
     assert_eq!(rest, "+OK\r\n");
 }
@@ -186,7 +186,7 @@ fn what_is_ready_is_answered_though_the_client_sends_no_more() {
     let rest = Raw::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:x y 1\nPING\n");
     let mixed = "-ERR Invalid arguments: queues and lists cannot be waited for in one command";
     assert_eq!(rest, format!("+OK\r\n{mixed}\r\n+PONG\r\n"));
-    // However little a connection may have under way, it may wait.
+    // A connection may wait even with the smallest limit of commands in flight.
     let mut waiting = Raw::open(&lab, &agq);
     waiting.send("BRPOP list 1.5\n");
     assert_eq!(waiting.line(), "$-1");

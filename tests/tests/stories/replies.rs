@@ -1,4 +1,5 @@
-//! Replies as a client reads them: whatever agq says, in either RESP, the redis crate reads the same, and stays in step.
+//! Property test of replies: the redis crate decodes every reply of agq in both versions of RESP,
+//! and stays in step.
 
 use agenix_protocol::{
     limits::MAX_ERROR_LINE_BYTES,
@@ -13,7 +14,7 @@ fn bytes() -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from)
 }
 
-/// Numbers of any size; there is no score that is not a number.
+/// Generates all numbers except NaN, because a score cannot be NaN.
 fn double() -> impl Strategy<Value = f64> {
     any::<f64>().prop_filter("not a number", |number| !number.is_nan())
 }
@@ -39,7 +40,7 @@ fn reply() -> impl Strategy<Value = Reply> {
     })
 }
 
-/// What comes unasked says first what it is.
+/// Generates a push message, whose first item is its kind.
 fn push() -> impl Strategy<Value = Reply> {
     ("[a-z]{1,9}", prop::collection::vec(reply(), 0..4)).prop_map(|(kind, mut items)| {
         items.insert(0, Reply::bulk(kind));
@@ -47,7 +48,7 @@ fn push() -> impl Strategy<Value = Reply> {
     })
 }
 
-/// The reply in the shapes that the version has.
+/// Returns the reply in the types of this RESP version.
 fn shaped(reply: &Reply, version: RespVersion) -> Reply {
     let is_flat = version == RespVersion::Two;
     let each = |items: &[Reply]| items.iter().map(|item| shaped(item, version)).collect::<Vec<_>>();
@@ -75,12 +76,12 @@ fn shaped(reply: &Reply, version: RespVersion) -> Reply {
     }
 }
 
-/// What is written of a text that has to stay one line.
+/// Returns the part of `text` that a one-line reply transmits.
 fn line(text: &str, most: usize) -> String {
     text[..text.floor_char_boundary(most)].replace(['\r', '\n'], " ")
 }
 
-/// Whether a client has read what was said.
+/// Returns true if a client has read the reply `said`.
 fn is(read: &Value, said: &Reply) -> bool {
     let all = |items: &[Reply], read: &[Value]| {
         items.len() == read.len() && items.iter().zip(read).all(|(said, read)| is(read, said))
@@ -96,7 +97,7 @@ fn is(read: &Value, said: &Reply) -> bool {
         (Reply::Bulk(bytes), Value::BulkString(read)) => bytes == read,
         (Reply::Nil | Reply::NilArray, Value::Nil) => true,
         (Reply::Double(number), Value::Double(read)) => number == read,
-        // RESP2 has only its text.
+        // RESP2 transmits a double as text.
         (Reply::Double(number), Value::BulkString(text)) => {
             std::str::from_utf8(text).is_ok_and(|text| text.parse() == Ok(*number))
         }

@@ -1,11 +1,12 @@
-//! Who may use which command: every command, with every kind of key and with none, one check a cell.
+//! Access rights: every command with every kind of key and without a key, one check for each
+//! combination.
 
 use agenix_protocol::request::{Command, CommandAccess};
 use e2e::{Agq, Lab};
 
 use crate::support::Raw;
 
-/// What must never change by accident: commands that would let a worker do more than work…
+/// Commands that workers must never get, because they would allow more than working.
 const NOT_FOR_WORKERS: [&str; 14] = [
     "PLAN.SUBMIT",
     "PLAN.DELETE",
@@ -22,7 +23,8 @@ const NOT_FOR_WORKERS: [&str; 14] = [
     "WORKER.VERIFY",
     "QUEUE.PAUSE",
 ];
-/// …let a client pass for a worker, or let it stop the work of others…
+/// Commands that clients must never get: they would let a client act as a worker, or stop the work
+/// of other clients.
 const NOT_FOR_CLIENTS: [&str; 10] = [
     "WORKER.REGISTER",
     "WORKER.HEARTBEAT",
@@ -35,10 +37,10 @@ const NOT_FOR_CLIENTS: [&str; 10] = [
     "WORKER.VERIFY",
     "QUEUE.PAUSE",
 ];
-/// …and all that is answered before AUTH.
+/// All commands that agq answers before AUTH.
 const BEFORE_AUTH: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
 
-/// A legal line of this command: it is refused for who asks, never for how.
+/// Returns a valid line of `command`, so that only the access check can refuse it.
 fn line(command: &Command) -> String {
     let args = match command.name {
         "CLIENT" => "ID",
@@ -92,7 +94,7 @@ fn start(lab: &Lab) -> Agq {
     let (client, worker) = ("c".repeat(64), "w".repeat(64));
     let text = format!("[clients]\nalice = '{client}'\n[workers]\nw1 = '{worker}'\n");
     let file = lab.file("agq.toml", &text).display().to_string();
-    // Each cell has a connection of its own, and AUTH is a cell too.
+    // Each check uses a connection of its own, and AUTH is one of the commands.
     lab.agq(&["--config", &file, "--max-connections-per-ip", "0", "--max-auth-failures", "0"])
 }
 
@@ -155,7 +157,7 @@ fn what_must_never_change_by_accident() {
     }
 }
 
-/// A connection with this key.
+/// Opens a connection and logs in with `key`.
 fn with_key(agq: &Agq, key: &str) -> Raw {
     let mut raw = Raw::bare(agq);
     assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");

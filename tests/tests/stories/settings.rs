@@ -1,19 +1,19 @@
-//! Compares the tables of settings in docs/operations.md and docs/postgresql.md with `--help` of agq and agw:
-//! each setting, and its default.
+//! Compares the tables of settings in docs/operations.md and docs/postgresql.md with `--help` of agq
+//! and agw: the flags and their defaults.
 
 use std::collections::BTreeMap;
 
 use e2e::{Lab, Ran};
 
-/// Flags of a program, each with its default, where it has one that can be said.
+/// Flags of a program with their defaults, if these are fixed values.
 type Defaults = BTreeMap<String, Option<String>>;
 
-/// What `--help` has.
+/// Returns the flags in `--help`.
 fn of_help(program: &str) -> Defaults {
     let help = Ran::from(Lab::on_files().command(program).arg("--help").output().unwrap()).expect(0).out;
     let mut flags: Vec<(String, String)> = Vec::new();
     for line in help.lines() {
-        // What is said of it stands further in.
+        // The description of a flag has a deeper indentation.
         match (line.strip_prefix("      --"), flags.last_mut()) {
             (Some(flag), _) => flags.push((until(flag, &[' ', '[']).to_owned(), String::new())),
             (None, Some((_, said))) => *said += &format!(" {}", line.trim_start()),
@@ -24,12 +24,12 @@ fn of_help(program: &str) -> Defaults {
         let (_, behind) = said.split_once("[default: ")?;
         Some(plain(behind.split_once(']')?.0))
     };
-    // Where the settings themselves come from stands above the table.
+    // The flag `--config` is described above the table.
     let flags = flags.into_iter().filter(|(flag, _)| flag != "config");
     flags.map(|(flag, said)| (flag, default(&said))).collect()
 }
 
-/// What the tables of a page have, below these headings.
+/// Returns the flags in the tables of a page below these headings.
 fn of_page(page: &str, headings: &[&str]) -> Defaults {
     let mut defaults = Defaults::new();
     let mut is_there = false;
@@ -41,7 +41,7 @@ fn of_page(page: &str, headings: &[&str]) -> Defaults {
         if !is_there || !line.starts_with("| `--") {
             continue;
         }
-        // The variable is between them where there is one.
+        // The default is the last but one cell, after the cell of the variable, if there is one.
         let default = plain(cells[cells.len() - 2]);
         for flag in cells[0].split('`').filter_map(|part| part.strip_prefix("--")) {
             let is_said = !matches!(default.as_str(), "–" | "off");
@@ -55,7 +55,8 @@ fn until<'t>(text: &'t str, ends: &[char]) -> &'t str {
     text.split(ends).next().unwrap_or(text)
 }
 
-/// A default without what is said of it, and without the commas of a large number: `604,800 (a week)` is `604800`.
+/// Returns a default without its explanation, and a number without commas: `604,800 (a week)`
+/// becomes `604800`.
 fn plain(default: &str) -> String {
     let default = default.replace('`', "");
     let digits = default.replace(',', "");
@@ -73,7 +74,7 @@ fn is_documented(program: &str, headings: &[&str]) {
     assert!(helped.len() > 10, "{helped:?}");
     assert!(helped.keys().eq(documented.keys()), "{helped:#?}\n{documented:#?}");
     for (flag, default) in helped {
-        // What is not said in the help may be said on the page: `all`.
+        // The page may describe a default that the help does not have, such as `all`.
         if default.is_some() {
             assert_eq!(documented[&flag], default, "--{flag} of {program}");
         }

@@ -1,4 +1,4 @@
-//! What a worker does when it is signalled, and what it says of itself.
+//! Signals to a worker, and the descriptions of its agentic units.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -11,7 +11,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
-/// A script that says that it runs, and does so until the file `go` is there.
+/// Returns a script that records its start, and runs until the file `go` exists.
 fn waiting(lab: &Lab) -> String {
     let dir = lab.path().display();
     format!("echo x >> {dir}/started; until [ -e {dir}/go ]; do sleep 0.02; done")
@@ -21,7 +21,7 @@ fn has_started(lab: &Lab) -> Option<()> {
     lab.path().join("started").exists().then_some(())
 }
 
-/// A worker whose PATH begins with the directory `bin` of the lab.
+/// Starts a worker whose PATH begins with the directory `bin` of the lab.
 fn equipped(lab: &Lab, agq: &Agq) -> Agw {
     let path = format!("{}:{}", lab.path().join("bin").display(), std::env::var("PATH").unwrap());
     let mut command = lab.command("agw");
@@ -33,7 +33,7 @@ fn equipped(lab: &Lab, agq: &Agq) -> Agw {
 fn program(lab: &Lab, name: &str, script: &str) {
     let bin = lab.path().join("bin");
     fs::create_dir_all(&bin).unwrap();
-    // It is there at once and whole: a worker may look at any time.
+    // The file is renamed into place, because a worker may search PATH at any time.
     let (new, place) = (lab.file("new", &format!("#!/bin/sh\n{script}\n")), bin.join(name));
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
     fs::rename(new, place).unwrap();
@@ -61,7 +61,7 @@ fn a_quiet_worker_finishes_what_it_has_and_goes_on_when_it_is_told() {
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed", "agw itself does not stop");
     assert_eq!(only_job(&lab, &agq, "b")["status"], "pending");
     signal(agw.pid(), Signal::CONT);
-    heard(&agw, "quiet no more");
+    heard(&agw, "resumed: jobs are taken again");
     eventually("agq shows that too", || (state() == "active").then_some(()));
     assert_eq!(ended(&lab, &agq, "b")["status"], "completed");
 }

@@ -1,5 +1,8 @@
-//! Every reply and every error line of the worker spec, the AGQ API spec and the RESP spec, by name, on a real agq over TCP. Each test is a
-//! conversation of a bare connection: `> ` is sent, `< ` is expected; `…` stands for anything on the line.
+//! Every reply and every error line of the worker spec, the AGQ API spec and the RESP spec, on a
+//! real agq over TCP.
+//!
+//! Each test is a conversation on a bare connection: `> ` is sent, `< ` is expected, and `…`
+//! matches any text within the line.
 
 mod actions_and_jobs;
 mod core;
@@ -10,7 +13,7 @@ use e2e::Lab;
 
 use crate::support::{Raw, is_like};
 
-/// Holds a conversation on a new agq, logged in.
+/// Plays a conversation on an authenticated connection to a new agq.
 fn converse(args: &[&str], script: &str) {
     let lab = Lab::new();
     let agq = lab.agq(args);
@@ -18,7 +21,7 @@ fn converse(args: &[&str], script: &str) {
     hold(&mut raw, script);
 }
 
-/// Holds a conversation on a connection.
+/// Plays a conversation on a connection.
 fn hold(raw: &mut Raw, script: &str) {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         match line.split_at_checked(2) {
@@ -32,7 +35,7 @@ fn hold(raw: &mut Raw, script: &str) {
     }
 }
 
-/// Names a conversation: its test bears the name.
+/// Defines a test for each named conversation.
 macro_rules! says {
     ($($(#[$doc:meta])* $name:ident: $script:literal)*) => {
         $($(#[$doc])* #[test]

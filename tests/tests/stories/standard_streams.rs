@@ -1,10 +1,10 @@
-//! Standard streams that are closed, full or without room: no output is lost with exit code 0.
+//! Standard streams that are closed or on a full disk: exit code 0 means that no output was lost.
 
 use std::process::Command;
 
 use e2e::{Lab, Ran};
 
-/// Runs `sh -c SCRIPT` with `$AGX`, `$AGQ` and `$AGW` as the programs, in the environment of the lab.
+/// Runs `sh -c SCRIPT` in the environment of the lab. `$AGX`, `$AGQ` and `$AGW` are the programs.
 fn sh(lab: &Lab, script: &str) -> Ran {
     let tmp = lab.path().join("tmp");
     std::fs::create_dir_all(&tmp).unwrap();

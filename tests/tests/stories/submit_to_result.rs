@@ -1,4 +1,4 @@
-//! From a plan and a few lines to the result, as the README shows it.
+//! From a plan and a few inputs to the results, as in the README.
 
 use e2e::Lab;
 
@@ -20,7 +20,7 @@ fn a_plan_runs_over_files_and_its_results_come_back_in_order() {
     assert!(waited.err.contains("20/20 done, 0 failed"), "{}", waited.err);
 
     let results = lab.agx(&agq, &["action", "results", "a", "--ordered"]).expect(0);
-    // tr turns the digits into line ends: a, x and twice b in each file.
+    // tr replaces the digits by line ends, so each file has a and x once, and b twice.
     let words: Vec<&str> = results.out.split_whitespace().collect();
     assert_eq!(words, ["1", "a", "2", "b", "1", "x"].repeat(20));
     lab.agx(&agq, &["action", "results", "a", "--output-dir", "out"]).expect(0);

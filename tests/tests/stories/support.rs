@@ -1,4 +1,4 @@
-//! What several stories need: a raw connection, and a plan in one line.
+//! Helpers that several tests share: a raw connection, and plans in one line.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,20 +10,20 @@ use std::{
 use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
 
-/// A connection without any client library.
+/// A connection without a client library.
 pub(crate) struct Raw {
     stream: BufReader<TcpStream>,
 }
 
 impl Raw {
-    /// A connection that has said nothing yet.
+    /// Opens a connection, without a login.
     pub(crate) fn bare(agq: &Agq) -> Self {
         let stream = TcpStream::connect(agq.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self { stream: BufReader::new(stream) }
     }
 
-    /// A connection that is logged in.
+    /// Opens a connection and logs in.
     pub(crate) fn open(lab: &Lab, agq: &Agq) -> Self {
         let mut raw = Self::bare(agq);
         raw.send(&format!("AUTH {}\n", lab.key()));
@@ -39,14 +39,14 @@ impl Raw {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// One line of a reply, without its end.
+    /// Reads one line of a reply, and returns it without the line end.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
         line.trim_end_matches("\r\n").to_owned()
     }
 
-    /// A bulk string.
+    /// Reads a bulk string.
     pub(crate) fn bulk(&mut self) -> String {
         let head = self.line();
         let length: usize = head
@@ -65,7 +65,8 @@ impl Raw {
         self.line()
     }
 
-    /// Says that nothing more will be sent, as `nc -N` does, and reads what is left.
+    /// Sends `text`, closes the sending direction as `nc -N` does, and returns the remaining
+    /// replies.
     pub(crate) fn send_last(mut self, text: &str) -> String {
         self.send(text);
         self.stream.get_mut().shutdown(Shutdown::Write).unwrap();
@@ -74,19 +75,19 @@ impl Raw {
         rest
     }
 
-    /// Whether the other side has closed the connection.
+    /// Returns true if the other side has closed the connection.
     pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
     }
 }
 
-/// A plan of one task.
+/// Returns a plan with one task.
 pub(crate) fn plan(id: &str, command: &str, args: &[&str]) -> String {
     let args = serde_json::to_string(args).unwrap();
     format!(r#"{{"plan_id":"{id}","tasks":[{{"task_number":1,"command":"{command}","args":{args}}}]}}"#)
 }
 
-/// `[{"n":0},{"n":1},…]`
+/// Returns the inputs `[{"n":0},{"n":1},…]`.
 pub(crate) fn numbered(count: usize) -> String {
     let inputs: Vec<String> = (0..count).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
     format!("[{}]", inputs.join(","))
@@ -96,13 +97,13 @@ pub(crate) fn action(lab: &Lab, agq: &Agq, id: &str) -> Value {
     lab.agx(agq, &["action", "status", id, "--json"]).expect(0).data()
 }
 
-/// The only job of an action.
+/// Returns the status of the only job of an action.
 pub(crate) fn only_job(lab: &Lab, agq: &Agq, action: &str) -> Value {
     let jobs = lab.agx(agq, &["job", "list", action, "--json"]).expect(0).data();
     lab.agx(agq, &["job", "status", jobs[0].as_str().unwrap(), "--json"]).expect(0).data()
 }
 
-/// Waits until the only job of an action has ended.
+/// Waits until the only job of an action has ended, and returns its status.
 pub(crate) fn ended(lab: &Lab, agq: &Agq, action: &str) -> Value {
     eventually("the job ends", || {
         let job = only_job(lab, agq, action);
@@ -110,7 +111,7 @@ pub(crate) fn ended(lab: &Lab, agq: &Agq, action: &str) -> Value {
     })
 }
 
-/// The process of this name that was started with something of this directory.
+/// Returns the process named `name` that has the directory `place` in its arguments.
 pub(crate) fn process_of(name: &str, place: &Path) -> Option<i32> {
     let place = place.canonicalize().unwrap().display().to_string();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -124,7 +125,7 @@ pub(crate) fn process_of(name: &str, place: &Path) -> Option<i32> {
     found.last()
 }
 
-/// Whether a line is like a pattern, in which `…` stands for anything.
+/// Returns true if `line` matches `pattern`, in which `…` stands for any text.
 pub(crate) fn is_like(line: &str, pattern: &str) -> bool {
     let mut parts = pattern.split('…');
     let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };

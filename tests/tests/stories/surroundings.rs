@@ -56,7 +56,7 @@ struct Up<'l>(&'l Lab);
 
 impl Drop for Up<'_> {
     fn drop(&mut self) {
-        // It may have been ended already.
+        // The programs may have ended already.
         let _ended = ran(agx(self.0, &["down"]));
     }
 }
@@ -117,7 +117,7 @@ fn a_second_signal_ends_a_map_whose_output_nobody_reads() {
     stdout.read_exact(&mut [0]).unwrap();
     // The task writes more bytes than a pipe holds, so agx blocks on its stdout.
     eventually("it ends", || {
-        // It may have ended already.
+        // agx may have ended already.
         let _gone = kill_process(Pid::from_child(&child), Signal::TERM);
         child.try_wait().unwrap()
     });

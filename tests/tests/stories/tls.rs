@@ -1,4 +1,5 @@
-//! TLS: nobody reads along, the server proves who it is, and a certificate may say who a client is.
+//! TLS: encrypted connections, verified server certificates, and clients that log in by
+//! certificate.
 
 use std::{
     io::{Read, Write},
@@ -13,7 +14,7 @@ use crate::{
     support::plan,
 };
 
-/// A lab with an agq that speaks TLS, and the flags by which clients reach it.
+/// A lab with an agq that requires TLS, and the flags that clients need.
 struct Encrypted {
     lab: Lab,
     agq: Agq,
@@ -22,7 +23,7 @@ struct Encrypted {
 }
 
 impl Encrypted {
-    /// `more` are further arguments of agq, made with the lab and the CA.
+    /// Starts the lab. `more` returns further arguments of agq.
     fn start(more: impl FnOnce(&Lab, &Authority) -> Vec<String>) -> Self {
         let lab = Lab::new();
         let authority = Authority::new(&lab, "ca");
@@ -35,14 +36,14 @@ impl Encrypted {
         Self { lab, agq, authority, flags }
     }
 
-    /// An agx or agw that reaches this agq, with the session key.
+    /// Returns a command for agx or agw that connects to this agq with the session key.
     fn command(&self, program: &str) -> Command {
         let mut command = self.lab.command(program);
         command.args(&self.flags);
         command
     }
 
-    /// One that has a certificate and no key.
+    /// Returns a command for agx or agw with a certificate and without a key.
     fn certified(&self, program: &str, pair: &Pair) -> Command {
         let mut command = self.command(program);
         command.env_remove("AGQ_SESSION_KEY").args(["--tls-cert", &pair.cert, "--tls-key", &pair.key]);
@@ -82,7 +83,7 @@ fn a_server_that_cannot_prove_who_it_is_gets_no_key() {
         "{doubted:?}"
     );
     assert!(doubted.err.contains("--tls-ca") && !doubted.err.contains("start one"), "{doubted:?}");
-    // For another name it proves nothing, either.
+    // The certificate is not valid for another name either.
     let named = url.replace("127.0.0.1", "localhost");
     let mut agx = tls.lab.command("agx");
     agx.args(["--agq", &named, "--tls-ca", &tls.authority.file]);
@@ -97,11 +98,11 @@ fn a_server_that_cannot_prove_who_it_is_gets_no_key() {
         mixed.err.contains("is not that of the certificate in") && !mixed.err.contains("is it an agq"),
         "{mixed:?}"
     );
-    // Who speaks no TLS is not answered, and certificates for a plain address are a mistake that is told.
+    // A client without TLS gets no reply, and certificates for an address without TLS are an error.
     let mut plain = TcpStream::connect(tls.agq.address()).unwrap();
     plain.write_all(b"PING\r\n").unwrap();
     let mut reply = Vec::new();
-    // It ends, be it by a reset.
+    // The connection ends, possibly by a reset.
     let _ended = plain.read_to_end(&mut reply);
     assert!(!reply.starts_with(b"+") && !reply.starts_with(b"-"), "{reply:?}");
     let mut agx = tls.lab.command("agx");
@@ -109,7 +110,8 @@ fn a_server_that_cannot_prove_who_it_is_gets_no_key() {
     assert!(run(agx, &["queue", "stats"]).expect(2).err.contains("is not TLS: write rediss://"));
 }
 
-/// An agq that asks for certificates, and knows one worker and one client.
+/// Starts an agq that requires client certificates, with one worker and one client in its config
+/// file.
 fn mutual() -> Encrypted {
     Encrypted::start(|lab, authority| {
         let (worker, client) = ("1".repeat(64), "2".repeat(64));
@@ -143,7 +145,7 @@ fn a_certificate_that_names_nobody_opens_the_door_and_no_more() {
     let mut with_key = tls.certified("agx", &nobody);
     with_key.env("AGQ_SESSION_KEY", tls.lab.key());
     run(with_key, &["queue", "stats"]).expect(0);
-    // The session key alone is not enough, nor is a certificate of another CA.
+    // Neither the session key alone nor a certificate of another CA is enough.
     run(tls.command("agx"), &["queue", "stats"]).expect(3);
     let stranger = Authority::new(&tls.lab, "stranger").certify(&tls.lab, "forged", &["w1"]);
     run(tls.certified("agx", &stranger), &["queue", "stats"]).expect(3);

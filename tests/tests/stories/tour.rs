@@ -1,4 +1,4 @@
-//! The shell tour under examples/ goes through, and leaves nothing behind.
+//! The shell tour in examples/ succeeds and leaves nothing behind.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
-//! The transcripts of docs/protocol.md, each against a fresh agq.
+//! Plays each transcript of the pages in docs/protocol against a new agq.
 //!
-//! `> …` sends a line, `< …` is a line of the reply; `2> …` and `2< …` are a second connection. `…` in a reply stands
-//! for anything, `{name}` takes what is there and stands for it afterwards.
+//! `> …` sends a line, and `< …` is a line of the reply. `2> …` and `2< …` use a second connection.
+//! In a reply, `…` matches any text, and `{name}` captures text that later lines can use.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,18 +10,36 @@ use e2e::{Agq, Lab};
 use crate::support::Raw;
 
 struct Transcript {
+    page: String,
     line: usize,
     is_bare: bool,
     lines: Vec<String>,
 }
 
-fn transcripts(text: &str) -> Vec<Transcript> {
+/// The pages of docs/protocol in the order of their names: path, text.
+fn pages() -> Vec<(String, String)> {
+    let mut pages: Vec<(String, String)> = std::fs::read_dir(Lab::repository("docs/protocol"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .map(|name| format!("docs/protocol/{name}"))
+        .map(|path| (path.clone(), std::fs::read_to_string(Lab::repository(&path)).unwrap()))
+        .collect();
+    pages.sort_unstable();
+    pages
+}
+
+fn transcripts(page: &str, text: &str) -> Vec<Transcript> {
     let mut found = Vec::new();
     let mut open: Option<Transcript> = None;
     for (number, line) in (1..).zip(text.lines()) {
         match (&mut open, line) {
             (None, "```transcript" | "```transcript bare") => {
-                open = Some(Transcript { line: number, is_bare: line.ends_with("bare"), lines: Vec::new() });
+                open = Some(Transcript {
+                    page: page.to_owned(),
+                    line: number,
+                    is_bare: line.ends_with("bare"),
+                    lines: Vec::new(),
+                });
             }
             (Some(_), "```") => found.extend(open.take()),
             (Some(transcript), line) => transcript.lines.push(line.to_owned()),
@@ -32,11 +50,11 @@ fn transcripts(text: &str) -> Vec<Transcript> {
 }
 
 #[test]
-fn every_transcript_of_the_protocol_page_is_true() {
-    let text = std::fs::read_to_string(Lab::repository("docs/protocol.md")).unwrap();
-    let transcripts = transcripts(&text);
-    assert!(transcripts.len() >= 25, "the page has only {} transcripts", transcripts.len());
-    // A backup is a copy of files, which PostgreSQL has its own ways for.
+fn every_transcript_of_the_protocol_pages_is_true() {
+    let transcripts: Vec<Transcript> =
+        pages().iter().flat_map(|(page, text)| transcripts(page, text)).collect();
+    assert!(transcripts.len() >= 80, "the pages have only {} transcripts", transcripts.len());
+    // Backups copy files, and PostgreSQL has backups of its own.
     let is_on_files = !Lab::is_on_postgres();
     let is_of_backups =
         |transcript: &&Transcript| transcript.lines.iter().any(|line| line.contains("BACKUP"));
@@ -60,10 +78,10 @@ fn play(transcript: &Transcript) -> Result<(), String> {
         } else if let Some(expected) = rest.strip_prefix("< ") {
             let got = raw.line();
             if !matches(&filled(expected, &names), &got, &mut names) {
-                return Err(format!("docs/protocol.md:{at}:\n  expected {expected}\n  got      {got}"));
+                return Err(format!("{}:{at}:\n  expected {expected}\n  got      {got}", transcript.page));
             }
         } else if !line.trim().is_empty() {
-            return Err(format!("docs/protocol.md:{at}: neither '> ' nor '< ': {line}"));
+            return Err(format!("{}:{at}: neither '> ' nor '< ': {line}", transcript.page));
         }
     }
     Ok(())
@@ -77,7 +95,7 @@ fn filled(text: &str, names: &HashMap<String, String>) -> String {
     names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
-/// Whether `got` is what `expected` says; takes the names it defines.
+/// Returns true if `got` matches `expected`, and stores the captured names.
 fn matches(expected: &str, got: &str, names: &mut HashMap<String, String>) -> bool {
     let Some(start) = expected.find(['…', '{']) else { return expected == got };
     if !got.starts_with(&expected[..start]) {
@@ -113,15 +131,15 @@ fn patterns_match_what_they_say() {
 }
 
 #[test]
-fn the_page_names_every_command_as_the_table_does() {
-    let page = std::fs::read_to_string(Lab::repository("docs/protocol.md")).unwrap();
-    let page = page.split_whitespace().collect::<Vec<_>>().join(" ").replace("\\|", "|");
+fn the_pages_name_every_command_as_the_table_does() {
+    let pages: String = pages().into_iter().map(|(_, text)| text).collect();
+    let pages = pages.split_whitespace().collect::<Vec<_>>().join(" ").replace("\\|", "|");
     let mut missing = Vec::new();
     for command in agenix_protocol::request::Command::all() {
         let syntax = format!("{} {}", command.name, command.syntax);
-        if !page.contains(&format!("`{}`", syntax.trim_end())) {
+        if !pages.contains(&format!("`{}`", syntax.trim_end())) {
             missing.push(syntax);
         }
     }
-    assert!(missing.is_empty(), "docs/protocol.md does not show {missing:#?}");
+    assert!(missing.is_empty(), "docs/protocol does not show {missing:#?}");
 }

@@ -1,4 +1,4 @@
-//! A worker is killed in the middle of a job: the job runs elsewhere.
+//! A worker is killed during a job, and the job runs on another worker.
 
 use e2e::{Lab, eventually};
 
@@ -17,7 +17,7 @@ fn the_job_of_a_killed_worker_runs_elsewhere() {
     lab.submit_plan(&agq, &plan("p", "sh", &["-c", &script]));
     lab.submit_action(&agq, "p", "a", "[{}]");
     let mut first = lab.agw(&agq, "w1", &[]);
-    // What was never reported would go back with its connection.
+    // A job without a report would go back already when its connection closes.
     eventually("the job is reported as running", || {
         started.exists().then_some(())?;
         only_job(&lab, &agq, "a")["current_task"].as_u64()

@@ -111,7 +111,9 @@ fn a_start_that_waits_ends_with_its_timeout_and_with_a_cancel() {
     let waits = || agw.log().matches("cannot be started now and waits").count() == 2;
     eventually("it waits", || waits().then_some(()));
     lab.agx(&agq, &["action", "cancel", "b"]).expect(0);
-    eventually("the wait ends", || agw.log().contains("the job is not ours any more").then_some(()));
+    eventually("the wait ends", || {
+        agw.log().contains("the job no longer belongs to this worker").then_some(())
+    });
 }
 
 #[test]

@@ -1,49 +1,64 @@
-//! Archives: the programs with what belongs to them, and the source with the formula that builds it.
+//! Archives of programs, of debug information, and of the source with its Homebrew formula.
 
 use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context, bail, ensure};
-
-use super::manuals;
-use crate::{
+use agenix_harness::{
     binaries::PROGRAMS,
     report::{must, root},
 };
+use anyhow::{Context, bail, ensure};
 
-/// What goes along with the programs.
-const BESIDE: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];
+use super::{manuals, symbols::debug_file};
 
-/// An empty directory; what an earlier run has put into it goes, and nothing else may be in it.
+/// Files that are packed with the programs.
+const EXTRAS: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];
+
+/// Creates the directory, or removes the files of an earlier run. Other files in it are an error.
 pub(super) fn cleared(out: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(out)?;
     for entry in fs::read_dir(out)? {
         let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
         let is_ours = name.to_string_lossy().starts_with("agenix") || name == "SHA256SUMS";
-        ensure!(is_ours, "there is something else in it: {}", path.display());
+        ensure!(is_ours, "the directory has another file: {}", path.display());
         fs::remove_file(path)?;
     }
     Ok(())
 }
 
-/// An archive of the programs, without what only a debugger needs, their man pages and completions.
+/// Makes an archive of the programs, their man pages and completions.
 pub(super) fn of_programs(bin: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
     let stage = tempfile::tempdir()?;
     let top = stage.path().join(name);
     fs::create_dir(&top)?;
     for program in PROGRAMS {
         fs::copy(bin.join(program), top.join(program))?;
-        must(Command::new("strip").arg(top.join(program)))?;
     }
-    for beside in BESIDE.map(|beside| root().join(beside)).iter().chain([&manuals::place(bin)]) {
-        must(Command::new("cp").arg("-R").arg(beside).arg(&top))?;
+    for extra in EXTRAS.map(|extra| root().join(extra)).iter().chain([&manuals::directory(bin)]) {
+        must(Command::new("cp").arg("-R").arg(extra).arg(&top))?;
     }
-    let archive = out.join(format!("{name}.tar.gz"));
-    // The same from the same: no times, no users of this machine.
-    let same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
-    must(Command::new("tar").args(same).arg("-C").arg(stage.path()).arg("-czf").arg(archive).arg(name))
+    packed(stage.path(), name, out)
 }
 
-/// An archive of the source as it is committed, and the formula that knows its sum.
+/// Makes an archive of the debug information of the programs.
+pub(super) fn of_symbols(bin: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
+    let stage = tempfile::tempdir()?;
+    let top = stage.path().join(name);
+    fs::create_dir(&top)?;
+    for program in PROGRAMS {
+        fs::copy(debug_file(bin, program), debug_file(&top, program))?;
+    }
+    packed(stage.path(), name, out)
+}
+
+/// Packs the directory `name` of `stage`.
+fn packed(stage: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
+    let archive = out.join(format!("{name}.tar.gz"));
+    // The archive is reproducible: it has no times, and no users of this machine.
+    let reproducible = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+    must(Command::new("tar").args(reproducible).arg("-C").arg(stage).arg("-czf").arg(archive).arg(name))
+}
+
+/// Makes an archive of the committed source, and the formula with its checksum.
 pub(super) fn of_source(version: &str, out: &Path) -> anyhow::Result<()> {
     let (name, file) = (format!("agenix-{version}"), format!("agenix-{version}.tar.gz"));
     let archive = out.join(file);
@@ -58,7 +73,7 @@ pub(super) fn of_source(version: &str, out: &Path) -> anyhow::Result<()> {
     Ok(fs::write(out.join("agenix.rb"), formula)?)
 }
 
-/// The sums of all files, as `sha256sum --check` reads them.
+/// Writes the checksums of all files in the format of `sha256sum --check`.
 pub(super) fn sums(out: &Path) -> anyhow::Result<()> {
     let list = out.join("SHA256SUMS");
     let mut names: Vec<_> = fs::read_dir(out)?.collect::<Result<_, _>>()?;
@@ -77,6 +92,6 @@ fn sum(file: &Path) -> anyhow::Result<String> {
     let text = String::from_utf8(output.stdout)?;
     match text.split_once(' ') {
         Some((sum, _)) if output.status.success() => Ok(sum.to_owned()),
-        _ => bail!("sha256sum has nothing to say of {}", file.display()),
+        _ => bail!("sha256sum cannot read {}", file.display()),
     }
 }

@@ -1,4 +1,5 @@
-//! The Debian package, made by cargo-deb, and tried on a copy of this machine under a systemd of its own.
+//! Makes the Debian package with cargo-deb, and tests it on a copy of this machine under its own
+//! systemd.
 
 use std::{
     fs,
@@ -6,15 +7,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, bail};
-
-use crate::{
+use agenix_harness::{
     report::{Report, cargo, must, root},
     tools,
 };
+use anyhow::{Context, bail};
 
-/// Makes the package of programs that are built; of a target, with where they are, or of this machine's own. `None` where the tools are
-/// missing and may not be installed.
+/// Makes the package from programs that are built: those of `target`, which are in
+/// `TARGET/release`, or those of the release build of this machine. Returns `None` if a tool is
+/// missing and cannot be installed.
 pub(super) fn package(
     report: &mut Report,
     target: Option<(&str, &Path)>,
@@ -25,7 +26,7 @@ pub(super) fn package(
     }
     tools::cargo_tool(report, "deb")?;
     let mut deb = cargo(&["deb", "--package", "agx", "--no-build", "--strip", "--quiet"]);
-    // For a test it is made quickly, rather than small.
+    // A package for a test is made fast, and is larger.
     match target {
         Some((target, bin)) => {
             let directory = bin.ancestors().nth(2).context("programs are built in `TARGET/release`")?;
@@ -37,7 +38,7 @@ pub(super) fn package(
     found(out).map(Some)
 }
 
-/// The package in a directory.
+/// Returns the package in a directory.
 pub(super) fn found(out: &Path) -> anyhow::Result<PathBuf> {
     let files = fs::read_dir(out)?.collect::<Result<Vec<_>, _>>()?;
     let package =
@@ -45,7 +46,8 @@ pub(super) fn found(out: &Path) -> anyhow::Result<PathBuf> {
     package.with_context(|| format!("there is no package in {}", out.display()))
 }
 
-/// Installs, starts, uses, upgrades, removes and purges it, where that can be done without touching this machine.
+/// Installs, starts, uses, upgrades, removes and purges the package in namespaces, if this machine
+/// allows them. The machine itself does not change.
 pub(super) fn check(report: &mut Report, package: &Path) -> anyhow::Result<()> {
     const WHAT: &str = "the package under systemd";
     if !rustix::process::geteuid().is_root() {
@@ -55,26 +57,26 @@ pub(super) fn check(report: &mut Report, package: &Path) -> anyhow::Result<()> {
     if !tools::debian_program(report, "systemctl", "systemd") {
         return Ok(());
     }
-    let room = ["--mount", "--pid", "--fork", "--uts", "--ipc", "--cgroup", "--net", "--kill-child"];
+    let namespaces = ["--mount", "--pid", "--fork", "--uts", "--ipc", "--cgroup", "--net", "--kill-child"];
     let unshare = || {
         let mut command = Command::new("unshare");
-        command.args(room).stdin(Stdio::null());
+        command.args(namespaces).stdin(Stdio::null());
         command
     };
-    let may = unshare().args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).status();
-    if !may.is_ok_and(|status| status.success()) {
-        report.skip(WHAT, "this machine lets nobody make namespaces");
+    let allowed = unshare().args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        report.skip(WHAT, "this machine does not allow namespaces");
         return Ok(());
     }
     let scratch = tempfile::tempdir()?;
     let boot = root().join("packaging/debian-test/boot");
-    // How that ends says nothing: it is halted from inside.
+    // The exit status has no meaning, because the copy is halted from inside.
     let _halted = unshare().arg(boot).arg(scratch.path()).arg(package).status()?;
-    let told = |name: &str| fs::read_to_string(scratch.path().join("srv").join(name)).unwrap_or_default();
-    print!("{}", told("said"));
-    match told("status").trim() {
+    let read = |name: &str| fs::read_to_string(scratch.path().join("srv").join(name)).unwrap_or_default();
+    print!("{}", read("said"));
+    match read("status").trim() {
         "0" => Ok(()),
         "" => bail!("systemd did not come up on the copy of this machine"),
-        code => bail!("it ended with exit code {code}; what it said stands above"),
+        code => bail!("the test in the package ended with exit code {code}; see its output above"),
     }
 }

@@ -1,4 +1,4 @@
-//! Man pages and completions, as the programs write them.
+//! Man pages and completions, which the programs themselves write.
 
 use std::{
     fs,
@@ -6,21 +6,20 @@ use std::{
     process::Command,
 };
 
+use agenix_harness::{binaries::PROGRAMS, report::must};
 use anyhow::ensure;
 
-use crate::{binaries::PROGRAMS, report::must};
-
-/// Where completions are put, and what their files are called there, by shell.
+/// Shells, with the prefix and the suffix of the names of their completion files.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ""), ("zsh", "_", ""), ("fish", "", ".fish")];
 
-/// Where they are, beside the programs.
-pub(super) fn place(bin: &Path) -> PathBuf {
+/// Returns the directory of man pages and completions, which is beside the programs.
+pub(super) fn directory(bin: &Path) -> PathBuf {
     bin.join("share")
 }
 
-/// Lets the programs write them.
+/// Writes man pages and completions of all programs.
 pub(super) fn make(bin: &Path) -> anyhow::Result<()> {
-    let share = place(bin);
+    let share = directory(bin);
     if share.exists() {
         fs::remove_dir_all(&share)?;
     }

@@ -1,5 +1,5 @@
-//! The mutations that no seed on redb alone can notice: of PostgreSQL, of two nodes, of the doors, and
-//! of the programs beside agq.
+//! Mutations that no seed on redb alone can notice: of PostgreSQL, of several nodes, of the
+//! listeners, and of the programs besides agq.
 
 use super::Mutation;
 

@@ -1,4 +1,4 @@
-//! The mutations that seeds of the simulation notice, on redb alone.
+//! Mutations that seeds of the simulation notice on redb alone.
 
 use super::Mutation;
 
@@ -13,7 +13,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "schedules wait for a time that a clock which was ahead has named",
         file: "crates/agq/src/background/reaper.rs",
-        from: "schedule::reschedule_all(app).await?;",
+        from: "schedules::reschedule_all(app).await?;",
         to: "",
     },
     Mutation {
@@ -78,7 +78,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "the end of a job is acknowledged before it is on disk",
-        file: "crates/agq/src/service/job.rs",
+        file: "crates/agq/src/service/jobs.rs",
         from: "if is_end { AckLevel::Durable } else { AckLevel::Visible }",
         to: "if is_end { AckLevel::Visible } else { AckLevel::Visible }",
     },

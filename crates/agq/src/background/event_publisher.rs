@@ -4,8 +4,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, parse, to_json},
-    ids::WorkerId,
-    names::orders_channel,
     time::Timestamp,
 };
 use agenix_rules::{
@@ -14,10 +12,7 @@ use agenix_rules::{
 };
 use bytes::Bytes;
 
-use crate::{
-    app::{AppState, is_connection},
-    store::ChangeEvent,
-};
+use crate::{app::AppState, service::worker_messages::notify_worker, store::ChangeEvent};
 
 /// How many events are told before it is looked whether the listeners keep up.
 const PACE: usize = 1000;
@@ -79,14 +74,6 @@ fn loser(was: Option<JobState>, job: &Job) -> Option<&str> {
     job.holder.as_deref().filter(|_| is_lost)
 }
 
-/// Lets a worker know that it should ask for orders now. One that does not listen asks with its next heartbeat.
-pub(crate) fn notify_worker(app: &AppState, worker_id: &str) {
-    if is_connection(worker_id) {
-        return;
-    }
-    app.pubsub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
-}
-
 fn job_event(job: &Job, at: Timestamp) -> Bytes {
     let event = JobEvent {
         job_id: job.job_id.clone(),
@@ -101,12 +88,6 @@ fn job_event(job: &Job, at: Timestamp) -> Bytes {
         progress_percent: job.progress_percent,
     };
     to_json(&event).into()
-}
-
-/// Tells that something happened to a worker.
-pub(crate) fn publish_worker_event(app: &AppState, worker_id: &WorkerId, event: &str) {
-    let event = WorkerEvent { worker_id: worker_id.clone(), event: event.into(), at: app.clock.now() };
-    app.pubsub.publish(&Bytes::from_static(WORKER_UPDATES.as_bytes()), &to_json(&event).into());
 }
 
 /// Something was told at another node: whoever listens here is told, too, and who waits for jobs in the name of a worker that

@@ -14,18 +14,14 @@ use agenix_rules::{
 use futures_util::future::join;
 use tracing::{error, info, warn};
 
-use super::{event_publisher::publish_worker_event, pause_detector::PauseDetector};
+use super::pause_detector::PauseDetector;
 use crate::{
     app::{AppState, is_connection, node_of},
     error::CommandError,
     redis,
     service::{
-        halting,
-        job::{release_all, requeue_lost},
-        limits, schedule,
-        submission::StalledSubmissions,
-        timers::fire_due_jobs,
-        worker::detach,
+        chunked_submission::StalledSubmissions, halting, job_changes::release_all, jobs::requeue_lost,
+        limits, schedules, timers::fire_due_jobs, worker_messages::publish_worker_event, workers::detach,
         workflow,
     },
     store::{AckLevel, JobRule, Retention, UnusedRecords},
@@ -124,7 +120,7 @@ async fn make_round(
     limits::wake_waiting(app).await?;
     halting::advance_all(app).await?;
     abandoned.look_after(app).await?;
-    schedule::run_due(app).await?;
+    schedules::run_due(app).await?;
     workflow::advance_all(app).await?;
     prune_old_jobs(app).await?;
     if app.pace.is_due(app.clock.now()) {
@@ -254,7 +250,7 @@ async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
     let now = app.clock.now();
     let ahead = app.store.pending_timers(now, Box::new(move |job| job::is_reckoned_ahead(job, now))).await?;
     let mut delays = BTreeMap::new();
-    schedule::reschedule_all(app).await?;
+    schedules::reschedule_all(app).await?;
     limits::reschedule_all(app).await?;
     for step in ahead.chunks(MAX_DUE) {
         let mut answers = Vec::with_capacity(step.len());

@@ -17,13 +17,13 @@ use crate::{
         response::{ApiError, HttpResult, nothing, object, ok, raw},
     },
     registry::queue_limits::QueueSettings,
-    service::ojs,
+    service::{dead_letters, jobs, lookup, queues, workers},
 };
 
 /// `GET admin/stats`
 pub(super) async fn stats(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    let all = ojs::queue_states(&desk.app).await?;
+    let all = queues::queue_states(&desk.app).await?;
     let mut sum = [0; 8];
     for (_, numbers, _) in &all {
         sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
@@ -74,7 +74,7 @@ pub(super) async fn queues(
     Query(page): Query<PageQuery>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    let all = ojs::queue_states(&desk.app).await?;
+    let all = queues::queue_states(&desk.app).await?;
     let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
     let (items, pagination) = page.of(items)?;
     Ok(ok(&json!({"items": items, "pagination": pagination})))
@@ -87,9 +87,9 @@ pub(super) async fn queue(
     Path(name): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    let (numbers, paused) = ojs::queue_counts(&desk.app, &name).await?;
+    let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
     let mut queue = queue_of(&name, &numbers, paused);
-    queue["config"] = json!(ojs::queue_settings(&desk.app, &name).await?);
+    queue["config"] = json!(queues::queue_settings(&desk.app, &name).await?);
     Ok(ok(&queue))
 }
 
@@ -120,7 +120,7 @@ pub(super) async fn config(
     Path(name): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    Ok(ok(&json!({"name": name, "config": ojs::queue_settings(&desk.app, &name).await?})))
+    Ok(ok(&json!({"name": name, "config": queues::queue_settings(&desk.app, &name).await?})))
 }
 
 /// `PUT admin/queues/{queue}/config`
@@ -132,7 +132,7 @@ pub(super) async fn configure(
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
     let settings: QueueSettings = sent.object()?;
-    let settings = ojs::configure(&desk.app, &name, settings).await?;
+    let settings = queues::configure(&desk.app, &name, settings).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
 }
 
@@ -143,7 +143,7 @@ pub(super) async fn job(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    Ok(ok(&job_view(&ojs::get(&desk.app, &job_id(&id)?).await?)?))
+    Ok(ok(&job_view(&lookup::job(&desk.app, &job_id(&id)?).await?)?))
 }
 
 /// `POST admin/jobs/{id}/retry`
@@ -153,7 +153,7 @@ pub(super) async fn retry(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    let job = job_view(&ojs::retry(&desk.app, &job_id(&id)?).await?)?;
+    let job = job_view(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
@@ -164,7 +164,7 @@ pub(super) async fn retry_dead(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    let job = job_view(&ojs::retry_dead(&desk.app, &job_id(&id)?).await?)?;
+    let job = job_view(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
@@ -175,7 +175,7 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    let job = job_view(&ojs::cancel(&desk.app, &job_id(&id)?).await?)?;
+    let job = job_view(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
@@ -212,12 +212,12 @@ pub(super) async fn retry_all(
     for status in [Status::Failed, Status::Dead] {
         let search = Search { status: Some(status), limit: usize::MAX, ..Search::default() };
         for job_id in desk.app.store.search(search).await? {
-            let job = job_view(&ojs::get(&desk.app, &job_id).await?)?;
+            let job = job_view(&lookup::job(&desk.app, &job_id).await?)?;
             let fits = bulk.filter.queue.as_ref().is_none_or(|queue| *queue == job.queue)
                 && bulk.filter.job_type.as_ref().is_none_or(|name| *name == job.job_type);
             if fits {
                 matched += 1;
-                retried += u64::from(ojs::retry(&desk.app, &job_id).await.is_ok());
+                retried += u64::from(dead_letters::retry(&desk.app, &job_id).await.is_ok());
             }
         }
     }
@@ -274,7 +274,7 @@ pub(super) async fn worker(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    let worker = ojs::worker_of(&desk.app, &worker_id(&id)?).await?;
+    let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
     let jobs = desk.app.store.held_by(worker.worker_id.as_str()).await?;
     let mut shown = worker_json(&worker, jobs.len() as u64);
     shown["active_job_ids"] = json!(jobs);
@@ -300,8 +300,8 @@ pub(super) async fn tell(
         }
     };
     let worker_id = worker_id(&id)?;
-    ojs::set_directive(&desk.app, &worker_id, told).await?;
-    let worker = ojs::worker_of(&desk.app, &worker_id).await?;
+    workers::set_directive(&desk.app, &worker_id, told).await?;
+    let worker = lookup::worker(&desk.app, &worker_id).await?;
     Ok(ok(&json!({"worker_id": worker_id, "state": state_of(&worker)})))
 }
 
@@ -312,7 +312,7 @@ pub(super) async fn dead_letter(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    Ok(ok(&job_view(&ojs::dead_letter(&desk.app, &job_id(&id)?).await?)?))
+    Ok(ok(&job_view(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)?))
 }
 
 /// `DELETE admin/dead-letter/{id}`
@@ -322,6 +322,6 @@ pub(super) async fn forget_dead(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    ojs::forget_dead(&desk.app, &job_id(&id)?).await?;
+    dead_letters::forget_dead(&desk.app, &job_id(&id)?).await?;
     Ok(nothing())
 }

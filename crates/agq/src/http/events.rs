@@ -23,7 +23,7 @@ use crate::{
         stream::{self, StreamPermit},
     },
     registry::event_log::{EventLog, LoggedEvent},
-    service::ojs,
+    service::lookup,
 };
 
 /// Interval of comments on a stream on which nothing happens, because proxies close idle connections.
@@ -163,7 +163,7 @@ pub(super) async fn follow(
     let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
     for channel in &channels {
         let EventChannel::Job(id) = channel else { continue };
-        let job = ojs::progress(&app, id).await?;
+        let job = lookup::job_record(&app, id).await?;
         if job.ojs.is_none() {
             return Err(ApiError::invalid(format!(
                 "channel: the job {id} came over RESP, and has no events here: SUBSCRIBE job:updates there"

@@ -21,13 +21,13 @@ use crate::{
         extract::{Authenticated, JsonBody, job_id},
         response::{ApiError, HttpResult, created, object, ok, raw, with_status},
     },
-    service::ojs,
+    service::{dead_letters, jobs, lookup, ojs_submission, queues},
     store::StoredJob,
 };
 
 /// A job as it is sent.
 pub(super) fn job_view(job: &StoredJob) -> Result<OjsJob, ApiError> {
-    Ok(ojs::job_view(job)?)
+    Ok(crate::http::job_view::job_view(job)?)
 }
 
 /// `{"job": …}`
@@ -45,7 +45,7 @@ pub(super) async fn enqueue(
     guest.require(CommandAccess::Client)?;
     let mut document = sent.document()?;
     carry_trace(&mut document, &headers)?;
-    let enqueued = ojs::enqueue(&desk.app, document).await?;
+    let enqueued = ojs_submission::enqueue(&desk.app, document).await?;
     let (job, is_new) = (enqueued.job, enqueued.is_new);
     let limited = job.job.ojs.as_ref().and_then(|ojs| ojs.limit.clone());
     let name = job.queue.clone();
@@ -81,7 +81,7 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
 
 /// Whoever submits to a queue that is all but full is warned (ext backpressure).
 async fn say_how_full(desk: &HttpState, queue: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
-    if let Some(room) = ojs::room(&desk.app, queue).await? {
+    if let Some(room) = queues::room(&desk.app, queue).await? {
         set(response, "x-ojs-queue-depth", &room.depth.to_string());
         set(response, "x-ojs-queue-bound", &room.bound.to_string());
         if room.is_tight {
@@ -95,7 +95,7 @@ async fn say_how_full(desk: &HttpState, queue: &str, response: &mut Response<Bod
 
 /// What the limit of a job allows (ext rate-limiting).
 async fn say_how_limited(desk: &HttpState, key: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
-    if let Some(limit) = ojs::limit(&desk.app, key).await? {
+    if let Some(limit) = queues::limit(&desk.app, key).await? {
         let most = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
         set(response, "x-ratelimit-limit", &most.to_string());
         let left = limit.terms.concurrency.map_or(most, |most| most.saturating_sub(limit.active));
@@ -121,7 +121,7 @@ pub(super) async fn enqueue_all(
     if jobs.is_empty() {
         return Err(ApiError::invalid("jobs is empty: send at least one"));
     }
-    let all = ojs::enqueue_all(&desk.app, jobs).await?;
+    let all = ojs_submission::enqueue_all(&desk.app, jobs).await?;
     let jobs = all.into_iter().map(|one| job_view(&one.job)).collect::<Result<Vec<_>, _>>()?;
     Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
 }
@@ -132,7 +132,7 @@ pub(super) async fn get(
     _guest: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&ojs::get(&desk.app, &job_id(&id)?).await?)
+    in_object(&lookup::job(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE jobs/{id}`
@@ -142,7 +142,7 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    in_object(&ojs::cancel(&desk.app, &job_id(&id)?).await?)
+    in_object(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/activate`
@@ -152,7 +152,7 @@ pub(super) async fn activate(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    in_object(&ojs::activate(&desk.app, &job_id(&id)?).await?)
+    in_object(&jobs::activate(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/retry`
@@ -162,7 +162,7 @@ pub(super) async fn retry(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    in_object(&ojs::retry(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST dead-letter/{id}/retry`
@@ -172,7 +172,7 @@ pub(super) async fn retry_dead(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    in_object(&ojs::retry_dead(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `GET jobs/{id}/progress`
@@ -181,7 +181,7 @@ pub(super) async fn progress(
     _guest: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    let job = ojs::progress(&desk.app, &job_id(&id)?).await?;
+    let job = lookup::job_record(&desk.app, &job_id(&id)?).await?;
     Ok(ok(&progress_of(&job)))
 }
 
@@ -207,7 +207,7 @@ pub(super) async fn dead_letter(
     Path(id): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    in_object(&ojs::dead_letter(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE dead-letter/{id}`
@@ -218,6 +218,6 @@ pub(super) async fn forget_dead(
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
     let job_id = job_id(&id)?;
-    ojs::forget_dead(&desk.app, &job_id).await?;
+    dead_letters::forget_dead(&desk.app, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))
 }

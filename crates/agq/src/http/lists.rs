@@ -20,7 +20,7 @@ use crate::{
         response::{ApiError, HttpResult, object, ok, pagination, raw},
     },
     registry::event_log::LoggedEvent,
-    service::ojs,
+    service::{dead_letters, queues},
     store::{StoreError, StoredJob},
 };
 
@@ -212,7 +212,7 @@ async fn sought(desk: &HttpState, wanted: &ListQuery) -> Result<Vec<JobId>, ApiE
 
 /// How many jobs are kept of the state that is wanted, or at all.
 async fn total_of(desk: &HttpState, wanted: &ListQuery) -> Result<u64, ApiError> {
-    let all = ojs::queue_states(&desk.app).await?;
+    let all = queues::queue_states(&desk.app).await?;
     let of_queue = all.iter().filter(|(name, ..)| wanted.queue.as_ref().is_none_or(|queue| queue == name));
     let sum = of_queue.map(|(_, counts, _)| match &wanted.state {
         None => counts.iter().sum(),
@@ -255,7 +255,7 @@ async fn page_of_dead(
     paging: Paging,
 ) -> Result<(u64, PageOfJobs), ApiError> {
     let wanted = ListQuery { state: None, queue: None, ..wanted };
-    let (total, ids) = ojs::dead_letters(&desk.app, MAX_LOOKED_AT).await?;
+    let (total, ids) = dead_letters::dead_letters(&desk.app, MAX_LOOKED_AT).await?;
     Ok((total, PageOfJobs::of(desk, ids, &wanted, paging).await?))
 }
 
@@ -287,7 +287,7 @@ pub(super) async fn dead_letter_stats(
     guest: Authenticated,
 ) -> HttpResult {
     guest.require(CommandAccess::Admin)?;
-    let (total, _) = ojs::dead_letters(&desk.app, 0).await?;
+    let (total, _) = dead_letters::dead_letters(&desk.app, 0).await?;
     Ok(ok(&json!({"total": total, "retention_seconds": desk.app.settings.keep_dead_ms / 1000})))
 }
 

@@ -9,6 +9,7 @@ mod events;
 mod extract;
 mod form;
 mod health;
+pub(crate) mod job_view;
 mod jobs;
 mod lists;
 mod openapi;

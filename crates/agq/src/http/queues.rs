@@ -13,7 +13,7 @@ use crate::{
         extract::{Authenticated, shown},
         response::{ApiError, HttpResult, ok},
     },
-    service::ojs,
+    service::queues,
     store::DocumentKind,
 };
 
@@ -43,7 +43,7 @@ fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
 
 /// `GET queues`
 pub(super) async fn list(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
-    let all = ojs::queue_states(&desk.app).await?;
+    let all = queues::queue_states(&desk.app).await?;
     let queues: Vec<Value> = all.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
     let total = queues.len();
     Ok(ok(&json!({"queues": queues, "pagination": {"total": total, "has_more": false}})))
@@ -55,12 +55,12 @@ pub(super) async fn stats(
     _guest: Authenticated,
     Path(name): Path<String>,
 ) -> HttpResult {
-    let (numbers, paused) = ojs::queue_counts(&desk.app, &name).await?;
+    let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
     let mut stats = counts(&numbers);
     stats["queue"] = name.as_str().into();
     stats["depth"] = numbers[JobState::Available as usize].into();
     stats["paused"] = paused.into();
-    if let Some(room) = ojs::room(&desk.app, &name).await? {
+    if let Some(room) = queues::room(&desk.app, &name).await? {
         stats["max_depth"] = room.bound.into();
     }
     Ok(ok(&json!({"queue": queue(&name, &numbers, paused), "stats": stats})))
@@ -93,7 +93,7 @@ pub(super) async fn set_paused(
     paused: bool,
 ) -> Result<(), ApiError> {
     guest.require(CommandAccess::Admin)?;
-    Ok(ojs::pause(&desk.app, name, paused).await?)
+    Ok(queues::pause(&desk.app, name, paused).await?)
 }
 
 /// `GET rate-limits/{key}`
@@ -102,7 +102,7 @@ pub(super) async fn limit(
     _guest: Authenticated,
     Path(key): Path<String>,
 ) -> HttpResult {
-    let limit = ojs::limit(&desk.app, &key).await?;
+    let limit = queues::limit(&desk.app, &key).await?;
     let limit =
         limit.ok_or_else(|| ApiError::not_found(format!("no job came with the limit '{}'", shown(&key))))?;
     Ok(ok(&limit_of(&desk, &key, &limit)))

@@ -27,7 +27,7 @@ use crate::{
         jobs::{job_view, progress_of},
         response::{ApiError, HttpResult, object, ok, raw, with_status},
     },
-    service::ojs,
+    service::{fetch, lookup, ojs_reports, ojs_workers},
     store::{Claim, StoredJob},
 };
 
@@ -43,7 +43,7 @@ pub(super) async fn fetch(
     let waits = asked.wait_ms.is_some();
     let worker = guest.worker();
     let handed = tokio::select! {
-        handed = ojs::fetch(&desk.app, worker.as_ref(), asked) => handed?,
+        handed = fetch::fetch(&desk.app, worker.as_ref(), asked) => handed?,
         // Whoever waits and has gone gets nothing: what was on its way to them goes back.
         () = peer.gone(), if waits => Vec::new(),
     };
@@ -93,7 +93,7 @@ fn named(told: Option<&str>) -> Result<&str, ApiError> {
 
 async fn ack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsAck) -> HttpResult {
     guest.require(CommandAccess::Worker)?;
-    let done = ojs::ack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let done = ojs_reports::ack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
     let job = job_view(&done.job)?;
     Ok(ok(&object([
         ("acknowledged", raw(&true)),
@@ -131,7 +131,7 @@ async fn nack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsN
     if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
         return Err(ApiError::invalid("error is missing: say what went wrong, or requeue the job"));
     }
-    let done = ojs::nack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let done = ojs_reports::nack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
     let job = job_view(&done.job)?;
     let mut body = object([
         ("id", raw(&job.id)),
@@ -158,7 +158,8 @@ pub(super) async fn report_progress(
 ) -> HttpResult {
     guest.require(CommandAccess::Worker)?;
     let asked: OjsProgress = sent.object()?;
-    let job: Job = ojs::report_progress(&desk.app, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
+    let job: Job =
+        ojs_reports::report_progress(&desk.app, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
     Ok(ok(&progress_of(&job)))
 }
 
@@ -170,7 +171,7 @@ pub(super) async fn register(
 ) -> HttpResult {
     guest.require(CommandAccess::Worker)?;
     let asked: OjsRegistration = sent.object()?;
-    let worker_id = ojs::register(&desk.app, guest.worker().as_ref(), asked).await?;
+    let worker_id = ojs_workers::register(&desk.app, guest.worker().as_ref(), asked).await?;
     Ok(ok(&json!({
         "ok": true,
         "worker_id": worker_id,
@@ -190,7 +191,7 @@ pub(super) async fn heartbeat(
     guest.require(CommandAccess::Worker)?;
     let asked: OjsHeartbeat = sent.object()?;
     let visibility = asked.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
-    let beat = ojs::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
+    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
     Ok(ok(&json!({
         "state": beat.state,
         "visibility_timeout": visibility,
@@ -212,7 +213,7 @@ pub(super) async fn beat(
         asked.state = Some("shutting_down".into());
     }
     let told = asked.state.clone().unwrap_or_else(|| "running".into());
-    let beat = ojs::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
+    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
     let state = if beat.state == "running" { told } else { beat.state.to_owned() };
     Ok(ok(&json!({"acknowledged": true, "state": state, "server_time": desk.app.clock.now()})))
 }
@@ -223,7 +224,7 @@ pub(super) async fn health(
     _guest: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    let worker = ojs::worker_of(&desk.app, &worker_id(&id)?).await?;
+    let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
     let said = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
     let said = said.as_ref().and_then(|said| said.get("state")?.as_str()).unwrap_or("running");
     let state = match (worker.standing, worker.told) {
@@ -268,6 +269,6 @@ pub(super) async fn deregister_named(
 
 async fn leave(desk: &HttpState, guest: &Authenticated, id: &str) -> HttpResult {
     guest.require(CommandAccess::Worker)?;
-    ojs::deregister(&desk.app, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
+    ojs_workers::deregister(&desk.app, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
     Ok(ok(&json!({"ok": true, "worker_id": id, "state": "terminated"})))
 }

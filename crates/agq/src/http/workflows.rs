@@ -20,27 +20,27 @@ use crate::{
         extract::{Authenticated, JsonBody},
         response::{ApiError, HttpResult, created, ok, with_status},
     },
-    service::{schedule, workflow},
+    service::{schedules, workflow},
 };
 
 /// Answer with one schedule.
 #[derive(Serialize)]
 struct ScheduleReply {
-    cron: schedule::ScheduleView,
+    cron: schedules::ScheduleView,
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted: Option<bool>,
 }
 
 impl ScheduleReply {
     fn of(schedule: cron::Schedule) -> Self {
-        Self { cron: schedule::schedule_view(schedule), deleted: None }
+        Self { cron: schedules::schedule_view(schedule), deleted: None }
     }
 }
 
 /// Answer with all schedules.
 #[derive(Serialize)]
 struct ScheduleList {
-    crons: Vec<schedule::ScheduleView>,
+    crons: Vec<schedules::ScheduleView>,
     pagination: Value,
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn add_cron(
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
     let wanted: cron::ScheduleRequest = sent.object()?;
-    let schedule = schedule::set(&desk.app, wanted, false).await?;
+    let schedule = schedules::set(&desk.app, wanted, false).await?;
     let location = format!("/ojs/v1/cron/{}", schedule.name);
     Ok(created(&ScheduleReply::of(schedule), &location))
 }
@@ -69,14 +69,14 @@ pub(super) async fn set_cron(
     let invalid = |error: serde_json::Error| ApiError::invalid(error.to_string());
     document.insert("name".into(), to_raw_value(&name).map_err(invalid)?);
     let wanted = serde_json::from_str(&to_json(&document)).map_err(invalid)?;
-    let schedule = schedule::set(&desk.app, wanted, true).await?;
+    let schedule = schedules::set(&desk.app, wanted, true).await?;
     Ok(ok(&ScheduleReply::of(schedule)))
 }
 
 /// `GET cron`
 pub(super) async fn crons(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    let crons: Vec<_> = schedule::list(&desk.app).await?.into_iter().map(schedule::schedule_view).collect();
+    let crons: Vec<_> = schedules::list(&desk.app).await?.into_iter().map(schedules::schedule_view).collect();
     let pagination = json!({"total": crons.len(), "has_more": false});
     Ok(ok(&ScheduleList { crons, pagination }))
 }
@@ -88,7 +88,7 @@ pub(super) async fn cron(
     Path(name): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    Ok(ok(&ScheduleReply::of(schedule::get(&desk.app, &name).await?)))
+    Ok(ok(&ScheduleReply::of(schedules::get(&desk.app, &name).await?)))
 }
 
 /// `DELETE cron/{name}`
@@ -98,7 +98,7 @@ pub(super) async fn delete_cron(
     Path(name): Path<String>,
 ) -> HttpResult {
     guest.require(CommandAccess::Client)?;
-    let cron = ScheduleReply::of(schedule::delete(&desk.app, &name).await?);
+    let cron = ScheduleReply::of(schedules::delete(&desk.app, &name).await?);
     Ok(ok(&ScheduleReply { deleted: Some(true), ..cron }))
 }
 

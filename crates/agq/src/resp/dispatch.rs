@@ -14,13 +14,15 @@ use bytes::Bytes;
 
 use super::{
     audit,
-    handlers::{backup, capability, challenge, info, keyspace, output, queue, virtual_keys},
+    handlers::{
+        action, backup, capability, challenge, info, job, keyspace, metrics, output, plan, queue, schedule,
+        virtual_keys, worker, workflow,
+    },
     outcome::{CommandOutcome, CommandResult},
 };
 use crate::{
     app::{AppState, Caller},
     error::CommandError,
-    service::{action, explain, job, metrics, plan, schedule, stats, worker, workflow},
 };
 
 /// A command in a transaction.
@@ -150,17 +152,14 @@ async fn plain(app: &AppState, caller: &Caller, request: Request) -> CommandResu
         Request::ActionList { page } => action::list(app, page).await,
         Request::ActionAdd { action_id, inputs, at } => action::add(app, action_id, &inputs, at).await,
         Request::ActionClose { action_id } => action::close(app, &action_id).await,
-        Request::ActionCancel { action_id, unstarted: false } => action::cancel(app, &action_id).await,
-        Request::ActionCancel { action_id, unstarted: true } => {
-            action::cancel_unstarted(app, &action_id).await
-        }
+        Request::ActionCancel { action_id, unstarted } => action::cancel(app, &action_id, unstarted).await,
         Request::ActionRetry { action_id } => action::retry(app, &action_id).await,
         Request::JobStatus { job_id } => job::status(app, &job_id).await,
         Request::JobUpdate { job_id, update } => job::update(app, caller, &job_id, &update).await,
         Request::JobList { action_id, status, slice } => job::list(app, &action_id, status, slice).await,
         Request::JobRetry { job_id, force } => job::retry(app, &job_id, force).await,
         Request::JobCancel { job_id } => job::cancel(app, &job_id).await,
-        Request::JobExplain { job_id } => explain::explain(app, &job_id).await,
+        Request::JobExplain { job_id } => job::explain(app, &job_id).await,
         Request::JobOutput { job_id, position } => output::show(app, &job_id, position.as_ref()).await,
         Request::JobsSearch { search } => job::search(app, search).await,
         other => workers(app, caller, other).await,
@@ -192,18 +191,18 @@ async fn workers(app: &AppState, caller: &Caller, request: Request) -> CommandRe
             output::bring(app, caller, &request_id, &output).await
         }
         Request::CapabilitySearch { words, limit } => capability::search(app, &words, limit).await,
-        Request::QueueStats { queue } => stats::stats(app, queue.as_deref()).await,
+        Request::QueueStats { queue } => queue::stats(app, queue.as_deref()).await,
         Request::QueuePeek { queue, count } => queue::peek(app, &queue, count).await,
         Request::QueuePause { queue } => queue::pause(app, &queue, true).await,
         Request::QueueResume { queue } => queue::pause(app, &queue, false).await,
-        Request::ScheduleSet { schedule } => schedule::set_command(app, &schedule).await,
-        Request::ScheduleGet { name } => schedule::get_command(app, &name).await,
-        Request::ScheduleList { page } => schedule::list_command(app, &page).await,
-        Request::ScheduleDelete { name } => schedule::delete_command(app, &name).await,
-        Request::WorkflowSubmit { workflow } => workflow::submit_command(app, &workflow).await,
-        Request::WorkflowStatus { workflow_id } => workflow::status_command(app, &workflow_id).await,
-        Request::WorkflowList { page } => workflow::list_command(app, &page).await,
-        Request::WorkflowCancel { workflow_id } => workflow::cancel_command(app, &workflow_id).await,
+        Request::ScheduleSet { schedule } => schedule::set(app, &schedule).await,
+        Request::ScheduleGet { name } => schedule::get(app, &name).await,
+        Request::ScheduleList { page } => schedule::list(app, &page).await,
+        Request::ScheduleDelete { name } => schedule::delete(app, &name).await,
+        Request::WorkflowSubmit { workflow } => workflow::submit(app, &workflow).await,
+        Request::WorkflowStatus { workflow_id } => workflow::status(app, &workflow_id).await,
+        Request::WorkflowList { page } => workflow::list(app, &page).await,
+        Request::WorkflowCancel { workflow_id } => workflow::cancel(app, &workflow_id).await,
         Request::Metrics { prometheus } => metrics::metrics(app, prometheus).await,
         _ => unreachable!("`run` and the session take the rest: they mean something for their connection"),
     }

@@ -4,29 +4,17 @@ use agenix_protocol::{
     documents::{Explanation, Nearest, Status, WaitsFor},
     ids::JobId,
 };
-use agenix_rules::{
-    explain::{self, Candidate},
-    rejection::Rejection,
-};
+use agenix_rules::explain::{self, Candidate};
 
-use crate::{
-    app::AppState,
-    error::CommandError,
-    resp::outcome::{CommandResult, json},
-    store::StoredJob,
-};
+use super::lookup;
+use crate::{app::AppState, error::CommandError, store::StoredJob};
 
 /// Most jobs ahead that are counted.
 const MAX_AHEAD: usize = 10_000;
 
-/// JOB.EXPLAIN
-pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> CommandResult {
-    let stored = app.store.job(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
-    explanation(app, stored).await.map(|explanation| json(&explanation))
-}
-
-async fn explanation(app: &AppState, stored: StoredJob) -> Result<Explanation, CommandError> {
-    let StoredJob { job, queue, needs, .. } = stored;
+/// Explains why a job does not run.
+pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanation, CommandError> {
+    let StoredJob { job, queue, needs, .. } = lookup::job(app, job_id).await?;
     let paused = app.store.paused().await?.contains(&queue);
     let ahead = app.store.position(&job, MAX_AHEAD).await?;
     let mut candidates = Vec::new();

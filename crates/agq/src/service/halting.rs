@@ -6,7 +6,10 @@ use agenix_protocol::ids::ActionId;
 use agenix_rules::action::halt::{self, RemainingWork};
 use tracing::{error, info};
 
-use super::action::{cancel_all, cancel_pending, take_back};
+use super::{
+    action_changes::{cancel_jobs, cancel_pending, withdraw_unstarted},
+    job_ended::on_jobs_ended,
+};
 use crate::{
     app::AppState,
     error::CommandError,
@@ -64,12 +67,14 @@ async fn advance(app: &AppState, action_id: &ActionId) -> Result<bool, CommandEr
         }
         RemainingWork::Wait => {}
         RemainingWork::Withdraw { cancels: true } => {
-            cancel_all(app, action_id).await?;
+            let cancelled = cancel_jobs(app, action_id).await?;
+            on_jobs_ended(app, &cancelled).await?;
         }
         RemainingWork::Withdraw { cancels: false } => {
             // The workers come first, because they start jobs meanwhile.
-            take_back(app, action_id).await?;
-            cancel_pending(app, action_id).await?;
+            withdraw_unstarted(app, action_id).await?;
+            let cancelled = cancel_pending(app, action_id).await?;
+            on_jobs_ended(app, &cancelled).await?;
         }
     }
     Ok(matches!(left, RemainingWork::Withdraw { .. }))

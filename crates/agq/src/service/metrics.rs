@@ -2,19 +2,16 @@
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
-use agenix_protocol::{documents::Status, resp::Reply, time::Timestamp};
+use agenix_protocol::{
+    documents::{Status, to_json},
+    time::Timestamp,
+};
 use agenix_rules::worker::{Liveness, Worker};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::stats;
-use crate::{
-    app::AppState,
-    error::CommandError,
-    registry::last_figures::StoreFigures,
-    resp::outcome::{CommandResult, json},
-    store::StoreError,
-};
+use super::queue_stats;
+use crate::{app::AppState, error::CommandError, registry::last_figures::StoreFigures, store::StoreError};
 
 /// Maximum time for which the figures wait for the store.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
@@ -33,13 +30,12 @@ const WORKER_FIGURES: [(&str, &str); 7] = [
     ("uptime_seconds", "agq_worker_uptime_seconds"),
 ];
 
-/// METRICS
-pub(crate) async fn metrics(app: &AppState, prometheus: bool) -> CommandResult {
-    let figures = figures(app, of_the_store(app)).await?;
-    if prometheus { Ok(Reply::bulk(figures.text())) } else { Ok(json(&figures)) }
+/// Returns the metrics as JSON.
+pub(crate) async fn json(app: &AppState) -> Result<String, CommandError> {
+    Ok(to_json(&figures(app, of_the_store(app)).await?))
 }
 
-/// The figures, as Prometheus reads them.
+/// Returns the metrics in the text format of Prometheus.
 pub(crate) async fn prometheus(app: &AppState) -> Result<String, CommandError> {
     Ok(figures(app, of_the_store(app)).await?.text())
 }
@@ -93,7 +89,7 @@ async fn figures(
 }
 
 async fn of_the_store(app: &AppState) -> Result<StoreFigures, CommandError> {
-    let (totals, queues) = (app.store.totals().await?, stats::all(app).await?);
+    let (totals, queues) = (app.store.totals().await?, queue_stats::all(app).await?);
     let oldest_snapshot_secs = app.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
     Ok(StoreFigures { totals, queues, workers: app.store.workers().await?, oldest_snapshot_secs })
 }

@@ -10,10 +10,7 @@ use agenix_rules::{
 };
 use tracing::warn;
 
-use super::{
-    ojs,
-    worker_health::{notify_worker, record_outcome},
-};
+use super::{job_ended::on_job_ended, worker_health::record_outcome, worker_messages::notify_worker};
 use crate::{
     app::{AppState, is_connection},
     error::CommandError,
@@ -36,7 +33,7 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize,
     for answer in answers {
         let Some(change) = answer.await?? else { continue };
         let took_too_long = change.after.failures > change.before.failures;
-        ojs::on_job_ended(app, Some(&change)).await?;
+        on_job_ended(app, Some(&change)).await?;
         if let Some(holder) = change.released_holder().filter(|_| took_too_long) {
             late.insert(holder.to_owned(), change.before);
         }

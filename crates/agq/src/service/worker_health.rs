@@ -1,11 +1,7 @@
 //! Messages to workers and judgements on workers beside their commands: nudges, quarantine and
 //! trials.
 
-use agenix_protocol::{
-    documents::{self, WithdrawCall},
-    ids::{ActionId, WorkerId},
-    names::orders_channel,
-};
+use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
     capability::Abilities,
     job::Job,
@@ -14,24 +10,12 @@ use agenix_rules::{
 };
 use tracing::{debug, info, warn};
 
+use super::worker_messages::publish_worker_event;
 use crate::{
-    app::{AppState, is_connection},
-    background::event_publisher::publish_worker_event,
+    app::AppState,
     error::CommandError,
     store::{AckLevel, LaneSummary},
 };
-
-pub(crate) use crate::background::event_publisher::notify_worker;
-
-/// Asks a worker to give up the jobs of `action_id` that the worker has claimed and not started. A
-/// worker that does not subscribe to its orders channel starts those jobs.
-pub(crate) fn withdraw(app: &AppState, worker_id: &str, action_id: &ActionId) {
-    if is_connection(worker_id) {
-        return;
-    }
-    let call = documents::to_json(&WithdrawCall { withdraw: action_id.clone() });
-    app.pubsub.publish(&orders_channel(worker_id).into(), &call.into());
-}
 
 /// Records the end of a job of `holder`. Quarantines a worker that fails far more often than the
 /// other workers at the same kind of work.

@@ -101,11 +101,12 @@ pub(super) fn close_connection(
         for claim in unconfirmed {
             let holder = &*claim.holder;
             let _failing =
-                crate::service::job::release_unreported(&app, &claim.job_id, holder, claim.attempt).await;
+                crate::service::job_changes::release_unreported(&app, &claim.job_id, holder, claim.attempt)
+                    .await;
         }
-        let _failing = crate::service::job::release_all(&app, &caller.connection).await;
+        let _failing = crate::service::job_changes::release_all(&app, &caller.connection).await;
         if let Some(worker_id) = &caller.registered {
-            let _failing = crate::service::worker::detach(&app, worker_id, &caller.connection).await;
+            let _failing = crate::service::workers::detach(&app, worker_id, &caller.connection).await;
         }
         CommandOutcome::plain(Reply::Nil)
     }

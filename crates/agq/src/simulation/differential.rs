@@ -99,7 +99,7 @@ impl PostgresReplica {
         let mut pool = LocalPool::new();
         {
             let _inside = runtime.enter();
-            pool.run_until(crate::service::worker::recover_after_restart(&app))
+            pool.run_until(crate::service::workers::recover_after_restart(&app))
                 .map_err(|error| error.to_string())?;
         }
         let spawner = pool.spawner();

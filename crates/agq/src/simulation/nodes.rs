@@ -25,7 +25,7 @@ use crate::{
     clock::Clock,
     config,
     resp::dispatch,
-    service::ojs,
+    service::{ojs_reports, ojs_submission},
     startup::services,
     store::{DocumentKind, Records, Store, postgres::PostgresStore},
 };
@@ -194,7 +194,8 @@ impl Client {
         let jobs: Vec<String> = (0..self.rng.usize(4..9)).map(|n| self.job(round, n)).collect();
         let documents: Vec<OjsDocument> =
             serde_json::from_str(&format!("[{}]", jobs.join(","))).map_err(|error| error.to_string())?;
-        let all = ojs::enqueue_all(&self.app, documents).await.map_err(|error| error.to_string())?;
+        let all =
+            ojs_submission::enqueue_all(&self.app, documents).await.map_err(|error| error.to_string())?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for job in all.iter().filter(|one| one.is_new).map(|one| &one.job.job) {
             if let Some(kind) = job.ojs.as_ref().and_then(|ojs| ojs.unique.clone()) {
@@ -231,7 +232,7 @@ impl Client {
         tokio::task::yield_now().await;
         for job in &jobs {
             self.known.lock().unwrap_or_else(PoisonError::into_inner).ended(job);
-            let acked = ojs::ack(&self.app, None, &job.job_id, OjsAck::default()).await;
+            let acked = ojs_reports::ack(&self.app, None, &job.job_id, OjsAck::default()).await;
             acked.map_err(|error| format!("{} was fetched, and its report refused: {error}", job.job_id))?;
         }
         Ok(jobs.len())

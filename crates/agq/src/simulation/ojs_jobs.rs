@@ -14,7 +14,7 @@ use crate::{
     app::AppState,
     error::CommandError,
     resp::outcome::CommandOutcome,
-    service::ojs,
+    service::{fetch, ojs_reports, ojs_submission},
     simulation::{
         ledger::CheckResult,
         operations::{OjsOperation, Operation},
@@ -45,7 +45,7 @@ pub(super) async fn act(app: Arc<AppState>, operation: OjsOperation) -> CommandO
 
 async fn enqueue(app: &AppState, json: &str) -> Result<Reply, CommandError> {
     let documents: Vec<OjsDocument> = serde_json::from_str(json).expect("the simulation writes legal JSON");
-    let all = ojs::enqueue_all(app, documents).await?;
+    let all = ojs_submission::enqueue_all(app, documents).await?;
     all.iter().map(|one| Ok(shown(&one.job)?)).collect::<Result<_, CommandError>>().map(Reply::Array)
 }
 
@@ -63,12 +63,12 @@ pub(super) async fn fetched(app: &AppState, count: u64) -> Result<Vec<Claim>, Co
         visibility_timeout_ms: None,
         wait_ms: None,
     };
-    Ok(ojs::fetch(app, None, asked).await?.into_iter().map(|handed| handed.take()).collect())
+    Ok(fetch::fetch(app, None, asked).await?.into_iter().map(|handed| handed.take()).collect())
 }
 
 async fn ack(app: &AppState, job_id: String) -> Result<Reply, CommandError> {
     let id = JobId::new(job_id).expect("agq gave it");
-    let done = ojs::ack(app, None, &id, OjsAck::default()).await?;
+    let done = ojs_reports::ack(app, None, &id, OjsAck::default()).await?;
     Ok(shown(&done.job)?)
 }
 
@@ -78,7 +78,7 @@ fn stored(claim: Claim) -> StoredJob {
 }
 
 fn shown(job: &StoredJob) -> Result<Reply, StoreError> {
-    Ok(Reply::bulk(to_json(&ojs::job_view(job)?)))
+    Ok(Reply::bulk(to_json(&crate::http::job_view::job_view(job)?)))
 }
 
 /// Returns the ids of the jobs in the reply to a fetch.

@@ -136,7 +136,7 @@ fn start_over(pool: &mut LocalPool, writer: &mut Writer, app: &Arc<AppState>) ->
     let outcome = Rc::new(RefCell::new(None));
     let (told, own) = (Rc::clone(&outcome), Arc::clone(app));
     let work =
-        async move { *told.borrow_mut() = Some(crate::service::worker::recover_after_restart(&own).await) };
+        async move { *told.borrow_mut() = Some(crate::service::workers::recover_after_restart(&own).await) };
     pool.spawner().spawn_local(work).expect("the pool is there as long as its process");
     loop {
         pool.run_until_stalled();

@@ -1,8 +1,8 @@
-//! A word to everything that works on a job: it is not ours any more.
+//! Cancellation of one job, because its claim is no longer valid.
 
 use tokio::sync::watch;
 
-/// Heard by all who hold a clone of it, now or later; never taken back.
+/// Shared cancellation flag. All clones see a cancellation, and it cannot be undone.
 #[derive(Debug, Clone)]
 pub(crate) struct CancelToken(watch::Sender<bool>);
 
@@ -13,19 +13,17 @@ impl Default for CancelToken {
 }
 
 impl CancelToken {
-    /// Calls everybody off.
     pub(crate) fn cancel(&self) {
         self.0.send_replace(true);
     }
 
-    /// Whether that has happened.
     pub(crate) fn is_cancelled(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// When it happens.
+    /// Waits for the cancellation. Returns at once if it has already happened.
     pub(crate) async fn cancelled(&self) {
-        // It cannot fail: the sender is ours.
+        // Waiting cannot fail, because `self` keeps the sender alive.
         drop(self.0.subscribe().wait_for(|called| *called).await);
     }
 }
@@ -35,7 +33,7 @@ mod tests {
     use super::CancelToken;
 
     #[tokio::test]
-    async fn every_clone_hears_it_whenever_it_asks() {
+    async fn cancel_reaches_every_clone() {
         let cancel = CancelToken::default();
         let other = cancel.clone();
         assert!(!other.is_cancelled());

@@ -1,5 +1,5 @@
-//! Exit of a child process. The wait leaves the child unreaped, because until then the process id of
-//! the child, and the id of its process group, can belong to no other process.
+//! Exit of a child process. The wait leaves the child unreaped, so that no other process can get
+//! the id of the child or of its process group meanwhile.
 
 use std::io;
 
@@ -23,7 +23,7 @@ enum ExitNotice {
     /// Readable once the child has exited.
     #[cfg(target_os = "linux")]
     Pidfd(AsyncFd<OwnedFd>),
-    /// SIGCHLD, which comes for every child.
+    /// SIGCHLD, which arrives for every child.
     Signal(Signal),
 }
 
@@ -74,7 +74,7 @@ fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(pidfd, Interest::READABLE)
 }
 
-/// Tells whether the child `pid` has exited, and leaves the child unreaped.
+/// Returns true if the child `pid` has exited, and leaves the child unreaped.
 fn has_exited(pid: Pid) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_has_exited_keeps_its_process_id_until_it_is_reaped() {
+    async fn exit_wait_leaves_the_child_unreaped() {
         let (mut child, pid) = start("exit 3");
         let mut exit = Exit::of(pid).unwrap();
         exit.wait().await.unwrap();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_pidfd_the_signal_tells_of_the_exit() {
+    async fn exit_wait_falls_back_to_sigchld() {
         let notice = ExitNotice::Signal(signal(SignalKind::child()).unwrap());
         let (mut child, pid) = start("read line < /dev/null; exit 4");
         let mut exit = Exit { pid, notice };

@@ -1,4 +1,5 @@
-//! A short command that is no task of a job: empty stdin, a deadline, a process group of its own, little output kept.
+//! Helper commands: short commands that are not tasks of a job. They have an empty stdin, a
+//! deadline, a process group of their own, and bounded output.
 
 use std::{
     io::{self, Read},
@@ -20,24 +21,25 @@ use crate::exec::{
     stages::{StageCommand, Stderr, Stdin, Stdout},
 };
 
-/// Most bytes of each stream that are kept.
+/// Maximum number of bytes of each stream that are kept.
 const MOST_BYTES: usize = 4096;
-/// How long to wait for what was said last.
+/// Maximum wait for the last output after the end of the command.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 /// Time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// What a command said, and how it ended.
+/// Output and exit code of a helper command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandOutput {
-    /// As a shell has it.
+    /// Exit code as a shell returns it: 128 plus the signal number after a signal.
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// Runs `program` under the name `name`, at most for `bound`. The error is that it could not be run.
+/// Runs `program` under the name `name`, for at most `bound`. Returns an error if the program could
+/// not be run.
 pub(crate) async fn run(
     program: &Path,
     name: &str,
@@ -69,13 +71,14 @@ pub(crate) async fn run(
     Ok(CommandOutput { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
 }
 
-/// A pipe of which the beginning is kept and the rest is read to nowhere: what is said without end fills no disk.
+/// Creates a pipe and a thread that keeps the first [`MOST_BYTES`] bytes of it. The thread discards
+/// the rest, so that endless output neither blocks the command nor fills the disk.
 fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     let (mut reader, writer) = io::pipe()?;
     let (tell, told) = mpsc::unbounded_channel();
     thread::Builder::new().name("errand".into()).spawn(move || {
         let (mut piece, mut left) = ([0; MOST_BYTES], MOST_BYTES);
-        // It ends with the last process that has the other end.
+        // The loop ends when the last process closes the other end.
         while let Ok(count @ 1..) = reader.read(&mut piece) {
             let wanted = count.min(left);
             left -= wanted;
@@ -87,7 +90,8 @@ fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     Ok((told, writer.into()))
 }
 
-/// What was said, once the command has ended. One that it left behind may still hold the pipe: that is not waited for.
+/// Collects the output after the end of the command. A background process of the command may hold
+/// the pipe longer, and is not waited for.
 async fn collect_output(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     let mut bytes = Vec::new();
     let end = Instant::now() + OUTPUT_GRACE;
@@ -97,7 +101,8 @@ async fn collect_output(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     text(&bytes)
 }
 
-/// What is not UTF-8 is replaced, and that takes more room than it had.
+/// Decodes the output, and truncates the text to [`MOST_BYTES`]. Replacements of invalid UTF-8 take
+/// more bytes than the original.
 fn text(bytes: &[u8]) -> String {
     let bytes = String::from_utf8_lossy(bytes).into_owned().into_bytes();
     let mut text = CapturedOutput { total: bytes.len() as u64, bytes };
@@ -117,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_it_says_is_kept_apart_and_capped() {
+    async fn helper_command_separates_and_caps_its_streams() {
         let said = sh("cat; echo out; echo err >&2; exit 3", Duration::from_secs(60)).await;
         let (stdout, stderr) = ("out\n".to_owned(), "err\n".to_owned());
         assert_eq!(said, CommandOutput { exit_code: 3, timed_out: false, stdout, stderr });
@@ -126,12 +131,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_does_not_outlast_its_bound() {
+    async fn helper_command_times_out() {
         assert!(sh("sleep 1000", Duration::from_millis(10)).await.timed_out);
     }
 
     #[test]
-    fn text_is_cut_after_it_has_grown() {
+    fn helper_command_text_is_capped_after_replacing_invalid_utf8() {
         let text = text(&[0xff; MOST_BYTES]);
         assert!(text.len() <= MOST_BYTES && text.chars().all(|c| c == '\u{fffd}'), "{}", text.len());
     }

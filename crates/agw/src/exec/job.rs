@@ -1,4 +1,4 @@
-//! Runs one job: its stages one after the other, the first failing one ends it (fail-fast).
+//! Runs one job: its stages one after the other, until a stage fails.
 
 use agenix_protocol::{
     documents::{JobDocument, JobUpdate, PlanCache, Status, TaskResult, parse, to_json},
@@ -14,8 +14,9 @@ use crate::exec::{
     start::{ExecContext, Outputs},
 };
 
-/// Runs the job and says what became of it; after `cancel` was called, nobody wants to hear that. `progress` is told before
-/// each stage, and `live_output` of each task.
+/// Runs the job and returns the report of its end. After `cancel` was cancelled, the caller ignores
+/// the report. `progress` is called before each stage, and `live_output` receives the output files
+/// of each started task.
 pub(crate) async fn run(
     job: &JobDocument,
     context: &ExecContext,
@@ -31,7 +32,7 @@ pub(crate) async fn run(
     // jobs that have them would not be noticed.
     let waits = context.shortage.wait();
     let _files = tokio::select! {
-        // It is no error, because nothing closes the semaphore.
+        // Acquiring cannot fail, because nothing closes the semaphore.
         files = context.files.acquire_many(needed) => files,
         () = cancel.cancelled() => return stopped(job, Vec::new()),
     };
@@ -63,7 +64,7 @@ fn read(job: &JobDocument, plans: &PlanCache) -> Result<Vec<Stage>, String> {
     Ok(stages)
 }
 
-/// Why a task failed, in a sentence.
+/// Returns the reason of a task's failure as a sentence, with the last line of its stderr.
 fn reason(result: &TaskResult) -> String {
     let (number, command) = (result.task_number, &result.command);
     if result.timed_out {
@@ -93,14 +94,16 @@ fn stopped(job: &JobDocument, results: Vec<TaskResult>) -> JobUpdate {
     finished(job, Some("the job was stopped".into()), results)
 }
 
-/// The update with results of at most `most` bytes; without any where that is 0.
+/// Returns `update` with task results of at most `most` bytes, or without any if `most` is 0.
 pub(crate) fn shrunk(update: JobUpdate, most: usize) -> JobUpdate {
     let results = update.task_results.as_deref().filter(|_| most > 0);
     let results = results.and_then(|results| parse::<Vec<TaskResult>>(results.get().as_bytes()).ok());
     JobUpdate { task_results: results.map(|mut results| fit(&mut results, most)), ..update }
 }
 
-/// The results as JSON of at most `max` bytes: where they are larger, every stream keeps less, and says so.
+/// Returns the results as JSON of at most `max` bytes. Larger results are truncated stream by
+/// stream, and each truncated stream is marked. If all streams are empty, the JSON may exceed
+/// `max`.
 fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
     let longest = |results: &[TaskResult]| {
         results
@@ -118,7 +121,7 @@ fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
         }
         json = to_json(&results);
     }
-    RawValue::from_string(json).expect("what serde_json wrote is JSON")
+    RawValue::from_string(json).expect("serde_json writes valid JSON")
 }
 
 #[cfg(test)]
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_a_sentence() {
+    fn failure_reason_is_a_sentence_with_the_last_line_of_stderr() {
         assert_eq!(
             reason(&result(2, "a\nno such file\n\n")),
             "Task 2 (sort) exited with code 2: no such file"
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn results_fit_into_an_update() {
+    fn results_are_truncated_to_the_size_limit() {
         let mut results = vec![result(0, &"\u{1}".repeat(1000)), result(0, "kept")];
         let json = fit(&mut results, 2000);
         assert!(json.get().len() <= 2000);

@@ -1,4 +1,4 @@
-//! What the tasks of a running job write, for whoever follows it: nothing is copied until somebody asks.
+//! Live output of a job's tasks for users that follow the job. Nothing is copied before a request.
 
 use std::{
     fs::File,
@@ -16,17 +16,17 @@ use agenix_protocol::{
 
 use crate::exec::spool::{SpoolFile, taken};
 
-/// Most bytes of all streams that are told at once.
+/// Maximum number of bytes of all streams in one reply.
 pub(crate) const MOST_AT_ONCE: usize = 64 * 1024;
 
-/// The streams of the tasks that were started so far, in the attempt that runs or has just ended.
+/// Output streams of the tasks that have started in the current or just finished attempt.
 #[derive(Default)]
 pub(crate) struct LiveOutput {
     tasks: Mutex<Vec<OutputStreams>>,
     has_ended: AtomicBool,
 }
 
-/// Where a task writes to. A stream that a pipe or a file of the user's takes is not there.
+/// Output files of one task. A stream is `None` if it goes to a pipe or to a file of the user.
 pub(crate) struct OutputStreams {
     pub(crate) task_number: u32,
     pub(crate) command: String,
@@ -35,17 +35,17 @@ pub(crate) struct OutputStreams {
 }
 
 impl LiveOutput {
-    /// A task has started.
+    /// Adds the streams of a task that has started.
     pub(crate) fn add(&self, written: OutputStreams) {
         self.lock().push(written);
     }
 
-    /// The attempt is over.
+    /// Marks the attempt as ended.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// How many files it keeps open.
+    /// Returns the number of files that this value keeps open.
     pub(crate) fn files(&self) -> usize {
         let of = |written: &OutputStreams| {
             usize::from(written.stdout.is_some()) + usize::from(written.stderr.is_some())
@@ -75,9 +75,10 @@ impl LiveOutput {
         }
     }
 
-    /// What is new since `position`.
+    /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams.
     pub(crate) fn since(&self, job_id: &JobId, attempt: u32, position: &OutputPosition) -> JobOutput {
-        // First: what ends while this reads is asked about once more.
+        // The flag is read first, because a job that ends during the reads may still write. The
+        // next request returns that output.
         let ended = self.has_ended.load(Ordering::Acquire);
         let (mut left, mut more, mut tasks) = (MOST_AT_ONCE, false, Vec::new());
         for written in &*self.lock() {
@@ -102,8 +103,8 @@ impl LiveOutput {
     }
 }
 
-/// What is in a file behind `from`, as far as there is room `left`; and whether there is more. One that cannot be read ends
-/// there: the job's result says why.
+/// Returns the bytes of `file` from offset `from` on, at most `left`, and true if there are more. A
+/// file that cannot be read counts as ended; the result of the job has the error.
 fn piece(file: &File, from: u64, left: &mut usize) -> (OutputChunk, bool) {
     let total = file.metadata().map_or(0, |metadata| metadata.len());
     let there = usize::try_from(total.saturating_sub(from)).unwrap_or(usize::MAX);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_how_far_they_are_is_told_the_rest() {
+    fn live_output_returns_the_bytes_after_the_position() {
         let [stdout, stderr] = [(); 2].map(|()| Arc::new(SpoolFile::from(tempfile::tempfile().unwrap())));
         let live_output = LiveOutput::default();
         assert!(since(&live_output, 0, 0).tasks.is_empty());
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_told_in_pieces_and_the_end_comes_last() {
+    fn live_output_is_split_and_ends_with_the_last_piece() {
         let stderr = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
         (&**stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
         let live_output = LiveOutput::default();

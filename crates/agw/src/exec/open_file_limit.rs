@@ -127,7 +127,7 @@ mod tests {
     use super::{OpenFileLimit, allowed, needed};
 
     #[test]
-    fn a_low_limit_allows_fewer_slots_and_lanes() {
+    fn open_file_limit_reduces_slots_and_threads() {
         let of = |limit| {
             allowed(400, limit, 3).map(|open_file_limit| (open_file_limit.slots, open_file_limit.threads))
         };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_enough() {
+    fn open_file_limit_requests_enough_for_all_slots() {
         for slots in [1, 2, 32, 400, 10_000] {
             let open_file_limit = allowed(slots, needed(slots, 3), 3).unwrap();
             assert_eq!((open_file_limit.slots, open_file_limit.threads), (slots, slots.min(32)));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_were_open_at_the_start_count() {
+    fn open_file_limit_subtracts_files_open_at_the_start() {
         let Some(OpenFileLimit { slots, .. }) = allowed(400, 256, 203) else {
             panic!("there is room for some")
         };

@@ -80,13 +80,13 @@ mod tests {
     }
 
     #[test]
-    fn a_job_ends_that_takes_more_than_it_may() {
+    fn quota_ends_a_job_above_its_limit() {
         assert_eq!(wait(16_000 * MB, 900_000 * MB, 999_000 * MB), Some(SHORTEST_WAIT));
         assert_eq!(wait(16_001 * MB, 900_000 * MB, 999_000 * MB), None);
     }
 
     #[test]
-    fn who_fills_the_disk_ends_and_who_writes_little_goes_on() {
+    fn quota_ends_a_job_that_fills_the_disk_and_spares_small_output() {
         assert_eq!(wait(9_000 * MB, 900 * MB, 10_000 * MB), None);
         assert!(wait(100 * MB, 900 * MB, 10_000 * MB).is_some());
         assert!(wait(0, 0, 10_000 * MB).is_some(), "a disk that others have filled");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_is_left_the_sooner_it_is_looked_again() {
+    fn quota_is_checked_more_often_as_space_shrinks() {
         assert!(wait(0, 500_000 * MB, 999_000 * MB).unwrap() > LONGEST_WAIT / 2);
         let small = wait(0, 64 * MB, 64 * MB).unwrap();
         assert!(small < std::time::Duration::from_millis(10), "{small:?}");

@@ -1,5 +1,6 @@
-//! The joint between two tasks that stream: two pipes, and a thread that moves the bytes from one to the other and counts
-//! them. On Linux the kernel moves them (`splice`); elsewhere they are copied.
+//! Counted pipe between two streaming tasks: two pipes, and a relay thread that moves the bytes
+//! from one to the other and counts them. On Linux the kernel moves the bytes (`splice`); elsewhere
+//! the thread copies them.
 
 use std::{
     io::{self, PipeReader, PipeWriter},
@@ -14,38 +15,40 @@ use tokio::{sync::oneshot, time::timeout};
 
 use crate::exec::relay_pool;
 
-/// How much is moved at once; as large as a Linux pipe may be made by anyone.
+/// Maximum number of bytes of one move. An unprivileged process can make a Linux pipe at most this
+/// large.
 const CHUNK: usize = 1024 * 1024;
-/// What a Linux pipe holds by itself. Who writes less has no use for a wider one, which takes longer to make than to fill.
+/// Default capacity of a Linux pipe. A pipe is enlarged only after this many bytes, because
+/// enlarging takes longer than filling it.
 #[cfg(target_os = "linux")]
 const NARROW: u64 = 64 * 1024;
 
-/// Both ends of a joint.
+/// Both ends of a counted pipe.
 pub(crate) struct CountedPipe {
-    /// The stdout of the task before.
+    /// Stdout of the previous task.
     pub(crate) from_task: PipeWriter,
-    /// The stdin of the task after.
+    /// Stdin of the next task.
     pub(crate) to_task: PipeReader,
     pub(crate) counter: PipeCounter,
 }
 
-/// What passes through a joint.
+/// Counter of the bytes that pass through the pipe.
 pub(crate) struct PipeCounter {
     bytes: Arc<AtomicU64>,
     over: oneshot::Receiver<()>,
 }
 
 impl PipeCounter {
-    /// How many bytes passed, when they all have; or so far, when something that escaped its task keeps the pipe open for
-    /// longer than `patience`.
+    /// Waits until the pipe is closed, and returns the number of bytes. Returns the number so far
+    /// after `patience`, because an escaped process may keep the pipe open.
     pub(crate) async fn count(self, patience: Duration) -> u64 {
-        // The thread drops its end when all is over.
+        // The thread drops its sender at the end.
         let _over = timeout(patience, self.over).await;
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// Makes a joint and starts moving.
+/// Creates a counted pipe and starts its relay.
 pub(crate) fn counted_pipe() -> io::Result<CountedPipe> {
     let (source, from_task) = io::pipe()?;
     let (to_task, sink) = io::pipe()?;
@@ -61,12 +64,13 @@ pub(crate) fn counted_pipe() -> io::Result<CountedPipe> {
 
 #[cfg(target_os = "linux")]
 fn widen(source: &PipeReader, sink: &PipeWriter) {
-    // Where the user's pipe quota is used up, the default size works as well.
+    // The call fails if the user's pipe quota is used up, and the default size works as well.
     let _narrow = rustix::pipe::fcntl_setpipe_size(source, CHUNK);
     let _narrow = rustix::pipe::fcntl_setpipe_size(sink, CHUNK);
 }
 
-/// Moves everything until the writer is done or the reader has gone; dropping the ends tells the other side.
+/// Moves all bytes until the writer closes its end or the reader has gone. The caller then drops
+/// the pipe ends, which notifies the other task.
 #[cfg(target_os = "linux")]
 fn relay(source: &PipeReader, sink: &PipeWriter, passed: &AtomicU64) {
     use rustix::pipe::{SpliceFlags, splice};
@@ -82,7 +86,7 @@ fn relay(source: &PipeReader, sink: &PipeWriter, passed: &AtomicU64) {
                 }
             }
             Err(rustix::io::Errno::INTR) => {}
-            // The reader has gone: the writer gets SIGPIPE, as in a shell.
+            // The reader has closed its end. The writer gets SIGPIPE, as in a shell.
             Err(_) => return,
         }
     }
@@ -113,7 +117,7 @@ mod tests {
     const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
     #[tokio::test]
-    async fn bytes_pass_and_are_counted() {
+    async fn pipe_relays_and_counts_all_bytes() {
         let CountedPipe { mut from_task, mut to_task, counter } = counted_pipe().unwrap();
         let writer = tokio::task::spawn_blocking(move || from_task.write_all(&vec![7; 3_000_000]));
         let read = tokio::task::spawn_blocking(move || {
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_goes_stops_the_writer() {
+    async fn pipe_reports_a_closed_reader_to_the_writer() {
         let CountedPipe { mut from_task, to_task, counter } = counted_pipe().unwrap();
         drop(to_task);
         let wrote = tokio::task::spawn_blocking(move || {
@@ -140,10 +144,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pipe_that_never_ends_is_not_waited_for() {
+    async fn pipe_count_stops_waiting_for_an_open_writer() {
         let CountedPipe { mut from_task, to_task: _kept, counter } = counted_pipe().unwrap();
         from_task.write_all(b"abc").unwrap();
-        // Whoever holds the writing end here has escaped.
+        // `from_task` stands for an escaped process that holds the writing end.
         counter.count(std::time::Duration::from_millis(1)).await;
         drop(from_task);
     }

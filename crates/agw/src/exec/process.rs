@@ -23,12 +23,13 @@ use crate::exec::{
     subreaper,
 };
 
-/// The variable that no child gets.
+/// Environment variable that is withheld from every child.
 const SESSION_KEY: &str = "AGQ_SESSION_KEY";
 /// Interval between two checks whether a process group is empty.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running child. Dropped, it is killed with everything it started.
+/// A running child. A drop before its end kills it with its process group and its escaped
+/// processes.
 pub(crate) struct Process {
     group: Group,
     child: Child,
@@ -39,7 +40,7 @@ pub(crate) struct Process {
     ended: Option<Ended>,
 }
 
-/// How a child ended.
+/// Exit status and run time of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -48,20 +49,21 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The exit code as a shell has it: 128 + the signal where a signal ended it.
+    /// Returns the exit code as a shell does: 128 plus the signal number after a signal.
     pub(crate) fn exit_code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
     }
 
-    /// The signal that ended it.
+    /// Returns the signal that ended the child.
     pub(crate) fn signal(&self) -> Option<i32> {
         self.status.signal()
     }
 }
 
 impl Process {
-    /// Starts a child. It gets no shell, none of our secrets, and a process group of its own. `program` is where its command
-    /// was found when the worker started: a plan that sets PATH does not choose another.
+    /// Starts a child without a shell, without the secrets of the worker, and in a process group of
+    /// its own. `program` is the path that the capability search found, so a PATH of the plan has
+    /// no effect on it.
     pub(crate) fn start(
         program: &Path,
         command: &StageCommand,
@@ -71,7 +73,6 @@ impl Process {
     ) -> io::Result<Self> {
         let mark = TaskMark::new();
         let mut starting = std::process::Command::new(program);
-        // Only where it is there: a changed environment is put together anew for every child.
         if std::env::var_os(SESSION_KEY).is_some() {
             starting.env_remove(SESSION_KEY);
         }
@@ -96,7 +97,8 @@ impl Process {
         Ok(Self { group, child, exit, started: Instant::now(), timeout: command.timeout, ended: None })
     }
 
-    /// Waits until it ends, or its time is over: then its group gets SIGTERM, and SIGKILL after `grace`.
+    /// Waits until the child ends. After its timeout, the process group gets SIGTERM, and SIGKILL
+    /// after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -173,7 +175,7 @@ struct Group {
 impl Group {
     fn signal(&self, signal: Signal) {
         if let (Some(leader), false) = (self.leader, self.is_empty) {
-            // Nobody left in it is what we want.
+            // An error means that the group is empty already.
             let _gone = kill_process_group(leader, signal);
         }
     }
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_the_first_process_started_have_the_grace_too() {
+    async fn end_gives_the_grace_to_descendants_of_the_first_process() {
         let dir = tempfile::tempdir().unwrap();
         let cleaning =
             "trap 'sleep 0.2; echo > cleaned; exit' TERM; echo > ready; while :; do sleep 0.02; done";
@@ -305,7 +307,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn those_that_do_not_end_in_the_grace_are_killed() {
+    async fn end_kills_processes_after_the_grace() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         let deaf = "sh -c 'trap : TERM; echo $$ > deaf; while :; do sleep 0.02; done'";
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_is_stopped_hears_that_it_has_to_end() {
+    async fn end_reaches_a_stopped_process() {
         let dir = tempfile::tempdir().unwrap();
         let mut process = start(dir.path(), "echo > ready; kill -STOP $$; exit 1");
         written(&dir.path().join("ready")).await;
@@ -326,10 +328,12 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn what_has_left_the_group_is_ended_with_it_or_when_it_is_dropped() {
+    async fn end_and_drop_kill_escaped_processes() {
         subreaper::begin();
-        let (dir, one) = (tempfile::tempdir().unwrap(), "sh -c 'echo $$ > one; exec sleep 1000'");
-        let two = "sh -c 'echo $$ > two; exec sleep 1000'";
+        // The scripts do not exec, because a process has no readable environment during exec(2).
+        let (dir, one) =
+            (tempfile::tempdir().unwrap(), "sh -c 'echo $$ > one; while :; do sleep 0.02; done'");
+        let two = "sh -c 'echo $$ > two; while :; do sleep 0.02; done'";
         for is_dropped in [false, true] {
             let mut process = start(dir.path(), &format!("setsid {one} & setsid -f {two}; sleep 1000"));
             let [one, two] = [written(&dir.path().join("one")).await, written(&dir.path().join("two")).await];
@@ -348,7 +352,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn the_first_process_is_reaped_after_a_drop() {
+    async fn drop_leaves_the_first_process_to_be_reaped() {
         let dir = tempfile::tempdir().unwrap();
         let process = start(dir.path(), "echo $$ > leader; exec sleep 1000");
         let leader = written(&dir.path().join("leader")).await;
@@ -358,10 +362,13 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn what_has_left_the_group_goes_on_after_an_end_that_nobody_asked_for() {
+    async fn escaped_processes_survive_a_normal_exit() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
-        let mut process = start(dir.path(), "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'");
+        // The first process waits for the daemon, because the end of the task kills every process
+        // that is still in its group.
+        let daemon = "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'";
+        let mut process = start(dir.path(), &format!("{daemon}; until [ -s pid ]; do sleep 0.02; done"));
         let ended = process.wait(LONG).await.unwrap();
         drop(process);
         let pid = written(&dir.path().join("pid")).await;
@@ -374,7 +381,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn ends_of_children_are_not_taken_for_those_of_adopted_processes() {
+    async fn subreaper_leaves_exit_codes_of_children_to_their_owner() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         for code in [0, 3, 7] {

@@ -1,4 +1,4 @@
-//! What this machine can run: the programs on PATH, narrowed by an allow-list where one was given.
+//! Programs of this machine: the executables on PATH, restricted by an allow-list if one is set.
 
 use std::{
     collections::BTreeMap,
@@ -9,10 +9,10 @@ use std::{
 
 use tracing::warn;
 
-/// How agentic units are named.
+/// Name prefix of agentic units.
 const UNIT_PREFIX: &str = "agx-";
 
-/// Maximum length of the name of a program in agq.
+/// Maximum number of bytes of a program's name in agq.
 const MOST_NAME_BYTES: usize = 255;
 /// Maximum number of bytes of all names together, because the worker sends the names in one
 /// message.
@@ -21,7 +21,7 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// The programs that this worker offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Programs {
-    /// Each program where PATH finds it first.
+    /// Each program at the place where PATH finds it first.
     programs: BTreeMap<String, PathBuf>,
     /// Programs whose names agq would refuse.
     left_out: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Looks through the directories of `path`, as the PATH variable lists them.
+    /// Searches the directories of `path`, which has the format of the PATH variable.
     pub(crate) fn find(path: &OsStr, allowed: Option<&[String]>) -> Self {
         let is_allowed = |name: &String| allowed.is_none_or(|allowed| allowed.contains(name));
         let (mut programs, mut bytes, mut left_out) = (BTreeMap::new(), 0, Vec::new());
@@ -58,7 +58,7 @@ impl Programs {
     pub(crate) fn warn_of_gaps(&self) {
         if let Some(first) = self.left_out.first() {
             warn!(
-                "{} programs on PATH are not offered, {first:?} among them: a name has no control characters and at most {MOST_NAME_BYTES} bytes, and all have at most {MOST_BYTES}; choose with --tools",
+                "{} programs on PATH are not offered, for example {first:?}: a name may have at most {MOST_NAME_BYTES} bytes and no control characters, and all names together at most {MOST_BYTES} bytes; choose programs with --tools",
                 self.left_out.len()
             );
         }
@@ -68,29 +68,28 @@ impl Programs {
         }
     }
 
-    /// Where a program is that may be run.
+    /// Returns the path of a program that jobs may run.
     pub(crate) fn path(&self, name: &str) -> Option<&Path> {
         self.programs.get(name).map(PathBuf::as_path)
     }
 
-    /// How many programs there are.
     pub(crate) fn len(&self) -> usize {
         self.programs.len()
     }
 
-    /// Ordinary programs and agentic units, apart.
+    /// Returns the names of the ordinary programs and of the agentic units.
     pub(crate) fn split(&self) -> (Vec<String>, Vec<String>) {
         self.programs.keys().cloned().partition(|name| !name.starts_with(UNIT_PREFIX))
     }
 
-    /// The agentic units, and where they are.
+    /// Returns the names and paths of the agentic units.
     pub(crate) fn units(&self) -> Vec<(String, PathBuf)> {
         let units = self.programs.iter().filter(|(name, _)| name.starts_with(UNIT_PREFIX));
         units.map(|(name, path)| (name.clone(), path.clone())).collect()
     }
 }
 
-/// Tells whether agq accepts `name` as the name of a program.
+/// Returns true if agq accepts `name` as the name of a program.
 fn is_legal(name: &str) -> bool {
     !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.contains(|c: char| c.is_control() || c == '/')
 }
@@ -115,7 +114,7 @@ mod tests {
     use super::{Programs, is_legal};
 
     #[test]
-    fn programs_are_executable_files_and_units_are_apart() {
+    fn programs_are_executable_files_and_units_are_listed_separately() {
         let dir = tempfile::tempdir().unwrap();
         for (name, mode) in [("sort", 0o755), ("agx-ocr", 0o755), ("notes.txt", 0o644)] {
             fs::write(dir.path().join(name), "").unwrap();
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_agq_refuses_are_not_legal_and_all_fit_into_a_message() {
+    fn programs_exclude_illegal_names_and_fit_into_one_message() {
         for name in ["sort", "a b", "a,b", "ä", &"x".repeat(255)] {
             assert!(is_legal(name), "{name}");
         }

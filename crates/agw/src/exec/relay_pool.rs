@@ -1,4 +1,5 @@
-//! Threads that move bytes, kept for the next joint: to make one takes longer than most of what has to be moved.
+//! Relay threads, which move bytes between pipes. Idle threads are kept and reused, because
+//! creating a thread takes longer than most relays.
 
 use std::{
     io,
@@ -6,18 +7,20 @@ use std::{
     thread,
 };
 
-/// Most threads that wait for something to do.
+/// Maximum number of idle threads.
 const MOST_IDLE: usize = 16;
-/// By how much they are nicer than tasks (nice(2)).
+/// Increase of the nice value of relay threads over tasks (nice(2)).
 #[cfg(target_os = "linux")]
 const NICER: i32 = 10;
 
 type RelayTask = Box<dyn FnOnce() + Send>;
 
-/// How to reach those that wait.
+/// Channels to the idle threads.
 static IDLE: Mutex<Vec<mpsc::Sender<RelayTask>>> = Mutex::new(Vec::new());
 
-/// Does this on a thread of its own, at once: in a pool that is full, a joint would wait for those that wait for it.
+/// Runs `work` on an idle or a new thread at once. The pool has no upper bound, because pipes would
+/// deadlock if they waited for each other's threads. Returns an error if the system refuses a
+/// thread.
 pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut work: RelayTask = Box::new(work);
     let waiting = idle().pop();
@@ -50,16 +53,16 @@ fn serve(mut work: RelayTask, reach: &mpsc::Sender<RelayTask>, inbox: &mpsc::Rec
     }
 }
 
-/// Tasks go first: woken by every piece that a task writes, a mover would take the processor from the very task it works for.
-/// 990 MB through `cat`, `tr` and `wc` took 1.6 s and take 0.9 on two processors, 1.2 in a shell.
+/// Lowers the priority of the calling thread. A relay thread wakes up for each write of a task, and
+/// would otherwise take the processor from that task.
 #[cfg(target_os = "linux")]
 fn lower_priority() {
-    // Of this thread alone, on Linux. Where it may not be, it works as well.
+    // On Linux, nice(2) affects only the calling thread. The relay works without it too.
     let _as_before = rustix::process::nice(NICER);
 }
 
 #[cfg(not(target_os = "linux"))]
-fn give_way() {}
+fn lower_priority() {}
 
 fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<RelayTask>>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,7 +75,7 @@ mod tests {
     use super::{MOST_IDLE, run};
 
     #[test]
-    fn nobody_waits_for_another_and_threads_are_used_again() {
+    fn relays_run_in_parallel_on_reused_threads() {
         let count = 2 * MOST_IDLE;
         for _round in 0..3 {
             let (all, (tell, told)) = (Arc::new(Barrier::new(count)), mpsc::channel());

@@ -1,6 +1,6 @@
-//! Shortage of a resource that the operating system limits: open files, processes, memory, room in
+//! Shortage of a resource that the operating system limits: open files, processes, memory, space in
 //! the spool. A job that meets a shortage waits until other jobs have released some of the
-//! resource, because the shortage is no fault of the job.
+//! resource, because the job did not cause the shortage.
 
 use std::{
     io,
@@ -22,17 +22,17 @@ const LASTING: Duration = Duration::from_secs(30);
 /// Interval between two checks whether a shortage lasts.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Duration for which a shortage counts as current after a failed start. It is longer than
-/// [`LONGEST_WAIT`], because the shortage goes on while a job waits to try again.
+/// [`LONGEST_WAIT`], because the shortage persists while a job waits to try again.
 const CURRENT: Duration = Duration::from_secs(3);
 
-/// Tells whether `error` reports a resource limit of a process, a user or the machine.
+/// Returns true if `error` reports a resource limit of a process, a user or the machine.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let of_descriptors = is_descriptor_shortage(error);
     of_descriptors || matches!(errno(error), Some(Errno::AGAIN | Errno::NOSPC | Errno::DQUOT))
 }
 
-/// Tells whether `error` reports a lack of file descriptors or memory. This check serves files of
-/// the user, because a full disk there is an error for the user and no shortage.
+/// Returns true if `error` reports a lack of file descriptors or memory. This check is for files of
+/// the user, because a full disk there is an error of the user and not a shortage.
 pub(crate) fn is_descriptor_shortage(error: &io::Error) -> bool {
     matches!(errno(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
@@ -72,7 +72,7 @@ impl Shortage {
         self.lock().failed = None;
     }
 
-    /// Tells whether a start has failed within [`CURRENT`]. The worker claims no jobs then.
+    /// Returns true if a start has failed within [`CURRENT`]. The worker then claims no jobs.
     pub(crate) fn is_current(&self, now: Instant) -> bool {
         self.lock().failed.is_some_and(|(_, latest)| now.duration_since(latest) < CURRENT)
     }
@@ -89,8 +89,8 @@ impl Shortage {
         }
     }
 
-    /// Returns the reason for a shortage that lasts for at least `least` although all `jobs` jobs of
-    /// the worker wait.
+    /// Returns the reason for a shortage that lasts for at least `least` although all `jobs` jobs
+    /// of the worker wait.
     fn lasting(&self, jobs: usize, now: Instant, least: Duration) -> Option<String> {
         let state = self.lock();
         let (first, latest) = state.failed?;
@@ -109,7 +109,7 @@ impl WaitGuard<'_> {
         let mut state = self.shortage.lock();
         if state.failed.is_none() {
             warn!(
-                "a task cannot be started now and waits: {error}; check `ulimit -n`, `ulimit -u` and the room in the spool"
+                "a task cannot be started now and waits: {error}; check `ulimit -n`, `ulimit -u` and the free space of the spool"
             );
         }
         let first = state.failed.map_or(now, |(first, _)| first);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_want_of_the_system_is_told_from_a_fault_of_the_job() {
+    fn shortage_errors_differ_from_errors_of_the_job() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC, Errno::DQUOT] {
             assert!(is_shortage(&error(errno)), "{errno}");
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lasts_when_all_jobs_wait_for_long_and_a_start_ends_it() {
+    fn shortage_lasts_while_all_jobs_wait_and_ends_with_a_start() {
         let (shortage, start) = (Shortage::default(), Instant::now());
         let lasting = |jobs, now| shortage.lasting(jobs, now, LASTING);
         let later = start + LASTING;

@@ -1,5 +1,6 @@
-//! The threads that start processes and wait for them. To start a process takes its thread a fraction of a millisecond; on
-//! threads of their own, what is said to agq, and what other jobs have to say, does not wait for that. None is made for a child.
+//! Spawn threads ("lanes"): threads that start processes and wait for them. Starting a process
+//! blocks its thread for a moment. Threads of their own keep this delay away from the protocol and
+//! from the jobs of other lanes. No thread is created for a single child.
 
 use std::{
     io,
@@ -17,14 +18,15 @@ use tracing::warn;
 /// Maximum wait for the end of surplus threads.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// The lanes; each has a thread and sees to the processes of its slots.
+/// Lanes: threads with a current-thread runtime each. The processes of one slot always run on the
+/// same lane.
 pub(crate) struct SpawnThreads(Vec<SpawnThread>);
 
 struct SpawnThread {
     handle: Handle,
-    /// Dropped, the thread lets go of its work and ends.
+    /// The drop ends the thread. The runtime of the thread then drops its tasks.
     _end: oneshot::Sender<()>,
-    /// Closed when it has.
+    /// Closed once the thread has ended.
     ended: mpsc::Receiver<()>,
 }
 
@@ -39,7 +41,9 @@ impl SpawnThreads {
                 Err(error) => {
                     // The other half is given back, because tasks need threads and processes, too.
                     let kept = threads.len().div_ceil(2);
-                    warn!("{kept} threads start processes, and not {count}: {error}; check `ulimit -u`");
+                    warn!(
+                        "only {kept} of {count} threads that start processes could be created: {error}; check `ulimit -u`"
+                    );
                     Self(threads.split_off(kept)).shut_down(BOUND);
                     break;
                 }
@@ -48,15 +52,15 @@ impl SpawnThreads {
         Ok(Self(threads))
     }
 
-    /// What work is given to.
+    /// Returns the runtimes of the threads.
     pub(crate) fn handles(&self) -> Vec<Handle> {
         self.0.iter().map(|thread| thread.handle.clone()).collect()
     }
 
-    /// Ends them; waits at most so long for what hangs in a system call.
+    /// Ends the threads. Waits at most `bound` in all for threads that hang in a system call.
     pub(crate) fn shut_down(self, bound: Duration) {
         let end = Instant::now() + bound;
-        // All are told before one is waited for.
+        // All threads are notified before the first wait.
         let threads: Vec<_> = self.0.into_iter().map(|thread| thread.ended).collect();
         for ended in threads {
             let _hangs = ended.recv_timeout(end.saturating_duration_since(Instant::now()));
@@ -69,7 +73,7 @@ fn spawn_thread() -> io::Result<SpawnThread> {
     let (handle, (end, until), (tell, ended)) =
         (runtime.handle().clone(), oneshot::channel(), mpsc::channel());
     thread::Builder::new().name("lane".into()).spawn(move || {
-        // An error says the same: whoever would tell has gone.
+        // The drop of the sender arrives as an error, and means the end too.
         let _told = runtime.block_on(until);
         drop(runtime);
         drop::<mpsc::Sender<()>>(tell);

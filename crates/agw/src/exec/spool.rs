@@ -1,9 +1,11 @@
-//! Files without a name that hold what tasks write. A task's stdout becomes the next one's stdin without a copy in our
-//! memory; the file is gone when the last one closes it, whatever happens.
+//! Spool files: files without a name that take the output of tasks. The stdout of a task becomes
+//! the stdin of the next one without a copy in the memory of the worker. A file disappears with its
+//! last open descriptor, even after a crash.
 //!
-//! To make a file and to let it go takes longer than most of what is done with it. So one is used again when nobody else has it open
-//! any more: what has escaped its task may still write to its file, and keeps it. Tasks get descriptions of their own, and
-//! by these they are noticed.
+//! Spool files are recycled, because creating and deleting a file takes longer than most uses of
+//! it. A file is recycled only if no other process has it open, because an escaped process may
+//! still write to it. Each task gets an open file description of its own, so that the lease check
+//! can detect such a process.
 
 use std::{
     fs::File,
@@ -24,10 +26,10 @@ use rustix::fs::statvfs;
 
 use crate::exec::output_quota::DiskSpace;
 
-/// Most empty files that wait to be used again.
+/// Maximum number of empty files in the pool.
 const MOST_FREE: usize = 64;
 
-/// The directory that spool files are made in, and those that can be used again.
+/// Directory of the spool files, and the pool of recycled files.
 #[derive(Debug, Clone)]
 pub(crate) struct Spool(Arc<FilePool>);
 
@@ -36,7 +38,7 @@ struct FilePool {
     directory: PathBuf,
     /// `/dev/null`, opened once.
     nothing: Option<File>,
-    /// Empty, and open here alone.
+    /// Empty files that no other process has open.
     free: Mutex<Vec<File>>,
 }
 
@@ -45,7 +47,7 @@ impl FilePool {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a file for the next who needs one, if nobody else has it.
+    /// Empties a file and adds it to the pool, unless another process has the file open.
     fn recycle(&self, file: File) {
         if !is_alone(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || empty(&file)) {
             return;
@@ -63,13 +65,13 @@ impl Spool {
         Self(Arc::new(FilePool { directory: directory.to_owned(), nothing, free }))
     }
 
-    /// A stdin that ends at once.
+    /// Returns an empty stdin.
     pub(crate) fn nothing(&self) -> Stdio {
         let again = self.0.nothing.as_ref().and_then(|nothing| nothing.try_clone().ok());
         again.map_or_else(Stdio::null, Stdio::from)
     }
 
-    /// An empty file.
+    /// Returns an empty file, recycled or new.
     pub(crate) fn file(&self) -> io::Result<SpoolFile> {
         let used = self.0.free().pop();
         let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
@@ -82,7 +84,7 @@ impl Spool {
         room(&self.0.directory)
     }
 
-    /// A file that holds `text`, at its beginning.
+    /// Returns a file that contains `text`, with the offset at its start.
     pub(crate) fn file_with(&self, text: &str) -> io::Result<File> {
         let file = self.file()?;
         file.write_all_at(text.as_bytes(), 0)?;
@@ -90,25 +92,26 @@ impl Spool {
     }
 }
 
-/// What a task has written or writes: a spool file, or one of the user's.
+/// Output file of a task: a spool file or a file of the user.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
-    /// Always there, until it is dropped.
+    /// `None` only during the drop.
     file: Option<File>,
-    /// Where it goes then, where it is ours.
+    /// Pool that recycles the file. `None` for a file of the user.
     shelf: Option<Arc<FilePool>>,
-    /// Whether a task has this very description: then nobody would notice that it still has it.
+    /// Set when a task shares this open file description. The lease check cannot detect such a
+    /// task, so the file is not recycled.
     is_shared: AtomicBool,
 }
 
 impl SpoolFile {
-    /// The file again, at its beginning, for a task to read or to write.
+    /// Opens the file for a task to read or write, with the offset at its start.
     pub(crate) fn open(&self) -> io::Result<File> {
         if let Some(file) = self.shelf.as_ref().and_then(|_| reopen(self)) {
             return Ok(file);
         }
         self.is_shared.store(true, Ordering::Relaxed);
-        // Both share one offset: nobody may still write.
+        // Both descriptors share one offset, so no task may still be writing.
         let mut again = self.try_clone()?;
         again.seek(SeekFrom::Start(0))?;
         Ok(again)
@@ -116,7 +119,7 @@ impl SpoolFile {
 }
 
 impl From<File> for SpoolFile {
-    /// A file that is not used again.
+    /// Wraps a file of the user, which is not recycled.
     fn from(file: File) -> Self {
         Self { file: Some(file), shelf: None, is_shared: AtomicBool::new(false) }
     }
@@ -126,7 +129,7 @@ impl Deref for SpoolFile {
     type Target = File;
 
     fn deref(&self) -> &File {
-        self.file.as_ref().expect("it is taken when it is dropped, and not sooner")
+        self.file.as_ref().expect("the file is taken only in the drop")
     }
 }
 
@@ -140,22 +143,24 @@ impl Drop for SpoolFile {
     }
 }
 
-/// A description of its own, where the system lets us have one.
+/// Opens the file with an open file description of its own, if the system allows that.
 #[cfg(target_os = "linux")]
 fn reopen(file: &File) -> Option<File> {
     File::options().read(true).write(true).open(name(file)).ok()
 }
 
-/// Empties a file that nobody else has; whether that worked. By a description that is closed at once: ext4 takes what is
-/// emptied for a file that is replaced, and when any description of it is closed next, what it holds by then goes to the disk
-/// at once (`auto_da_alloc`). That would be the one of a task, with what it has written; and to empty the file again would
-/// wait for the disk, too.
+/// Truncates a file that no other process has open, and returns true on success.
+///
+/// The truncation uses a separate description, which is closed at once. The reason is
+/// `auto_da_alloc` of ext4: after a truncation, the next close of any description of the file
+/// writes its data to the disk at once. Otherwise that close would be the one of a task after its
+/// output, and a second truncation would wait for the disk too.
 #[cfg(target_os = "linux")]
 fn empty(file: &File) -> bool {
     File::options().write(true).truncate(true).open(name(file)).is_ok()
 }
 
-/// By what a file without a name can be opened.
+/// Returns a path that opens a file without a name.
 #[cfg(target_os = "linux")]
 fn name(file: &File) -> String {
     use std::os::fd::AsRawFd;
@@ -163,9 +168,9 @@ fn name(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Elsewhere nothing is used again, and one description will do.
+/// Returns `None`, because other systems do not recycle files and one description is enough.
 #[cfg(not(target_os = "linux"))]
-fn opened_anew(_file: &File) -> Option<File> {
+fn reopen(_file: &File) -> Option<File> {
     None
 }
 
@@ -186,7 +191,7 @@ pub(crate) fn taken(file: &File) -> u64 {
     file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512))
 }
 
-/// The first `cap` bytes, and how many there are.
+/// Returns the first `cap` bytes of `file` and its length.
 pub(crate) fn kept(file: &File, cap: usize) -> io::Result<CapturedOutput> {
     let total = file.metadata()?.len();
     let keep = usize::try_from(total).unwrap_or(usize::MAX).min(cap);
@@ -204,7 +209,7 @@ mod tests {
     use super::{Spool, SpoolFile, kept};
 
     #[test]
-    fn what_is_written_can_be_read_again_and_is_capped() {
+    fn spool_file_has_no_name_and_kept_bytes_are_capped() {
         let dir = tempfile::tempdir().unwrap();
         let mut text = String::new();
         let mut file = Spool::new(dir.path()).file_with("hello").unwrap();
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_users_is_not_taken() {
+    fn spool_never_truncates_a_file_of_the_user() {
         let mut theirs = tempfile::tempfile().unwrap();
         theirs.write_all(b"theirs").unwrap();
         let mut again = SpoolFile::from(theirs.try_clone().unwrap()).open().unwrap();
@@ -228,7 +233,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_file_is_used_again_when_nobody_else_has_it() {
+    fn spool_recycles_a_file_only_if_no_process_has_it_open() {
         use std::os::unix::fs::MetadataExt;
 
         let dir = tempfile::tempdir().unwrap();
@@ -247,7 +252,7 @@ mod tests {
         drop(second);
         let third = spool.file().unwrap();
         assert_eq!((inode(&third), third.metadata().unwrap().len()), (number, 0));
-        // A child, too, though we have closed what it got.
+        // A child counts too, although this process has closed its copy.
         let mut child = std::process::Command::new("cat");
         let mut child =
             child.stdin(std::process::Stdio::piped()).stdout(third.open().unwrap()).spawn().unwrap();
@@ -259,7 +264,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn no_more_files_wait_than_may() {
+    fn spool_pool_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::new(dir.path());
         let many: Vec<_> = (0..=super::MOST_FREE).map(|_| spool.file().unwrap()).collect();

@@ -1,4 +1,5 @@
-//! Runs one stage: starts its processes from first to last, joins them, waits for all, and collects what they left.
+//! Runs one stage: starts its processes from first to last, connects them, waits for all of them,
+//! and collects their results.
 
 use std::{future::pending, io, time::Duration};
 
@@ -16,8 +17,8 @@ use crate::exec::{
     start::{ExecContext, Out, Outputs, StartedProcess, Unstarted, start_with_retry},
 };
 
-/// Runs the stage; its spooled output goes to `outputs`. When `cancel` is called its processes are told to end. The error is
-/// for people: the stage could not be run.
+/// Runs the stage, and adds its output files to `outputs`. Ends the processes when `cancel` is
+/// cancelled. Returns the result of the task that could not be started as an error.
 pub(crate) async fn run(
     stage: &Stage,
     context: &ExecContext,
@@ -30,11 +31,12 @@ pub(crate) async fn run(
         let started = tokio::select! {
             biased;
             started = start_with_retry(command, before.as_ref(), context, outputs, cancel) => started,
-            // The start waits, and what runs already has its limits meanwhile.
+            // While the start waits, the timeouts and the quota of the running processes still
+            // apply.
             finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
                 let mut results = results(stage, running, finished, (context, live_output), outputs).await;
-                // The job fails even if nothing of it runs.
+                // The job fails even if none of its tasks runs.
                 if let Some((task_number, text)) = excess && TaskResult::blamed(&results).is_none() {
                     results.push(excessive(command, task_number, &text));
                 }
@@ -47,7 +49,7 @@ pub(crate) async fn run(
                 if !matches!(unstarted, Unstarted::Failed(_)) {
                     end(&mut running, context.kill_grace).await;
                 }
-                // What still runs is killed when `running` is dropped.
+                // The drop of `running` kills the processes that still run.
                 return Err(not_started(command, &unstarted));
             }
         };
@@ -59,14 +61,14 @@ pub(crate) async fn run(
     Ok(results(stage, running, finished, (context, live_output), outputs).await)
 }
 
-/// How the processes of a stage ended.
+/// Results of the processes of a stage.
 struct Finished {
     ended: Vec<io::Result<Ended>>,
-    /// Task with the most output, and the reason, if the output of the job exceeded the quota.
+    /// Task with the most output and the reason, if the output of the job exceeded the quota.
     excess: Option<(u32, String)>,
 }
 
-/// What [`finish`] waits for.
+/// Condition that [`finish`] waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitFor {
     /// The end of all processes.
@@ -75,7 +77,7 @@ enum WaitFor {
     Failure,
 }
 
-/// Waits for the processes, and ends them all if one runs out of its time, if `cancel` is called, or
+/// Waits for the processes. Ends all of them if one of them times out, if `cancel` is cancelled, or
 /// if the output of the job exceeds the quota.
 async fn finish(
     running: &mut [StartedProcess],
@@ -163,7 +165,8 @@ fn append(kept: &mut CapturedOutput, line: &str, most: usize) {
     kept.total = kept.total.max(kept.bytes.len() as u64);
 }
 
-/// A task that could not be started has the exit code that a shell would give it.
+/// Returns the result of a task that could not be started, with the exit code that a shell would
+/// return.
 fn not_started(command: &StageCommand, unstarted: &Unstarted) -> TaskResult {
     let number = command.task_number;
     let (text, exit_code, timed_out) = match unstarted {
@@ -193,7 +196,8 @@ fn unstarted_result(command: &StageCommand, text: String) -> TaskResult {
     }
 }
 
-/// Waits for all. When one runs out of its time the others are ended too: they wait for each other.
+/// Waits for all processes. A timeout of one process ends all others too, because they wait for
+/// each other.
 async fn wait(
     running: &mut [StartedProcess],
     grace: Duration,
@@ -233,7 +237,7 @@ async fn collect(
         Err(error) => return not_started(command, &Unstarted::Failed(error)),
     };
     let unreadable = |error: &io::Error| CapturedOutput {
-        bytes: format!("agw: unreadable: {error}").into_bytes(),
+        bytes: format!("agw: the output cannot be read: {error}").into_bytes(),
         total: 0,
     };
     let kept_stdout = match stdout {
@@ -269,7 +273,7 @@ mod tests {
     use super::append;
 
     #[test]
-    fn a_line_is_kept_whole_behind_what_a_task_complained_of() {
+    fn append_keeps_the_line_whole_and_cuts_earlier_text() {
         let appended = |bytes: &[u8], total, most| {
             let mut kept = CapturedOutput { bytes: bytes.to_vec(), total };
             append(&mut kept, "ended\n", most);

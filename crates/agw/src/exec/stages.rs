@@ -1,6 +1,7 @@
-//! From a job to what has to be run. Pure: it starts nothing and opens nothing.
+//! Execution plan of a job: turns a plan and an input into stages of commands. No I/O.
 //!
-//! A stage is what runs at once: one task, or several that are joined by pipes. Stages run one after the other.
+//! A stage has the tasks that run at the same time: one task, or several tasks connected by pipes.
+//! Stages run one after the other.
 
 use std::time::Duration;
 
@@ -11,18 +12,19 @@ use agenix_protocol::{
 };
 use serde_json::value::RawValue;
 
-/// By which processes hear of a trace (OpenTelemetry, environment variables as context carriers).
+/// Environment variable that passes the trace context to processes (OpenTelemetry, environment
+/// variables as context carriers).
 const TRACE_VARIABLE: &str = "TRACEPARENT";
 
-/// Tasks that run at once.
+/// Tasks that run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stage {
     pub(crate) commands: Vec<StageCommand>,
-    /// Whether the failure of any of them counts, or of the last alone.
+    /// True if the failure of any command fails the stage. Otherwise only the last command counts.
     pub(crate) pipefail: bool,
 }
 
-/// One process to run, placeholders filled.
+/// One process to start, with all placeholders filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StageCommand {
     pub(crate) task_number: u32,
@@ -36,54 +38,55 @@ pub(crate) struct StageCommand {
     pub(crate) timeout: Duration,
 }
 
-/// Where a process reads from.
+/// Source of a process's stdin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stdin {
-    /// Nothing: end of file at once.
+    /// Empty: end of file at once.
     Empty,
-    /// This text.
+    /// The given text.
     Text(String),
-    /// A file of the user's.
+    /// A file of the user.
     File(String),
-    /// What an earlier task wrote.
+    /// Stdout of the earlier task with this number.
     Task(u32),
-    /// The command before it in its stage.
+    /// Pipe from the previous command of the stage.
     Pipe,
 }
 
-/// Where a process writes to.
+/// Destination of a process's stdout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stdout {
     /// A spool file, for the result and for later tasks.
     Spool,
-    /// A file of the user's.
+    /// A file of the user.
     File(String),
-    /// The command after it in its stage.
+    /// Pipe to the next command of the stage.
     Pipe,
 }
 
-/// Where a process complains.
+/// Destination of a process's stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stderr {
     /// A spool file, for the result.
     Spool,
-    /// A file of the user's.
+    /// A file of the user.
     File(String),
-    /// Where its stdout goes.
+    /// Same destination as stdout.
     Stdout,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct JobProgress {
-    /// The task that runs, the first of those that run at once.
+    /// Number of the running task, the first one of its stage.
     pub(crate) current_task: u32,
-    /// Tasks that are done, of all: 0 to 100.
+    /// Percentage of the tasks that have ended: 0 to 100.
     pub(crate) percent: f32,
 }
 
 impl JobProgress {
-    /// Where a job is when its stage number `at`, from 0, starts.
+    /// Returns the progress at the start of stage `at`, counted from 0, or `None` if there is no
+    /// such stage.
     #[expect(clippy::cast_precision_loss, reason = "a plan has few tasks")]
     pub(crate) fn at(stages: &[Stage], at: usize) -> Option<Self> {
         let tasks = |stages: &[Stage]| stages.iter().map(|stage| stage.commands.len()).sum::<usize>();
@@ -93,8 +96,8 @@ impl JobProgress {
     }
 }
 
-/// What has to be run for a plan on an input. A placeholder without its field is an error: agq checked the action, so
-/// this means that plan and input do not belong together.
+/// Returns the stages of `plan` on `input`. A placeholder without its field is an error. agq checks
+/// each action, so the error means that plan and input do not belong together.
 pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, TemplateError> {
     let mut stages: Vec<Stage> = Vec::new();
     for task in &plan.tasks {
@@ -131,7 +134,8 @@ pub(crate) fn open_files(stages: &[Stage]) -> u32 {
     most.saturating_add(FILES_OF_START)
 }
 
-/// Every process hears of the trace that the job is a part of; a task that sets the variable itself wins.
+/// Adds the trace context to the environment of every command. The variable of a task takes
+/// precedence.
 pub(crate) fn set_trace_variable(stages: &mut [Stage], traceparent: &str) {
     for command in stages.iter_mut().flat_map(|stage| &mut stage.commands) {
         command.env.insert(0, (TRACE_VARIABLE.into(), traceparent.into()));
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_tasks_share_a_stage() {
+    fn stages_join_streamed_tasks() {
         let plan = plan(
             r#"{"task_number":1,"command":"cat","args":["{{input.f}}"]},
                {"task_number":2,"command":"tr","input_from_task":1,"stream":true},
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_tasks_wrote_stays_open_beside_those_that_run() {
+    fn open_files_count_output_of_ended_tasks() {
         let one = r#"{"task_number":1,"command":"cat"}"#;
         let joined = r#"{"task_number":2,"command":"tr","input_from_task":1,"stream":true}"#;
         let after = r#"{"task_number":2,"command":"tr","input_from_task":1}"#;
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_user_are_named_and_the_stage_knows_who_may_fail_it() {
+    fn stages_keep_user_files_and_pipefail() {
         let tasks = r#""tasks":[{"task_number":1,"command":"sort","stdin_file":"{{input.f}}","stderr":"&1"},
             {"task_number":2,"command":"wc","stderr":"{{input.f}}.err"}]"#;
         let plan = parse::<Plan>(format!(r#"{{"pipefail":false,{tasks}}}"#).as_bytes()).unwrap();
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_told_to_every_process_and_a_task_that_sets_it_wins() {
+    fn trace_variable_reaches_every_process_unless_a_task_sets_it() {
         let plan = plan(
             r#"{"task_number":1,"command":"env"},
                {"task_number":2,"command":"env","env":{"TRACEPARENT":"own"}}"#,
@@ -256,12 +260,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_is_an_error() {
+    fn stages_reject_a_placeholder_without_its_field() {
         assert!(stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), "{}").is_err());
     }
 
     #[test]
-    fn numbers_reach_every_part_of_a_task_as_they_were_written() {
+    fn stages_keep_the_spelling_of_numbers() {
         let plan = plan(
             r#"{"task_number":1,"command":"echo","args":["{{input.n}}"],"env":{"N":"{{input.n}}"},
                 "cwd":"/{{input.n}}","stdin":"{{input.n}}"}"#,

@@ -1,5 +1,5 @@
 //! Starts the processes of a stage. A start that meets a shortage is repeated until the system has
-//! the resources, the job is stopped, or the time of the task is over.
+//! the resources, the job is stopped, or the task times out.
 
 use std::{
     collections::HashMap,
@@ -30,13 +30,13 @@ use crate::exec::{
     stages::{StageCommand, Stderr, Stdin, Stdout},
 };
 
-/// What running needs besides the stage itself.
+/// Context that all jobs of the worker share.
 #[derive(Debug, Clone)]
 pub(crate) struct ExecContext {
     pub(crate) programs: Programs,
     pub(crate) plans: PlanCache,
     pub(crate) spool: Spool,
-    /// Most bytes of a stream that are kept for the result.
+    /// Maximum number of bytes of a stream that are kept for the result.
     pub(crate) kept_bytes: usize,
     /// Time between SIGTERM and SIGKILL.
     pub(crate) kill_grace: Duration,
@@ -47,19 +47,19 @@ pub(crate) struct ExecContext {
     pub(crate) shortage: Arc<Shortage>,
 }
 
-/// What tasks wrote, for the tasks that read it.
+/// Output files by task number, for later tasks that read them.
 pub(crate) type Outputs = HashMap<u32, Arc<SpoolFile>>;
 
-/// A process of the stage with what it writes to.
+/// A process of the stage with its output files.
 pub(crate) struct StartedProcess {
     pub(crate) process: Process,
     pub(crate) stdout: Out,
-    /// What it complained of, where that is kept for the result.
+    /// File of its stderr, if the result keeps that.
     pub(crate) stderr: Option<Arc<SpoolFile>>,
 }
 
 impl StartedProcess {
-    /// What of it can be followed.
+    /// Returns the output files that users can follow.
     pub(crate) fn written(&self, command: &StageCommand) -> OutputStreams {
         let stdout = match &self.stdout {
             Out::File(file) if command.stdout == Stdout::Spool => Some(Arc::clone(file)),
@@ -86,8 +86,8 @@ pub(crate) enum Unstarted {
     TimedOut(io::Error),
 }
 
-/// Starts a command, and waits during a shortage until the system has the resources. The wait counts
-/// as time of the task.
+/// Starts a command, and waits during a shortage until the system has the resources. The wait
+/// counts towards the timeout of the task.
 pub(crate) async fn start_with_retry(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
@@ -183,17 +183,17 @@ fn start(
     Ok((StartedProcess { process, stdout, stderr }, to_next))
 }
 
-/// Opens a file of the user's to be read.
+/// Opens a file of the user for reading.
 fn open(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
-    // Else the error would say that the program was not found.
+    // The error is rewritten, because `NotFound` would mean that the program was not found.
     File::open(place).map_err(|error| match resource_wait::is_descriptor_shortage(&error) {
         true => error,
         false => io::Error::other(format!("{field} '{path}': {error}")),
     })
 }
 
-/// Makes a file of the user's to be written.
+/// Creates or truncates a file of the user for writing.
 fn create(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
     File::create(place).map_err(|error| match resource_wait::is_descriptor_shortage(&error) {
@@ -202,10 +202,11 @@ fn create(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
     })
 }
 
-/// Where a file of the user's is.
+/// Returns the path of a file of the user, relative to the working directory of the command.
 fn place(command: &StageCommand, field: &str, path: &str) -> io::Result<PathBuf> {
     let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
-    // Opening a FIFO waits for whoever is at its other end, and nothing could end that.
+    // FIFOs are refused, because opening a FIFO waits for its other end, and nothing could
+    // interrupt that.
     if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
         return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));
     }
@@ -224,7 +225,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn a_start_that_waits_ends_with_the_time_of_its_task() {
+    async fn start_retry_ends_with_the_timeout_of_the_task() {
         let start = || Err::<(), io::Error>(Errno::MFILE.into());
         let unstarted =
             patiently(start, Duration::from_millis(30), &Shortage::default(), &CancelToken::default()).await;
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_starts_after_the_stop() {
+    async fn start_retry_stops_after_a_cancellation() {
         let (starts, cancel) = (Cell::new(0), CancelToken::default());
         let start = || {
             starts.set(starts.get() + 1);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_is_repeated_until_the_shortage_is_over() {
+    async fn start_retry_lasts_until_the_shortage_is_over() {
         let starts = Cell::new(0);
         let start = || {
             starts.set(starts.get() + 1);

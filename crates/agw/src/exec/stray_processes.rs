@@ -44,8 +44,8 @@ impl TaskMark {
         &self.0
     }
 
-    /// Tells whether `environment`, in the format of `/proc/PID/environ`, sets [`VARIABLE`] to this
-    /// value.
+    /// Returns true if `environment`, in the format of `/proc/PID/environ`, sets [`VARIABLE`] to
+    /// this value.
     fn is_in(&self, environment: &[u8]) -> bool {
         let wanted = format!("{VARIABLE}={}", self.0);
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
@@ -69,13 +69,17 @@ pub(crate) fn find(
     mark: &TaskMark,
     known: &[StrayProcess],
 ) -> Vec<StrayProcess> {
-    let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| has_mark(pid, mark));
     // The process id of a process that has ended may belong to another one.
     let running = known.iter().filter(|known| !known.has_ended()).map(|known| known.pid);
-    let roots = adopted.chain(parent).chain(running);
+    let mut found = BTreeSet::new();
+    descendants(running.chain(parent).collect(), &mut found);
+    // The adopted processes are listed last, because a process is adopted if its parent ends during
+    // the search above.
+    let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| has_mark(pid, mark));
+    descendants(adopted.collect(), &mut found);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
     let left_it = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|its| its != group);
-    let new = descendants(roots.collect()).into_iter().filter_map(Pid::from_raw);
+    let new = found.into_iter().filter_map(Pid::from_raw);
     new.filter(|pid| !known.contains(&pid.as_raw_pid()))
         .filter(left_it)
         .filter_map(StrayProcess::open)
@@ -89,7 +93,6 @@ pub(crate) fn signal(strays: &[StrayProcess], signal: Signal) {
     }
 }
 
-/// Tells whether all processes have ended.
 pub(crate) fn have_ended(strays: &[StrayProcess]) -> bool {
     strays.iter().all(StrayProcess::has_ended)
 }
@@ -126,9 +129,8 @@ impl StrayProcess {
     }
 }
 
-/// Returns `roots` and all their descendants, up to [`MOST`] processes.
-fn descendants(mut roots: Vec<Pid>) -> BTreeSet<i32> {
-    let mut found = BTreeSet::new();
+/// Adds `roots` and all their descendants to `found`, up to [`MOST`] processes.
+fn descendants(mut roots: Vec<Pid>, found: &mut BTreeSet<i32>) {
     while let Some(pid) = roots.pop() {
         if found.len() < MOST && found.insert(pid.as_raw_pid()) {
             let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten();
@@ -136,7 +138,6 @@ fn descendants(mut roots: Vec<Pid>) -> BTreeSet<i32> {
             roots.extend(numbers.filter_map(Pid::from_raw).flat_map(|thread| children_of(pid, thread)));
         }
     }
-    found
 }
 
 /// Returns the children that `thread` of `process` has started or adopted.
@@ -156,7 +157,7 @@ mod tests {
     use super::{TaskMark, VARIABLE};
 
     #[test]
-    fn a_mark_is_one_tasks_alone() {
+    fn task_marks_are_unique() {
         let (one, other) = (TaskMark::new(), TaskMark::new());
         let environment = |mark: &TaskMark| format!("A=b\0{VARIABLE}={}\0C=d\0", mark.value());
         assert!(one.is_in(environment(&one).as_bytes()) && !one.is_in(environment(&other).as_bytes()));

@@ -25,13 +25,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Children that this worker has started and has not reaped.
 static CHILDREN: Mutex<Children> = Mutex::new(Children { ours: BTreeSet::new(), abandoned: Vec::new() });
-/// Read lock for the start of a child, because `CHILDREN` learns the child's process id only after
-/// the start. [`reap`] takes the write lock.
+/// Lock that starts of children take for reading, because `CHILDREN` gets the process id only after
+/// the start. [`reap`] takes the lock for writing.
 static STARTING: RwLock<()> = RwLock::new(());
 
 struct Children {
     ours: BTreeSet<i32>,
-    /// Those of `ours` that nothing else waits for.
+    /// Children in `ours` that no other code waits for.
     abandoned: Vec<Pid>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn reaped<T>(pid: Pid, reap: impl FnOnce() -> io::Result<T>) -> io::R
     Ok(reaped)
 }
 
-/// Leaves the killed child `pid` to [`reap`], because nothing waits for it any more.
+/// Leaves the killed child `pid` to [`reap`], because no other code waits for it.
 pub(crate) fn abandon(pid: Pid) {
     children().abandoned.push(pid);
 }
@@ -67,11 +67,11 @@ pub(crate) fn begin() {
     // adopts, and they would stay zombies.
     let own = getpid().as_raw_pid();
     if !std::path::Path::new(&format!("/proc/{own}/task/{own}/children")).exists() {
-        debug!("the system does not list children: processes whose parents have ended are left to others");
+        debug!("the system does not list children, so orphaned processes are left to their new parents");
         return;
     }
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
-        debug!(%error, "processes whose parents have ended are left to others");
+        debug!(%error, "the system refused a child subreaper, so orphaned processes are left to their new parents");
     }
 }
 

@@ -1,5 +1,9 @@
-//! The jobs that this worker has: those that run, those that wait for a slot, those that are not reported yet. They outlive a
-//! stay at agq and report over whichever connection is there.
+//! Job pool: the running jobs, the claimed jobs that wait for a slot, and the finished jobs without
+//! an accepted report.
+//!
+//! Jobs outlive a registration. They report over the current connection, which the worker sets with
+//! [`JobPool::report_over`]. The pool bounds the number of claimed and unreported jobs with
+//! permits: a permit is taken at the claim and released after the report.
 
 mod orders;
 pub(crate) mod prefetch;
@@ -40,32 +44,33 @@ use crate::{
     stats::Counters,
 };
 
-/// Time between SIGTERM and SIGKILL for a job that is not ours any more: others may begin with it now.
+/// Time between SIGTERM and SIGKILL for a job whose claim is no longer valid. It is short, because
+/// another worker may already have started the job.
 const STOP_GRACE: Duration = Duration::from_millis(800);
-/// How long a job may wait for a slot. After that those that run are long, and it has to run elsewhere.
+/// Maximum wait of a claimed job for a slot. After a longer wait, the running jobs count as long,
+/// and another worker should run the waiting job.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 /// Interval between two checks whether a shortage is over.
 const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
-/// How many jobs may wait to be reported, for each slot; beyond that no more are taken.
+/// Maximum number of unreported jobs per slot. At this bound, the worker claims no more jobs.
 const REPORTS_A_SLOT: u32 = 16;
 
-/// All jobs of this worker.
 pub(crate) struct JobPool {
-    /// What jobs that start now work with.
+    /// Execution context of jobs that start from now on.
     context: Mutex<Arc<ExecContext>>,
-    /// Where the processes of the slots are seen to.
+    /// Runtimes of the spawn threads, which run the jobs of the slots.
     threads: Vec<Handle>,
-    /// One lock: whoever looks sees no job between its wait and its run.
+    /// One lock for slots and running jobs, so that no reader misses a job between wait and run.
     jobs: Mutex<Jobs>,
-    /// Told when more jobs may be claimed.
+    /// Notified when more jobs may be claimed.
     has_room: Notify,
     reports: ReportQueue,
     recent_output: Mutex<RecentOutput>,
-    /// Places for all that was claimed and is not reported.
+    /// Permits for jobs that are claimed and not yet reported.
     permits: Arc<Semaphore>,
     permit_count: u32,
     reporter: watch::Sender<Option<Connection>>,
-    /// Told when a job could not report because the connection is dead.
+    /// Notified when a report fails because the connection is dead.
     pub(crate) lost: Arc<Notify>,
     pub(crate) counters: Counters,
 }
@@ -75,11 +80,11 @@ struct Jobs {
     running: RunningJobs,
 }
 
-/// A slot with the job that runs in it. Dropped, it goes to the next that waits.
+/// Guard of an occupied slot. The drop gives the slot to the next waiting job.
 struct SlotGuard {
     pool: Arc<JobPool>,
     number: u32,
-    /// How long its job took, when that is known.
+    /// Run time of the job, once the job has ended.
     took: Option<Duration>,
 }
 
@@ -89,17 +94,17 @@ impl Drop for SlotGuard {
     }
 }
 
-/// Why no more jobs come.
+/// Reason why claiming stopped.
 pub(crate) enum ClaimStopped {
     /// Claiming failed.
     Failed(ClientError),
-    /// A job that was claimed ahead has waited for too long.
+    /// A prefetched job has waited longer than [`MOST_WAIT`].
     Stuck,
 }
 
 impl JobPool {
-    /// A crew of so many slots, which claims at most so many jobs `ahead` for each. Reports leave from the runtime that this is
-    /// called in.
+    /// Creates a pool that prefetches at most `ahead` jobs per slot. Reports are sent from the
+    /// runtime of the caller.
     pub(crate) fn new(
         context: ExecContext,
         open_file_limit: OpenFileLimit,
@@ -125,23 +130,24 @@ impl JobPool {
         pool
     }
 
-    /// Reports go over this connection from now on.
+    /// Sets the connection for reports. `None` holds reports back.
     pub(crate) fn report_over(&self, connection: Option<Connection>) {
         self.reporter.send_replace(connection);
     }
 
-    /// What jobs that start now work with.
+    /// Returns the execution context of jobs that start from now on.
     pub(crate) fn context(&self) -> Arc<ExecContext> {
         Arc::clone(&locked(&self.context))
     }
 
-    /// Jobs that start from now on find their programs here; those that run go on with what they started with.
+    /// Sets the programs of jobs that start from now on. Running jobs keep their programs.
     pub(crate) fn set_programs(&self, programs: Programs) {
         let mut context = locked(&self.context);
         *context = Arc::new(ExecContext { programs, ..ExecContext::clone(&context) });
     }
 
-    /// Claims jobs whenever there is room for them, until that fails or those that wait for a slot wait in vain.
+    /// Claims jobs while the pool has room, until a claim fails or a waiting job has waited too
+    /// long.
     pub(crate) async fn pull(self: &Arc<Self>, claims: &mut ClaimStream) -> ClaimStopped {
         loop {
             let claimed = tokio::select! {
@@ -172,7 +178,8 @@ impl JobPool {
                 claims.request(room);
             }
             if let Some(job) = claims.next().await? {
-                // No more was asked for than there were berths, and nobody else takes one.
+                // No wait here: requests never exceed the free permits, and only this function
+                // takes them.
                 let permits = Arc::clone(&self.permits);
                 let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
                 return Ok(Claimed { job, permit });
@@ -180,7 +187,7 @@ impl JobPool {
         }
     }
 
-    /// How many more jobs may be claimed.
+    /// Returns the number of jobs that may be claimed now.
     fn room(&self) -> usize {
         if self.is_short() {
             return 0;
@@ -188,7 +195,8 @@ impl JobPool {
         locked(&self.jobs).slots.capacity().min(self.permits.available_permits())
     }
 
-    /// When a job has waited for too long for a slot. What waits then was there when this was called.
+    /// Waits until the oldest waiting job has waited for [`MOST_WAIT`]. Without a waiting job at
+    /// the time of the call, the future never completes.
     async fn wait_for_starvation(&self) {
         loop {
             let oldest = locked(&self.jobs).slots.oldest();
@@ -204,7 +212,8 @@ impl JobPool {
         self.context().shortage.is_current(Instant::now())
     }
 
-    /// Waits until a shortage lasts although no job runs here; if the worker `ends`, any one lasts.
+    /// Waits until a resource shortage lasts although every job of the worker waits for the
+    /// resource, and returns the reason. If the worker `ends`, any shortage counts as lasting.
     pub(crate) async fn starved(&self, ends: bool) -> String {
         self.context().shortage.wait_until_lasting(|| locked(&self.jobs).running.count(), ends).await
     }
@@ -224,14 +233,16 @@ impl JobPool {
         self.wake_claimer(&jobs);
     }
 
-    /// Where more jobs may be claimed now, they are. To wake whoever claims costs more than to look first.
+    /// Wakes the claiming task if more jobs may be claimed. The check comes first, because a
+    /// wake-up costs more.
     fn wake_claimer(&self, jobs: &Jobs) {
         if jobs.slots.capacity() > 0 {
             self.has_room.notify_one();
         }
     }
 
-    /// Starts a job in a slot. All jobs are locked until it is in the roster, for it takes itself out when it ends.
+    /// Starts a job in a slot. The caller holds the lock of the jobs until the job is registered,
+    /// because the job removes itself at its end.
     fn start(self: &Arc<Self>, running: &mut RunningJobs, slot: u32, claimed: Claimed) {
         let Claimed { job, permit } = claimed;
         let (job_id, attempt, cancel, number) =
@@ -245,7 +256,7 @@ impl JobPool {
             async move {
                 let ended = tokio::select! {
                     ended = pool.work(&job, &reporter, (&cancel, &live_output), slot) => ended,
-                    // What is left of it is killed as it is dropped.
+                    // The drop of the job kills its remaining processes.
                     () = long_cancelled(&cancel) => None,
                 };
                 match ended {
@@ -268,8 +279,8 @@ impl JobPool {
         running.add(RunningJob { job_id, attempt, task: task.abort_handle(), cancel, live_output });
     }
 
-    /// Runs a job and leaves its slot; what is to be reported of it, and a report that is still on its way. Quietly gives up when
-    /// `cancel` is called.
+    /// Runs a job and frees its slot. Returns the report of the end, and the progress report that
+    /// is still in flight. Returns `None` without a report if `cancel` was cancelled.
     async fn work(
         &self,
         job: &JobDocument,
@@ -284,7 +295,7 @@ impl JobPool {
         };
         let mut under_way = None;
         let update = tokio::select! {
-            // First: of a job that has ended nobody needs to hear that it runs.
+            // The end of the job has priority over its progress.
             biased;
             update = job::run(job, &context, (cancel, live_output), progress) => update,
             never = reporter.report_progress(job, told, cancel, &mut under_way) => match never {},
@@ -292,24 +303,24 @@ impl JobPool {
         live_output.end();
         let took = started.elapsed();
         slot.took = Some(took);
-        // The next job starts, and this one is reported beside it.
+        // The next job starts while this job is reported.
         drop(slot);
         if cancel.is_cancelled() {
-            info!(job_id = %job.job_id, "the job is not ours any more, its processes were ended");
+            info!(job_id = %job.job_id, "the job no longer belongs to this worker, and its processes were ended");
             return None;
         }
         self.counters.ended(update.status == Some(Status::Completed), took);
         Some((update, under_way))
     }
 
-    /// Reports what has ended, for ever.
+    /// Reports finished jobs in batches, and never returns.
     async fn report(self: Arc<Self>) {
         let mut batch_timer = BatchTimer::default();
         loop {
             for ended in self.reports.next_batch(&mut batch_timer).await {
                 let number = ended.number;
                 let mut jobs = locked(&self.jobs);
-                // Else it was aborted.
+                // A run that is missing here was aborted.
                 if jobs.running.has(number) {
                     let pool = Arc::clone(&self);
                     let task = tokio::spawn(async move { pool.finish(number, ended.report().await) });
@@ -319,13 +330,14 @@ impl JobPool {
         }
     }
 
-    /// A run is over, and reported where that was wanted.
+    /// Removes a run that has ended, and releases its permit.
     fn finish(&self, number: u64, permit: OwnedSemaphorePermit) {
         let mut jobs = locked(&self.jobs);
         let over = jobs.running.remove(number);
         drop(permit);
         self.wake_claimer(&jobs);
-        // Its files are looked at as they are let go, and emptied: meanwhile slots would wait for the lock.
+        // The files are checked and truncated on their drop, and slots would wait for the lock
+        // meanwhile.
         drop(jobs);
         drop(over);
     }

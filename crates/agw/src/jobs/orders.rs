@@ -1,4 +1,5 @@
-//! What agq and the worker ask of the jobs as a whole: output, cancel, dismiss, withdraw, abort.
+//! Operations on the jobs of the pool on behalf of agq and the worker: output, cancel, dismiss,
+//! withdraw, abort.
 
 use agenix_protocol::{
     documents::{JobOutput, OutputPosition},
@@ -9,30 +10,31 @@ use tokio::time::Instant;
 use super::{JobPool, locked};
 
 impl JobPool {
-    /// What a job writes, for whoever follows it; none if it is not known here any more.
+    /// Returns the output of a job after `position`, or `None` if the worker no longer has the
+    /// output.
     pub(crate) fn output(&self, job_id: &JobId, position: &OutputPosition) -> Option<JobOutput> {
         let running = locked(&self.jobs).running.live_output(job_id);
         let (attempt, live_output) = locked(&self.recent_output).of(job_id, running, Instant::now())?;
         Some(live_output.since(job_id, attempt, position))
     }
 
-    /// What nobody follows any more is let go.
+    /// Releases the output of jobs that nobody follows any more.
     pub(crate) fn expire_recent_output(&self) {
         locked(&self.recent_output).expire(Instant::now());
     }
 
-    /// These jobs are not ours any more: what runs of them is ended and not reported. Only runs with numbers below
-    /// `before` are meant: whoever gave the order could not know of later ones.
+    /// Cancels the runs of `jobs`, because their claims are no longer valid. The runs end without a
+    /// report. Runs with numbers from `before` on are later than the order, and continue.
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
         locked(&self.jobs).running.cancel(jobs, before);
     }
 
-    /// The claims that wait for a slot: job and attempt.
+    /// Returns the job ids and attempts of the claims that wait for a slot.
     pub(crate) fn waiting(&self) -> Vec<(JobId, u32)> {
         locked(&self.jobs).slots.waiting()
     }
 
-    /// A claim that waits for a slot is void.
+    /// Removes a waiting claim that is no longer valid.
     pub(crate) fn dismiss(&self, job_id: &JobId, attempt: u32) {
         let mut jobs = locked(&self.jobs);
         jobs.slots.dismiss(job_id, attempt);
@@ -47,22 +49,24 @@ impl JobPool {
         withdrawn
     }
 
-    /// What waits for a slot does not start here any more. How many jobs that were.
+    /// Removes all waiting claims, and returns their number.
     pub(crate) fn dismiss_all(&self) -> usize {
         locked(&self.jobs).slots.dismiss_all()
     }
 
-    /// Jobs take longer than was thought: none is claimed ahead until one has ended.
+    /// Suspends prefetching until a job has ended, because the running jobs take longer than
+    /// expected.
     pub(crate) fn stalled(&self) {
         locked(&self.jobs).slots.stalled();
     }
 
-    /// When nothing runs any more, and all is reported.
+    /// Waits until no job runs and all jobs are reported.
     pub(crate) async fn idle(&self) {
         drop(self.permits.acquire_many(self.permit_count).await);
     }
 
-    /// Ends what runs, with every process of it; returns when they were all told.
+    /// Kills all jobs with all their processes, and waits until the jobs have released their
+    /// permits.
     pub(crate) async fn abort(&self) {
         {
             let mut jobs = locked(&self.jobs);
@@ -73,13 +77,13 @@ impl JobPool {
         self.idle().await;
     }
 
-    /// The jobs that run or are not reported yet. Those that wait for a slot are not among them: agq takes what it is told of
-    /// here for started.
+    /// Returns the ids of the running and the unreported jobs. The waiting jobs are not among them,
+    /// because agq takes a named job for started.
     pub(crate) fn job_ids(&self) -> Vec<JobId> {
         locked(&self.jobs).running.job_ids()
     }
 
-    /// The same, and the number that the next run will have.
+    /// Returns the ids as [`Self::job_ids`] does, and the number of the next run.
     pub(crate) fn running_jobs(&self) -> (Vec<JobId>, u64) {
         let jobs = locked(&self.jobs);
         (jobs.running.job_ids(), jobs.running.next())

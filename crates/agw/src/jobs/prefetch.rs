@@ -1,35 +1,36 @@
-//! How long jobs take here, lately: the rule by how many of them are claimed ahead. Pure.
+//! Prefetch policy: a moving average of job run times, and the number of jobs to claim ahead. No
+//! I/O, no clock.
 
 use std::time::Duration;
 
-/// Jobs that take less than this are claimed ahead. For longer ones the way to agq and back does not count, and what waits here
-/// could run elsewhere.
+/// Average run time below which jobs are prefetched. For longer jobs the round trip to agq does not
+/// matter, and another worker could run a waiting job.
 const SHORT_JOB: Duration = Duration::from_millis(200);
-/// More than one is claimed ahead for a slot where those take less than this together: claims that are sent together share a
-/// wake-up and a sync, and what another worker could run waits no longer than this, by what jobs took lately.
+/// Total run time of the jobs that are prefetched for one slot. Claims that are sent together share
+/// a wake-up and a sync. The bound limits how long a job waits here that another worker could run.
 const PREFETCH_WINDOW: Duration = Duration::from_millis(40);
-/// The job that ended last is one part in so many of the average.
+/// Divisor of the weight of the latest job in the average.
 const PARTS: u32 = 8;
 
-/// The average of what jobs take, the latest counting most; nothing is known of it before the first has ended.
+/// Exponential moving average of job run times, `None` before the first job has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PrefetchPolicy {
     average: Option<Duration>,
 }
 
 impl PrefetchPolicy {
-    /// A job has ended that took this long.
+    /// Adds the run time of a finished job to the average.
     pub(crate) fn job_ended(&mut self, took: Duration) {
         let with = |average: Duration| (average * (PARTS - 1) + took) / PARTS;
         self.average = Some(self.average.map_or(took, with));
     }
 
-    /// Those that run now take longer than was thought, and nobody knows how long.
+    /// Forgets the average, because the running jobs take longer than expected.
     pub(crate) fn stalled(&mut self) {
         self.average = None;
     }
 
-    /// How many jobs are claimed ahead for each slot, of at most so many.
+    /// Returns the number of jobs to prefetch for each slot, at most `most`.
     pub(crate) fn ahead(self, most: u32) -> u32 {
         match self.average {
             Some(average) if average < SHORT_JOB => {
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_to_be_short_is_claimed_ahead() {
+    fn prefetch_is_zero_until_jobs_are_known_to_be_short() {
         assert_eq!(PrefetchPolicy::default().ahead(8), 0, "nothing is known yet");
         assert_eq!(after(&[LONG]).ahead(8), 0);
         assert_eq!(after(&[SHORT, SHORT, SHORT, LONG]).ahead(8), 0, "one long job among short ones");
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shorter_jobs_are_the_more_are_claimed_ahead() {
+    fn prefetch_grows_as_jobs_get_shorter() {
         let ahead = |micros: u64| after(&[Duration::from_micros(micros)]).ahead(8);
         assert_eq!(
             [200_000, 199_999, 40_000, 20_001, 20_000, 8_000, 5_000, 100, 0].map(ahead),
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_job_is_forgotten_after_some_short_ones() {
+    fn prefetch_resumes_some_short_jobs_after_a_long_one() {
         let mut pace = after(&[LONG]);
         let needed = (1..).find(|_| {
             pace.job_ended(SHORT);
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stalls_has_to_show_anew_that_jobs_are_short() {
+    fn prefetch_stops_after_a_stall_until_a_job_ends() {
         let mut pace = after(&[SHORT]);
         pace.stalled();
         assert_eq!(pace.ahead(1), 0);

@@ -1,4 +1,5 @@
-//! The jobs that somebody has asked about lately: what they wrote last is still wanted when they have ended.
+//! Output of the jobs that users follow. It stays available for a while after the end of the job,
+//! because a follower still needs the last bytes.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,23 +8,24 @@ use tokio::time::Instant;
 
 use crate::exec::live_output::LiveOutput;
 
-/// How long after the last question a job is remembered.
+/// Time after the last request until the output of a job expires.
 const RETENTION: Duration = Duration::from_secs(30);
 
-/// By job: when it was asked about, its attempt and what it wrote.
+/// Followed jobs with the time of the last request, the attempt and the output.
 pub(crate) struct RecentOutput {
     jobs: HashMap<JobId, (Instant, u32, Arc<LiveOutput>)>,
-    /// Most files that are kept open for it: tasks need some, too.
+    /// Maximum number of files that are kept open, because tasks need files too.
     most_files: usize,
 }
 
 impl RecentOutput {
-    /// Creates an empty memory that keeps at most `most_files` files open.
+    /// Creates an empty cache that keeps at most `most_files` files open.
     pub(crate) fn new(most_files: usize) -> Self {
         Self { jobs: HashMap::new(), most_files }
     }
 
-    /// Somebody asks about a job: the attempt that runs, else the one that is remembered.
+    /// Records a request for the output of a job. Returns the attempt and the output of the
+    /// `running` job, or of the cached one if the job does not run.
     pub(crate) fn of(
         &mut self,
         job_id: &JobId,
@@ -39,7 +41,8 @@ impl RecentOutput {
         Some((attempt, live_output))
     }
 
-    /// Lets go those that were asked about the longest ago while they keep too many files open; never `latest`.
+    /// Evicts the least recently requested jobs until the number of open files is within the limit.
+    /// The job `latest` stays.
     fn evict_over_limit(&mut self, latest: &JobId) {
         let mut open: usize = self.jobs.values().map(|(.., live_output)| live_output.files()).sum();
         while open > self.most_files {
@@ -52,7 +55,7 @@ impl RecentOutput {
         }
     }
 
-    /// Lets go what was not asked about for a while.
+    /// Removes the jobs without a request for [`RETENTION`].
     pub(crate) fn expire(&mut self, now: Instant) {
         self.jobs.retain(|_, (asked, ..)| now.duration_since(*asked) < RETENTION);
     }
@@ -70,7 +73,7 @@ mod tests {
     const MOST_FILES: usize = 256;
 
     #[test]
-    fn no_more_files_are_kept_open_than_may_be() {
+    fn recent_output_evicts_the_oldest_job_at_the_file_limit() {
         let (mut recent_output, start) = (RecentOutput::new(MOST_FILES), Instant::now());
         let file = Arc::new(tempfile::tempfile().unwrap().into());
         for number in 0..MOST_FILES as u64 {
@@ -88,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_remembered_as_long_as_it_is_asked_about() {
+    fn recent_output_keeps_a_job_while_it_is_requested() {
         let (mut recent_output, start, job) =
             (RecentOutput::new(MOST_FILES), Instant::now(), "j".parse().unwrap());
         assert!(recent_output.of(&job, None, start).is_none());

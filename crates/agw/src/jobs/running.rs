@@ -1,4 +1,4 @@
-//! Who runs: every job of this worker that has been started and is not reported yet.
+//! Running jobs: the jobs that have started and are not yet reported.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,14 +8,15 @@ use tracing::debug;
 
 use crate::exec::{cancel::CancelToken, live_output::LiveOutput};
 
-/// The runs, by the order of their starts: a job may run twice, when agq forgot a claim and made it again.
+/// Runs in the order of their starts. One job may have two runs, because agq may have dropped a
+/// claim and given the job to this worker again.
 #[derive(Default)]
 pub(crate) struct RunningJobs {
     runs: BTreeMap<u64, RunningJob>,
     next: u64,
 }
 
-/// One claim of a job that runs here.
+/// One run of a claimed job.
 pub(crate) struct RunningJob {
     pub(crate) job_id: JobId,
     pub(crate) attempt: u32,
@@ -25,64 +26,62 @@ pub(crate) struct RunningJob {
 }
 
 impl RunningJobs {
-    /// The number that the next run will have.
+    /// Returns the number of the next run.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Adds a run, under the number that was next.
+    /// Adds a run with the next number. Cancels the runs of earlier claims of the same job.
     pub(crate) fn add(&mut self, run: RunningJob) {
-        // A later claim: agq took the job back, and no order tells the earlier run, for the job is ours again.
+        // agq has taken the earlier claim back, and sends no order about it, because the worker
+        // holds the job again.
         let is_earlier = |other: &&RunningJob| other.job_id == run.job_id && other.attempt < run.attempt;
         self.runs.values().filter(is_earlier).for_each(|other| other.cancel.cancel());
         self.runs.insert(self.next, run);
         self.next += 1;
     }
 
-    /// Whether this run is still here.
+    /// Returns true if the run has not been removed.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.runs.contains_key(&number)
     }
 
-    /// What is left of a run is done by this task.
+    /// Sets the task that carries out the rest of a run.
     pub(crate) fn set_current_task(&mut self, number: u64, task: AbortHandle) {
         if let Some(run) = self.runs.get_mut(&number) {
             run.task = task;
         }
     }
 
-    /// A run is over, and reported where that was wanted. What is left of it.
     pub(crate) fn remove(&mut self, number: u64) -> Option<RunningJob> {
         self.runs.remove(&number)
     }
 
-    /// These jobs are not ours any more. Only runs with numbers below `before` are meant.
+    /// Cancels the runs of `jobs` whose numbers are below `before`.
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
         for (_, run) in self.runs.range(..before) {
             if jobs.contains(&run.job_id) && !run.cancel.is_cancelled() {
-                debug!(job_id = %run.job_id, "agq says that the job is not ours");
+                debug!(job_id = %run.job_id, "agq has ordered the end of this run");
                 run.cancel.cancel();
             }
         }
     }
 
-    /// Returns the number of runs.
     pub(crate) fn count(&self) -> usize {
         self.runs.len()
     }
 
-    /// The jobs that run or are not reported yet.
     pub(crate) fn job_ids(&self) -> Vec<JobId> {
         self.runs.values().map(|run| run.job_id.clone()).collect()
     }
 
-    /// The attempt of a job that was begun last, and what it writes.
+    /// Returns the attempt and the output of the latest run of a job.
     pub(crate) fn live_output(&self, job_id: &JobId) -> Option<(u32, Arc<LiveOutput>)> {
         let run = self.runs.values().rev().find(|run| run.job_id == *job_id)?;
         Some((run.attempt, Arc::clone(&run.live_output)))
     }
 
-    /// Ends all of them, unreported.
+    /// Aborts all runs without a report.
     pub(crate) fn abort(&mut self) {
         for run in std::mem::take(&mut self.runs).into_values() {
             run.task.abort();
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_later_claim_of_a_job_ends_the_earlier_one() {
+    async fn running_jobs_cancel_the_earlier_claim_of_a_job() {
         let mut running = RunningJobs::default();
         let (first, first_stop) = run("a", 1);
         let (second, second_stop) = run("a", 2);
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_order_is_about_runs_that_were_there_when_it_was_asked_for() {
+    async fn cancel_spares_runs_later_than_the_order() {
         let mut running = RunningJobs::default();
         let (early, early_stop) = run("a", 1);
         running.add(early);

@@ -1,5 +1,5 @@
-//! Who may run and who waits: the slots of the worker, and the jobs that were claimed ahead of one (ADR 8). Pure: it starts
-//! nothing, and time is an argument.
+//! Slots of the worker, and the prefetched jobs that wait for a slot (ADR 8). No I/O, no clock: the
+//! caller starts the jobs, and time is an argument.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::jobs::prefetch::PrefetchPolicy;
 
-/// A job that was claimed, with its place among all that this worker has.
+/// A claimed job with its permit of the job pool.
 pub(crate) struct Claimed {
     pub(crate) job: JobDocument,
     pub(crate) permit: OwnedSemaphorePermit,
@@ -22,20 +22,20 @@ struct PrefetchedJob {
     since: Instant,
 }
 
-/// The slots. Nothing waits while one is free.
+/// Free slots and waiting jobs. No job waits while a slot is free.
 pub(crate) struct Slots {
-    /// The numbers of those that are free.
+    /// Numbers of the free slots.
     free: Vec<u32>,
-    /// The longest first.
+    /// Waiting jobs, oldest first.
     waiting: VecDeque<PrefetchedJob>,
     count: usize,
-    /// Most jobs that are claimed ahead for each.
+    /// Maximum number of prefetched jobs per slot.
     most_ahead: u32,
     pace: PrefetchPolicy,
 }
 
 impl Slots {
-    /// So many slots, all free; at most so many jobs may be claimed ahead for each.
+    /// Creates `count` free slots, with at most `most_ahead` prefetched jobs per slot.
     pub(crate) fn new(count: u32, most_ahead: u32) -> Self {
         Self {
             free: (0..count).rev().collect(),
@@ -46,8 +46,8 @@ impl Slots {
         }
     }
 
-    /// How many more jobs may be claimed. While all slots run and half of what may wait is there, that is none: what is asked
-    /// for together costs agq and us less.
+    /// Returns the number of jobs that may be claimed now. While all slots are occupied, the result
+    /// is 0 until half of the prefetched jobs have started, because claims in groups cost less.
     pub(crate) fn capacity(&self) -> usize {
         let most_waiting = self.count * self.pace.ahead(self.most_ahead) as usize;
         if self.free.is_empty() && self.waiting.len() > most_waiting / 2 {
@@ -56,9 +56,11 @@ impl Slots {
         self.free.len() + most_waiting.saturating_sub(self.waiting.len())
     }
 
-    /// A job has come. Where a slot is free it is given back with its number, to start in it; else it waits.
+    /// Assigns a claimed job to a free slot, and returns both for the start. Without a free slot,
+    /// the job waits.
     pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
-        // An earlier claim of it is void: agq took the job back, and gave it to us again.
+        // An earlier claim of the same job is void, because agq took the job back before it gave
+        // the job again.
         self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
         if let Some(slot) = self.free.pop() {
             return Some((slot, claimed));
@@ -67,8 +69,8 @@ impl Slots {
         None
     }
 
-    /// A slot is left, by a job that took this long where that is known. The job that has waited longest is given to start in
-    /// it.
+    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job for a start in this
+    /// slot.
     pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
         if let Some(took) = took {
             self.pace.job_ended(took);
@@ -80,18 +82,18 @@ impl Slots {
         next
     }
 
-    /// Since when the one waits that has waited longest.
+    /// Returns the time since which the oldest waiting job waits.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.waiting.front().map(|waiting| waiting.since)
     }
 
-    /// The claims that wait: job and attempt.
+    /// Returns the job ids and attempts of the waiting claims.
     pub(crate) fn waiting(&self) -> Vec<(JobId, u32)> {
         let claims = self.waiting.iter().map(|waiting| &waiting.claimed.job);
         claims.map(|job| (job.job_id.clone(), job.attempt)).collect()
     }
 
-    /// A claim is void: it is not started.
+    /// Removes a waiting claim that is no longer valid.
     pub(crate) fn dismiss(&mut self, job_id: &JobId, attempt: u32) {
         let is_it = |job: &JobDocument| job.job_id == *job_id && job.attempt == attempt;
         self.waiting.retain(|waiting| !is_it(&waiting.claimed.job));
@@ -109,14 +111,13 @@ impl Slots {
             .collect()
     }
 
-    /// What waits is not started here. How many those are.
+    /// Removes all waiting claims, and returns their number.
     pub(crate) fn dismiss_all(&mut self) -> usize {
         let count = self.waiting.len();
         self.waiting.clear();
         count
     }
 
-    /// What runs takes longer than was thought.
     pub(crate) fn stalled(&mut self) {
         self.pace.stalled();
     }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_starts_where_a_slot_is_free_and_else_in_the_next_that_is_left() {
+    fn slots_start_a_job_in_a_free_slot_or_the_next_released_one() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
         assert_eq!(started(slots.assign(claimed(&permits, "a", 1), now)), named(0, "a"));
         assert_eq!(started(slots.assign(claimed(&permits, "b", 1), now)), named(1, "b"));
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_claimed_ahead_only_while_they_are_short() {
+    fn slots_prefetch_only_while_jobs_are_short() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
         assert_eq!(slots.capacity(), 2, "a slot each, and nothing is known of jobs");
         for job in ["a", "b"] {
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn very_short_jobs_are_claimed_ahead_in_groups() {
+    fn slots_prefetch_very_short_jobs_in_groups() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(20)), Slots::new(1, 8), Instant::now());
         assert!(slots.assign(claimed(&permits, "first", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_ever_claimed_ahead_where_that_is_switched_off() {
+    fn slots_never_prefetch_if_that_is_disabled() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 0), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
@@ -210,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dismissed_never_starts_and_leaves_its_berth() {
+    fn slots_never_start_a_dismissed_claim_and_release_its_permit() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(4)), Slots::new(1, 3), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
             assert!(slots.assign(claimed(&permits, job, 1), now).is_none());
         }
-        // The one that was given to start is not kept here.
+        // `Slots` does not keep the job that it returns for a start.
         assert_eq!((slots.oldest(), permits.available_permits()), (Some(now), 1));
         slots.dismiss(&"c".parse().unwrap(), 2);
         assert_eq!(slots.waiting().len(), 3, "another attempt was meant");
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_of_an_action_never_starts_and_others_keep_their_turn() {
+    fn slots_never_start_withdrawn_claims_and_keep_the_order_of_others() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(5)), Slots::new(1, 4), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
@@ -241,13 +242,13 @@ mod tests {
         let withdrawn = slots.withdraw(&"a".parse().unwrap());
         let withdrawn: Vec<_> = withdrawn.iter().map(|(job, attempt)| (job.as_str(), *attempt)).collect();
         assert_eq!(withdrawn, [("b", 3), ("d", 3)]);
-        assert_eq!(permits.available_permits(), 4, "their berths are free");
+        assert_eq!(permits.available_permits(), 4, "their permits are free");
         assert_eq!(started(slots.release(0, SHORT)), named(0, "c"));
         assert!(slots.withdraw(&"a".parse().unwrap()).is_empty());
     }
 
     #[test]
-    fn a_later_claim_of_a_job_that_waits_takes_its_place() {
+    fn slots_replace_a_waiting_claim_by_a_later_one() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 3), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.assign(claimed(&permits, "b", 1), now).is_none());

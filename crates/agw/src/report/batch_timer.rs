@@ -1,23 +1,25 @@
-//! When reports leave for agq: at once after a silence, else together with those that come meanwhile. Pure.
+//! Batch timer for reports: a report after a pause is sent at once, later reports are sent
+//! together. No I/O, no clock.
 //!
-//! A report by itself costs both sides a wake-up, a batch and a sync; short jobs that follow each other closely share them.
+//! Each separate report costs both sides a wake-up, a batch and a sync. Short jobs that follow each
+//! other closely share these costs.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time between two departures.
+/// Minimum time between two batches.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The timetable.
+/// Time at which the next batch of reports is sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchTimer {
-    /// The latest that was fixed: in the past, or still to come.
+    /// Time of the latest batch, in the past or in the future.
     latest: Option<Instant>,
 }
 
 impl BatchTimer {
-    /// When a report leaves that is ready now.
+    /// Returns the time to send a report that is ready at `now`.
     pub(crate) fn next_send_at(&mut self, now: Instant) -> Instant {
         let departure = match self.latest {
             Some(latest) if now <= latest => latest,
@@ -38,7 +40,7 @@ mod tests {
     use super::{BatchTimer, MIN_INTERVAL};
 
     #[test]
-    fn the_first_report_and_one_after_a_silence_leave_at_once() {
+    fn batch_timer_sends_the_first_report_and_one_after_a_pause_at_once() {
         let (mut batch_timer, start) = (BatchTimer::default(), Instant::now());
         assert_eq!(batch_timer.next_send_at(start), start);
         assert_eq!(batch_timer.next_send_at(start + MIN_INTERVAL), start + MIN_INTERVAL);
@@ -46,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_that_follow_each_other_closely_leave_together() {
+    fn batch_timer_groups_reports_in_quick_succession() {
         let (mut batch_timer, start) = (BatchTimer::default(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
         assert_eq!(batch_timer.next_send_at(start), start);

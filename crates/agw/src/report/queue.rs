@@ -1,5 +1,5 @@
-//! Jobs that have ended, on their way to agq. Whoever ran a job puts it here and goes on; what is due leaves together, from the one
-//! thread that speaks with agq: told of each by itself, it would wake for each, and agq with it.
+//! Queue of finished jobs that wait for their report. The protocol thread sends the reports in
+//! batches, because separate reports would wake this thread and agq for each job.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,27 +17,27 @@ use crate::{
     },
 };
 
-/// A job that has ended and is not reported yet.
+/// A finished job that is not yet reported.
 pub(crate) struct FinishedJob {
-    /// Of its run.
+    /// Number of the run in `RunningJobs`.
     pub(crate) number: u64,
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
     pub(crate) reporter: Reporter,
-    /// The report that it runs, where that is still on its way.
+    /// Progress report that is still in flight.
     pub(crate) under_way: Option<StartReport>,
     pub(crate) cancel: CancelToken,
-    /// Its place among all that this worker has.
+    /// Permit of the job pool.
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
 impl FinishedJob {
-    /// Reports it, unless it is not ours any more; gives its place back.
+    /// Reports the end of the job unless the job is cancelled, and returns the permit.
     pub(crate) async fn report(self) -> OwnedSemaphorePermit {
         let Self { job_id, update, mut reporter, under_way, cancel, permit, .. } = self;
         let reported = async {
             if let Some(start) = under_way {
-                // What agq says to it does not matter any more, only that it is heard before the end.
+                // The reply does not matter, but the progress must reach agq before the end.
                 let _heard = start.await;
             }
             reporter.report(&job_id, update).await;
@@ -50,16 +50,16 @@ impl FinishedJob {
     }
 }
 
-/// What waits for its departure.
+/// Finished jobs that wait for the next batch.
 #[derive(Default)]
 pub(crate) struct ReportQueue {
     due: Mutex<Vec<FinishedJob>>,
-    /// Told when the first comes.
+    /// Notified when the queue becomes non-empty.
     has_some: Notify,
 }
 
 impl ReportQueue {
-    /// From now on it waits.
+    /// Adds a finished job.
     pub(crate) fn put(&self, ended: FinishedJob) {
         let mut due = self.due();
         due.push(ended);
@@ -68,7 +68,7 @@ impl ReportQueue {
         }
     }
 
-    /// Those that leave together, when it is time.
+    /// Waits until a batch is due, and returns its jobs.
     pub(crate) async fn next_batch(&self, batch_timer: &mut BatchTimer) -> Vec<FinishedJob> {
         loop {
             self.has_some.notified().await;
@@ -80,7 +80,7 @@ impl ReportQueue {
         }
     }
 
-    /// What waits leaves now, or never.
+    /// Removes and returns all jobs.
     pub(crate) fn empty(&self) -> Vec<FinishedJob> {
         std::mem::take(&mut *self.due())
     }
@@ -103,7 +103,7 @@ mod tests {
     use crate::exec::cancel::CancelToken;
     use crate::report::{batch_timer::BatchTimer, reporter::Reporter};
 
-    /// There is no connection, and there will be none.
+    /// Reporter channel that never gets a connection.
     static NOWHERE: LazyLock<watch::Sender<Option<Connection>>> = LazyLock::new(|| watch::Sender::new(None));
 
     fn ended(permits: &Arc<Semaphore>, number: u64) -> FinishedJob {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_due_leaves_together_and_what_comes_later_by_itself() {
+    async fn report_queue_returns_all_due_jobs_as_one_batch() {
         let (reports, permits, mut batch_timer) =
             (ReportQueue::default(), Arc::new(Semaphore::new(9)), BatchTimer::default());
         assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none(), "nothing has ended");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_taken_out_is_not_waited_for_and_leaves_its_place() {
+    async fn report_queue_emptied_early_releases_permits_and_yields_no_batch() {
         let (reports, permits, mut batch_timer) =
             (ReportQueue::default(), Arc::new(Semaphore::new(1)), BatchTimer::default());
         reports.put(ended(&permits, 1));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_called_off_is_not_reported() {
+    async fn report_of_a_cancelled_job_is_skipped() {
         let permits = Arc::new(Semaphore::new(1));
         let ended = ended(&permits, 1);
         let cancel = ended.cancel.clone();

@@ -1,4 +1,5 @@
-//! One stay at agq: registered, with a connection for reports and heartbeats, one for claims, and one on which agq calls.
+//! One registration of the worker at agq. It has a connection for reports and heartbeats, one for
+//! claims, and one on which agq calls the worker.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -15,18 +16,19 @@ use tokio::{
 };
 use tracing::debug;
 
-/// How long a claim waits before it is made again: agq may have forgotten us meanwhile.
+/// Time that a claim waits in agq. After that the worker claims again, because agq may have lost
+/// the registration.
 const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
-/// How long an answer to a claim may take: agq answers those that came together one after the other.
+/// Maximum time for the reply to a claim. It is long, because agq answers claims of one connection
+/// one after the other.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
-/// Most claims that are sent together.
+/// Maximum number of claims that are sent together.
 const MOST_CLAIMS: usize = 32;
-/// How long it may take to say which jobs we keep.
+/// Maximum time for the registration in [`Registration::keep_only`].
 const KEEP_BOUND: Duration = Duration::from_secs(5);
 
-/// A stay.
 pub(crate) struct Registration {
-    /// For reports and heartbeats.
+    /// Connection for reports and heartbeats.
     pub(crate) reports: Connection,
     pub(crate) worker_id: WorkerId,
     pub(crate) heartbeat_interval: Duration,
@@ -35,21 +37,21 @@ pub(crate) struct Registration {
     queues: Arc<[QueueName]>,
 }
 
-/// Where jobs come from. Nothing but claims goes over its connection. Dropping this closes it, and by that agq learns that a
-/// claim on its way was not received.
+/// Stream of claimed jobs over a connection of its own. The drop closes the connection, which tells
+/// agq that the worker has not received the outstanding claims.
 pub(crate) struct ClaimStream {
     connection: Connection,
     queues: Arc<[QueueName]>,
     address: String,
-    /// Those that agq has not answered, or whose answer was not looked at; in their order.
+    /// Claims without a processed reply, in the order of their requests.
     asked: FuturesOrdered<ClaimFuture>,
 }
 
-/// What agq will say to a claim: a job, or none.
+/// Reply to a claim: a job or none.
 type ClaimFuture = BoxFuture<'static, Result<Option<JobDocument>, ClientError>>;
 
 impl Registration {
-    /// Connects and registers; jobs come from these queues, the first one with a job each time.
+    /// Connects and registers. Each claim takes from the first of `queues` that has a job.
     pub(crate) async fn open(
         server: &Server,
         registration: &WorkerRegistration,
@@ -70,10 +72,10 @@ impl Registration {
         Ok((registration, claims))
     }
 
-    /// Connects for claims.
+    /// Opens a connection for claims.
     pub(crate) async fn claims(&self) -> Result<ClaimStream, ClientError> {
         let opened = async {
-            // Its commands wait for ever; to be let in must not.
+            // Commands on this connection have no timeout, but the login needs one.
             let mut connection = Connection::open_patiently(&self.server).await?;
             connection.speak_for(&self.worker_id).await?;
             Ok::<_, ClientError>(connection)
@@ -83,8 +85,9 @@ impl Registration {
         Ok(ClaimStream { connection, queues, address, asked: FuturesOrdered::new() })
     }
 
-    /// Registers once more, with these jobs: what agq has given us besides them, and was never reported, goes to others at no
-    /// cost (ADR 8). The claims that are open now are not to be looked at any more.
+    /// Registers once more and names only `jobs`. agq gives all other unreported claims of this
+    /// worker to other workers, and the return does not count as a failed attempt (ADR 8). The
+    /// caller must not use claim streams from before the call.
     pub(crate) async fn keep_only(&self, jobs: Vec<JobId>) -> Result<(), ClientError> {
         let registration = WorkerRegistration { active_job_ids: Some(jobs), ..self.registration.clone() };
         let mut reports = self.reports.clone();
@@ -93,19 +96,19 @@ impl Registration {
     }
 
     fn silent(&self) -> ClientError {
-        let reason = "it did not answer in time".into();
+        let reason = "no answer in time".into();
         ClientError::Unreachable { address: self.server.address(), reason }
     }
 
     /// Notifies `nudge` whenever agq has orders, and passes any other call to `answer`. Without
-    /// these calls, orders come with the next heartbeat.
+    /// these calls, orders arrive with the next heartbeat.
     pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(OrderMessage)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
             let error = match OrderSubscription::open(&self.server, &self.worker_id).await {
                 Ok(mut calls) => {
                     backoff.reset();
-                    // What was called before was not heard.
+                    // Calls from before the subscription were missed.
                     nudge.notify_one();
                     loop {
                         match calls.next().await {
@@ -117,32 +120,31 @@ impl Registration {
                 }
                 Err(error) => error,
             };
-            debug!(%error, "agq's calls are not heard for a while");
+            debug!(%error, "not subscribed to calls from agq; subscribing again");
             sleep(backoff.next_wait()).await;
         }
     }
 
-    /// Says goodbye.
     pub(crate) async fn unregister(&self) -> Result<(), ClientError> {
         self.reports.clone().unregister(&self.worker_id).await
     }
 }
 
 impl ClaimStream {
-    /// Whether every answer was looked at. Only then more should be asked for: by what is sent after a silence agq learns that
-    /// its answers have come, and until then it remembers them.
+    /// Returns true if every reply was processed. The worker may send claims only then: the next
+    /// command after a pause confirms all replies to agq, which keeps them until then.
     pub(crate) fn is_idle(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// Asks for so many jobs, or for as many as may be asked for together.
+    /// Sends `count` claims, at most [`MOST_CLAIMS`].
     pub(crate) fn request(&mut self, count: usize) {
         for _ in 0..count.min(MOST_CLAIMS) {
             self.asked.push_back(self.one());
         }
     }
 
-    /// The next answer: a job, or none. Dropped before it is there, it is not lost.
+    /// Waits for the next reply: a job or none. Cancel-safe: dropping the future loses no job.
     pub(crate) async fn next(&mut self) -> Result<Option<JobDocument>, ClientError> {
         self.asked.next().await.unwrap_or(Ok(None))
     }
@@ -153,8 +155,8 @@ impl ClaimStream {
         Box::pin(async move {
             match timeout(CLAIM_BOUND, connection.claim(&queues, CLAIM_WAIT)).await {
                 Ok(answer) => answer,
-                // agq answers in time, with a job or without; silence means that the way there is dead. Whoever gets this
-                // error drops the connection, and a claim on its way with it.
+                // agq answers in time, with or without a job, so silence means a dead connection.
+                // On this error the caller drops the connection and with it any claim in flight.
                 Err(_elapsed) => {
                     let reason = "a claim was not answered in time".into();
                     Err(ClientError::Unreachable { address, reason })

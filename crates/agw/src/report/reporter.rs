@@ -1,4 +1,5 @@
-//! The connection of the moment. Sessions come and go with agq; jobs outlive them and report over whichever is there.
+//! Reporter of one job: sends progress and the end of the job over the current connection. Jobs
+//! outlive registrations, so the connection may change meanwhile.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -17,68 +18,69 @@ use tracing::{debug, warn};
 
 use crate::exec::{cancel::CancelToken, job, stages::JobProgress};
 
-/// A report that has to be smaller than this has to do without its results.
+/// Size limit below which a report leaves out the task results.
 const LEAST_UPDATE_BYTES: usize = 4096;
-/// How long to wait when agq's store fails: its disk may be full for a while.
+/// Pause after an error of agq's store, because a full disk may be temporary.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// A job that ends sooner is never reported as running: its end says that, too, and agq shows every claimed job as running.
+/// Delay of the first progress report. A job that ends sooner is not reported as running, because
+/// agq shows every claimed job as running anyway.
 const RUNNING_REPORT_DELAY: Duration = Duration::from_millis(20);
 /// Pause before a repeated report of progress that did not reach agq.
 const REPEAT_PAUSE: Duration = Duration::from_secs(2);
-/// How long to wait between two reports of progress.
+/// Pause between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
-/// A report that a job runs, on its way.
+/// A progress report in flight.
 pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
 
-/// Where jobs find the connection to report on.
 pub(crate) struct Reporter {
     current: watch::Receiver<Option<Connection>>,
     lost: Arc<Notify>,
 }
 
 impl Reporter {
-    /// `lost` is told when the connection turns out to be dead: with all slots taken by jobs that wait to report, nobody
-    /// else would find out before the next heartbeat.
+    /// Creates a reporter for the connection in `current`. The reporter notifies `lost` when the
+    /// connection is dead, because without a claim in flight only the next heartbeat would notice.
     pub(crate) fn new(current: watch::Receiver<Option<Connection>>, lost: Arc<Notify>) -> Self {
         Self { current, lost }
     }
 
-    /// Reports the end of a job, until agq has accepted or refused it.
+    /// Reports the end of a job, and repeats the report until agq has accepted or refused it.
     pub(crate) async fn report(&mut self, job_id: &JobId, mut update: JobUpdate) {
         let (mut json, mut most) = (to_json(&update), MAX_UPDATE_BYTES);
         loop {
-            // Only a newer connection than this one is worth another try.
+            // After a failure, only a newer connection is worth another try.
             let connection = self.current.borrow_and_update().clone();
             if let Some(mut connection) = connection {
                 match connection.update_job_json(job_id, json.clone()).await {
                     Ok(()) => return,
                     Err(error @ ClientError::Unreachable { .. }) => {
-                        debug!(%job_id, %error, "the report has to wait");
+                        debug!(%job_id, %error, "the report waits for a new connection");
                         self.report_lost_job();
                     }
                     Err(error @ ClientError::StoreFailed(_)) => {
-                        warn!(%job_id, %error, "the report is sent again in a moment");
+                        warn!(%job_id, %error, "the report will be sent again");
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
                     Err(ClientError::Rejected(reason)) if reason.starts_with("Too many commands") => {
-                        debug!(%job_id, reason, "the report is sent again in a moment");
+                        debug!(%job_id, reason, "the report will be sent again");
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
-                    // Its limit is below ours. It closes the connection; the next one takes a smaller report.
+                    // The message limit of this agq is lower. agq closes the connection, and the
+                    // next one gets a smaller report.
                     Err(ClientError::Rejected(reason))
                         if reason.starts_with("Message too large") && most > 0 =>
                     {
                         most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
-                        warn!(%job_id, reason, most, "the report is cut and sent again");
+                        warn!(%job_id, reason, most, "the report is too large for agq; sending it again with shorter output");
                         update = job::shrunk(update, most);
                         json = to_json(&update);
                         self.report_lost_job();
                     }
                     Err(error) => {
-                        warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");
+                        warn!(%job_id, %error, "agq refused the report, and the job no longer belongs to this worker");
                         return;
                     }
                 }
@@ -89,16 +91,19 @@ impl Reporter {
         }
     }
 
-    /// The connection is dead, unless it has been replaced already.
+    /// Notifies `lost` that the connection is dead, unless a newer connection exists.
     fn report_lost_job(&self) {
         if !self.current.has_changed().unwrap_or(true) {
             self.lost.notify_waiters();
         }
     }
 
-    /// Tells agq that a job runs and, now and then, how far it is; never ends. When this is dropped, a report that is
-    /// `under_way` goes on: the redis crate does not send what nobody waits for, and the end has to come after it. What cannot
-    /// be told now is left out. When agq answers that the job is not ours, `cancel` is called.
+    /// Reports that a job runs, and its progress from time to time. Never returns.
+    ///
+    /// A report in flight is stored in `under_way` and continues after a drop of this future: the
+    /// redis crate does not send commands that no task awaits, and the report must precede the end
+    /// of the job. Progress that cannot be sent is skipped. `cancel` is cancelled if agq replies
+    /// that the claim is no longer valid.
     pub(crate) async fn report_progress(
         &self,
         job: &JobDocument,
@@ -107,7 +112,7 @@ impl Reporter {
         under_way: &mut Option<StartReport>,
     ) -> Infallible {
         let job_id = &job.job_id;
-        // Said until it was heard once.
+        // The status is sent until agq has received it once.
         let mut status = Some(Status::Running);
         let mut is_heard = true;
         sleep(RUNNING_REPORT_DELAY).await;
@@ -139,11 +144,11 @@ impl Reporter {
             match told {
                 Ok(()) => status = None,
                 Err(ClientError::Rejected(reason)) if is_not_ours(&reason) => {
-                    warn!(%job_id, "the job is not ours any more, its processes are ended: {reason}");
+                    warn!(%job_id, "the job no longer belongs to this worker, and its processes are being ended: {reason}");
                     cancel.cancel();
                 }
                 Err(error) => {
-                    debug!(%job_id, %error, "progress was not reported and is reported again");
+                    debug!(%job_id, %error, "progress could not be reported and will be reported again");
                     is_heard = false;
                     sleep(REPEAT_PAUSE).await;
                 }
@@ -153,7 +158,7 @@ impl Reporter {
     }
 }
 
-/// Whether a refusal means that the job was ended, or belongs to another claim.
+/// Returns true if the refusal means that the job has ended or belongs to another claim.
 fn is_not_ours(reason: &str) -> bool {
     let ended = ["Invalid status transition: ", "Stale attempt: ", "Job not found: "];
     ended.iter().any(|start| reason.starts_with(start)) || reason.contains(" cannot update job claimed by ")
@@ -164,7 +169,7 @@ mod tests {
     use super::is_not_ours;
 
     #[test]
-    fn a_refusal_that_is_about_the_job_is_told_from_one_about_the_report() {
+    fn reporter_recognises_refusals_of_an_invalid_claim() {
         assert!(is_not_ours("Invalid status transition: cancelled -> running"));
         assert!(is_not_ours("Stale attempt: attempt 1 of job job-1 is over, it is at attempt 2"));
         assert!(is_not_ours("Worker w1 cannot update job claimed by w2"));

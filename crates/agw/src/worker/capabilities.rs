@@ -1,4 +1,5 @@
-//! What this machine offers: its programs, and what its agentic units say of themselves (worker spec §10).
+//! Capabilities of this machine: its programs, and the descriptions of its agentic units (worker
+//! spec §10).
 
 use std::{
     collections::BTreeMap,
@@ -17,32 +18,32 @@ use tracing::{debug, warn};
 
 use crate::exec::{helper_command, programs::Programs};
 
-/// How long a unit may take to describe itself.
+/// Maximum run time of one `--describe` command.
 const DESCRIBE_BOUND: Duration = Duration::from_secs(5);
-/// How long all of them may take: the worker registers after that.
+/// Maximum time for the descriptions of all units, because the worker registers only afterwards.
 const ALL_BOUND: Duration = Duration::from_secs(8);
-/// How many are asked at once.
+/// Maximum number of `--describe` commands that run at the same time.
 const AT_ONCE: usize = 4;
 
-/// What a look at the machine found.
+/// Result of a capability search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundCapabilities {
     pub(crate) programs: Programs,
-    /// By the names of the units.
+    /// Descriptions by the names of the units.
     pub(crate) descriptions: BTreeMap<String, String>,
 }
 
-/// Where to look, and for what.
+/// Parameters of a capability search.
 #[derive(Debug, Clone)]
 pub(crate) struct CapabilitySearch {
-    /// The directories, as the PATH variable lists them.
+    /// Directories, separated as in the PATH variable.
     pub(crate) path: OsString,
-    /// Nothing but these programs, where it is given.
+    /// Names of the only programs to offer. `None` allows all programs.
     pub(crate) allowed: Option<Vec<String>>,
 }
 
 impl CapabilitySearch {
-    /// Looks, and asks the units.
+    /// Finds the programs, and runs `--describe` of each agentic unit.
     pub(crate) async fn look(self) -> FoundCapabilities {
         let Self { path, allowed } = self;
         let find = move || Programs::find(&path, allowed.as_deref());
@@ -71,12 +72,13 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
     };
     if timeout(ALL_BOUND, all).await.is_err() {
         let seconds = ALL_BOUND.as_secs();
-        warn!("not every agentic unit has described itself within {seconds} s; the others go without");
+        warn!("some agentic units did not answer --describe within {seconds} s and have no description");
     }
     found
 }
 
-/// What a unit says of itself; one that fails or says nothing has no description.
+/// Returns the description that an agentic unit prints. A unit that fails or prints nothing has no
+/// description.
 async fn describe(name: &str, program: &Path) -> Option<String> {
     match helper_command::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
         Ok(said) if said.exit_code == 0 && !said.timed_out => {
@@ -93,7 +95,7 @@ async fn describe(name: &str, program: &Path) -> Option<String> {
     }
 }
 
-/// Looks at the machine again, beside everything else.
+/// Capability search that runs while the worker does its other work.
 pub(crate) struct Rescan {
     pub(crate) search: CapabilitySearch,
     under_way: Option<JoinHandle<FoundCapabilities>>,
@@ -104,7 +106,7 @@ impl Rescan {
         Self { search, under_way: None }
     }
 
-    /// Goes off; only the last one sent comes back.
+    /// Starts a search, and aborts an earlier search that is still running.
     pub(crate) fn send(&mut self) {
         let sent = tokio::spawn(self.search.clone().look());
         if let Some(before) = self.under_way.replace(sent) {
@@ -112,7 +114,8 @@ impl Rescan {
         }
     }
 
-    /// What was found, when it was sent and is back. Dropped before, it is not lost.
+    /// Waits for the result of the search, for ever if no search was started. Cancel-safe: dropping
+    /// the future loses no result.
     pub(crate) async fn back(&mut self) -> FoundCapabilities {
         let found = match &mut self.under_way {
             Some(sent) => sent.await,
@@ -133,7 +136,7 @@ mod tests {
     use super::{CapabilitySearch, Rescan};
 
     #[tokio::test]
-    async fn units_describe_themselves_or_do_without() {
+    async fn capabilities_describe_units_that_answer_describe() {
         let dir = tempfile::tempdir().unwrap();
         for (name, script) in [
             ("agx-ocr", "test \"$*\" = --describe && echo ' reads text from images '"),

@@ -1,4 +1,5 @@
-//! agq asks for a proof of a capability: the command is run, and what it said is sent (worker spec §7.3).
+//! Challenges: agq asks the worker to prove a capability. The worker runs the command and sends its
+//! output (worker spec §7.3).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -9,16 +10,17 @@ use tracing::{debug, info};
 
 use crate::exec::{helper_command, start::ExecContext};
 
-/// How long a command may take: agq waits for ten seconds in all.
+/// Maximum run time of a command, less than the ten seconds that agq waits for the answer.
 const BOUND: Duration = Duration::from_secs(8);
-/// How many run at once.
+/// Maximum number of commands that run at the same time.
 const AT_ONCE: usize = 4;
 
 const OUT_OF_TIME: i32 = 124;
 const NOT_RUNNABLE: i32 = 126;
 const NOT_OURS: i32 = 127;
 
-/// The challenges that agq repeats with every heartbeat until they are answered.
+/// Challenges that the worker has accepted. agq repeats each challenge with every heartbeat until
+/// the worker answers it.
 pub(crate) struct PendingChallenges {
     taken: BTreeSet<String>,
     slots: Arc<Semaphore>,
@@ -31,7 +33,7 @@ impl Default for PendingChallenges {
 }
 
 impl PendingChallenges {
-    /// Takes on those that are new; their answers go over `connection`.
+    /// Runs the challenges among `wanted` that are new, and sends the answers over `connection`.
     pub(crate) fn take(&mut self, wanted: &[Challenge], context: &Arc<ExecContext>, connection: &Connection) {
         for challenge in self.new_among(wanted) {
             let (slots, context) = (Arc::clone(&self.slots), Arc::clone(context));
@@ -40,15 +42,16 @@ impl PendingChallenges {
                 let _slot = slots.acquire().await;
                 let answer = answer(&challenge, &context).await;
                 let Challenge { challenge_id, command, .. } = &challenge;
-                info!(exit_code = answer.exit_code, "agq wanted to know whether '{command}' works");
+                info!(exit_code = answer.exit_code, "agq has tested the command '{command}'");
                 if let Err(error) = connection.answer_challenge(challenge_id, &answer).await {
-                    debug!(%error, "the answer to a challenge was lost");
+                    debug!(%error, "the answer to a challenge could not be sent");
                 }
             });
         }
     }
 
-    /// Those that were not taken on before. What agq does not repeat is forgotten.
+    /// Returns the challenges that are new, and records them as accepted. Forgets the challenges
+    /// that agq no longer repeats.
     fn new_among(&mut self, wanted: &[Challenge]) -> Vec<Challenge> {
         self.taken.retain(|id| wanted.iter().any(|challenge| challenge.challenge_id == *id));
         let is_new = |challenge: &&Challenge| self.taken.insert(challenge.challenge_id.clone());
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_is_taken_once_however_often_it_is_repeated() {
+    fn challenge_is_accepted_once_while_it_is_repeated() {
         let mut challenges = PendingChallenges::default();
         let mut taken = |ids: &[&str]| {
             let wanted: Vec<_> = ids.iter().map(|id| challenge(id, "sort", &[])).collect();
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_tools_are_run_and_what_they_say_is_the_answer() {
+    async fn challenge_runs_only_offered_tools_and_returns_their_output() {
         let dir = tempfile::tempdir().unwrap();
         let programs = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let spool = Spool::new(dir.path());

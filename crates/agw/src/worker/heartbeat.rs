@@ -1,4 +1,4 @@
-//! Heartbeats: they say how the worker is, and bring back what agq wants of it.
+//! Heartbeats: each one sends the statistics of the worker, and returns the orders of agq.
 
 use std::sync::Arc;
 
@@ -18,8 +18,9 @@ use crate::{
     jobs::JobPool, report::registration::Registration, stats::HostStats, worker::challenge::PendingChallenges,
 };
 
-/// Sends heartbeats until one fails: in time, and whenever `nudge` is told. What is wanted of jobs and tools is seen to
-/// here; what is wanted of the worker as a whole goes to `tell`.
+/// Sends heartbeats until one fails: at the heartbeat interval, and whenever `nudge` is notified.
+/// Carries out orders about jobs and capabilities. Passes all orders to `tell` for orders about the
+/// worker as a whole.
 pub(crate) async fn run(
     registration: &Registration,
     host_stats: &Arc<HostStats>,
@@ -38,14 +39,16 @@ pub(crate) async fn run(
         };
         let (jobs, next) = pool.running_jobs();
         let (looking, counting) = (Arc::clone(host_stats), Arc::clone(pool));
-        // A disk that hangs holds up nobody else.
+        // A disk that hangs delays this heartbeat only, because the protocol thread does not wait
+        // for it.
         let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
-        let stats = stats.expect("looking at the machine does not panic");
+        let stats = stats.expect("collecting statistics does not panic");
         let orders = match reports.heartbeat(&registration.worker_id, stats).await {
             Ok(orders) => orders,
-            // It was heard, and an agq of another version may want what we cannot do.
+            // agq has received the heartbeat. An agq of another version may have orders that are
+            // unknown here.
             Err(ClientError::Unexpected(reason)) => {
-                warn!("agq's orders cannot be read: {reason}");
+                warn!("the orders of agq cannot be read: {reason}");
                 continue;
             }
             Err(error) => return error,
@@ -62,8 +65,9 @@ pub(crate) async fn run(
     }
 }
 
-/// agq has called: it may be about a job that waits for a slot. A heartbeat does not name those, for agq takes what it names for
-/// started (ADR 8); they are asked about one by one, and what is not ours any more is not started.
+/// Asks agq about each claimed job that waits for a slot, and drops the claims that are no longer
+/// valid. A call from agq may concern such a job. A heartbeat does not name these jobs, because agq
+/// takes a named job for started (ADR 8).
 async fn drop_revoked_claims(
     pool: &JobPool,
     reports: &mut Connection,
@@ -73,18 +77,18 @@ async fn drop_revoked_claims(
         match reports.job(&job_id).await {
             Ok(Some(job)) if is_claim(&job, worker_id, attempt) => {}
             Ok(_) => {
-                debug!(%job_id, "agq says that the job is not ours");
+                debug!(%job_id, "the claim of a waiting job is no longer valid; dropping it");
                 pool.dismiss(&job_id, attempt);
             }
             Err(error) if error.is_connection() => return Err(error),
-            // Its first report is the next chance to find out.
-            Err(error) => debug!(%job_id, %error, "agq was asked about a job in vain"),
+            // The first report of the job shows later whether the claim is still valid.
+            Err(error) => debug!(%job_id, %error, "agq could not be asked about a job"),
         }
     }
     Ok(())
 }
 
-/// Whether a job is held by this worker, by this claim.
+/// Returns true if this worker holds the job by the claim with this `attempt`.
 fn is_claim(job: &JobStatus, worker_id: &WorkerId, attempt: u32) -> bool {
     job.status == Status::Running
         && job.attempt == attempt
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_ours_as_long_as_the_job_runs_here_at_this_attempt() {
+    fn claim_is_valid_while_the_job_runs_here_at_its_attempt() {
         let w1 = "w1".parse().unwrap();
         assert!(is_claim(&job("running", 2, r#""w1""#), &w1, 2));
         assert!(!is_claim(&job("cancelled", 2, r#""w1""#), &w1, 2));

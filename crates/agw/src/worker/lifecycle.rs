@@ -1,4 +1,5 @@
-//! What the worker as a whole is to do: what signals, agq and the clock say, and what follows from it.
+//! Lifecycle of the worker: merges signals, orders of agq and deadlines, and decides whether the
+//! worker claims jobs, drains or ends.
 
 use std::time::Duration;
 
@@ -11,33 +12,33 @@ use crate::worker::{
     signals::{SignalAction, Signals},
 };
 
-/// Where everything that is said to the worker comes together.
+/// Source of lifecycle events.
 pub(crate) struct Lifecycle {
     signals: Signals,
     rescan: Rescan,
-    /// How long to wait for running jobs when draining.
+    /// Maximum time for running jobs while the worker drains.
     grace: Duration,
     drain_state: DrainState,
 }
 
-/// What was said.
+/// Event that the worker has to handle.
 pub(crate) enum LifecycleEvent {
-    /// Something that may have changed the posture.
+    /// The drain state may have changed.
     Heard,
-    /// The machine was looked at again.
+    /// A capability search has finished.
     Equipped(FoundCapabilities),
-    /// End now.
+    /// The worker has to end at once.
     Force,
 }
 
-/// Why no jobs are taken.
+/// Reasons why the worker claims no jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct DrainState {
-    /// The worker ends, and gives up on what runs then.
+    /// Time at which the worker abandons the running jobs. Set once the worker is ending.
     deadline: Option<Instant>,
-    /// A signal said so.
+    /// A signal has paused claiming.
     is_quiet: bool,
-    /// agq said so.
+    /// agq has ordered a drain.
     is_drained: bool,
 }
 
@@ -46,22 +47,22 @@ impl Lifecycle {
         Self { signals, rescan: Rescan::new(search), grace, drain_state: DrainState::default() }
     }
 
-    /// Where to look for what the machine offers.
+    /// Returns the parameters of the capability search.
     pub(crate) fn search(&self) -> CapabilitySearch {
         self.rescan.search.clone()
     }
 
-    /// Whether jobs are taken.
+    /// Returns true if the worker claims jobs.
     pub(crate) fn takes_jobs(&self) -> bool {
         self.drain_state == DrainState::default()
     }
 
-    /// Whether the worker ends when nothing runs any more.
+    /// Returns true if the worker ends once no job runs.
     pub(crate) fn is_ending(&self) -> bool {
         self.drain_state.deadline.is_some()
     }
 
-    /// What is said next. Dropped before it is there, it is not lost.
+    /// Waits for the next event. Cancel-safe: dropping the future loses no event.
     pub(crate) async fn next(&mut self) -> LifecycleEvent {
         tokio::select! {
             action = self.signals.next() => self.follow(action),
@@ -74,7 +75,7 @@ impl Lifecycle {
         match action {
             SignalAction::Force => return LifecycleEvent::Force,
             SignalAction::Reload => {
-                info!("looking at PATH again");
+                info!("searching PATH again");
                 self.rescan.send();
             }
             _ => self.drain_state.follow(action, Instant::now() + self.grace),
@@ -82,7 +83,8 @@ impl Lifecycle {
         LifecycleEvent::Heard
     }
 
-    /// What agq wants of the worker as a whole: said again and again, until it does not want it any more.
+    /// Applies the current orders of agq. agq repeats an order with every heartbeat for as long as
+    /// the order is valid.
     pub(crate) fn apply_orders(&mut self, orders: &Orders) {
         self.drain_state.obey(orders, Instant::now() + self.grace);
     }
@@ -100,7 +102,7 @@ impl DrainState {
                 self.is_quiet = true;
             }
             SignalAction::Resume if self.is_quiet => {
-                info!("quiet no more");
+                info!("resumed: jobs are taken again");
                 self.is_quiet = false;
             }
             SignalAction::Resume | SignalAction::Force | SignalAction::Reload => {}
@@ -109,12 +111,12 @@ impl DrainState {
 
     fn obey(&mut self, orders: &Orders, deadline: Instant) {
         if orders.terminate && self.deadline.is_none() {
-            info!("draining: agq wants this worker to end; no more jobs are taken");
+            info!("draining: agq has ordered this worker to end; no more jobs are taken");
             self.deadline = Some(deadline);
         }
         match (self.is_drained, orders.drain) {
-            (false, true) => info!("draining: agq wants no more jobs taken here"),
-            (true, false) => info!("agq wants jobs taken here again"),
+            (false, true) => info!("draining: agq has ordered this worker to take no more jobs"),
+            (true, false) => info!("resumed: agq has ordered this worker to take jobs again"),
             _ => {}
         }
         self.is_drained = orders.drain;
@@ -139,7 +141,7 @@ mod tests {
     use crate::worker::signals::SignalAction;
 
     #[test]
-    fn whoever_stopped_it_has_to_let_it_go_on() {
+    fn drain_state_is_lifted_only_by_its_origin() {
         let (mut drain_state, now) = (DrainState::default(), Instant::now());
         let drain = Orders { drain: true, ..Orders::default() };
         drain_state.follow(SignalAction::Quiet, now);
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_deadline_counts_and_an_end_is_not_taken_back() {
+    fn drain_state_keeps_the_first_deadline() {
         let (mut drain_state, now) = (DrainState::default(), Instant::now());
         let terminate = Orders { terminate: true, ..Orders::default() };
         drain_state.obey(&terminate, now);

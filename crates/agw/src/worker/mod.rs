@@ -1,4 +1,5 @@
-//! The worker: look → register → claim → run → report → drain, through as many stays at agq as it takes.
+//! The worker: searches capabilities, registers, claims jobs, runs them, reports them, and drains.
+//! After a lost connection it reconnects and registers again.
 
 pub(crate) mod capabilities;
 pub(crate) mod challenge;
@@ -38,23 +39,22 @@ use crate::{
 
 /// Pause without claims after no task could be started.
 const STARVED_PAUSE: Duration = Duration::from_secs(60);
-/// How long the last words may take.
+/// Maximum time for unregistering, and for ending the processes of abandoned jobs.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// How the worker ended.
+/// The way in which the worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkerEnd {
-    /// Every job it took is reported.
+    /// Every claimed job was reported.
     Drained,
-    /// Jobs were left unfinished; agq gives them to others.
+    /// Jobs were left unfinished, and agq gives them to other workers.
     Forced,
 }
 
-/// A worker.
 pub(crate) struct Worker {
     pub(crate) server: Server,
     pub(crate) registration: WorkerRegistration,
-    /// Where its jobs come from: the first one that has a job, each time.
+    /// Queues that jobs are claimed from. Each claim takes from the first queue that has a job.
     pub(crate) queues: Vec<QueueName>,
     pub(crate) pool: Arc<JobPool>,
     pub(crate) host_stats: Arc<HostStats>,
@@ -65,24 +65,25 @@ pub(crate) struct Worker {
     /// True if the worker ends when it cannot start any task for long, because a program that
     /// started the worker waits for the results.
     pub(crate) ends_when_starved: bool,
-    /// How often it was equipped: agq knows of it when it registers.
+    /// Number of capability changes so far. agq learns of a change only from a new registration.
     pub(crate) outfits: u64,
 }
 
-/// Why a stay at agq ended.
+/// Reason why a registration ended.
 enum RegistrationEnd {
-    /// The connection is lost, or agq does not know us any more.
+    /// The connection is lost, or agq no longer knows the worker.
     Lost(ClientError),
-    /// agq has to know of another outfit.
+    /// The capabilities have changed, and agq needs a new registration.
     Equipped(FoundCapabilities),
     /// No task can be started here, and the worker has given its jobs back.
     Starved,
-    /// The worker is to end.
+    /// The worker has to end.
     Ended(WorkerEnd),
 }
 
 impl Worker {
-    /// Works until it is told to end. The error means that agq will not have this worker at all.
+    /// Works until a signal or agq ends the worker. Returns an error if agq refuses the first
+    /// registration.
     pub(crate) async fn run(mut self) -> Result<WorkerEnd, ClientError> {
         let look = self.lifecycle.search().look();
         match self.attend(look).await {
@@ -99,7 +100,8 @@ impl Worker {
             let opened = match self.attend(opening.as_mut()).await {
                 Ok(opened) => opened,
                 Err(end) => {
-                    // agq may have the registration already: else it would wait for a worker that is gone.
+                    // agq may already have the registration, and would expect heartbeats from a
+                    // worker that has ended.
                     if let Ok(Ok((registration, _))) = timeout(PARTING, opening).await {
                         part(&registration, end).await;
                     }
@@ -107,7 +109,7 @@ impl Worker {
                 }
             };
             let left = match opened {
-                // What it registered with has changed meanwhile.
+                // The capabilities have changed since the registration was sent.
                 Ok(_) if outfits != self.outfits => continue,
                 Ok((registration, claims)) => {
                     backoff.reset();
@@ -117,7 +119,8 @@ impl Worker {
                 Err(error) => RegistrationEnd::Lost(error),
             };
             self.pool.report_over(None);
-            // The next registration does not name them, and agq gives them to others.
+            // The next registration does not name the waiting jobs, so agq gives them to other
+            // workers.
             self.pool.dismiss_all();
             let error = match left {
                 RegistrationEnd::Ended(end) => return Ok(end),
@@ -133,7 +136,8 @@ impl Worker {
                     continue;
                 }
                 RegistrationEnd::Lost(error) if !was_registered && self.takes_another_id(&error) => continue,
-                // Before it ever worked, a refusal is a mistake of whoever started us; later it passes.
+                // A refusal of the first registration is an error in the settings. A later refusal
+                // is temporary.
                 RegistrationEnd::Lost(error) if !was_registered && !error.is_connection() => {
                     return Err(error);
                 }
@@ -148,7 +152,7 @@ impl Worker {
         }
     }
 
-    /// Takes another id if another worker has the default id of this worker. Returns whether the id
+    /// Takes another id if another worker has the default id of this worker. Returns true if the id
     /// has changed.
     fn takes_another_id(&mut self, error: &ClientError) -> bool {
         let is_taken =
@@ -158,17 +162,18 @@ impl Worker {
         }
         let taken = &self.registration.worker_id;
         let Some(other) = other_id(taken, uuid::Uuid::new_v4()) else { return false };
-        info!("another worker has the id {taken}: this one is {other}");
+        info!("another worker has the id {taken}, so this worker uses {other}");
         self.registration.worker_id = other;
         // One new id is enough, because the new id is random.
         self.has_own_id = true;
         true
     }
 
-    /// What agq hears of when the worker registers next.
+    /// Sets the capabilities for the next registration, and the programs of jobs that start from
+    /// now on.
     fn equip(&mut self, found: FoundCapabilities) {
         if found.programs.len() == 0 {
-            warn!("there is no program to offer any more; check PATH. Nothing is changed");
+            warn!("no program to offer was found, so the worker keeps its earlier programs; check PATH");
             return;
         }
         let (tools, agentic_units) = found.programs.split();
@@ -178,8 +183,8 @@ impl Worker {
         self.outfits += 1;
     }
 
-    /// Waits for something while there is no session. Running jobs carry on, and the helm is followed: the error is how the
-    /// worker ends.
+    /// Waits for `work` while the worker is not registered, and handles lifecycle events meanwhile.
+    /// Running jobs continue. Returns an error if the worker has to end.
     async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerEnd> {
         tokio::pin!(work);
         loop {
@@ -197,14 +202,14 @@ impl Worker {
         }
     }
 
-    /// Works as long as the session lasts.
+    /// Claims and runs jobs until the registration ends.
     async fn stay(&mut self, registration: &Registration, claims: ClaimStream) -> RegistrationEnd {
         let (id, slots) = (&self.registration.worker_id, self.registration.max_concurrent_jobs);
         info!(slots, "worker {id} is registered at {}", self.server.address());
         let pool = Arc::clone(&self.pool);
         let lost = pool.lost.notified();
         tokio::pin!(lost);
-        // From here on no failure of a report is missed.
+        // From here on, a notification of a failed report is not missed.
         lost.as_mut().enable();
         pool.report_over(Some(registration.reports.clone()));
         let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
@@ -215,7 +220,7 @@ impl Worker {
         loop {
             let (takes, ends) = (self.lifecycle.takes_jobs(), self.lifecycle.is_ending());
             if pool.counters.is_quiet.swap(!takes, Ordering::Relaxed) == takes {
-                // agq shows it from now on.
+                // The heartbeat sends the new state to agq.
                 nudge.notify_one();
             }
             let pulled = pull(&pool, registration, claims.take(), takes);
@@ -233,7 +238,7 @@ impl Worker {
                         LifecycleEvent::Heard => {}
                         LifecycleEvent::Equipped(found) => {
                             if let Err(error) = hand_back(registration, &pool).await {
-                                debug!(%error, "what was claimed ahead is given back later");
+                                debug!(%error, "jobs that were claimed ahead will be returned later");
                             }
                             return RegistrationEnd::Equipped(found);
                         }
@@ -251,7 +256,8 @@ impl Worker {
     }
 }
 
-/// Claims jobs while they are taken, over `claims` or a new connection. Dropping this closes it.
+/// Claims jobs if `takes` is true, over `claims` or a new connection. Dropping the future closes
+/// the connection.
 async fn pull(
     pool: &Arc<JobPool>,
     registration: &Registration,
@@ -282,15 +288,16 @@ async fn pull(
     }
 }
 
-/// What was claimed ahead goes to others, at once and at no cost. Called before the claiming connection is closed: agq then
-/// takes back what it has not heard of, and it need not have heard of all that runs.
+/// Returns the waiting claims to agq at once. The return does not count as a failed attempt. The
+/// caller closes the claiming connection only afterwards: on the close, agq takes back every claim
+/// without a report, and a running job may have none yet.
 async fn hand_back(registration: &Registration, pool: &JobPool) -> Result<(), ClientError> {
     let waited = pool.dismiss_all();
     let running = pool.job_ids();
     if waited == 0 && running.is_empty() {
         return Ok(());
     }
-    debug!(waited, running = running.len(), "what was claimed ahead is given back");
+    debug!(waited, running = running.len(), "returning jobs that were claimed ahead");
     registration.keep_only(running).await
 }
 
@@ -306,7 +313,7 @@ fn answer(pool: &Arc<JobPool>, reports: &Connection, call: OrderMessage) {
 /// Gives up the waiting claims of the action, and reports each of them as cancelled to agq.
 fn withdraw(pool: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
     let withdrawn = pool.withdraw(action_id);
-    debug!(%action_id, jobs = withdrawn.len(), "what was claimed ahead is not wanted any more");
+    debug!(%action_id, jobs = withdrawn.len(), "dropping jobs of a withdrawn action that were claimed ahead");
     let reports = reports.clone();
     tokio::spawn(join_all(withdrawn.into_iter().map(move |(job_id, attempt)| {
         let mut reports = reports.clone();
@@ -314,27 +321,27 @@ fn withdraw(pool: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
             let update =
                 JobUpdate { status: Some(Status::Cancelled), attempt: Some(attempt), ..JobUpdate::default() };
             if let Err(error) = reports.update_job(&job_id, &update).await {
-                debug!(%job_id, %error, "agq was not told that the job is given up");
+                debug!(%job_id, %error, "agq could not be told that the job is dropped");
             }
         }
     })));
 }
 
-/// Somebody follows a job.
+/// Sends the output of a job to agq, because a user follows the job.
 fn tell_output(pool: &Arc<JobPool>, reports: &Connection, request: OutputRequest) {
     let (pool, mut reports) = (Arc::clone(pool), reports.clone());
     tokio::spawn(async move {
         let OutputRequest { request_id, job_id, position } = request;
-        // A disk that hangs holds up nobody else.
+        // A disk that hangs does not block the protocol thread.
         let output = spawn_blocking(move || pool.output(&job_id, &position)).await;
-        let output = output.expect("reading what a job wrote does not panic");
+        let output = output.expect("reading output does not panic");
         if let Err(error) = reports.bring_output(&request_id, output.as_ref()).await {
-            debug!(%error, "what a job writes could not be told");
+            debug!(%error, "the output of a job could not be sent");
         }
     });
 }
 
-/// A report found the connection dead.
+/// Returns the error for a connection on which a report could not be sent.
 fn lost_at(server: &Server) -> ClientError {
     ClientError::Unreachable { address: server.address(), reason: "a report could not be sent".into() }
 }
@@ -342,16 +349,16 @@ fn lost_at(server: &Server) -> ClientError {
 /// Gives all jobs back, because no task can be started here. agq gives the jobs to other workers.
 async fn starved(registration: &Registration, pool: &JobPool, reason: &str, ends: bool) -> RegistrationEnd {
     warn!(
-        "no task can be started on this machine: {reason}; the jobs are given back. Check `ulimit -n`, `ulimit -u` and the room in the spool"
+        "no task can be started on this machine: {reason}; the jobs are returned to agq. Check `ulimit -n`, `ulimit -u` and the free space of the spool"
     );
     abandon(pool).await;
     let ended = part(registration, WorkerEnd::Forced).await;
     if ends { ended } else { RegistrationEnd::Starved }
 }
 
-/// Says goodbye.
+/// Unregisters the worker.
 async fn part(registration: &Registration, end: WorkerEnd) -> RegistrationEnd {
-    // agq may be gone too; then it finds out by our silence.
+    // If agq is down too, it notices the missing heartbeats later.
     match timeout(PARTING, registration.unregister()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(%error, "could not unregister"),
@@ -360,16 +367,17 @@ async fn part(registration: &Registration, end: WorkerEnd) -> RegistrationEnd {
     RegistrationEnd::Ended(end)
 }
 
-/// Gives up on what runs: its processes are killed before agq hears of it and gives the jobs to others.
+/// Abandons the running jobs. The processes are killed first, because agq then gives the jobs to
+/// other workers.
 async fn abandon(pool: &JobPool) -> WorkerEnd {
     let jobs = pool.job_ids();
     if jobs.is_empty() {
         return WorkerEnd::Drained;
     }
     let ids: Vec<_> = jobs.iter().map(JobId::as_str).collect();
-    warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to others");
+    warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to other workers");
     if timeout(PARTING, pool.abort()).await.is_err() {
-        warn!("some of their processes may still run");
+        warn!("some processes of these jobs may still be running");
     }
     WorkerEnd::Forced
 }

@@ -1,4 +1,4 @@
-//! What the signals of this process ask of the worker.
+//! Signals of this process that control the worker.
 
 use rustix::process::Signal as Number;
 use tokio::{
@@ -6,36 +6,37 @@ use tokio::{
     sync::watch,
 };
 
-/// What a signal asks for.
+/// Action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalAction {
-    /// Take no more jobs, finish those that run, end.
+    /// Claim no more jobs, finish the running jobs, then end.
     Drain,
-    /// End now.
+    /// End at once.
     Force,
-    /// Take no more jobs, and stay.
+    /// Claim no more jobs, and stay registered.
     Quiet,
-    /// Take jobs again.
+    /// Claim jobs again.
     Resume,
-    /// Look at PATH again.
+    /// Search PATH again.
     Reload,
 }
 
-/// SIGTERM and SIGINT: the first drains, the next force. SIGTSTP and SIGCONT: quiet and resume. SIGHUP: reload.
+/// Signal handlers. The first SIGTERM or SIGINT drains, the second forces the end. SIGTSTP pauses
+/// claiming, SIGCONT resumes it, SIGHUP reloads PATH.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     pause: Signal,
     resume: Signal,
     hangup: Signal,
-    /// Becomes true when stdin has ended, where that means something.
+    /// Becomes true once stdin has ended, if the worker watches stdin.
     orphaned: watch::Receiver<bool>,
     is_draining: bool,
 }
 
 impl Signals {
-    /// From now on these signals do nothing but this. With `with_stdin`, the end of stdin is heard as well: whoever started us has
-    /// gone.
+    /// Installs the handlers, which replace the default actions of the signals. With `with_stdin`,
+    /// the end of stdin forces the end too, because the process that started the worker has exited.
     pub(crate) fn listen(with_stdin: bool) -> std::io::Result<Self> {
         let (tell, orphaned) = watch::channel(false);
         if with_stdin {
@@ -56,7 +57,7 @@ impl Signals {
         })
     }
 
-    /// The next wish. Dropped before it is there, it is not lost.
+    /// Waits for the next signal. Cancel-safe: dropping the future loses no signal.
     pub(crate) async fn next(&mut self) -> SignalAction {
         tokio::select! {
             _ = self.terminate.recv() => self.end(),
@@ -73,7 +74,7 @@ impl Signals {
     }
 }
 
-/// Ready when whoever started us has gone, if anyone looks out for that.
+/// Waits for the end of stdin, or for ever if the worker does not watch stdin.
 async fn gone(orphaned: &mut watch::Receiver<bool>) {
     if orphaned.wait_for(|&orphaned| orphaned).await.is_err() {
         std::future::pending::<()>().await;

@@ -40,7 +40,10 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let limits = Limits::default();
     let wrong = |what: String| {
-        CliError::usage(format!("{}: {what}", file.display()), "mend the plan; docs/protocol.md describes it")
+        CliError::usage(
+            format!("{}: {what}", file.display()),
+            "mend the plan; docs/protocol/plans.md describes it",
+        )
     };
     rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let plan: Plan = parse_object(&json).map_err(|error| wrong(error.to_string()))?;

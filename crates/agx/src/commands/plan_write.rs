@@ -154,7 +154,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan, CliError> {
 
 fn checked(plan: Plan) -> Result<Plan, CliError> {
     let wrong = |rejection: agenix_rules::rejection::Rejection| {
-        CliError::usage(rejection.to_string(), "docs/protocol.md describes plans")
+        CliError::usage(rejection.to_string(), "docs/protocol/plans.md describes plans")
     };
     check(&plan, &Limits::default()).map_err(wrong)?;
     Ok(plan)

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 
 /// A command on keys.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "docs/protocol.md describes each command and its arguments")]
+#[expect(missing_docs, reason = "docs/protocol/keys.md describes each command and its arguments")]
 pub enum KeyCommand {
     Get { key: Bytes },
     Set { key: Bytes, value: Bytes, options: SetOptions },

@@ -1,4 +1,4 @@
-//! Where the programs and libraries are that `cargo xtask test` has put into one directory.
+//! Lookup of the programs and libraries that `cargo xtask test` has installed into one directory.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 
 use e2e::Lab;
 
-/// A program of that directory, or else of PATH; says so where there is none.
+/// Returns a program of that directory or of PATH. Prints a note if there is none.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let answers = |program: &Path| {
         let run = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -20,7 +20,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// A directory of libraries there; says so where there is none.
+/// Returns a directory of libraries. Prints a note if there is none.
 pub(crate) fn library(name: &str) -> Option<PathBuf> {
     let found = Some(tools().join(name)).filter(|path| path.is_dir());
     if found.is_none() {
@@ -29,7 +29,7 @@ pub(crate) fn library(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// `AGENIX_TOOLS`, or else `target/tools` of this repository.
+/// Returns `AGENIX_TOOLS`, or `target/tools` of this repository if the variable is unset.
 fn tools() -> PathBuf {
     std::env::var_os("AGENIX_TOOLS").map_or_else(|| Lab::repository("target/tools"), PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! What client libraries send first, and what agq answers: tests/sessions/handshakes.txt.
+//! Handshakes of client libraries and the replies of agq: tests/sessions/handshakes.txt.
 
 use e2e::Lab;
 
@@ -30,7 +30,7 @@ fn what_clients_send_first_is_answered() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Whether a reply is what the file says.
+/// Returns true if the reply `got` matches the line `expected` of the file.
 fn fits(expected: &str, got: &[u8]) -> bool {
     match expected {
         "{hello 2}" => is_hello(got, b'*', "2"),
@@ -44,7 +44,7 @@ fn fits(expected: &str, got: &[u8]) -> bool {
     }
 }
 
-/// Whether this is the answer to HELLO, as a map or as its names and values one after the other.
+/// Returns true if `got` is the reply to HELLO, as a map or as alternating names and values.
 fn is_hello(got: &[u8], kind: u8, protocol: &str) -> bool {
     let words = elements(got);
     let field = |name: &str| {

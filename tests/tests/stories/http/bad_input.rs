@@ -1,4 +1,4 @@
-//! What is wrong gets a clear error, and nothing of it is stored.
+//! Bad HTTP input gets a clear error, and nothing of it is stored.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -9,7 +9,7 @@ use e2e::Lab;
 
 use super::client::{Answer, Http};
 
-/// Method, path, body, status, and the word for what is wrong.
+/// Bad requests: method, path, body, expected status and expected error code.
 const WRONG: [(&str, &str, &str, u16, &str); 36] = [
     ("POST", "/jobs", "{", 400, "invalid_payload"),
     ("POST", "/jobs", "nonsense", 400, "invalid_payload"),
@@ -130,7 +130,7 @@ fn requests_that_come_together_are_answered_in_their_order_and_a_closed_half_is_
     let mut rest = String::new();
     answers.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "", "agq closes what is closed");
-    // A part of a request is none.
+    // An incomplete request is not carried out.
     let mut stream = http.connect();
     let part = http.request("POST", "/jobs", r#"{"type":"a","args":[2]}"#);
     stream.write_all(&part.as_bytes()[..part.len() - 5]).unwrap();

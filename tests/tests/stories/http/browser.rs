@@ -1,4 +1,5 @@
-//! The dashboard in a real browser: Chromium without a window, led by WebDriver (W3C), which is JSON over HTTP.
+//! The dashboard in a real browser: headless Chromium, controlled by WebDriver (W3C), which is JSON
+//! over HTTP.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -13,12 +14,12 @@ use serde_json::{Value, json};
 use super::client::Answer;
 use crate::support::plan;
 
-/// Where pictures of what was seen are put, if anywhere.
+/// Environment variable with the directory for screenshots.
 const PICTURES: &str = "AGENIX_PICTURES";
-/// How WebDriver calls an element.
+/// Key of an element's reference in WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A browser with one page.
+/// A browser session.
 struct Browser {
     driver: Child,
     address: String,
@@ -99,7 +100,7 @@ impl Browser {
         self.ask("POST", "url", &json!({"url": url}));
     }
 
-    /// The element, when it is there.
+    /// Waits until the selector matches an element, and returns the element.
     fn find(&self, css: &str) -> String {
         eventually(css, || {
             let found = self.ask("POST", "element", &json!({"using": "css selector", "value": css}));
@@ -119,7 +120,7 @@ impl Browser {
         self.ask("POST", &format!("element/{element}/value"), &json!({"text": text}));
     }
 
-    /// The text of the first element that the selector finds; empty where there is none.
+    /// Returns the text of the first element that the selector matches, or an empty text.
     fn text(&self, css: &str) -> String {
         let script = "const e = document.querySelector(arguments[0]); return e ? e.textContent : '';";
         self.run(script, &json!([css])).as_str().unwrap_or_default().to_owned()
@@ -133,16 +134,17 @@ impl Browser {
         self.ask("POST", "execute/sync", &json!({"script": script, "args": args}))
     }
 
-    /// Whatever the page complained of.
+    /// Returns the messages of the browser's console.
     fn complaints(&self) -> Vec<String> {
         let log = self.ask("POST", "se/log", &json!({"type": "browser"}));
         let entries = log.as_array().cloned().unwrap_or_default();
         let texts = entries.iter().map(|entry| entry["message"].as_str().unwrap_or_default().to_owned());
-        // Whoever has not logged in yet, or with a wrong key, is told so by a status, which the browser logs by itself.
+        // Requests before the login or with a wrong key get status 401, which the browser logs by
+        // itself.
         texts.filter(|text| !text.contains("status of 401")).collect()
     }
 
-    /// Keeps what can be seen, where that is wanted.
+    /// Stores a screenshot if the directory for screenshots is set.
     fn picture(&self, name: &str, (width, height): (u32, u32), scheme: &str) {
         let Some(dir) = std::env::var_os(PICTURES).map(PathBuf::from) else { return };
         let cdp = |cmd: &str, params: Value| {
@@ -165,9 +167,9 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // With its session the browser ends; without it, it would go on by itself.
+        // The end of the session ends the browser, which would survive the driver otherwise.
         self.send("DELETE", &format!("/session/{}", self.session), &json!({}));
-        // It may have ended already.
+        // The driver may have ended already.
         let _ended = self.driver.kill();
         let _ended = self.driver.wait();
     }
@@ -189,7 +191,7 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
     browser.find("main[data-view=overview]");
     browser.find("#connection[data-state=live]");
 
-    // An action ends while it is looked at.
+    // An action ends while the page shows it.
     let script = "until test -e go; do sleep 0.02; done; echo {{input.n}} '<b>not bold</b>'";
     lab.submit_plan(&agq, &plan("wait", "sh", &["-c", script]));
     lab.submit_action(&agq, "wait", "live", r#"[{"n":1},{"n":2},{"n":3}]"#);
@@ -198,7 +200,7 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
     browser.sees("tr[data-action=live] .progress-text", "3/3");
     browser.sees("tr[data-action=live] .state", "completed");
 
-    // A job whose plan gives it up is tried again, and goes well.
+    // A job that has used all attempts is retried by hand, and succeeds.
     let fails =
         r#"{"plan_id":"fails","tasks":[{"task_number":1,"command":"sh","args":["-c","test -e mended"]}]}"#;
     lab.submit_plan(&agq, fails);
@@ -216,7 +218,7 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
     browser.go(&format!("http://{}/#/action/sick", agq.http_address()));
     browser.sees("main .title .badge", "completed");
 
-    // What a job wrote is text, whatever it says.
+    // The page shows the output of a job as text, even if it contains HTML.
     let jobs = lab.agx(&agq, &["job", "list", "live"]).expect(0).out;
     browser.go(&format!("http://{}/#/job/{}", agq.http_address(), jobs.lines().next().unwrap()));
     browser.sees("main", "<b>not bold</b>\n");

@@ -1,4 +1,4 @@
-//! HTTP as these stories speak it: by hand, so that what is wrong can be sent, too.
+//! HTTP client of the tests. It writes requests itself, so that tests can send malformed ones.
 
 use std::{
     collections::BTreeMap,
@@ -9,19 +9,19 @@ use std::{
 use e2e::{Agq, Lab};
 use serde_json::Value;
 
-/// Where agq speaks HTTP, and with which key.
+/// HTTP address of agq, and the key for its requests.
 pub(super) struct Http {
     address: String,
     key: String,
 }
 
-/// What agq answered.
+/// Response of agq.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// By their names in small letters.
+    /// Headers by their names in lower case.
     pub(super) headers: BTreeMap<String, String>,
-    /// Null where it is no JSON.
+    /// Body as JSON, or null if the body is not JSON.
     pub(super) body: Value,
     pub(super) text: String,
 }
@@ -35,12 +35,12 @@ impl Http {
         Self { address: agq.http_address(), key: key.to_owned() }
     }
 
-    /// A connection, for whoever sends what no client would.
+    /// Opens a connection, for tests that send raw bytes.
     pub(super) fn connect(&self) -> TcpStream {
         TcpStream::connect(&self.address).unwrap()
     }
 
-    /// A request as it is sent; the path is that below `/ojs/v1`, where it does not begin with `//`.
+    /// Returns the text of a request. `path` is relative to `/ojs/v1` unless it begins with `//`.
     pub(super) fn request(&self, method: &str, path: &str, body: &str) -> String {
         let path = path
             .strip_prefix('/')
@@ -61,7 +61,7 @@ impl Http {
         self.send(self.request(method, path, body).as_bytes())
     }
 
-    /// What is answered to these bytes.
+    /// Sends raw bytes, and returns the response.
     pub(super) fn send(&self, bytes: &[u8]) -> Answer {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
@@ -80,19 +80,19 @@ impl Http {
         answer.body
     }
 
-    /// Submits a job; its id.
+    /// Submits a job, and returns its id.
     pub(super) fn enqueue(&self, json: &str) -> String {
         self.post("/jobs", json)["job"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// A job of a queue, if there is one within two seconds.
+    /// Fetches a job of a queue, and waits up to two seconds for it.
     pub(super) fn fetch(&self, worker: &str, queue: &str) -> Option<Value> {
         let body = format!(r#"{{"queues":["{queue}"],"worker_id":"{worker}","wait_ms":2000}}"#);
         let jobs = self.post("/workers/fetch", &body);
         jobs["jobs"].get(0).cloned()
     }
 
-    /// How a job stands.
+    /// Returns the state of a job.
     pub(super) fn state(&self, id: &str) -> String {
         self.get(&format!("/jobs/{id}"))["job"]["state"].as_str().unwrap().to_owned()
     }
@@ -118,7 +118,7 @@ impl Answer {
         Self { status, headers, body: serde_json::from_str(&text).unwrap_or_default(), text }
     }
 
-    /// The word for what was wrong.
+    /// Returns the error code of the response.
     pub(super) fn code(&self) -> &str {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }

@@ -1,10 +1,10 @@
-//! The cases of the Open Job Spec's conformance suite, where they are beside this repository.
+//! Conformance suite of the Open Job Spec, if its cases are stored beside this repository.
 
 use std::process::Command;
 
 use e2e::{Lab, Postgres, Ran};
 
-/// Longer waits than this are not waited for here, in seconds.
+/// Maximum wait of a case in seconds. Cases with longer waits are skipped.
 const PATIENCE: &str = "10";
 
 #[test]
@@ -25,8 +25,8 @@ fn the_cases_beside_this_repository_pass() {
     assert!(failed.is_empty() && ran.code == 0, "{}\n{}\n{}", failed.join("\n"), ran.out, ran.err);
 }
 
-/// How an agq is started for a case, on files or on a database of its own. That one is named by
-/// the process, too: a port comes again within one run.
+/// Returns the command that starts an agq for a case, on files or on a database of its own. The
+/// name of the database contains the process id too, because a port may be reused within one run.
 fn spawn(lab: &Lab) -> String {
     let agq = format!("{}/agq --port 0 --http 127.0.0.1:{{port}} --data-dir {{dir}}", lab.bin().display());
     let Some(database) = lab.database() else { return agq };

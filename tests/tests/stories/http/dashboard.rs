@@ -1,4 +1,4 @@
-//! The dashboard as a browser would use it, and as another site would like to.
+//! Requests of the dashboard as a browser sends them, and forged requests of other sites.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::{Answer, Http};
 use crate::support::{Raw, plan};
 
-/// Somebody with a browser: a cookie and the second secret, once they have logged in.
+/// A browser user: the session cookie and the CSRF token, both empty before the login.
 pub(super) struct Visitor {
     http: Http,
     cookie: String,
@@ -101,7 +101,7 @@ fn whoever_has_a_key_logs_in_and_only_their_own_page_gives_commands() {
     assert!(cookie.contains("HttpOnly; SameSite=Strict") && !cookie.contains(lab.key()), "{cookie}");
     assert_eq!(visitor.ask("GET", "/dashboard/session", "").body["csrf"], right.body["csrf"]);
     assert_eq!(visitor.command(&["PLAN.LIST"]), json!({"reply": []}));
-    // Another site can send the cookie at most, never the second secret.
+    // Another site can make the browser send the cookie, but never the CSRF token.
     let forged = visitor.request("POST", "/dashboard/command", "", r#"["QUEUE.PAUSE","ready"]"#);
     assert_eq!(visitor.http.send(forged.as_bytes()).status, 403);
     for words in

@@ -1,4 +1,4 @@
-//! Streams of events.
+//! Event streams over HTTP.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

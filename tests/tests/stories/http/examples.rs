@@ -1,4 +1,4 @@
-//! The clients under examples/ojs, in three languages: what one submits the other does.
+//! The clients in examples/ojs, in three languages: each one runs the jobs that the others submit.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use super::client::Http;
 
 const KINDS: [(&str, &str); 2] = [("python3", "py"), ("node", "mjs")];
 
-/// Whether this machine has a language; said aloud where it has not.
+/// Returns true if `program` is installed. Prints a note if it is not.
 fn has(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").output().is_ok_and(|ran| ran.status.success());
     if !is_there {
@@ -22,7 +22,7 @@ fn has(program: &str) -> bool {
     is_there
 }
 
-/// A program under examples/ojs, told where agq is.
+/// Returns a command for a program in examples/ojs, with the address and key of agq.
 fn example(lab: &Lab, agq: &Agq, program: &str, name: &str) -> Command {
     let mut command = Command::new(program);
     command
@@ -34,7 +34,7 @@ fn example(lab: &Lab, agq: &Agq, program: &str, name: &str) -> Command {
     command
 }
 
-/// A worker of the examples; killed when dropped.
+/// A worker of the examples. The drop kills it.
 struct Worker {
     child: Child,
     said: PathBuf,
@@ -67,7 +67,7 @@ fn read(path: &Path) -> String {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The worker may have ended already.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
@@ -87,7 +87,7 @@ fn what_one_language_submits_another_does_and_a_sigterm_drains() {
         let ran = Ran::from(produce.output().unwrap()).expect(0);
         assert_eq!(ran.out.matches(" completed ").count(), 3, "{}", ran.out);
         assert!(ran.out.contains("6"), "the words were counted: {}", ran.out);
-        // It ends the job that it has, and no other.
+        // The worker finishes its current job, and starts no other.
         let http = Http::of(&lab, &agq);
         let slow = http.enqueue(r#"{"type":"example.sleep","args":[1]}"#);
         eventually("it has begun", || worker.has_said(&format!("started {slow}")).then_some(()));

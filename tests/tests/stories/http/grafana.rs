@@ -1,4 +1,4 @@
-//! The dashboard for Grafana asks for nothing that agq does not tell Prometheus.
+//! The Grafana dashboard uses only metrics that agq exports to Prometheus.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::client::Http;
 
-/// The names of agq's figures in a text.
+/// Returns the names of agq's metrics in a text.
 fn figures(text: &str) -> BTreeSet<&str> {
     let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
     words.filter(|word| word.starts_with("agq_")).collect()
@@ -24,7 +24,7 @@ fn every_figure_of_the_dashboard_is_one_of_agqs() {
     let asked = figures(&dashboard);
     assert!(asked.len() > 10, "{asked:?}");
     let http = Http::of(&lab, &agq);
-    // What workers say of themselves comes with their heartbeats.
+    // Metrics about workers arrive with their heartbeats.
     eventually("all figures", || {
         let told = http.ask("GET", "//metrics", "").text;
         let told = figures(&told);

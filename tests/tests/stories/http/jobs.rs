@@ -1,4 +1,4 @@
-//! Jobs, from their submission to their end.
+//! Jobs over HTTP, from their submission to their end.
 
 use e2e::{Lab, eventually};
 
@@ -47,7 +47,7 @@ fn an_attempt_that_was_given_up_on_says_nothing_any_more() {
     assert_eq!((stale.status, stale.code()), (409, "conflict"));
     let ack = format!(r#"{{"job_id":"{id}","worker_id":"quick","attempt":2,"result":7}}"#);
     http.post("/workers/ack", &ack);
-    // Its answer was lost: the same once more is no conflict.
+    // The repeated request succeeds, because the first response may have been lost.
     assert_eq!(http.post("/workers/ack", &ack)["state"], "completed");
     let job = &http.get(&format!("/jobs/{id}"))["job"];
     assert_eq!((&job["result"], &job["errors"][0]["type"]), (&7.into(), &"visibility_timeout".into()));

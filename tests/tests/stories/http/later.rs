@@ -1,4 +1,4 @@
-//! What is submitted later: steps of workflows, and what schedules say.
+//! Deferred submissions: steps of workflows, and schedules.
 
 use e2e::{Lab, eventually};
 use serde_json::Value;

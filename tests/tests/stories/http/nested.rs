@@ -1,4 +1,4 @@
-//! Workflows within workflows, and workflows that are taken up again.
+//! Nested workflows, and workflows that are resumed.
 
 use e2e::{Lab, eventually};
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use super::client::Http;
 use crate::support::Raw;
 
-/// A job that is tried once.
+/// Returns a job with a single attempt.
 fn job(name: &str) -> Value {
     json!({"type": name, "args": [], "options": {"retry": {"max_attempts": 1}}})
 }
 
-/// Begins a workflow, and returns its id.
+/// Starts a workflow, and returns its id.
 fn begin(http: &Http, workflow: &Value) -> String {
     http.post("/workflows", &workflow.to_string())["workflow"]["id"].as_str().unwrap().to_owned()
 }

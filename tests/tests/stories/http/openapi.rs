@@ -1,4 +1,4 @@
-//! The OpenAPI document: what it names is there, and has the form that it says.
+//! The OpenAPI document: every path in it exists, and responses have the documented form.
 
 use e2e::Lab;
 

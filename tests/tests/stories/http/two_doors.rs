@@ -1,4 +1,4 @@
-//! One record, two doors: what comes by one is seen and done by the other.
+//! One record with two protocols: clients of RESP and HTTP see and change the same data.
 
 use e2e::{Lab, eventually};
 use serde_json::Value;
@@ -31,7 +31,7 @@ fn a_plan_is_run_by_agw_for_whoever_asks_over_http() {
     assert_eq!((&status["status"], &status["stdout"]), (&"completed".into(), &"HELLO".into()));
     let action = json(&mut raw, &format!("ACTION.STATUS {}", done["action_id"].as_str().unwrap()));
     assert_eq!((&action["completed"], &action["total_jobs"]), (&1.into(), &1.into()));
-    // A plan's input is checked at this door, too.
+    // HTTP checks the input of a plan too.
     let wrong = http.ask("POST", "/jobs", r#"{"type":"plan.shout","args":[{}]}"#);
     assert_eq!((wrong.status, wrong.code()), (400, "invalid_request"));
 }
@@ -80,7 +80,7 @@ fn a_job_that_came_by_resp_is_shown_over_http_and_the_other_way_round() {
     );
     assert_eq!((&job["args"][0]["n"], &job["max_attempts"]), (&1.into(), &3.into()));
     assert_eq!(http.get("/queues/ready/stats")["queue"]["available"], 1);
-    // Workers over HTTP are not given what an agw is to run, nor the other way round.
+    // Workers over HTTP get no jobs that an agw has to run, and an agw gets no other jobs.
     assert!(http.post("/workers/fetch", r#"{"queues":["ready"],"worker_id":"w"}"#)["jobs"][0].is_null());
     let id = http.enqueue(r#"{"type":"email.send","args":["x"]}"#);
     let status = json(&mut raw, &format!("JOB.STATUS {id}"));

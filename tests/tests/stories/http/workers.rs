@@ -1,10 +1,10 @@
-//! Workers: heard of, told, and known by their own keys.
+//! Workers over HTTP: registration, orders, and keys of their own.
 
 use e2e::Lab;
 
 use super::client::Http;
 
-/// A key of 64 characters.
+/// Returns a key of 64 equal characters.
 fn key(letter: char) -> String {
     std::iter::repeat_n(letter, 64).collect()
 }

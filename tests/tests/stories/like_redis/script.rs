@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, iter::Peekable};
 
-/// How two replies are compared.
+/// Comparison of two replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// The same bytes.
@@ -17,24 +17,25 @@ pub(crate) enum How {
     Number,
 }
 
-/// A line of a script.
+/// One line of a script.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// Where it stands.
+    /// Line number in the script.
     pub(crate) line: usize,
-    /// As it stands there.
+    /// Text of the line.
     pub(crate) shown: String,
-    /// The digit of its connection.
+    /// Digit of the connection that the line uses.
     pub(crate) connection: char,
-    /// The command; empty where none is sent.
+    /// Words of the command, empty if the line sends none.
     pub(crate) words: Vec<Vec<u8>>,
-    /// Whether a reply is read.
+    /// True if the step reads a reply.
     pub(crate) reads: bool,
-    /// How the replies are compared.
+    /// Comparison of the replies.
     pub(crate) how: How,
 }
 
-/// The steps of a script, and a PING on each connection at the end: nothing else is on its way there.
+/// Returns the steps of a script, followed by a PING on each connection, which checks that no other
+/// reply is in flight.
 pub(crate) fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = (1..).zip(text.lines()).filter_map(|(line, text)| step(line, text)).collect();
     let connections: BTreeSet<char> = steps.iter().map(|step| step.connection).collect();
@@ -72,7 +73,7 @@ fn how(text: &str) -> (How, &str) {
     found.unwrap_or((How::Exactly, text))
 }
 
-/// The words of a line, quoted as in redis-cli.
+/// Splits a line into words, with the quoting of redis-cli.
 fn words(text: &str) -> Vec<Vec<u8>> {
     let mut bytes = text.bytes().peekable();
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! Replies as the bytes that they are, over any stream.
+//! Raw RESP connection: sends commands and reads replies as bytes, over any stream.
 
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
@@ -8,28 +8,28 @@ use std::{
 
 use e2e::Agq;
 
-/// How long a reply may take.
+/// Maximum wait for a reply.
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
-/// A socket of either kind.
+/// A TCP or Unix socket.
 pub(crate) trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
-/// A connection without any client library.
+/// A connection without a client library.
 pub(crate) struct Wire {
     stream: BufReader<Box<dyn Stream>>,
     broken: Option<&'static str>,
 }
 
 impl Wire {
-    /// A connection that has said nothing yet.
+    /// Wraps a new stream, without a login.
     pub(crate) fn over(stream: impl Stream + 'static) -> Self {
         let stream: Box<dyn Stream> = Box::new(stream);
         Self { stream: BufReader::new(stream), broken: None }
     }
 
-    /// A connection to agq that has said nothing yet.
+    /// Connects to agq, without a login.
     pub(crate) fn to(agq: &Agq) -> Self {
         let stream = TcpStream::connect(agq.address()).unwrap();
         stream.set_read_timeout(Some(BOUND)).unwrap();
@@ -53,7 +53,8 @@ impl Wire {
         self.send_bytes(&bytes);
     }
 
-    /// The next reply, or a word in angle brackets where none comes; then none comes any more.
+    /// Returns the next reply, or a word in angle brackets if none arrives. After that, no reply is
+    /// read any more.
     pub(crate) fn reply(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.broken.is_none() {
@@ -88,13 +89,13 @@ impl Wire {
     }
 }
 
-/// What follows the first line of a value.
+/// Continuation after the first line of a value.
 enum Shape {
-    /// Nothing.
+    /// No continuation.
     Line,
-    /// So many bytes and a line end.
+    /// This number of bytes, and a line end.
     Bulk(usize),
-    /// So many values.
+    /// This number of values.
     Many(usize),
 }
 
@@ -110,13 +111,13 @@ impl Shape {
     }
 }
 
-/// The first line of a value, its end included.
+/// Returns the first line of a value with its line end.
 pub(crate) fn head(value: &[u8]) -> &[u8] {
     let end = value.iter().position(|&byte| byte == b'\n').map_or(value.len(), |at| at + 1);
     &value[..end]
 }
 
-/// How many bytes the first value has.
+/// Returns the length of the first value in bytes.
 fn length(bytes: &[u8]) -> usize {
     let line = head(bytes);
     match Shape::of(line) {
@@ -126,7 +127,7 @@ fn length(bytes: &[u8]) -> usize {
     }
 }
 
-/// The elements of an array, a set, a push or a map; none of anything else.
+/// Returns the elements of an array, a set, a push or a map, and nothing for other values.
 pub(crate) fn elements(value: &[u8]) -> Vec<Vec<u8>> {
     let line = head(value);
     let mut found = Vec::new();
@@ -141,7 +142,7 @@ pub(crate) fn elements(value: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// What a value of one line or a bulk string says.
+/// Returns the content of a one-line value or a bulk string.
 pub(crate) fn payload(value: &[u8]) -> &[u8] {
     let line = head(value);
     match Shape::of(line) {

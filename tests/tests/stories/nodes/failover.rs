@@ -1,4 +1,4 @@
-//! Failures of the database: a crash, a failover, and connections that lead nowhere.
+//! Failures of the database: a crash, a failover, and dead connections.
 
 use std::thread::JoinHandle;
 

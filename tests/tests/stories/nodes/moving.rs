@@ -1,4 +1,5 @@
-//! What an agq remembers moves from its files into a PostgreSQL and back: all of it, or nothing.
+//! Export and import: all data of an agq moves from its files into PostgreSQL and back, completely
+//! or not at all.
 
 use std::path::Path;
 
@@ -12,13 +13,13 @@ fn agq_does(lab: &Lab, args: &[&str]) -> Ran {
     Ran::from(lab.command("agq").args(args).output().unwrap())
 }
 
-/// A file's lines, but the first, which says when it was written.
+/// Returns the lines of a file except the first, which has the time of the export.
 fn records(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap();
     text.lines().skip(1).map(str::to_owned).collect()
 }
 
-/// Whatever can be remembered.
+/// Creates data of every kind that agq stores.
 fn fill(lab: &Lab, agq: &Agq) {
     lab.submit_plan(agq, &plan("p", "sh", &["-c", "echo \"$1\"; exit $0", "{{input.code}}", "{{input.n}}"]));
     lab.submit_plan(agq, &plan("waits", "true", &[]));
@@ -60,12 +61,12 @@ fn fill(lab: &Lab, agq: &Agq) {
         job["job_id"].as_str().unwrap().to_owned()
     });
     assert_eq!(raw.ask(&format!(r#"JOB.UPDATE {} '{{"status":"failed"}}'"#, ids[0])), "+OK");
-    // Claimed and never reported.
+    // The last job is claimed and never reported.
     raw.send("BRPOP queue:ready 1\n");
     raw.bulk();
 }
 
-/// What users see of it.
+/// Returns the data as users see it.
 fn seen(lab: &Lab, agq: &Agq) -> Vec<Value> {
     let mut raw = Raw::open(lab, agq);
     let mut seen: Vec<Value> = Vec::new();
@@ -94,7 +95,7 @@ fn everything_moves_from_files_into_postgresql_and_back() {
     let mut agq = files.agq(&[]);
     fill(&files, &agq);
     let before = seen(&files, &agq);
-    // The journal has what the database has not.
+    // After the kill, the write-ahead log has changes that the database does not have yet.
     agq.kill();
 
     agq_does(&files, &["export", "--from", "data", "one.jsonl"]).expect(0);
@@ -107,7 +108,7 @@ fn everything_moves_from_files_into_postgresql_and_back() {
 
     let mut node = nodes.agq(&[]);
     assert_eq!(seen(&nodes, &node), before);
-    // What comes now comes after what was there, and what waits goes on.
+    // New jobs come after the imported ones, and waiting jobs continue.
     nodes.submit_action(&node, "waits", "new", "[{}]");
     assert_eq!(Raw::open(&nodes, &node).ask("SET new v"), "+OK");
     assert_eq!(Raw::open(&nodes, &node).ask("QUEUE.RESUME night"), "+OK");

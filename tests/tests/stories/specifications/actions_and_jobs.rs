@@ -8,7 +8,7 @@ use crate::support::Raw;
 const PLAN: &str = r#"> PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
     < +OK plan_id=p"#;
 
-/// A connection that holds the only job of an action, and the job.
+/// Returns a connection that holds the only job of an action, and the job id.
 fn with_a_claim(lab: &Lab, agq: &Agq) -> (Raw, String) {
     let mut raw = Raw::open(lab, agq);
     hold(&mut raw, PLAN);
@@ -22,12 +22,12 @@ fn with_a_claim(lab: &Lab, agq: &Agq) -> (Raw, String) {
     (raw, job)
 }
 
-/// A conversation about a job that the connection holds; `JOB` stands for it.
+/// Plays a conversation about a job that the connection holds. `JOB` stands for the job id.
 fn about_a_claim(script: &str) {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let (mut raw, job) = with_a_claim(&lab, &agq);
-    // The names of commands have a point behind it.
+    // In the names of commands, a point follows JOB.
     let script = script.replace("JOB.", "job.").replace("JOB", &job).replace("job.", "JOB.");
     hold(&mut raw, &script);
 }

@@ -1,4 +1,4 @@
-//! The AGQ API spec §2, §6, §7: plans, queues, figures.
+//! The AGQ API spec §2, §6, §7: plans, queues, metrics.
 
 use super::{converse, says};
 

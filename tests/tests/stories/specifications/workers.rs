@@ -1,4 +1,4 @@
-//! The worker spec: workers, from registration to farewell, and the windows on them.
+//! The worker spec: workers from registration to unregistration, and their virtual keys.
 
 use super::says;
 
@@ -91,7 +91,7 @@ fn the_windows_on_a_worker_last_as_long_as_the_seed_says() {
     assert_eq!(raw.ask("WORKER.HEARTBEAT w '{}'"), "+OK");
     for (part, seconds) in [("alive", 90), ("stats", 120)] {
         let left: i64 = raw.ask(&format!("TTL worker:w:{part}")).trim_start_matches(':').parse().unwrap();
-        // However slow the machine is: nobody waits for half a minute.
+        // The bound is wide, so that the test also passes on slow machines.
         assert!((seconds - 30..=seconds).contains(&left), "{part}: {left}");
     }
 }

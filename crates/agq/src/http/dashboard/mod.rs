@@ -293,7 +293,7 @@ pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMa
     for status in [Status::Dead, Status::Failed] {
         let search = Search { status: Some(status), limit: RECENT, ..Search::default() };
         for job_id in app.store.search(search).await? {
-            dead.extend(service::job::document(app, &job_id).await?.map(summary));
+            dead.extend(service::jobs::status(app, &job_id).await?.map(summary));
         }
     }
     dead.sort_by_key(|job| std::cmp::Reverse(job.completed_at));

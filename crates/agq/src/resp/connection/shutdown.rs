@@ -102,14 +102,18 @@ impl RespConnection {
         let caller = &self.session.caller;
         let mut outcome = Ok(());
         for claim in self.session.unproven.iter() {
-            let back =
-                service::job::release_unreported(&self.app, &claim.job_id, &claim.holder, claim.attempt)
-                    .await;
+            let back = service::job_changes::release_unreported(
+                &self.app,
+                &claim.job_id,
+                &claim.holder,
+                claim.attempt,
+            )
+            .await;
             outcome = outcome.and(back);
         }
-        outcome = outcome.and(service::job::release_all(&self.app, &caller.connection).await);
+        outcome = outcome.and(service::job_changes::release_all(&self.app, &caller.connection).await);
         if let Some(worker_id) = &caller.registered {
-            outcome = outcome.and(service::worker::detach(&self.app, worker_id, &caller.connection).await);
+            outcome = outcome.and(service::workers::detach(&self.app, worker_id, &caller.connection).await);
         }
         if let Err(error) = outcome {
             warn!(%error, connection = %caller.connection, "a closed connection could not be cleared");

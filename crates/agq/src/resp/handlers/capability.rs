@@ -8,7 +8,7 @@ use agenix_rules::worker::Liveness;
 use bm25::{Document, Language, SearchEngineBuilder};
 use serde::Serialize;
 
-use crate::{app::AppState, resp::outcome::CommandResult, service::worker};
+use crate::{app::AppState, resp::outcome::CommandResult, service::workers};
 
 /// A unit that was found.
 #[derive(Debug, Serialize)]
@@ -33,7 +33,7 @@ pub(crate) async fn search(app: &AppState, words: &[String], limit: usize) -> Co
         if known.standing != Liveness::Active {
             continue;
         }
-        let Some(told) = worker::registration(app, &known.worker_id).await? else { continue };
+        let Some(told) = workers::registration(app, &known.worker_id).await? else { continue };
         // One that says nothing of itself is found by its name.
         for name in told.capabilities.agentic_units {
             let description = told.descriptions.get(&name).cloned();

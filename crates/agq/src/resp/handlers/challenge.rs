@@ -18,7 +18,7 @@ use crate::{
     app::{AppState, Caller},
     error::CommandError,
     resp::outcome::CommandResult,
-    service::{identity, worker_health::notify_worker},
+    service::{identity, worker_messages::notify_worker},
 };
 
 /// How long a challenged worker has, in seconds.

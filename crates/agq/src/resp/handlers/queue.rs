@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::{JobDocument, to_json},
     ids::QueueName,
-    names::{QUEUE_SCHEDULED, SCHEDULED, claimed_queue},
+    names::{QUEUE_SCHEDULED, READY, SCHEDULED, claimed_queue, queue_of},
     request::{BlockingPop, BlockingWait},
     resp::Reply,
 };
@@ -17,8 +17,8 @@ use super::keyspace;
 use crate::{
     app::{AppState, Caller},
     error::CommandError,
-    resp::outcome::{CommandOutcome, CommandResult, Effect},
-    service::{identity, worker_health::end_trial_claim},
+    resp::outcome::{CommandOutcome, CommandResult, Effect, json},
+    service::{identity, queue_stats, queues, worker_health::end_trial_claim},
     settings::PopReply,
     store::{Claim, StoreError},
     waiters::Handoff,
@@ -145,14 +145,6 @@ pub(crate) async fn length(app: &AppState, key: &[u8]) -> CommandResult {
     Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-/// `scheduled` counts jobs that wait for a time; it is no queue that could be paused.
-fn check_name(queue: &QueueName) -> Result<(), Rejection> {
-    match queue.as_str() {
-        SCHEDULED => Err(Rejection::UnknownQueue(SCHEDULED.into())),
-        _ => Ok(()),
-    }
-}
-
 /// QUEUE.PEEK
 pub(crate) async fn peek(app: &AppState, queue: &QueueName, count: usize) -> CommandResult {
     let next = match queue.as_str() {
@@ -164,7 +156,22 @@ pub(crate) async fn peek(app: &AppState, queue: &QueueName, count: usize) -> Com
 
 /// QUEUE.PAUSE, QUEUE.RESUME
 pub(crate) async fn pause(app: &AppState, queue: &QueueName, paused: bool) -> CommandResult {
-    check_name(queue)?;
-    app.store.set_paused(queue.as_str(), paused).await?;
+    queues::set_paused(app, queue, paused).await?;
     Ok(Reply::ok())
+}
+
+/// QUEUE.STATS
+pub(crate) async fn stats(app: &AppState, queue: Option<&str>) -> CommandResult {
+    let stats = queue_stats::all(app).await?;
+    let Some(name) = queue.map(queue_of) else { return Ok(json(&stats)) };
+    if QueueName::new(name).is_err() {
+        return Err(Rejection::UnknownQueue(name.escape_debug().to_string()).into());
+    }
+    let key = format!("queue:{name}");
+    let shown = match name {
+        READY => to_json(&stats.ready),
+        SCHEDULED => to_json(&stats.scheduled),
+        _ => to_json(stats.others.get(&key).unwrap_or(&queue_stats::EMPTY)),
+    };
+    Ok(Reply::bulk(format!(r#"{{"{key}":{shown}}}"#)))
 }

@@ -24,7 +24,7 @@ use crate::{
     app::AppState,
     error::CommandError,
     resp::outcome::CommandResult,
-    service::{job, worker},
+    service::{jobs, workers},
     store::StoreError,
 };
 
@@ -162,7 +162,7 @@ async fn look(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError> {
         }
         ["job", id] => {
             let Some(stored) = stored(app, id).await? else { return Ok(None) };
-            let shown = job::job_document(stored).map_err(|error| StoreError(error.to_string()))?;
+            let shown = jobs::job_document(stored).map_err(|error| StoreError(error.to_string()))?;
             Ok(Some((hash(&shown), None)))
         }
         ["job", id, "worker"] => {
@@ -187,7 +187,7 @@ async fn worker_of(app: &AppState, id: &str) -> Result<WorkerLookup, CommandErro
     let Ok(id) = WorkerId::new(id) else { return Ok(None) };
     let Some(worker) = app.store.worker(&id).await? else { return Ok(None) };
     let jobs = app.store.held_by(id.as_str()).await?.len() as u64;
-    Ok(Some((worker, jobs, worker::registration(app, &id).await?)))
+    Ok(Some((worker, jobs, workers::registration(app, &id).await?)))
 }
 
 async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey, CommandError> {
@@ -257,7 +257,7 @@ async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>, Comman
         }
     }
     if worker.standing == Liveness::Active
-        && let Some(told) = worker::registration(app, &worker.worker_id).await?
+        && let Some(told) = workers::registration(app, &worker.worker_id).await?
     {
         names.extend(told.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));
     }

@@ -1,13 +1,11 @@
 //! Workflows: submitted, cancelled, and moved on when a step has ended.
 
 mod resume;
-mod shown;
+mod view;
 
 use agenix_protocol::{
-    documents::{parse_object, to_json},
+    documents::to_json,
     ids::{ActionId, JobId},
-    request::Page,
-    resp::Reply,
     time::Timestamp,
 };
 use agenix_rules::{
@@ -18,14 +16,17 @@ use tracing::error;
 
 pub(crate) use self::{
     resume::{place_of, place_of_action, resume},
-    shown::workflow_view,
+    view::workflow_view,
 };
 
-use super::deferred::{self, SubmissionContext};
+use super::{
+    action_changes,
+    deferred_submission::{self, SubmissionContext},
+    job_changes,
+};
 use crate::{
     app::AppState,
     error::CommandError,
-    resp::outcome::{CommandResult, json as bulk},
     store::{DocumentChange, DocumentKind, StoreError},
 };
 
@@ -41,10 +42,10 @@ fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
 
 /// Begins a workflow.
 pub(crate) async fn submit(app: &AppState, wanted: WorkflowRequest) -> Result<Workflow, CommandError> {
-    let workflow = Workflow::new(wanted, || deferred::new_id(app), app.clock.now())?;
+    let workflow = Workflow::new(wanted, || deferred_submission::new_id(app), app.clock.now())?;
     for PlacedStep { step, place, before } in workflow.placed() {
         let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
-        let checked = deferred::check(app, &step.document, takes_outputs).await;
+        let checked = deferred_submission::check(app, &step.document, takes_outputs).await;
         checked.map_err(|error| placed(error, &place))?;
     }
     let id = workflow.id.clone();
@@ -109,10 +110,10 @@ async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<(), CommandE
     }
     let outcome = if step.is_action() {
         let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(()) };
-        super::action::cancel(app, &action_id).await.map(drop)
+        action_changes::cancel(app, &action_id).await.map(drop)
     } else {
         let Ok(job_id) = JobId::new(step.id.as_str()) else { return Ok(()) };
-        super::job::cancel(app, &job_id).await.map(drop)
+        job_changes::cancel(app, &job_id, false).await.map(drop)
     };
     match outcome {
         // It had ended, or was never submitted.
@@ -180,9 +181,9 @@ async fn observe(
 ) -> Result<Vec<(String, StepObservation)>, CommandError> {
     let mut seen = Vec::new();
     for step in workflow.all().filter(|step| step.stage == StepState::Running) {
-        let mut how = deferred::observe(app, step.is_action(), &step.id).await?;
+        let mut how = deferred_submission::observe(app, step.is_action(), &step.id).await?;
         let is_new = how == StepObservation::Underway && !step.is_submitted;
-        if is_new && deferred::is_half_handed_on(app, step).await? {
+        if is_new && deferred_submission::is_half_handed_on(app, step).await? {
             // It is not submitted before all of its inputs are there: who began with it may have ended.
             how = StepObservation::Nothing;
         }
@@ -204,7 +205,7 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, Comma
         // A callback that is an action says its inputs itself.
         let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
         let context = SubmissionContext { workflow: Some(&workflow.id), before };
-        match deferred::submit(app, &step.document, &step.id, context).await {
+        match deferred_submission::submit(app, &step.document, &step.id, context).await {
             Err(CommandError::Rejected(rejection)) => {
                 // It was legal when the workflow was submitted: its plan went since, or its queue is full.
                 error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
@@ -294,33 +295,4 @@ pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()
         }
     }
     Ok(())
-}
-
-/// WORKFLOW.SUBMIT
-pub(crate) async fn submit_command(app: &AppState, json: &[u8]) -> CommandResult {
-    let wanted: WorkflowRequest =
-        parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
-    let workflow = submit(app, wanted).await?;
-    Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
-}
-
-/// WORKFLOW.STATUS
-pub(crate) async fn status_command(app: &AppState, id: &str) -> CommandResult {
-    match observe_step(app, id).await {
-        Ok(workflow) => Ok(bulk(&workflow_view(&workflow))),
-        Err(CommandError::Rejected(Rejection::WorkflowNotFound(_))) => Ok(Reply::Nil),
-        Err(error) => Err(error),
-    }
-}
-
-/// WORKFLOW.LIST
-pub(crate) async fn list_command(app: &AppState, page: &Page) -> CommandResult {
-    let notes = app.store.documents(DocumentKind::Workflow).await?;
-    Ok(Reply::bulks(page.of(notes.into_iter().map(|(id, _)| id))))
-}
-
-/// WORKFLOW.CANCEL
-pub(crate) async fn cancel_command(app: &AppState, id: &str) -> CommandResult {
-    cancel(app, id).await?;
-    Ok(Reply::Simple("OK workflow cancelled".into()))
 }

@@ -1,0 +1,45 @@
+//! SCHEDULE.*
+
+use agenix_protocol::{documents::parse_object, request::Page, resp::Reply};
+use agenix_rules::{cron::ScheduleRequest, rejection::Rejection};
+
+use crate::{
+    app::AppState,
+    error::CommandError,
+    resp::outcome::{CommandResult, json as document},
+    service::schedules::{self, schedule_view},
+    store::DocumentKind,
+};
+
+/// SCHEDULE.SET
+pub(crate) async fn set(app: &AppState, json: &[u8]) -> CommandResult {
+    let wanted: ScheduleRequest =
+        parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
+    let schedule = schedules::set(app, wanted, true).await?;
+    let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
+    Ok(Reply::Simple(format!("OK name={} next_run_at={next}", schedule.name)))
+}
+
+/// SCHEDULE.GET
+pub(crate) async fn get(app: &AppState, name: &str) -> CommandResult {
+    match schedules::get(app, name).await {
+        Ok(schedule) => Ok(document(&schedule_view(schedule))),
+        Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Nil),
+        Err(error) => Err(error),
+    }
+}
+
+/// SCHEDULE.LIST
+pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
+    let notes = app.store.documents(DocumentKind::Cron).await?;
+    Ok(Reply::bulks(page.of(notes.into_iter().map(|(name, _)| name))))
+}
+
+/// SCHEDULE.DELETE
+pub(crate) async fn delete(app: &AppState, name: &str) -> CommandResult {
+    match schedules::delete(app, name).await {
+        Ok(_) => Ok(Reply::Integer(1)),
+        Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Integer(0)),
+        Err(error) => Err(error),
+    }
+}

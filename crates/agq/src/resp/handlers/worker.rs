@@ -1,0 +1,104 @@
+//! WORKER.REGISTER, HEARTBEAT, UNREGISTER, LIST, GET, and directives (the worker spec).
+
+use agenix_protocol::{
+    documents::{self, WorkerRegistration},
+    ids::WorkerId,
+    resp::Reply,
+};
+use agenix_rules::{rejection::Rejection, worker::Directive};
+use bytes::Bytes;
+
+use crate::{
+    app::{AppState, Caller},
+    error::CommandError,
+    resp::outcome::{CommandOutcome, CommandResult, Effect, json as document},
+    service::workers,
+};
+
+/// WORKER.REGISTER
+pub(crate) async fn register(
+    app: &AppState,
+    caller: &Caller,
+    json: &[u8],
+) -> Result<CommandOutcome, CommandError> {
+    let worker_id = workers::register(app, caller, read_registration(json)?).await?;
+    let seconds = heartbeat_seconds(app.settings.heartbeat_interval_ms);
+    let reply = Reply::Simple(format!("OK worker_id={worker_id} heartbeat_interval={seconds}"));
+    Ok(CommandOutcome::with(reply, Effect::Registered(worker_id)))
+}
+
+/// Returns one of the three texts of the specifications for a bad registration.
+fn read_registration(json: &[u8]) -> Result<WorkerRegistration, Rejection> {
+    documents::parse_object(json).map_err(|error| {
+        let text = error.to_string();
+        if text.starts_with("capabilities:") {
+            Rejection::CapabilitiesFormat
+        } else {
+            Rejection::InvalidRegistration(text)
+        }
+    })
+}
+
+/// `30`, or `0.5`: whole seconds are written without a point.
+fn heartbeat_seconds(ms: u64) -> String {
+    match ms % 1000 {
+        0 => (ms / 1000).to_string(),
+        rest => format!("{}.{rest:03}", ms / 1000).trim_end_matches('0').to_owned(),
+    }
+}
+
+/// WORKER.HEARTBEAT
+pub(crate) async fn heartbeat(
+    app: &AppState,
+    caller: &Caller,
+    worker_id: &WorkerId,
+    stats: Option<Bytes>,
+) -> CommandResult {
+    let stats = stats.map(|stats| documents::parse_object(&stats)).transpose();
+    let stats = stats.map_err(|error| Rejection::InvalidStats(error.to_string()))?;
+    let orders = workers::heartbeat(app, caller, worker_id, stats).await?;
+    if orders.is_empty() {
+        return Ok(Reply::ok());
+    }
+    Ok(Reply::Simple(format!("OK orders={}", documents::to_json(&orders))))
+}
+
+/// WORKER.UNREGISTER
+pub(crate) async fn unregister(
+    app: &AppState,
+    caller: &Caller,
+    worker_id: WorkerId,
+) -> Result<CommandOutcome, CommandError> {
+    workers::unregister(app, caller, &worker_id).await?;
+    Ok(CommandOutcome::with(Reply::ok(), Effect::Unregistered(worker_id)))
+}
+
+/// WORKER.LIST
+pub(crate) async fn list(app: &AppState) -> CommandResult {
+    Ok(Reply::bulks(workers::list(app).await?.iter().map(documents::to_json)))
+}
+
+/// WORKER.GET
+pub(crate) async fn get(app: &AppState, worker_id: &WorkerId) -> CommandResult {
+    Ok(workers::status(app, worker_id).await?.map_or(Reply::Nil, |worker| document(&worker)))
+}
+
+/// WORKER.DRAIN, WORKER.TERMINATE, WORKER.RESUME
+pub(crate) async fn set_directive(
+    app: &AppState,
+    worker_id: &WorkerId,
+    directive: Option<Directive>,
+) -> CommandResult {
+    workers::set_directive(app, worker_id, directive).await?;
+    Ok(Reply::ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::heartbeat_seconds;
+
+    #[test]
+    fn whole_seconds_have_no_point() {
+        assert_eq!([30_000, 500, 1250].map(heartbeat_seconds), ["30", "0.5", "1.25"]);
+    }
+}

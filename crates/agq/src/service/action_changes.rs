@@ -1,0 +1,68 @@
+//! Rules applied to an action and to its jobs. `actions` also follows up the ends of the jobs.
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::{documents::Status, ids::ActionId, request::Slice};
+use agenix_rules::{
+    action::{self, Action},
+    job::{self, Job, RuleOutcome},
+    rejection::Rejection,
+};
+
+use super::{
+    chunked_submission,
+    job_changes::{BulkChange, decide_jobs},
+    worker_messages::withdraw,
+};
+use crate::{app::AppState, error::CommandError, store::ActionRule};
+
+/// Closes an action for good, so that nobody can add jobs to the action any more.
+pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
+    chunked_submission::finish(app, action_id).await?;
+    let id = action_id.clone();
+    let rule: ActionRule = Box::new(move |action: Option<&Action>| {
+        Ok(action::closed(action.ok_or_else(|| Rejection::ActionNotFound(id.clone()))?))
+    });
+    Ok(app.store.decide_action(action_id, rule).await??)
+}
+
+/// Closes an action, so that no jobs are added meanwhile, and cancels its jobs that have not ended.
+pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
+    close(app, action_id).await?;
+    cancel_jobs(app, action_id).await
+}
+
+/// Cancels the jobs of an action that have not ended.
+pub(crate) async fn cancel_jobs(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
+    let jobs = app.store.jobs_of(action_id, vec![Status::Pending, Status::Running], Slice::ALL).await?;
+    let now = app.clock.now();
+    decide_jobs(app, &jobs, || {
+        Box::new(move |job: Option<&Job>| {
+            job.map_or(Ok(RuleOutcome::Unchanged), |job| job::cancelled(job, now))
+        })
+    })
+    .await
+}
+
+/// Cancels the pending jobs of an action.
+pub(crate) async fn cancel_pending(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
+    let jobs = app.store.jobs_of(action_id, vec![Status::Pending], Slice::ALL).await?;
+    let now = app.clock.now();
+    decide_jobs(app, &jobs, || {
+        Box::new(move |job: Option<&Job>| {
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::cancelled_unclaimed(job, now)))
+        })
+    })
+    .await
+}
+
+/// Asks workers to give up the jobs of an action that they have claimed and not started.
+pub(crate) async fn withdraw_unstarted(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
+    let mut holders = BTreeSet::new();
+    for job_id in app.store.jobs_of(action_id, vec![Status::Running], Slice::ALL).await? {
+        let job = app.store.job_record(&job_id).await?;
+        holders.extend(job.filter(Job::may_be_unstarted).and_then(|job| job.holder));
+    }
+    holders.iter().for_each(|holder| withdraw(app, holder, action_id));
+    Ok(())
+}

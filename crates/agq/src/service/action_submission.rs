@@ -1,0 +1,123 @@
+//! Submission of actions: one plan, N inputs, N jobs, all of them or none (AGQ API spec §4).
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    documents::{ActionSubmission, Plan, Requires},
+    ids::ActionId,
+    names::READY,
+};
+use agenix_rules::{
+    action::{self, Action},
+    job::JobParams,
+    plan,
+    rejection::Rejection,
+};
+use serde_json::value::RawValue;
+
+use super::{
+    chunked_submission::{self, new_jobs},
+    lookup,
+    queues::check_room,
+};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{AddOutcome, AppendJobs, NewAction},
+};
+
+/// Submits an action; its id, and how many jobs it has.
+pub(crate) async fn submit(
+    app: &AppState,
+    submission: ActionSubmission,
+) -> Result<(ActionId, usize), CommandError> {
+    let plan = match lookup::plan(app, &submission.plan_id).await {
+        Ok(plan) => plan,
+        // Its plan may have been deleted since it was submitted for the first time: the store knows whether it was.
+        Err(CommandError::Rejected(Rejection::PlanNotFound(_))) if is_known(app, &submission).await? => {
+            Arc::new(no_plan())
+        }
+        Err(error) => return Err(error),
+    };
+    action::check(&submission, &plan, &app.settings.limits)?;
+    let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
+    check_room(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
+    let (now, wishes) = (app.clock.now(), action::options(&submission));
+    let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
+    let jobs_created = submission.inputs.len();
+    let action = Action {
+        queue: submission.queue.as_ref().map_or(READY, |queue| queue.as_str()).into(),
+        priority: submission.priority,
+        run_at: action::run_at(&wishes, now),
+        is_open: submission.open,
+        wishes,
+        halt: submission.halt,
+        ..Action::new(action_id.clone(), submission.plan_id, now)
+    };
+    let inputs = match chunked_submission::pieces(submission.inputs, app.settings.inputs_at_once) {
+        Ok(pieces) => {
+            let jobs_created = chunked_submission::store(app, action, &plan, &pieces, jobs_created).await?;
+            return Ok((action_id, jobs_created));
+        }
+        Err(inputs) => inputs,
+    };
+    let new = NewAction {
+        needs: plan::needs(&plan),
+        terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
+        jobs: new_jobs(app, inputs),
+        notes: Vec::new(),
+        action,
+    };
+    match app.store.add_action(new).await?? {
+        // The same submission again is one whose answer was lost: it is answered as the first time.
+        AddOutcome::New | AddOutcome::Same => Ok((action_id, jobs_created)),
+        // Only jobs that are to be the only ones of their kind have others that stand for them; these are not.
+        AddOutcome::Differs | AddOutcome::Stands(_) => Err(Rejection::ActionExists(action_id).into()),
+    }
+}
+
+/// Whether there is an action of this id already.
+async fn is_known(app: &AppState, submission: &ActionSubmission) -> Result<bool, CommandError> {
+    match &submission.action_id {
+        Some(action_id) => Ok(app.store.action(action_id).await?.is_some()),
+        None => Ok(false),
+    }
+}
+
+/// Stands for a plan that is not there any more; no job is made of it, for the store takes no action without its plan.
+fn no_plan() -> Plan {
+    Plan {
+        plan_id: None,
+        plan_description: None,
+        tasks: Vec::new(),
+        max_retries: 0,
+        timeout_secs: None,
+        pipefail: true,
+        requires: Requires::default(),
+    }
+}
+
+/// Adds `inputs` to an open action, and returns the number of jobs that the action then has. `at`
+/// is the place of the first input, if the caller says one.
+pub(crate) async fn add_inputs(
+    app: &AppState,
+    action_id: &ActionId,
+    inputs: Vec<Box<RawValue>>,
+    at: Option<u64>,
+) -> Result<u64, CommandError> {
+    chunked_submission::finish(app, action_id).await?;
+    let (action, _) = lookup::action(app, action_id).await?;
+    let plan = lookup::plan(app, &action.plan_id).await?;
+    action::check_inputs(&inputs, &plan, &app.settings.limits)?;
+    check_room(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
+    let now = app.clock.now();
+    let more = AppendJobs {
+        at,
+        needs: plan::needs(&plan),
+        terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
+        jobs: new_jobs(app, inputs),
+        now,
+        action_id: action_id.clone(),
+    };
+    Ok(app.store.add_jobs(more).await??)
+}

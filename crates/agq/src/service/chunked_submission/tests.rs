@@ -1,0 +1,179 @@
+//! Tests of submissions in pieces.
+
+use std::{path::Path, sync::Arc};
+
+use agenix_protocol::{
+    documents::{self, ActionSubmission, Plan},
+    ids::ActionId,
+    request::Slice,
+};
+use agenix_rules::action::{Action, halt::Halted};
+
+use super::{StalledSubmissions, arriving, begun, finish, finish_all, pieces};
+use crate::{
+    app::AppState,
+    auth::audit_log::AuditLog,
+    clock::Clock,
+    config,
+    error::CommandError,
+    service::{
+        action_submission::{add_inputs, submit as submit_action},
+        plans,
+    },
+    startup::services::build,
+    store::{ActionRule, DocumentKind, OpenOptions, Store, redb::RedbStore},
+};
+
+const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
+
+/// A house of which one write stores two inputs.
+async fn open(dir: &Path) -> Arc<AppState> {
+    let mut settings = config::default_settings().unwrap();
+    settings.inputs_at_once = 2;
+    let store: Arc<dyn Store> =
+        Arc::new(RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap());
+    let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+    // It is there already where the database is opened again.
+    let _is_there = plans::submit(&app, PLAN).await;
+    app
+}
+
+fn submission(more: &str, inputs: &str) -> ActionSubmission {
+    let json = format!(r#"{{"action_id":"a","plan_id":"p","inputs":[{inputs}]{more}}}"#);
+    documents::parse_object(json.as_bytes()).unwrap()
+}
+
+fn five() -> ActionSubmission {
+    submission("", r#"{"n":0}, {"n":1},{"n":2},{"n":3},{"n":4}"#)
+}
+
+fn id() -> ActionId {
+    ActionId::new("a").unwrap()
+}
+
+async fn action(app: &AppState) -> Action {
+    app.store.action(&id()).await.unwrap().unwrap().0
+}
+
+/// The inputs of the action, in the order of its jobs.
+async fn inputs(app: &AppState) -> Vec<String> {
+    let mut inputs = Vec::new();
+    for job_id in app.store.jobs_of(&id(), Vec::new(), Slice::ALL).await.unwrap() {
+        inputs.push(app.store.job(&job_id).await.unwrap().unwrap().input);
+    }
+    inputs
+}
+
+/// Writes what the first write of a submission writes, and nothing more, as a crash behind it would leave it.
+async fn begin(app: &AppState, submission: ActionSubmission) {
+    let plan: Plan = documents::parse(PLAN).unwrap();
+    let action = Action::new(id(), submission.plan_id, app.clock.now());
+    let Ok(pieces) = pieces(submission.inputs, 2) else { panic!("one piece") };
+    app.store.add_action(begun(app, &action, &plan, &pieces).unwrap()).await.unwrap().unwrap();
+}
+
+/// A house in which the submission of five inputs is begun.
+async fn begun_house() -> (tempfile::TempDir, Arc<AppState>) {
+    let dir = tempfile::tempdir().unwrap();
+    let app = open(dir.path()).await;
+    begin(&app, five()).await;
+    (dir, app)
+}
+
+async fn assert_whole(app: &AppState) {
+    let expected: Vec<_> = (0..5).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
+    assert_eq!(inputs(app).await, expected);
+    let action = action(app).await;
+    assert_eq!((action.total_jobs, action.is_open), (5, false));
+    assert!(arriving(app).await.unwrap().is_empty());
+    assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_submission_in_pieces_is_whole_and_the_same_again_adds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = open(dir.path()).await;
+    for _again in 0..2 {
+        assert_eq!(submit_action(&app, five()).await.unwrap(), (id(), 5));
+        assert_whole(&app).await;
+    }
+    let refused = [
+        submission("", r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":5}"#),
+        submission("", r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":4},{"n":5}"#),
+        submission("", r#"{"n":0},{"n":1},{"n":2},{"n":3}"#),
+        submission(r#","priority":1"#, r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":4}"#),
+    ];
+    for other in refused {
+        let refusal = submit_action(&app, other).await;
+        assert!(matches!(refusal, Err(CommandError::Rejected(_))), "{refusal:?}");
+        assert_whole(&app).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_crash_interrupted_is_stored_after_a_restart() {
+    let (dir, app) = begun_house().await;
+    drop(app);
+    let app = open(dir.path()).await;
+    let begun = action(&app).await;
+    assert_eq!((begun.total_jobs, begun.is_open), (2, true));
+    let mut abandoned = StalledSubmissions::default();
+    abandoned.look_after(&app).await.unwrap();
+    assert_eq!(action(&app).await.total_jobs, 2, "somebody may be storing the rest");
+    abandoned.look_after(&app).await.unwrap();
+    assert_whole(&app).await;
+}
+
+#[tokio::test]
+async fn two_that_finish_a_submission_add_its_inputs_once() {
+    let (_dir, app) = begun_house().await;
+    let id = id();
+    let (one, other) = futures_util::join!(finish(&app, &id), finish(&app, &id));
+    assert!(one.is_ok() && other.is_ok());
+    assert_whole(&app).await;
+}
+
+#[tokio::test]
+async fn the_same_submission_finishes_what_was_begun() {
+    let (_dir, app) = begun_house().await;
+    assert_eq!(submit_action(&app, five()).await.unwrap(), (id(), 5));
+    assert_whole(&app).await;
+}
+
+#[tokio::test]
+async fn a_halted_action_takes_no_further_piece() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = open(dir.path()).await;
+    let halting = || submission(r#","halt":"soon,fail=1""#, r#"{"n":0}, {"n":1},{"n":2},{"n":3},{"n":4}"#);
+    let halt = halting().halt;
+    begin(&app, halting()).await;
+    let at = app.clock.now();
+    let halted = Halted { at, completed: 0, failed: 1, total: 2 };
+    let rule: ActionRule = Box::new(move |action: Option<&Action>| {
+        Ok(action.map(|action| Action { is_open: false, halt, halted: Some(halted), ..action.clone() }))
+    });
+    app.store.decide_action(&id(), rule).await.unwrap().unwrap();
+    finish_all(&app).await.unwrap();
+    assert!(arriving(&app).await.unwrap().is_empty() && inputs(&app).await.len() == 2);
+    assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
+    assert_eq!(submit_action(&app, halting()).await.unwrap(), (id(), 2), "the same submission again");
+}
+
+#[tokio::test]
+async fn an_addition_comes_after_the_whole_submission() {
+    let (_dir, app) = begun_house().await;
+    assert!(add_inputs(&app, &id(), five().inputs, None).await.is_err(), "it is not open");
+    assert_whole(&app).await;
+    let open = submission(r#","open":true"#, r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":4}"#);
+    let open = ActionSubmission { action_id: Some(ActionId::new("b").unwrap()), ..open };
+    submit_action(&app, open).await.unwrap();
+    let b = ActionId::new("b").unwrap();
+    assert_eq!(add_inputs(&app, &b, five().inputs, None).await.unwrap(), 10);
+}
+
+#[tokio::test]
+async fn a_plan_stays_while_inputs_are_still_to_be_stored() {
+    let (_dir, app) = begun_house().await;
+    assert!(plans::delete(&app, &"p".parse().unwrap()).await.is_err());
+    assert_whole(&app).await;
+}

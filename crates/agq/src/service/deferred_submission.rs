@@ -1,0 +1,349 @@
+//! What is submitted later, for whoever asked for it before: by a schedule, or as a step of a workflow. It is a job of the Open Job
+//! Spec, or an action of a plan.
+
+use std::{borrow::Cow, collections::HashMap, mem::take};
+
+use agenix_protocol::{
+    documents::{ActionSubmission, OjsDocument, Status, TaskResult, parse_object},
+    ids::{ActionId, JobId},
+    limits::exceeds,
+    request::Slice,
+};
+use agenix_rules::{
+    action,
+    cron::is_action,
+    job::JobState,
+    ojs::{self, JobSubmission},
+    rejection::Rejection,
+    workflow::{Nested, StepInputs, StepObservation, StepState, WorkflowKind, WorkflowStep},
+};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{
+    action_changes,
+    action_submission::{self, add_inputs},
+    lookup,
+    ojs_submission::submit_named,
+};
+use crate::{app::AppState, error::CommandError};
+
+/// Number of bytes of outputs at which `hand_on` submits a piece. The last output of a piece may go
+/// beyond this number.
+const PIECE_BYTES: usize = 1024 * 1024;
+/// Maximum number of outputs in a piece.
+const PIECE_INPUTS: usize = 1000;
+
+/// Where a submission belongs, and what comes before it.
+#[derive(Debug, Default)]
+pub(crate) struct SubmissionContext<'c> {
+    /// The workflow that it is a step of.
+    pub(crate) workflow: Option<&'c str>,
+    /// The steps before it: their results go along.
+    pub(crate) before: Option<StepInputs<'c>>,
+}
+
+/// Whether a document could be submitted now.
+pub(crate) async fn check(
+    app: &AppState,
+    document: &RawValue,
+    takes_inputs: bool,
+) -> Result<(), CommandError> {
+    if !is_action(document) {
+        return read_job(app, document).map(drop);
+    }
+    let mut submission = read_action(document)?;
+    let plan = lookup::plan(app, &submission.plan_id).await?;
+    if takes_inputs && submission.inputs.is_empty() {
+        // They are the outputs of the step before, which nobody knows yet.
+        submission.open = true;
+        action::check_takes_outputs(&plan)?;
+    }
+    Ok(action::check(&submission, &plan, &app.settings.limits)?)
+}
+
+fn read_job(app: &AppState, document: &RawValue) -> Result<JobSubmission, CommandError> {
+    let fields: OjsDocument =
+        parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
+    Ok(ojs::read(fields, app.clock.now())?)
+}
+
+fn read_action(document: &RawValue) -> Result<ActionSubmission, Rejection> {
+    parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidAction(error.to_string()))
+}
+
+/// An id for what is submitted later.
+pub(crate) fn new_id(app: &AppState) -> String {
+    app.clock.uuid()
+}
+
+/// Submits a document under an id: what was submitted before under it stays as it is. The id of the job that stands for it, where
+/// another one does.
+pub(crate) async fn submit(
+    app: &AppState,
+    document: &RawValue,
+    id: &str,
+    context: SubmissionContext<'_>,
+) -> Result<Option<String>, CommandError> {
+    if is_action(document) {
+        return submit_later_action(app, document, id, context).await.map(|()| None);
+    }
+    let mut submitted = read_job(app, document)?;
+    submitted.job_id = Some(JobId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string()))?);
+    submitted.ojs.workflow = context.workflow.map(str::to_owned);
+    if let Some(before) = context.before {
+        submitted = submitted.with_parents(&StepResults::read(app, before).await?.of(before));
+    }
+    match submit_named(app, submitted).await {
+        Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(None),
+        other => other.map(|by| by.map(String::from)),
+    }
+}
+
+async fn submit_later_action(
+    app: &AppState,
+    document: &RawValue,
+    id: &str,
+    context: SubmissionContext<'_>,
+) -> Result<(), CommandError> {
+    let action_id = ActionId::new(id).map_err(|error| Rejection::InvalidAction(error.to_string()))?;
+    let mut submission = read_action(document)?;
+    submission.action_id = Some(action_id.clone());
+    if let Some(before) = context.before.filter(|_| submission.inputs.is_empty()) {
+        return hand_on(app, submission, &action_id, before).await;
+    }
+    if app.store.action(&action_id).await?.is_some() {
+        return Ok(());
+    }
+    action_submission::submit(app, submission).await.map(drop)
+}
+
+/// Submits an action whose inputs are the outputs of the step before. Submits the inputs in pieces,
+/// because all of them together may not fit into memory. Continues an action that an earlier call
+/// has begun to submit.
+async fn hand_on(
+    app: &AppState,
+    submission: ActionSubmission,
+    action_id: &ActionId,
+    before: StepInputs<'_>,
+) -> Result<(), CommandError> {
+    // Somebody else here is at it, and moves the workflow on afterwards.
+    let Some(_turn) = app.output_handovers.begin(action_id.as_str()) else { return Ok(()) };
+    let is_begun = match app.store.action(action_id).await? {
+        Some((action, _)) if !action.is_open => return Ok(()),
+        known => known.is_some(),
+    };
+    match hand_on_all(app, &submission, action_id, (before, is_begun)).await {
+        Err(CommandError::Rejected(rejection)) => give_up(app, action_id, rejection).await,
+        other => other,
+    }
+}
+
+/// Hands all outputs on from the first, and closes the action. Each piece names its place, so what is there already is not added again.
+async fn hand_on_all(
+    app: &AppState,
+    submission: &ActionSubmission,
+    action_id: &ActionId,
+    (before, mut is_begun): (StepInputs<'_>, bool),
+) -> Result<(), CommandError> {
+    let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
+    let mut job_ids = Vec::new();
+    for producer in producers(before) {
+        job_ids.extend(jobs_of(app, producer).await?);
+    }
+    for job_id in job_ids {
+        let Some(input) = output_of(app, &job_id).await? else { continue };
+        bytes += input.get().len();
+        piece.push(input);
+        if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
+            let count = piece.len() as u64;
+            hand_on_piece(app, submission, (take(&mut piece), at), is_begun).await?;
+            (bytes, at, is_begun) = (0, at + count, true);
+        }
+    }
+    if !piece.is_empty() || !is_begun {
+        hand_on_piece(app, submission, (piece, at), is_begun).await?;
+    }
+    if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
+}
+
+/// Cancels an action of which some inputs were refused. The refusal says nothing where another node has handed on all inputs, or has
+/// begun to, or where the action was cancelled.
+async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<(), CommandError> {
+    match app.store.action(action_id).await? {
+        Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
+        Some(_) => {
+            action_changes::cancel(app, action_id).await.map(drop)?;
+            Err(rejection.into())
+        }
+        None => Err(rejection.into()),
+    }
+}
+
+/// Tells whether a step is an action that is open only because some of its inputs are still to be handed on.
+pub(crate) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Result<bool, CommandError> {
+    let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
+    let Ok(wanted) = read_action(&step.document) else { return Ok(false) };
+    if wanted.open || !wanted.inputs.is_empty() {
+        return Ok(false);
+    }
+    Ok(app.store.action(&action_id).await?.is_some_and(|(action, _)| action.is_open))
+}
+
+/// Submits an action with its first inputs, or, if `is_begun`, adds `inputs` to the action at the
+/// place `at`.
+async fn hand_on_piece(
+    app: &AppState,
+    submission: &ActionSubmission,
+    (inputs, at): (Vec<Box<RawValue>>, u64),
+    is_begun: bool,
+) -> Result<(), CommandError> {
+    match &submission.action_id {
+        Some(action_id) if is_begun => add_inputs(app, action_id, inputs, Some(at)).await.map(drop),
+        _ => {
+            // An action without inputs stays closed unless `submission.open`, so that
+            // `submit_action` refuses it like any other.
+            let open = submission.open || !inputs.is_empty();
+            action_submission::submit(app, ActionSubmission { inputs, open, ..submission.clone() })
+                .await
+                .map(drop)
+        }
+    }
+}
+
+/// How what was submitted under an id stands.
+pub(crate) async fn observe(
+    app: &AppState,
+    is_action: bool,
+    id: &str,
+) -> Result<StepObservation, CommandError> {
+    if is_action {
+        let Ok(action_id) = ActionId::new(id) else { return Ok(StepObservation::Nothing) };
+        let Some((action, tally)) = app.store.action(&action_id).await? else {
+            return Ok(StepObservation::Nothing);
+        };
+        let count = |status: Status| tally.jobs[status as usize];
+        if action.is_open || count(Status::Pending) + count(Status::Running) > 0 {
+            return Ok(StepObservation::Underway);
+        }
+        let is_well = count(Status::Completed) == action.total_jobs;
+        return Ok(StepObservation::Ended(if is_well { StepState::Completed } else { StepState::Failed }));
+    }
+    let Ok(job_id) = JobId::new(id) else { return Ok(StepObservation::Nothing) };
+    Ok(match app.store.job_record(&job_id).await?.map(|job| job.state) {
+        None => StepObservation::Nothing,
+        Some(JobState::Completed) => StepObservation::Ended(StepState::Completed),
+        Some(JobState::Cancelled) => StepObservation::Ended(StepState::Cancelled),
+        Some(JobState::Discarded) => StepObservation::Ended(StepState::Failed),
+        Some(_) => StepObservation::Underway,
+    })
+}
+
+/// The jobs of a step, in the order of its inputs.
+async fn jobs_of(app: &AppState, step: &WorkflowStep) -> Result<Vec<JobId>, CommandError> {
+    if step.is_action() {
+        let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
+        return Ok(app.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?);
+    }
+    Ok(JobId::new(step.id.as_str()).into_iter().collect())
+}
+
+/// Returns the jobs and the actions among the steps before, in order.
+fn producers(before: StepInputs<'_>) -> Vec<&WorkflowStep> {
+    match before {
+        StepInputs::Step(step) => step.producers(),
+        StepInputs::Steps(steps) => steps.iter().flat_map(WorkflowStep::producers).collect(),
+    }
+}
+
+/// Results of jobs and actions, each as JSON, by the ids of the steps.
+struct StepResults(HashMap<String, Vec<String>>);
+
+impl StepResults {
+    /// Reads the results of the steps before. Refuses results that exceed `max_message_bytes` together,
+    /// because they go into one document, which has the bound of any other document.
+    async fn read(app: &AppState, before: StepInputs<'_>) -> Result<Self, CommandError> {
+        let (mut all, mut bytes) = (HashMap::new(), 0);
+        let most = app.settings.limits.max_message_bytes;
+        for producer in producers(before) {
+            let mut results = Vec::new();
+            for job_id in jobs_of(app, producer).await? {
+                let job = app.store.job(&job_id).await?;
+                let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
+                bytes += result.len();
+                if exceeds(bytes, most) {
+                    let text = format!(
+                        "the results of the step before have more than {most} bytes together, which is what one job may \
+                         have: let its jobs return where their results are, or make this step an action of a plan"
+                    );
+                    return Err(Rejection::InvalidJob(text).into());
+                }
+                results.push(result);
+            }
+            all.insert(producer.id.clone(), results);
+        }
+        Ok(Self(all))
+    }
+
+    /// Returns the list that a job gets: the results of the jobs of the step before, or, of a group or of
+    /// the steps before a callback, the result of each step.
+    fn of(&self, before: StepInputs<'_>) -> Vec<String> {
+        match before {
+            StepInputs::Steps(steps) => steps.iter().map(|step| self.value(step)).collect(),
+            StepInputs::Step(step) => match step.nested.as_deref() {
+                None => self.0.get(&step.id).cloned().unwrap_or_default(),
+                Some(Nested { kind: WorkflowKind::Chain, steps, .. }) => {
+                    steps.last().map_or_else(Vec::new, |last| self.of(StepInputs::Step(last)))
+                }
+                Some(nested) => self.of(StepInputs::Steps(&nested.steps)),
+            },
+        }
+    }
+
+    /// Returns the result of one step: of a job its own, of a chain that of its last step, of an action, a
+    /// group or a batch a list.
+    fn value(&self, step: &WorkflowStep) -> String {
+        match step.nested.as_deref() {
+            None if !step.is_action() => {
+                let result = self.0.get(&step.id).and_then(|results| results.first());
+                result.cloned().unwrap_or_else(|| "null".into())
+            }
+            Some(Nested { kind: WorkflowKind::Chain, steps, .. }) => {
+                steps.last().map_or_else(|| "null".into(), |last| self.value(last))
+            }
+            _ => format!("[{}]", self.of(StepInputs::Step(step)).join(",")),
+        }
+    }
+}
+
+/// Input of the next step, made from a job of this step.
+#[derive(Serialize)]
+struct StepOutput<'o> {
+    input: &'o RawValue,
+    job_id: &'o JobId,
+    output: JobOutputValue<'o>,
+}
+
+/// Output of a job: the stdout of the last task, or the value that a worker of the Open Job Spec
+/// returned.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum JobOutputValue<'o> {
+    Text(Cow<'o, str>),
+    Returned(&'o RawValue),
+}
+
+/// Returns the input that a job of a step makes for the next step: the job's id, output and own
+/// input.
+async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<Box<RawValue>>, CommandError> {
+    let Some(job) = app.store.job(job_id).await? else { return Ok(None) };
+    let results = job.results.as_deref().unwrap_or("null");
+    let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
+    let raw = |json| serde_json::from_str::<&RawValue>(json).unwrap_or(RawValue::NULL);
+    let output = match tasks.last() {
+        Some(last) => JobOutputValue::Text(String::from_utf8_lossy(&last.stdout.bytes)),
+        None => JobOutputValue::Returned(raw(results)),
+    };
+    let input = to_raw_value(&StepOutput { input: raw(&job.input), job_id, output });
+    Ok(Some(input.map_err(|error| Rejection::InvalidAction(error.to_string()))?))
+}

@@ -1,0 +1,156 @@
+//! Rules applied to one job or to many jobs. `jobs` and `actions` also follow up the ends of jobs.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use agenix_protocol::ids::{JobId, WorkerId};
+use agenix_rules::{
+    job::{self, Job, RuleOutcome},
+    rejection::Rejection,
+};
+
+use super::worker_messages::notify_worker;
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{AckLevel, JobChange, JobRule},
+};
+
+/// Maximum number of jobs in one step of [`decide_jobs`]. Other writes get their turn between two
+/// steps.
+const STEP: usize = 500;
+
+/// Changes of many jobs.
+#[derive(Debug, Default)]
+pub(crate) struct BulkChange {
+    /// Number of jobs that changed.
+    pub(crate) changed: usize,
+    /// Ids of the workflows whose jobs have ended.
+    pub(crate) workflows: BTreeSet<String>,
+}
+
+impl BulkChange {
+    pub(crate) fn add(&mut self, change: &JobChange) {
+        self.changed += 1;
+        self.workflows.extend(workflow_to_advance(change).map(str::to_owned));
+    }
+}
+
+/// Returns the id of the workflow that a job belongs to, if `change` has ended the job.
+pub(crate) fn workflow_to_advance(change: &JobChange) -> Option<&str> {
+    let ended = Some(&change.after).filter(|after| after.is_ended())?;
+    ended.ojs.as_ref()?.workflow.as_deref()
+}
+
+/// Applies a rule to each of `jobs`. A job that has changed meanwhile, so that the rule rejects the
+/// job, is skipped. Notifies the workers that lose jobs.
+pub(crate) async fn decide_jobs(
+    app: &AppState,
+    jobs: &[JobId],
+    rule: impl Fn() -> JobRule,
+) -> Result<BulkChange, CommandError> {
+    let (mut bulk, mut released) = (BulkChange::default(), BTreeSet::new());
+    for step in jobs.chunks(STEP) {
+        let answers: Vec<_> =
+            step.iter().map(|job_id| app.store.decide(job_id, AckLevel::Durable, None, rule())).collect();
+        for answer in answers {
+            let Ok(Some(change)) = answer.await? else { continue };
+            bulk.add(&change);
+            released.extend(change.released_holder().map(str::to_owned));
+        }
+    }
+    released.iter().for_each(|holder| notify_worker(app, holder));
+    Ok(bulk)
+}
+
+/// Cancels a job. If the job has ended already, `refuses_ended` decides between a rejection and no
+/// change.
+pub(crate) async fn cancel(
+    app: &AppState,
+    job_id: &JobId,
+    refuses_ended: bool,
+) -> Result<Option<JobChange>, CommandError> {
+    let (now, id) = (app.clock.now(), job_id.clone());
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
+        if refuses_ended && job.is_ended() {
+            return Err(Rejection::JobEnded(job.status()));
+        }
+        job::cancelled(job, now)
+    });
+    let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
+    if let Some(holder) = change.as_ref().and_then(JobChange::released_holder) {
+        notify_worker(app, holder);
+    }
+    Ok(change)
+}
+
+/// Returns a job to its queue if `holder` has claimed the job with `attempt` and has not reported
+/// the job since, because the reply with the claim may be lost.
+pub(crate) async fn release_unreported(
+    app: &AppState,
+    job_id: &JobId,
+    holder: &str,
+    attempt: u32,
+) -> Result<(), CommandError> {
+    let rule = release_rule(holder, Some(attempt));
+    app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
+    Ok(())
+}
+
+/// Returns all jobs of `holder` to their queues, because the holder has ended.
+pub(crate) async fn release_all(app: &AppState, holder: &str) -> Result<(), CommandError> {
+    decide_all(app, holder, || release_rule(holder, None)).await.map(drop)
+}
+
+/// Gives all jobs of `holder` to other workers, because the holder is dead. The loss counts against
+/// each job, so that a job may end as dead.
+pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<BulkChange, CommandError> {
+    let now = app.clock.now();
+    decide_all(app, holder, || {
+        let holder = holder.to_owned();
+        Box::new(move |job| Ok(job.map_or(RuleOutcome::Unchanged, |job| job::abandoned(job, &holder, now))))
+    })
+    .await
+}
+
+/// Gives the jobs of a worker that has registered again to other workers, but for the jobs that the
+/// worker still `has`.
+pub(crate) async fn reclaim(
+    app: &AppState,
+    worker_id: &WorkerId,
+    has: Option<Vec<JobId>>,
+) -> Result<BulkChange, CommandError> {
+    let has: Option<Arc<[JobId]>> = has.map(Into::into);
+    let now = app.clock.now();
+    decide_all(app, worker_id.as_str(), || {
+        let (holder, has) = (worker_id.clone(), has.clone());
+        Box::new(move |job| {
+            let reclaimed = |job| job::reclaimed(job, holder.as_str(), has.as_deref(), now);
+            Ok(job.map_or(RuleOutcome::Unchanged, reclaimed))
+        })
+    })
+    .await
+}
+
+/// Applies a rule to every job of `holder`, in one group of writes.
+async fn decide_all(
+    app: &AppState,
+    holder: &str,
+    rule: impl Fn() -> JobRule,
+) -> Result<BulkChange, CommandError> {
+    let jobs = app.store.held_by(holder).await?;
+    let answers: Vec<_> =
+        jobs.iter().map(|job_id| app.store.decide(job_id, AckLevel::Durable, None, rule())).collect();
+    let mut bulk = BulkChange::default();
+    for answer in answers {
+        if let Some(change) = answer.await?? {
+            bulk.add(&change);
+        }
+    }
+    Ok(bulk)
+}
+
+fn release_rule(holder: &str, attempt: Option<u32>) -> JobRule {
+    let holder = holder.to_owned();
+    Box::new(move |job| Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &holder, attempt))))
+}

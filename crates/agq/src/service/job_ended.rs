@@ -1,0 +1,123 @@
+//! Follow-up of the end of a job, whatever has ended the job.
+//!
+//! Counts, limits, and events change in the transaction that ends the job, inside the store. The
+//! follow-up here needs further writes: the health of the worker and the workflow of the job. The
+//! reaper repeats the follow-up of workflows that a crash has interrupted.
+
+use super::{
+    job_changes::{BulkChange, workflow_to_advance},
+    worker_health::record_outcome,
+    workflow,
+};
+use crate::{app::AppState, error::CommandError, store::JobChange};
+
+/// Advances the workflow of a job that `change` has ended.
+pub(crate) async fn on_job_ended(app: &AppState, change: Option<&JobChange>) -> Result<(), CommandError> {
+    match change.and_then(workflow_to_advance) {
+        Some(workflow_id) => workflow::step_ended(app, workflow_id).await,
+        None => Ok(()),
+    }
+}
+
+/// Advances the workflows of many jobs that have ended.
+pub(crate) async fn on_jobs_ended(app: &AppState, bulk: &BulkChange) -> Result<(), CommandError> {
+    for workflow_id in &bulk.workflows {
+        workflow::step_ended(app, workflow_id).await?;
+    }
+    Ok(())
+}
+
+/// Follows up the report of `holder` on a job. `is_failure` counts for the quarantine of the worker
+/// and is `None` for a report that does not count.
+pub(crate) async fn on_report(
+    app: &AppState,
+    holder: &str,
+    change: &JobChange,
+    is_failure: Option<bool>,
+) -> Result<(), CommandError> {
+    if let Some(is_failure) = is_failure {
+        record_outcome(app, holder, &change.before, is_failure).await?;
+    }
+    on_job_ended(app, Some(change)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agenix_protocol::{
+        documents::{JobUpdate, parse, parse_object},
+        ids::JobId,
+    };
+    use agenix_rules::{capability::Abilities, workflow::StepState};
+
+    use crate::{
+        app::{AppState, Caller},
+        auth::audit_log::AuditLog,
+        clock::Clock,
+        config,
+        service::{jobs, plans, workflow},
+        startup::services::build,
+        store::{Claimant, OpenOptions, Store, redb::RedbStore},
+    };
+
+    const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
+    const CHAIN: &[u8] = br#"{"type":"chain","steps":[
+        {"type":"plan.p","args":[{}],"options":{"queue":"q"}},
+        {"type":"plan.p","args":[{}],"options":{"queue":"q"}}]}"#;
+
+    async fn open(dir: &std::path::Path) -> Arc<AppState> {
+        let store = RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap();
+        let settings = config::default_settings().unwrap();
+        let store: Arc<dyn Store> = Arc::new(store);
+        // The reaper is dropped: nothing but reports can advance a workflow.
+        let (app, _tasks) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+        plans::submit(&app, PLAN).await.unwrap();
+        app
+    }
+
+    fn caller() -> Caller {
+        Caller {
+            connection: "connection:1".into(),
+            number: 1,
+            from: "test".into(),
+            identity: None,
+            registered: None,
+            name: None,
+            is_introduced: false,
+        }
+    }
+
+    async fn claim(app: &AppState, caller: &Caller) -> JobId {
+        let claimant = Claimant {
+            holder: Arc::clone(&caller.connection),
+            abilities: Arc::new(Abilities::Anything),
+            queues: Arc::new(["q".to_owned()]),
+            visibility_ms: None,
+        };
+        app.waiters.job_now(claimant).await.unwrap().expect("a job is ready").take().job.job_id
+    }
+
+    #[tokio::test]
+    async fn a_report_over_resp_advances_the_workflow_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (app, caller) = (open(dir.path()).await, caller());
+        let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
+        for _step in 0..2 {
+            let job_id = claim(&app, &caller).await;
+            let update: JobUpdate = parse(br#"{"status":"completed","attempt":1}"#).unwrap();
+            jobs::report(&app, &caller, &job_id, update, None).await.unwrap();
+        }
+        assert_eq!(workflow::get(&app, &begun.id).await.unwrap().stage, StepState::Completed);
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_job_ends_its_workflow_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (app, caller) = (open(dir.path()).await, caller());
+        let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
+        let job_id = claim(&app, &caller).await;
+        jobs::cancel(&app, &job_id).await.unwrap();
+        assert!(workflow::get(&app, &begun.id).await.unwrap().stage.is_ended());
+    }
+}

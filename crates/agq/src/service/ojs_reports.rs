@@ -1,0 +1,122 @@
+//! Jobs as those see them who work: fetched, done, failed.
+
+use agenix_protocol::{
+    documents::{OjsAck, OjsFault, OjsNack, OjsProgress, to_json},
+    ids::{JobId, WorkerId},
+    limits::MAX_UPDATE_BYTES,
+};
+use agenix_rules::{
+    job::{self, Job, Progress, ReportedFailure, Reporter},
+    rejection::Rejection,
+};
+use bytes::Bytes;
+
+use super::{
+    job_ended::on_report,
+    lookup,
+    ojs_workers::{record_activity, reporting_worker},
+};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{AckLevel, JobChange, JobRule, StoredJob},
+};
+
+/// What came of a report.
+pub(crate) struct ReportedJob {
+    pub(crate) job: StoredJob,
+}
+
+/// A job is done.
+pub(crate) async fn ack(
+    app: &AppState,
+    own: Option<&WorkerId>,
+    job_id: &JobId,
+    asked: OjsAck,
+) -> Result<ReportedJob, CommandError> {
+    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    record_activity(app, who.as_ref()).await?;
+    let results = asked.result.map(|result| String::from(Box::<str>::from(result)));
+    if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
+        let text =
+            format!("result has more than {MAX_UPDATE_BYTES} bytes: keep it elsewhere, and return where");
+        return Err(Rejection::InvalidJob(text).into());
+    }
+    let (now, id, holder) = (app.clock.now(), job_id.clone(), who.clone());
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
+        job::acked(job, Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: asked.attempt }, now)
+    });
+    let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
+    settle(app, job_id, change, false).await
+}
+
+/// A job failed, or is given back.
+pub(crate) async fn nack(
+    app: &AppState,
+    own: Option<&WorkerId>,
+    job_id: &JobId,
+    asked: OjsNack,
+) -> Result<ReportedJob, CommandError> {
+    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    record_activity(app, who.as_ref()).await?;
+    let fault = fault_of(asked.error.unwrap_or_default());
+    let (now, jitter) = (app.clock.now(), app.clock.chance());
+    let (id, requeue, attempt) = (job_id.clone(), asked.requeue.unwrap_or_default(), asked.attempt);
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
+        let said = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
+        job::nacked(job, said, &fault, requeue, now, jitter)
+    });
+    let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
+    settle(app, job_id, change, !requeue).await
+}
+
+/// What a worker says of a failure, with what is usual where it says nothing.
+fn fault_of(told: OjsFault) -> ReportedFailure {
+    let class = told.details.as_ref().and_then(|details| details.get("error_class")?.as_str());
+    let code = told.code.clone().unwrap_or_else(|| "handler_error".into());
+    ReportedFailure {
+        kind: told.kind.clone().or(class.map(str::to_owned)).unwrap_or_else(|| code.clone()),
+        code,
+        message: told.message.unwrap_or_else(|| "the worker gave no reason".into()),
+        retryable: told.retryable,
+        details: told.details.map(|details| to_json(&details)),
+    }
+}
+
+async fn settle(
+    app: &AppState,
+    job_id: &JobId,
+    change: Option<JobChange>,
+    failed: bool,
+) -> Result<ReportedJob, CommandError> {
+    if let Some(change) = &change {
+        let holder = change.released_holder();
+        on_report(app, holder.unwrap_or_default(), change, holder.map(|_| failed)).await?;
+    }
+    Ok(ReportedJob { job: lookup::job(app, job_id).await? })
+}
+
+/// How far a worker is with a job; of one that nobody has it says nothing.
+pub(crate) async fn report_progress(
+    app: &AppState,
+    own: Option<&WorkerId>,
+    job_id: &JobId,
+    asked: OjsProgress,
+) -> Result<Job, CommandError> {
+    if !asked.progress.is_finite() {
+        return Err(Rejection::InvalidJob("progress is no number from 0 to 1".into()).into());
+    }
+    let now = app.clock.now();
+    let report = Progress::new(asked.message.as_deref(), asked.data.map(|data| to_json(&data)), now);
+    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    record_activity(app, who.as_ref()).await?;
+    let (id, progress) = (job_id.clone(), asked.progress);
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
+        job::progressed(job, who.as_ref().map(WorkerId::as_str), progress, &report, now)
+    });
+    app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
+    lookup::job_record(app, job_id).await
+}

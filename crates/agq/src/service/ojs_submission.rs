@@ -1,0 +1,258 @@
+//! Jobs come in: checked, put under their plan, and stored all or none.
+
+use std::{collections::HashMap, sync::Arc};
+
+use agenix_protocol::{
+    documents::{OjsDocument, Plan, parse, to_json},
+    ids::{ActionId, JobId, PlanId},
+    names::READY,
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{self, Action},
+    capability::Needs,
+    job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
+    ojs::{self, DEFAULT_QUEUE, JobSubmission, OJS_PLAN, OJS_TAG},
+    plan,
+    rejection::Rejection,
+};
+
+use super::{lookup, queues};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{AddOutcome, NewAction, StoredJob, StoredPlan},
+};
+
+/// What became of a submitted job.
+pub(crate) struct Enqueued {
+    /// The job, or the one that stands for it.
+    pub(crate) job: StoredJob,
+    /// Whether it is new.
+    pub(crate) is_new: bool,
+}
+
+/// A job of which all is known but its place among the others.
+struct PreparedJob {
+    new: NewJob,
+    own: JobOverrides,
+}
+
+/// Submits a job.
+pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enqueued, CommandError> {
+    let now = app.clock.now();
+    let submitted = ojs::read(document, now)?;
+    let mut all = enqueue_checked(app, vec![submitted], now).await?;
+    Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("no job came".into()))?)
+}
+
+/// Submits jobs, all or none.
+pub(crate) async fn enqueue_all(
+    app: &AppState,
+    documents: Vec<OjsDocument>,
+) -> Result<Vec<Enqueued>, CommandError> {
+    let now = app.clock.now();
+    if agenix_protocol::limits::exceeds(documents.len(), app.settings.limits.max_inputs) {
+        return Err(Rejection::TooManyInputs(app.settings.limits.max_inputs).into());
+    }
+    let mut all = Vec::with_capacity(documents.len());
+    for (at, document) in documents.into_iter().enumerate() {
+        all.push(ojs::read(document, now).map_err(|rejection| with_path(rejection, at))?);
+    }
+    enqueue_checked(app, all, now).await
+}
+
+/// Submits a job that is legal, and has an id of its own; the one that stands for it, where another one does.
+pub(crate) async fn submit_named(
+    app: &AppState,
+    submitted: JobSubmission,
+) -> Result<Option<JobId>, CommandError> {
+    let now = app.clock.now();
+    let mut enqueued = enqueue_checked(app, vec![submitted], now).await?;
+    Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
+}
+
+/// A rejection says which of several jobs it is about.
+fn with_path(rejection: Rejection, at: usize) -> Rejection {
+    match rejection {
+        Rejection::InvalidJob(text) => Rejection::InvalidJob(format!("jobs[{at}]: {text}")),
+        Rejection::InvalidRetry(text) => Rejection::InvalidRetry(format!("jobs[{at}]: {text}")),
+        other => other,
+    }
+}
+
+/// Submits jobs that are legal, all or none.
+async fn enqueue_checked(
+    app: &AppState,
+    all: Vec<JobSubmission>,
+    now: Timestamp,
+) -> Result<Vec<Enqueued>, CommandError> {
+    let ready = make_ready(app, all).await?;
+    queues::check_room(app, &ready_by_queue(&ready)).await?;
+    let action_id = match ready.as_slice() {
+        [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
+        _ => app.clock.action_id(),
+    };
+    let added = add(app, &action_id, &ready, now).await?;
+    let stands: HashMap<JobId, JobId> = match added {
+        AddOutcome::New => HashMap::new(),
+        AddOutcome::Stands(stands) => stands.into_iter().map(|stand| (stand.job_id, stand.by)).collect(),
+        // A single job's action has its id.
+        AddOutcome::Same | AddOutcome::Differs => {
+            let taken = ready.first().map(|ready| Rejection::JobExists(ready.new.job_id.clone()));
+            return Err(taken.unwrap_or(Rejection::ActionExists(action_id)).into());
+        }
+    };
+    let action = action_of(&action_id, &ready, now);
+    let mut enqueued = Vec::with_capacity(ready.len());
+    for (index, ready) in (0..).zip(ready) {
+        let mine = |job_id: &JobId| stands.get(job_id).cloned();
+        let Some(other) = mine(&ready.new.job_id) else {
+            enqueued.push(Enqueued { job: stored(ready, &action, index, now), is_new: true });
+            continue;
+        };
+        let job = app.store.job(&other).await?.ok_or(Rejection::JobNotFound(other))?;
+        enqueued.push(Enqueued { job, is_new: false });
+    }
+    Ok(enqueued)
+}
+
+fn ready_by_queue(ready: &[PreparedJob]) -> HashMap<String, u64> {
+    let mut counts = HashMap::new();
+    for one in ready {
+        *counts.entry(one.own.queue.clone()).or_default() += 1;
+    }
+    counts
+}
+
+async fn make_ready(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<PreparedJob>, CommandError> {
+    let mut plans: HashMap<PlanId, Arc<Plan>> = HashMap::new();
+    let mut ready = Vec::with_capacity(all.len());
+    for submitted in all {
+        if let Some(plan_id) = &submitted.plan_id
+            && !plans.contains_key(plan_id)
+        {
+            plans.insert(plan_id.clone(), lookup::plan(app, plan_id).await?);
+        }
+        let plan = submitted.plan_id.as_ref().and_then(|plan_id| plans.get(plan_id));
+        ready.push(ready_job(app, submitted, plan.map(Arc::as_ref))?);
+    }
+    Ok(ready)
+}
+
+fn ready_job(
+    app: &AppState,
+    submitted: JobSubmission,
+    plan: Option<&Plan>,
+) -> Result<PreparedJob, CommandError> {
+    let is_named = submitted.job_id.is_some();
+    let job_id = match submitted.job_id {
+        Some(job_id) => job_id,
+        None => JobId::new(app.clock.uuid()).expect("a UUID is letters, digits and '-'"),
+    };
+    if let Some(plan) = plan {
+        let input = serde_json::value::RawValue::from_string(submitted.input.clone());
+        let input = input.map_err(|error| Rejection::InvalidJob(error.to_string()))?;
+        action::check_inputs(&[input], plan, &app.settings.limits)?;
+    }
+    let default = if plan.is_some() { READY } else { DEFAULT_QUEUE };
+    let queue = submitted.queue.unwrap_or_else(|| default.to_owned());
+    let needs = Needs { limit: submitted.ojs.limit.clone(), ..plan.map_or_else(ojs_needs, plan::needs) };
+    let own_retries = submitted.ojs.retry.as_ref().map(|retry| retry.max_attempts.saturating_sub(1));
+    let plan_timeout = plan.map(|plan| {
+        plan.timeout_secs.map_or(app.settings.job_timeout_ms, |seconds| seconds.saturating_mul(1000))
+    });
+    let terms = JobParams {
+        max_retries: own_retries.or(plan.map(|plan| plan.max_retries)).unwrap_or_default(),
+        timeout_ms: submitted.timeout_ms.or(plan_timeout).unwrap_or_default(),
+        priority: submitted.priority,
+        run_at: submitted.run_at,
+        is_staged: submitted.is_staged,
+        ojs: Some(Box::new(Ojs { queue: queue.clone(), ..submitted.ojs })),
+    };
+    let own = JobOverrides {
+        plan_id: submitted.plan_id.unwrap_or_else(ojs_plan),
+        queue,
+        needs,
+        terms,
+        is_named,
+        unique: submitted.unique,
+        limit: submitted.limit,
+    };
+    Ok(PreparedJob { new: NewJob { job_id, input: submitted.input.into(), own: None }, own })
+}
+
+/// What a worker must have for a job that runs no plan.
+fn ojs_needs() -> Needs {
+    Needs { tags: vec![OJS_TAG.to_owned()], ..Needs::default() }
+}
+
+fn ojs_plan() -> PlanId {
+    PlanId::new(OJS_PLAN).expect("it is letters")
+}
+
+/// An action is what its first job is; each has a queue and a plan of its own.
+fn action_of(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Action {
+    let first = ready.first().map(|ready| &ready.own);
+    let plan_id = first.map_or_else(ojs_plan, |own| own.plan_id.clone());
+    let action = Action::new(action_id.clone(), plan_id, now);
+    match first {
+        None => action,
+        Some(own) => Action {
+            queue: own.queue.clone(),
+            priority: own.terms.priority,
+            run_at: own.terms.run_at,
+            ..action
+        },
+    }
+}
+
+async fn add(
+    app: &AppState,
+    action_id: &ActionId,
+    ready: &[PreparedJob],
+    now: Timestamp,
+) -> Result<AddOutcome, CommandError> {
+    match app.store.add_action(new_action(action_id, ready, now)).await? {
+        // It is there from the first such job on, and again where somebody deleted it.
+        Err(Rejection::PlanNotFound(plan_id)) if plan_id.as_str() == OJS_PLAN => {
+            add_ojs_plan(app, now).await?;
+            Ok(app.store.add_action(new_action(action_id, ready, now)).await??)
+        }
+        added => Ok(added?),
+    }
+}
+
+fn new_action(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> NewAction {
+    let with_own =
+        |ready: &PreparedJob| NewJob { own: Some(Box::new(ready.own.clone())), ..ready.new.clone() };
+    NewAction {
+        action: action_of(action_id, ready, now),
+        needs: Needs::default(),
+        terms: JobParams::default(),
+        jobs: ready.iter().map(with_own).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// The plan of jobs that run none: nobody but workers of the Open Job Spec takes them.
+async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<(), CommandError> {
+    let text = format!(
+        r#"{{"plan_id":"{OJS_PLAN}","plan_description":"Jobs of the Open Job Spec: workers fetch them over HTTP, and know what to do by their types.","tasks":[],"requires":{{"tags":["{OJS_TAG}"]}}}}"#
+    );
+    let plan: Plan = parse(text.as_bytes()).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
+    let plan = StoredPlan { plan_id: ojs_plan(), json: to_json(&plan), created_at: now };
+    // Somebody else may have been quicker.
+    let _is_new = app.store.add_plan(plan).await?;
+    Ok(())
+}
+
+/// The job as it was stored.
+fn stored(ready: PreparedJob, action: &Action, index: u64, now: Timestamp) -> StoredJob {
+    let PreparedJob { new, own } = ready;
+    let (queue, needs) = (own.queue.clone(), own.needs.clone());
+    let new = NewJob { own: Some(Box::new(own)), ..new };
+    let place = QueuePosition { lane: 0, seq: 0 };
+    let job: Job = new.job(action, index, place, &JobParams::default(), now);
+    StoredJob { job, queue, needs, input: new.input.into(), results: None }
+}

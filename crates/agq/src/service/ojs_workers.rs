@@ -1,0 +1,271 @@
+//! Workers of the Open Job Spec: registered, heard of, told, gone (the OJS worker spec).
+
+use agenix_protocol::{
+    documents::{self, OjsHeartbeat, OjsRegistration, WorkerRegistration},
+    ids::{JobId, WorkerId},
+};
+use agenix_rules::{
+    job::{self, Job, RuleOutcome},
+    ojs::{MAX_MS, OJS_TAG, SILENCE_MS, VISIBILITY_MS},
+    rejection::Rejection,
+    worker::{self, Directive, Worker},
+};
+use serde_json::{Map, Value};
+
+use super::{lookup, worker_messages::publish_worker_event, workers};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{AckLevel, JobRule},
+};
+
+/// Most characters of a worker's state, of its host's name, of a label.
+const MAX_WORD: usize = 255;
+/// Most labels and queues of a worker.
+const MAX_LABELS: usize = 100;
+/// Most jobs that a worker may name in a heartbeat.
+const MAX_ACTIVE: usize = 10_000;
+/// How many jobs a worker runs at once where it does not say (the OJS worker spec).
+const CONCURRENCY: u32 = 10;
+/// A sign of life is written this long after the one before it at the earliest, in milliseconds.
+const SEEN_AGAIN_MS: u64 = 1000;
+/// Under this name all workers of the Open Job Spec register: none of them has a connection.
+const NO_CONNECTION: &str = "http";
+
+/// What a worker is told.
+pub(crate) struct HeartbeatReply {
+    /// `running`, `quiet` or `terminate`.
+    pub(crate) state: &'static str,
+    /// The jobs whose time begins anew.
+    pub(crate) extended: Vec<JobId>,
+    /// What it says that it has, and has not any more.
+    pub(crate) lost: Vec<JobId>,
+}
+
+/// The worker that speaks: `own` has its own key, and names no other.
+pub(crate) fn reporting_worker(
+    own: Option<&WorkerId>,
+    told: Option<&str>,
+) -> Result<Option<WorkerId>, Rejection> {
+    let told = told.map(|told| WorkerId::new(told).map_err(|error| Rejection::InvalidJob(error.to_string())));
+    let told = told.transpose()?;
+    match (own, told) {
+        (Some(own), Some(told)) => worker::check_key(Some(own), &told).map(|()| Some(told)),
+        (own, told) => Ok(told.or_else(|| own.cloned())),
+    }
+}
+
+/// A worker fetches: it lives. One that nobody knows is made known; as long as it says nothing else it is given the time that a job
+/// has.
+pub(crate) async fn seen_worker(
+    app: &AppState,
+    worker_id: &WorkerId,
+    visibility_ms: Option<u64>,
+) -> Result<Worker, CommandError> {
+    let now = app.clock.now();
+    match app.store.worker(worker_id).await? {
+        Some(worker) if worker.takes_jobs() && now.ms_since(worker.last_seen_at) < SEEN_AGAIN_MS => {
+            Ok(worker)
+        }
+        Some(worker) if worker::is_alive(&worker) => {
+            let rule = move |known: Option<&Worker>| {
+                known.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
+            };
+            app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+            lookup::worker(app, worker_id).await
+        }
+        _ => {
+            let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
+            enter(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default())).await?;
+            lookup::worker(app, worker_id).await
+        }
+    }
+}
+
+/// A worker says something of a job: it lives.
+pub(crate) async fn record_activity(
+    app: &AppState,
+    worker_id: Option<&WorkerId>,
+) -> Result<(), CommandError> {
+    let Some(worker_id) = worker_id else { return Ok(()) };
+    let now = app.clock.now();
+    let is_old =
+        |worker: &Worker| worker::is_alive(worker) && now.ms_since(worker.last_seen_at) >= SEEN_AGAIN_MS;
+    if app.store.worker(worker_id).await?.is_some_and(|worker| is_old(&worker)) {
+        let rule = move |known: Option<&Worker>| {
+            let alive = known.filter(|known| worker::is_alive(known));
+            alive.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
+        };
+        app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+    }
+    Ok(())
+}
+
+/// What is kept of a worker that registers here, as any other worker's registration is.
+fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> WorkerRegistration {
+    let label = |label: &String| match label.split_once(':') {
+        Some((name, value)) => (name.to_owned(), Value::String(value.to_owned())),
+        None => (label.clone(), Value::Bool(true)),
+    };
+    let mut tags: Map<String, Value> = labels.iter().map(label).collect();
+    tags.insert(OJS_TAG.to_owned(), Value::Bool(true));
+    WorkerRegistration { tags, max_concurrent_jobs: concurrency, ..WorkerRegistration::of(worker_id) }
+}
+
+/// A worker is there from now on, until it has been silent for so long.
+async fn enter(
+    app: &AppState,
+    registration: WorkerRegistration,
+    silence_ms: u64,
+) -> Result<(), CommandError> {
+    let (worker_id, now) = (registration.worker_id.clone(), app.clock.now());
+    let text = documents::to_json(&registration);
+    let rule = move |known: Option<&Worker>| {
+        let entered = worker::registered(known, &registration, NO_CONNECTION, now)?;
+        Ok(Some(Worker { silence_ms: Some(silence_ms), ..entered }))
+    };
+    app.store.decide_worker(&worker_id, AckLevel::Durable, Some(text), Box::new(rule)).await??;
+    publish_worker_event(app, &worker_id, "registered");
+    Ok(())
+}
+
+/// A worker registers.
+pub(crate) async fn register(
+    app: &AppState,
+    own: Option<&WorkerId>,
+    asked: OjsRegistration,
+) -> Result<WorkerId, CommandError> {
+    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
+    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+    let is_long = |word: &String| word.len() > MAX_WORD;
+    let has_long = asked.labels.iter().chain(&asked.queues).chain([&asked.hostname]).any(is_long);
+    if asked.labels.len() > MAX_LABELS || asked.queues.len() > MAX_LABELS || has_long {
+        let text = format!(
+            "it has more than {MAX_LABELS} labels or queues, or a word of more than {MAX_WORD} bytes"
+        );
+        return Err(Rejection::InvalidRegistration(text).into());
+    }
+    let concurrency = asked.concurrency.unwrap_or(CONCURRENCY);
+    let mut registration = registration_of(worker_id.clone(), concurrency, &asked.labels);
+    registration.hostname = asked.hostname;
+    registration.platform = asked.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
+    registration.tags.insert("queues".into(), asked.queues.into());
+    enter(app, registration, SILENCE_MS).await?;
+    Ok(worker_id)
+}
+
+/// A worker is heard of: the jobs that it names are its own for their full time again.
+pub(crate) async fn beat(
+    app: &AppState,
+    own: Option<&WorkerId>,
+    asked: &OjsHeartbeat,
+) -> Result<HeartbeatReply, CommandError> {
+    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
+    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+    let active = active_jobs(asked)?;
+    check_visibility(asked.visibility_timeout_ms)?;
+    let told: String = asked.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
+    let told = told.as_str();
+    if app.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
+        enter(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
+    }
+    let is_quiet =
+        matches!(told, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");
+    let (now, text) = (app.clock.now(), format!(r#"{{"state":{}}}"#, documents::to_json(&told)));
+    let rule = move |known: Option<&Worker>| {
+        let seen = known.map(|known| worker::heartbeat(known, Some(&text), is_quiet, now)).transpose()?;
+        Ok(seen.map(|seen| Worker { silence_ms: Some(SILENCE_MS), ..seen }))
+    };
+    app.store.decide_worker(&worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+    if is_quiet {
+        // Whoever waits in its name is to get nothing.
+        app.waiters.evict(worker_id.as_str());
+    }
+    let (extended, lost, directive) = extend(app, &worker_id, &active, asked.visibility_timeout_ms).await?;
+    let worker = lookup::worker(app, &worker_id).await?;
+    let state = match (worker.told, directive.as_deref()) {
+        (Some(Directive::Terminate), _) | (_, Some("terminate")) => "terminate",
+        (Some(Directive::Drain), _) | (_, Some("quiet")) => "quiet",
+        _ if worker.quarantine.is_some() => "quiet",
+        _ => "running",
+    };
+    Ok(HeartbeatReply { state, extended, lost })
+}
+
+/// The jobs that a worker says it has: a list under either name; a number says nothing.
+fn active_jobs(asked: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
+    let invalid = |text: String| Rejection::InvalidJob(format!("active_jobs: {text}"));
+    let ids: Vec<String> = match (&asked.active_job_ids, &asked.active_jobs) {
+        (Some(ids), _) => ids.clone(),
+        (None, Some(Value::Array(ids))) => {
+            let text = |id: &Value| {
+                id.as_str().map(str::to_owned).ok_or_else(|| invalid("an id that is no text".into()))
+            };
+            ids.iter().map(text).collect::<Result<_, _>>()?
+        }
+        (None, None | Some(Value::Number(_) | Value::Null)) => Vec::new(),
+        (None, Some(_)) => return Err(invalid("it is to be a list of ids, or a number".into())),
+    };
+    if ids.len() > MAX_ACTIVE {
+        return Err(invalid(format!("more than {MAX_ACTIVE} ids")));
+    }
+    ids.into_iter().map(|id| JobId::new(id).map_err(|error| invalid(error.to_string()))).collect()
+}
+
+type LeaseExtension = (Vec<JobId>, Vec<JobId>, Option<String>);
+
+/// Gives jobs their full time again; those that are the worker's, those that are not, and what one of them has it told.
+async fn extend(
+    app: &AppState,
+    worker_id: &WorkerId,
+    active: &[JobId],
+    visibility_ms: Option<u64>,
+) -> Result<LeaseExtension, CommandError> {
+    let now = app.clock.now();
+    let mut answers = Vec::with_capacity(active.len());
+    for job_id in active {
+        let holder = worker_id.clone();
+        let rule: JobRule = Box::new(move |job: Option<&Job>| {
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| {
+                job::extended(job, holder.as_str(), visibility_ms, now)
+            }))
+        });
+        answers.push((job_id, app.store.decide(job_id, AckLevel::Visible, None, rule)));
+    }
+    let (mut extended, mut lost, mut directive) = (Vec::new(), Vec::new(), None);
+    for (job_id, answer) in answers {
+        match answer.await?? {
+            Some(change) => {
+                directive = directive.or(change.after.ojs.and_then(|ojs| ojs.directive));
+                extended.push(job_id.clone());
+            }
+            None => lost.push(job_id.clone()),
+        }
+    }
+    Ok((extended, lost, directive))
+}
+
+/// A worker ends: what it still has goes to others at no cost. Whether there was one.
+pub(crate) async fn deregister(
+    app: &AppState,
+    own: Option<&WorkerId>,
+    worker_id: &str,
+) -> Result<(), CommandError> {
+    let worker_id = reporting_worker(own, Some(worker_id))?;
+    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+    if workers::remove(app, &worker_id).await? {
+        Ok(())
+    } else {
+        Err(Rejection::WorkerUnknown(worker_id).into())
+    }
+}
+
+/// How long a job may be reserved.
+pub(crate) fn check_visibility(ms: Option<u64>) -> Result<(), Rejection> {
+    if ms.is_none_or(|ms| (1..=MAX_MS).contains(&ms)) {
+        return Ok(());
+    }
+    Err(Rejection::InvalidJob(
+        "visibility_timeout_ms is to be a whole number above 0, at most a hundred years".into(),
+    ))
+}

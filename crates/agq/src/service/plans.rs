@@ -1,0 +1,30 @@
+//! Submission and deletion of plans. A plan is checked once, when it is submitted (AGQ API spec §2).
+
+use agenix_protocol::{
+    documents::{self, Plan},
+    ids::PlanId,
+};
+use agenix_rules::{plan, rejection::Rejection};
+
+use super::chunked_submission;
+use crate::{app::AppState, error::CommandError, store::StoredPlan};
+
+/// Checks and stores a plan, and returns its id.
+pub(crate) async fn submit(app: &AppState, json: &[u8]) -> Result<PlanId, CommandError> {
+    let limits = &app.settings.limits;
+    plan::check_size(json.len(), limits)?;
+    let mut plan: Plan =
+        documents::parse_object(json).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
+    plan::check(&plan, limits)?;
+    let plan_id = plan.plan_id.get_or_insert_with(|| app.clock.plan_id()).clone();
+    let stored =
+        StoredPlan { plan_id: plan_id.clone(), json: documents::to_json(&plan), created_at: app.clock.now() };
+    if app.store.add_plan(stored).await? { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
+}
+
+/// Deletes a plan. Returns false if there is no such plan.
+pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> Result<bool, CommandError> {
+    // Inputs that are not stored yet need their plan.
+    chunked_submission::finish_all(app).await?;
+    Ok(app.store.delete_plan(plan_id).await??)
+}

@@ -1,0 +1,90 @@
+//! QUEUE.STATS: how much waits, for what, and who could take it (AGQ API spec §6).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use agenix_protocol::{
+    documents::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts},
+    names::READY,
+    time::Timestamp,
+};
+use agenix_rules::{
+    capability::Abilities,
+    worker::{Liveness, Worker},
+};
+
+use crate::{app::AppState, error::CommandError, store::LaneSummary};
+
+/// A queue in which nothing waits.
+pub(crate) static EMPTY: ReadyStats = ReadyStats {
+    length: 0,
+    oldest_job_age_seconds: None,
+    newest_job_age_seconds: None,
+    paused: false,
+    needs: Vec::new(),
+};
+
+/// The statistics of all queues.
+pub(crate) async fn all(app: &AppState) -> Result<QueueStats, CommandError> {
+    let (lanes, paused, now) = (app.store.lanes().await?, app.store.paused().await?, app.clock.now());
+    let workers = app.store.workers().await?;
+    let mut abilities = Vec::new();
+    for (worker, _) in workers.iter().filter(|(worker, _)| worker.wants_jobs()) {
+        abilities.push(app.abilities.of(&*app.store, worker).await?);
+    }
+    let names: BTreeSet<&str> =
+        lanes.iter().map(|lane| &lane.queue).chain(&paused).map(String::as_str).collect();
+    let ready = |name: &str| {
+        let own: Vec<&LaneSummary> = lanes.iter().filter(|lane| lane.queue == name).collect();
+        ready_stats(&own, &abilities, paused.iter().any(|paused| paused == name), now)
+    };
+    let others = names.iter().filter(|name| **name != READY);
+    let others: BTreeMap<String, ReadyStats> =
+        others.map(|name| (format!("queue:{name}"), ready(name))).collect();
+    Ok(QueueStats {
+        ready: ready(READY),
+        scheduled: scheduled(app).await?,
+        workers: counts(&workers),
+        others,
+    })
+}
+
+fn ready_stats(
+    lanes: &[&LaneSummary],
+    abilities: &[Arc<Abilities>],
+    paused: bool,
+    now: Timestamp,
+) -> ReadyStats {
+    let spans = || lanes.iter().map(|lane| lane.span);
+    let age = |at: Timestamp| now.ms_since(at) / 1000;
+    ReadyStats {
+        length: lanes.iter().map(|lane| lane.length).sum(),
+        oldest_job_age_seconds: spans().map(|(first, _)| first).min().map(age),
+        newest_job_age_seconds: spans().map(|(_, last)| last).max().map(age),
+        paused,
+        needs: lanes.iter().map(|lane| demand(lane, abilities)).collect(),
+    }
+}
+
+fn demand(lane: &LaneSummary, abilities: &[Arc<Abilities>]) -> Demand {
+    let workers = abilities.iter().filter(|abilities| abilities.cover(&lane.needs)).count() as u64;
+    let needs = lane.needs.clone();
+    Demand { tools: needs.tools, tags: needs.tags, labels: needs.labels, length: lane.length, workers }
+}
+
+async fn scheduled(app: &AppState) -> Result<ScheduledStats, CommandError> {
+    let (length, first) = app.store.scheduled().await?;
+    let now = app.clock.now();
+    Ok(ScheduledStats { length, next_job_due_in_seconds: first.map(|at| at.ms_since(now) / 1000) })
+}
+
+fn counts(workers: &[(Worker, u64)]) -> WorkerCounts {
+    let active = || workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active);
+    WorkerCounts {
+        total: workers.len() as u64,
+        active: active().count() as u64,
+        idle: active().filter(|(worker, jobs)| worker.wants_jobs() && *jobs == 0).count() as u64,
+    }
+}

@@ -1,0 +1,209 @@
+//! Schedules: set, shown, and run when their time has come. They are the cron jobs of the Open Job Spec.
+
+use agenix_protocol::{documents::to_json, time::Timestamp};
+use agenix_rules::{
+    cron::{Overlap, Schedule, ScheduleRequest, check_name},
+    rejection::Rejection,
+    workflow::StepObservation,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tracing::{error, info};
+
+use super::deferred_submission::{self, SubmissionContext};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{DocumentChange, DocumentKind, StoreError},
+};
+
+fn read(name: &str, json: &str) -> Result<Schedule, StoreError> {
+    serde_json::from_str(json)
+        .map_err(|error| StoreError(format!("the schedule {name} cannot be read: {error}")))
+}
+
+/// Makes a schedule; one of that name is replaced, or in the way.
+pub(crate) async fn set(
+    app: &AppState,
+    wanted: ScheduleRequest,
+    replace: bool,
+) -> Result<Schedule, CommandError> {
+    let schedule = Schedule::new(wanted, app.clock.now())?;
+    deferred_submission::check(app, &schedule.template, false).await?;
+    let made = schedule.clone();
+    let rule = move |known: Option<&str>| {
+        if known.is_some() && !replace {
+            return Err(Rejection::ScheduleExists(made.name.clone()));
+        }
+        let known = known.and_then(|known| serde_json::from_str::<Schedule>(known).ok());
+        Ok(DocumentChange::Put(to_json(&made.after(known.as_ref()))))
+    };
+    app.store.update_document(DocumentKind::Cron, &schedule.name, Box::new(rule)).await??;
+    Ok(schedule)
+}
+
+/// A schedule.
+pub(crate) async fn get(app: &AppState, name: &str) -> Result<Schedule, CommandError> {
+    let note = match check_name(name) {
+        Ok(()) => app.store.document(DocumentKind::Cron, name).await?,
+        Err(_) => None,
+    };
+    let note = note.ok_or_else(|| Rejection::ScheduleNotFound(name.to_owned()))?;
+    Ok(read(name, &note)?)
+}
+
+/// All schedules, in the order of their names.
+pub(crate) async fn list(app: &AppState) -> Result<Vec<Schedule>, CommandError> {
+    let notes = app.store.documents(DocumentKind::Cron).await?;
+    Ok(notes.iter().map(|(name, note)| read(name, note)).collect::<Result<_, _>>()?)
+}
+
+/// Deletes a schedule; as it was.
+pub(crate) async fn delete(app: &AppState, name: &str) -> Result<Schedule, CommandError> {
+    let schedule = get(app, name).await?;
+    let id = name.to_owned();
+    let rule = move |known: Option<&str>| match known {
+        Some(_) => Ok(DocumentChange::Remove),
+        None => Err(Rejection::ScheduleNotFound(id.clone())),
+    };
+    app.store.update_document(DocumentKind::Cron, name, Box::new(rule)).await??;
+    Ok(schedule)
+}
+
+/// Submits what schedules say whose time has come.
+pub(crate) async fn run_due(app: &AppState) -> Result<(), CommandError> {
+    let now = app.clock.now();
+    for (name, note) in app.store.documents(DocumentKind::Cron).await? {
+        let schedule = match read(&name, &note) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                error!(%error, "a schedule is passed over");
+                continue;
+            }
+        };
+        if schedule.pending_id.is_none() && !schedule.is_due(now) {
+            continue;
+        }
+        if let Err(error) = run(app, &schedule).await {
+            error!(schedule = schedule.name, %error, "a schedule could not submit what it says");
+        }
+    }
+    Ok(())
+}
+
+/// Corrects schedules after the clock was set back, because they wait for times that were
+/// calculated from a later time.
+pub(crate) async fn reschedule_all(app: &AppState) -> Result<(), CommandError> {
+    let now = app.clock.now();
+    for (name, note) in app.store.documents(DocumentKind::Cron).await? {
+        if read(&name, &note).is_ok_and(|schedule| schedule.rescheduled(now).is_some()) {
+            change(app, &name, move |known| known.rescheduled(now)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// First it is decided, with the id that the run will have, then it is submitted: a crash between the two submits nothing twice.
+async fn run(app: &AppState, schedule: &Schedule) -> Result<(), CommandError> {
+    let decided = match &schedule.pending_id {
+        Some(_) => Some(schedule.clone()),
+        None => decide(app, schedule).await?,
+    };
+    let Some((decided, id)) = decided.and_then(|decided| decided.pending_id.clone().map(|id| (decided, id)))
+    else {
+        return Ok(());
+    };
+    let outcome =
+        deferred_submission::submit(app, &decided.template, &id, SubmissionContext::default()).await;
+    if let Err(CommandError::Store(error)) = outcome {
+        return Err(error.into());
+    }
+    // Another job may stand for it.
+    let last = outcome.as_ref().ok().cloned().flatten().unwrap_or_else(|| id.clone());
+    // What a rule refuses now it would refuse again: the next run is another chance.
+    change(app, &decided.name, move |known| known.pending_id.is_some().then(|| known.submitted(&last)))
+        .await?;
+    outcome?;
+    info!(schedule = decided.name, id, "a schedule submitted what it says");
+    Ok(())
+}
+
+/// Decides on a run, unless the one before is under way and that is to be waited for.
+async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>, CommandError> {
+    let (now, at) = (app.clock.now(), schedule.next_run_at);
+    let is_busy = match (schedule.overlap_policy, &schedule.last_id) {
+        (Overlap::Skip, Some(last)) => {
+            deferred_submission::observe(app, schedule.is_action(), last).await? == StepObservation::Underway
+        }
+        _ => false,
+    };
+    let id = (!is_busy).then(|| deferred_submission::new_id(app));
+    // Another agq may have been quicker, or somebody may have changed it.
+    change(app, &schedule.name, move |known| {
+        (known.next_run_at == at && known.is_due(now)).then(|| known.fired(id.clone(), now))
+    })
+    .await?;
+    Ok(app
+        .store
+        .document(DocumentKind::Cron, &schedule.name)
+        .await?
+        .map(|note| read(&schedule.name, &note))
+        .transpose()?)
+}
+
+/// Changes a schedule as it is now.
+async fn change(
+    app: &AppState,
+    name: &str,
+    change: impl Fn(&Schedule) -> Option<Schedule> + Send + Sync + 'static,
+) -> Result<(), CommandError> {
+    let rule = move |known: Option<&str>| {
+        let known: Option<Schedule> = known.and_then(|known| serde_json::from_str(known).ok());
+        let next = known.as_ref().and_then(&change);
+        Ok(next.map_or(DocumentChange::Keep, |next| DocumentChange::Put(to_json(&next))))
+    };
+    Ok(app.store.update_document(DocumentKind::Cron, name, Box::new(rule)).await??)
+}
+
+/// Schedule as agq shows it. `action` and `job_template` stay as the client wrote them.
+#[derive(Debug, Serialize)]
+pub(crate) struct ScheduleView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Box<RawValue>>,
+    created_at: Timestamp,
+    enabled: bool,
+    expression: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_template: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_run_at: Option<Timestamp>,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_run_at: Option<Timestamp>,
+    overlap_policy: Overlap,
+    runs: u64,
+    timezone: String,
+}
+
+/// A schedule as it is shown.
+pub(crate) fn schedule_view(schedule: Schedule) -> ScheduleView {
+    let is_action = schedule.is_action();
+    let (action, job_template) =
+        if is_action { (Some(schedule.template), None) } else { (None, Some(schedule.template)) };
+    ScheduleView {
+        action,
+        created_at: schedule.created_at,
+        enabled: schedule.enabled,
+        expression: schedule.expression,
+        job_template,
+        last_id: schedule.last_id,
+        last_run_at: schedule.last_run_at,
+        name: schedule.name,
+        next_run_at: schedule.next_run_at,
+        overlap_policy: schedule.overlap_policy,
+        runs: schedule.runs,
+        timezone: schedule.timezone,
+    }
+}

@@ -1,0 +1,248 @@
+//! Operations on workers: register, heartbeat, directives, unregister (the worker spec).
+
+use agenix_protocol::{
+    documents::{self, Orders, WorkerRegistration, WorkerStatus},
+    ids::{JobId, WorkerId},
+};
+use agenix_rules::{
+    job::{self, Job},
+    rejection::Rejection,
+    worker::{self, Directive, Worker},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    identity,
+    job_changes::release_all,
+    jobs::reclaim,
+    worker_messages::{notify_worker, publish_worker_event},
+};
+use crate::{
+    app::{AppState, Caller, is_connection},
+    error::CommandError,
+    store::{AckLevel, StoreError},
+};
+
+/// Most jobs that a worker may name in a heartbeat.
+const MAX_ACTIVE: usize = 10_000;
+
+/// Registers the worker of a connection. Jobs that an earlier run of the worker held go to other
+/// workers, but for those that the registration names.
+pub(crate) async fn register(
+    app: &AppState,
+    caller: &Caller,
+    mut registration: WorkerRegistration,
+) -> Result<WorkerId, CommandError> {
+    worker::shorten_descriptions(&mut registration);
+    let worker_id = registration.worker_id.clone();
+    identity::check_own(caller, &worker_id)?;
+    let known = app.store.worker(&worker_id).await?;
+    let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
+    let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
+    worker::check_connection(caller.registered.as_ref(), &worker_id)?;
+    let (connection, now, text) =
+        (caller.connection.clone(), app.clock.now(), documents::to_json(&registration));
+    // The worker's record keeps this setting, because another agq with other settings may be the
+    // one that looks for silent workers.
+    let silence_ms = Some(app.settings.silence_ms());
+    let rule = move |known: Option<&Worker>| {
+        let registered = worker::registered(known, &registration, &connection, now)?;
+        Ok(Some(Worker { silence_ms, ..registered }))
+    };
+    app.store.decide_worker(&worker_id, AckLevel::Durable, Some(text), Box::new(rule)).await??;
+    if is_new_run {
+        app.outcomes.forget(&worker_id);
+    }
+    // Whoever still waits in its name is the run before, or was looked at as what the worker was then.
+    app.waiters.evict(worker_id.as_str());
+    reclaim(app, &worker_id, has).await?;
+    publish_worker_event(app, &worker_id, "registered");
+    Ok(worker_id)
+}
+
+/// Records the heartbeat of a worker, and returns the directives for the worker.
+pub(crate) async fn heartbeat(
+    app: &AppState,
+    caller: &Caller,
+    worker_id: &WorkerId,
+    stats: Option<Map<String, Value>>,
+) -> Result<Orders, CommandError> {
+    identity::check_own(caller, worker_id)?;
+    if let Some(stats) = &stats {
+        worker::check_stats(stats)?;
+    }
+    let active = stats.as_ref().map(active_job_ids).transpose()?.unwrap_or_default();
+    let is_quiet = stats.as_ref().and_then(|stats| stats.get("quiet")?.as_bool()).unwrap_or_default();
+    let text = stats.as_ref().map(documents::to_json);
+    let (now, id) = (app.clock.now(), worker_id.clone());
+    let rule = move |known: Option<&Worker>| {
+        let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
+        worker::heartbeat(known, text.as_deref(), is_quiet, now).map(Some)
+    };
+    app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+    orders(app, worker_id, &active).await
+}
+
+/// The jobs that a worker says it runs: `active_job_ids`, or `active_jobs` where that is a list and not a number.
+fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
+    let listed = ["active_job_ids", "active_jobs"].into_iter().find_map(|field| stats.get(field)?.as_array());
+    let ids = listed.into_iter().flatten().map(|id| {
+        let text = id.as_str().ok_or("an id that is no text".to_owned());
+        text.and_then(|text| JobId::new(text).map_err(|error| error.to_string()))
+    });
+    let ids = ids.take(MAX_ACTIVE + 1).collect::<Result<Vec<_>, _>>();
+    let ids = ids.and_then(|ids| {
+        let too_many = || format!("more than {MAX_ACTIVE} ids");
+        if ids.len() > MAX_ACTIVE { Err(too_many()) } else { Ok(ids) }
+    });
+    ids.map_err(|error| Rejection::InvalidStats(format!("active_job_ids: {error}")))
+}
+
+/// What a worker is to do; the claims of the jobs that it says it runs are renewed.
+async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders, CommandError> {
+    let mut cancel = Vec::new();
+    for job_id in active {
+        match app.store.job_record(job_id).await?.filter(|job| job.is_held_by(worker_id.as_str())) {
+            None => cancel.push(job_id.clone()),
+            Some(job) if job.is_confirmed => {}
+            Some(_unstarted) => {
+                let holder = worker_id.clone();
+                let rule = move |job: Option<&Job>| {
+                    Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::renewed(job, holder.as_str())))
+                };
+                app.store.decide(job_id, AckLevel::Visible, None, Box::new(rule)).await??;
+            }
+        }
+    }
+    let told = app.store.worker(worker_id).await?.and_then(|worker| worker.told);
+    Ok(Orders {
+        drain: told == Some(Directive::Drain),
+        terminate: told == Some(Directive::Terminate),
+        cancel,
+        verify: app.challenges.of(worker_id),
+    })
+}
+
+/// Unregisters the worker of a connection. Its jobs return to their queues.
+pub(crate) async fn unregister(
+    app: &AppState,
+    caller: &Caller,
+    worker_id: &WorkerId,
+) -> Result<(), CommandError> {
+    identity::check_own(caller, worker_id)?;
+    if remove(app, worker_id).await? { Ok(()) } else { Err(Rejection::NotRegistered.into()) }
+}
+
+/// Removes a worker, and returns its jobs to their queues. Returns false if there is no such worker.
+pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool, CommandError> {
+    // The worker goes first, so that it claims nothing more. The reaper finds the jobs after a crash.
+    if !app.store.remove_worker(worker_id).await? {
+        return Ok(false);
+    }
+    app.waiters.evict(worker_id.as_str());
+    app.abilities.forget(worker_id);
+    app.outcomes.forget(worker_id);
+    release_all(app, worker_id.as_str()).await?;
+    publish_worker_event(app, worker_id, "unregistered");
+    Ok(true)
+}
+
+/// What a worker registered.
+pub(crate) async fn registration(
+    app: &AppState,
+    worker_id: &WorkerId,
+) -> Result<Option<WorkerRegistration>, StoreError> {
+    let text = app.store.registration(worker_id).await?;
+    Ok(text.and_then(|text| documents::parse(text.as_bytes()).ok()))
+}
+
+/// Sets the directive of a worker, or removes it with `None`.
+pub(crate) async fn set_directive(
+    app: &AppState,
+    worker_id: &WorkerId,
+    told: Option<Directive>,
+) -> Result<(), CommandError> {
+    let id = worker_id.clone();
+    let rule = move |known: Option<&Worker>| {
+        let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
+        worker::directed(known, told).map(Some)
+    };
+    app.store.decide_worker(worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
+    if told.is_none() {
+        app.outcomes.forget(worker_id);
+    }
+    // Whoever waits in its name comes again, and is then seen as what it is now.
+    app.waiters.evict(worker_id.as_str());
+    let event = match told {
+        None => "resumed",
+        Some(Directive::Drain) => "draining",
+        Some(Directive::Terminate) => "terminating",
+    };
+    publish_worker_event(app, worker_id, event);
+    notify_worker(app, worker_id.as_str());
+    Ok(())
+}
+
+/// The connection on which a worker registered is closed.
+pub(crate) async fn detach(
+    app: &AppState,
+    worker_id: &WorkerId,
+    connection: &str,
+) -> Result<(), CommandError> {
+    let connection = connection.to_owned();
+    let rule =
+        move |known: Option<&Worker>| Ok(known.and_then(|worker| worker::detached(worker, &connection)));
+    Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
+}
+
+/// When agq starts, no connection of before is open: workers are free to register, and what connections held goes back.
+pub(crate) async fn recover_after_restart(app: &AppState) -> Result<(), CommandError> {
+    if app.store.node().is_some() {
+        // Others share the store: whoever leads sees which connections are no more.
+        return Ok(());
+    }
+    for worker in app.store.worker_records().await? {
+        if let Some(connection) = &worker.connection {
+            detach(app, &worker.worker_id, connection).await?;
+        }
+    }
+    for holder in app.store.holders().await? {
+        if is_connection(&holder) {
+            release_all(app, &holder).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns all workers as `WORKER.LIST` shows them.
+pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>, CommandError> {
+    let mut shown = Vec::new();
+    for (worker, jobs) in app.store.workers().await? {
+        shown.push(worker.status(registration(app, &worker.worker_id).await?, jobs));
+    }
+    Ok(shown)
+}
+
+/// Returns a worker as `WORKER.GET` shows it, if the worker exists.
+pub(crate) async fn status(
+    app: &AppState,
+    worker_id: &WorkerId,
+) -> Result<Option<WorkerStatus>, CommandError> {
+    let Some(worker) = app.store.worker(worker_id).await? else { return Ok(None) };
+    let jobs = app.store.held_by(worker_id.as_str()).await?.len() as u64;
+    Ok(Some(worker.status(registration(app, worker_id).await?, jobs)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::active_job_ids;
+
+    #[test]
+    fn active_jobs_may_be_a_number_or_a_list() {
+        let ids = |json: &str| active_job_ids(&serde_json::from_str(json).unwrap()).map(|ids| ids.len());
+        assert_eq!(ids(r#"{"active_jobs":2}"#), Ok(0));
+        assert_eq!(ids(r#"{"active_jobs":["j1","j2"]}"#), Ok(2));
+        assert_eq!(ids(r#"{"active_jobs":2,"active_job_ids":["j1"]}"#), Ok(1));
+        assert!(ids(r#"{"active_job_ids":[7]}"#).is_err() && ids(r#"{"active_job_ids":["a b"]}"#).is_err());
+    }
+}

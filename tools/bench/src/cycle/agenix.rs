@@ -1,0 +1,127 @@
+//! agq over RESP as a contender. A cycle is `ACTION.SUBMIT` of one input, `RPOP queue:ready`, and
+//! `JOB.UPDATE` with `completed` and the result of a task.
+
+use std::{fmt::Write, io, sync::Arc};
+
+use super::{
+    agq::Agq,
+    clients::{Client, Clients},
+    payloads::Payloads,
+    setting::Setting,
+    wire::{Wire, nothing_ready, unexpected},
+};
+
+/// Bytes of inputs in one command that fills a queue.
+const BATCH_BYTES: usize = 2_000_000;
+
+/// Queues `setting.queued` jobs on nodes of one store, and connects the clients to the nodes in
+/// turn.
+pub(super) fn clients(nodes: Vec<Agq>, setting: Setting) -> anyhow::Result<Clients<RespClient, Vec<Agq>>> {
+    let payloads = Payloads::new(setting.input_bytes);
+    fill(&mut nodes[0].connect()?, &payloads, "old", setting.queued)?;
+    let clients = (0..setting.clients)
+        .map(|number| RespClient::connect(&nodes[number % nodes.len()], number, &payloads));
+    Ok(Clients::new(clients.collect::<io::Result<_>>()?, nodes))
+}
+
+/// Queues more jobs on the first node.
+pub(super) fn grow(clients: &Clients<RespClient, Vec<Agq>>, setting: Setting, jobs: usize) -> io::Result<()> {
+    fill(&mut clients.server()[0].connect()?, &Payloads::new(setting.input_bytes), "more", jobs)
+}
+
+/// Queues jobs of a new action.
+fn fill(wire: &mut Wire, payloads: &Payloads, action: &str, queued: usize) -> io::Result<()> {
+    let batch = BATCH_BYTES / payloads.input(0).len();
+    wire.call(&["ACTION.SUBMIT", &format!(r#"{{"action_id":"{action}","plan_id":"cycle","open":true}}"#)])?;
+    for first in (0..queued).step_by(batch) {
+        let numbers = first..(first + batch).min(queued);
+        let inputs: Vec<_> =
+            numbers.map(|number| format!(r#"{{"data":"{}"}}"#, payloads.input(number))).collect();
+        wire.call(&["ACTION.ADD", action, &format!("[{}]", inputs.join(","))])?;
+    }
+    wire.call(&["ACTION.CLOSE", action])
+}
+
+/// A client that submits and works, as those of the peers do.
+pub(super) struct RespClient {
+    wire: Wire,
+    payloads: Arc<Payloads>,
+    // Id and report of the claimed job.
+    job_id: String,
+    json: String,
+}
+
+impl RespClient {
+    fn connect(agq: &Agq, number: usize, payloads: &Arc<Payloads>) -> io::Result<Self> {
+        let wire = agq.connect_worker(number)?;
+        Ok(Self { wire, payloads: Arc::clone(payloads), job_id: String::new(), json: String::new() })
+    }
+}
+
+impl Client for RespClient {
+    fn cycle(&mut self, number: usize) -> io::Result<()> {
+        submission(&mut self.json, self.payloads.input(number));
+        self.wire.call(&["ACTION.SUBMIT", &self.json])?;
+        self.wire.write_command(&["RPOP", "queue:ready"])?;
+        self.wire.send()?;
+        let job = self.wire.bulk()?.ok_or_else(nothing_ready)?;
+        completion(&mut self.job_id, &mut self.json, job, self.payloads.result(number))?;
+        self.wire.call(&["JOB.UPDATE", &self.job_id, &self.json])
+    }
+}
+
+/// Writes the submission of an action with one job.
+pub(super) fn submission(json: &mut String, input: &str) {
+    json.clear();
+    let _infallible = write!(json, r#"{{"plan_id":"cycle","inputs":[{{"data":"{input}"}}]}}"#);
+}
+
+/// Writes the report of a completed job with the result of its task, and the id of the job.
+pub(super) fn completion(job_id: &mut String, json: &mut String, job: &str, result: &str) -> io::Result<()> {
+    let (id, attempt) = id_and_attempt(job).ok_or_else(|| unexpected(job))?;
+    job_id.clear();
+    job_id.push_str(id);
+    json.clear();
+    let bytes = result.len();
+    let _infallible = write!(
+        json,
+        r#"{{"status":"completed","attempt":{attempt},"task_results":[{{"task_number":1,"command":"true","exit_code":0,"#
+    );
+    let _infallible = write!(
+        json,
+        r#""stdout":"{result}","stdout_bytes":{bytes},"stderr":"","stderr_bytes":0,"duration_ms":1}}]}}"#
+    );
+    Ok(())
+}
+
+/// Finds id and attempt without parsing the document, in which the id is first and the attempt is
+/// last.
+fn id_and_attempt(job: &str) -> Option<(&str, &str)> {
+    let (id, _) = job.split_once(r#""job_id":""#)?.1.split_once('"')?;
+    let (_, attempt) = job.rsplit_once(r#""attempt":"#)?;
+    Some((id, attempt.trim_end_matches('}')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{completion, submission};
+
+    #[test]
+    fn completion_has_the_id_and_the_attempt_of_the_job() {
+        let (mut job_id, mut json) = (String::new(), String::new());
+        let job = r#"{"job_id":"job-1","action_id":"a","inputs":{"data":"x"},"attempt":12}"#;
+        completion(&mut job_id, &mut json, job, "out").unwrap();
+        let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((job_id.as_str(), &report["attempt"]), ("job-1", &12.into()));
+        assert_eq!(report["task_results"][0]["stdout"], "out");
+        assert!(completion(&mut job_id, &mut json, "{}", "out").is_err());
+    }
+
+    #[test]
+    fn submission_is_json() {
+        let mut json = "the submission before".to_owned();
+        submission(&mut json, "abc");
+        let action: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(action["inputs"][0]["data"], "abc");
+    }
+}

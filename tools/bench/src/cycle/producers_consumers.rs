@@ -1,0 +1,74 @@
+//! Compares agq, BullMQ and graphile-worker with eight producers, eight consumers, and at most 64
+//! jobs in flight.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use e2e::Postgres;
+
+use super::{
+    AGQ, AGQ_AS_SHIPPED, SECTION,
+    agq::{Agq, Durability},
+    node::Node,
+    postgres,
+    producers_consumers_agq::ProducersConsumers,
+    redis::Redis,
+    span,
+    tools::{NodeTools, Tools},
+    with_peer,
+};
+use crate::{Bench, Better, Comparison, Programs};
+
+const TITLE: &str = "8 producers and 8 consumers, 100 B";
+const BULLMQ: &str = "BullMQ";
+pub(super) const GRAPHILE: &str = "graphile-worker";
+const NOTE: &str = "every answer waits for the disk; results of 1 KB, but graphile-worker keeps none and removes the job; \
+    BullMQ on redis AOF always; both in one process of Node, as they are shipped; agq's consumers send a report and the \
+    next claim together, as BullMQ's do";
+
+pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyhow::Result<()> {
+    if !bench.wants(TITLE) {
+        return Ok(());
+    }
+    let span = span(bench);
+    let mut always = ProducersConsumers::at(vec![Agq::start(&programs.bin, Durability::Always, None)?])?;
+    let mut as_shipped =
+        ProducersConsumers::at(vec![Agq::start(&programs.bin, Durability::AsShipped, None)?])?;
+    let mut comparison = Comparison::new(TITLE, "jobs/s", Better::More)
+        .with_note(NOTE)
+        .with(AGQ, move || always.jobs_per_sec(span))
+        .with(AGQ_AS_SHIPPED, move || as_shipped.jobs_per_sec(span));
+    if let (Some(node), Some(program)) = (&tools.node, &tools.redis) {
+        let run = bullmq(node, program).map(|mut peer| move || peer.jobs_per_sec(span));
+        comparison = with_peer(bench, comparison, BULLMQ, run);
+    }
+    if let Some(node) = tools.node.as_ref().filter(|_| tools.has_postgres) {
+        let run = graphile(node, postgres::cluster(None)).map(|mut peer| move || peer.jobs_per_sec(span));
+        comparison = with_peer(bench, comparison, GRAPHILE, run);
+    }
+    bench.compare(SECTION, comparison.with_goal(BULLMQ, 2.0, 2.5).with_goal(GRAPHILE, 8.0, 12.0))
+}
+
+/// A script of Node, and its server.
+pub(super) struct Peer<S> {
+    // Dropped first.
+    node: Node,
+    _server: S,
+}
+
+impl<S> Peer<S> {
+    pub(super) fn jobs_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
+        self.node.jobs_per_sec(span)
+    }
+}
+
+fn bullmq(tools: &NodeTools, program: &Path) -> anyhow::Result<Peer<Redis>> {
+    let redis = Redis::start(program, None)?;
+    let node = Node::start(tools, "bullmq.js", &redis.port().to_string())?;
+    Ok(Peer { node, _server: redis })
+}
+
+/// Starts graphile-worker on a cluster.
+pub(super) fn graphile(tools: &NodeTools, cluster: Arc<Postgres>) -> anyhow::Result<Peer<Arc<Postgres>>> {
+    let node = Node::start(tools, "graphile.js", &cluster.url())?;
+    Ok(Peer { node, _server: cluster })
+}

@@ -1,0 +1,96 @@
+//! Section `data`: sends a gigabyte, as one file and as ten, through a pipeline of three tasks. The
+//! tasks stream, or run one after the other. The peer is the same pipeline in bash.
+
+mod agenix;
+mod files;
+
+use std::{cell::RefCell, fs::File, process::Command, time::Instant};
+
+use anyhow::{Context, ensure};
+use e2e::Lab;
+
+use self::{
+    agenix::{Agenix, Plan},
+    files::Files,
+};
+use super::{
+    Programs,
+    comparison::{Better, Comparison},
+    measure::{Bench, per_second},
+};
+
+const SECTION: &str = "data";
+const BASH: &str = "bash";
+const XARGS: &str = "xargs -P2 bash -c";
+/// The pipeline in a shell.
+const SHELL: &str = r#"set -o pipefail; cat "$0" | tr a-z A-Z | wc -c"#;
+const NOTE: &str = "cat FILE | tr a-z A-Z | wc -c; the files are in the page cache, and nothing that passes is synced; ours: \
+    from the submission to the event that the last job has completed, its result on disk; one by one: a task begins when \
+    the one before it has ended, and what passes between them is in a file";
+
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    // Dropped last, because all contenders work in its directory.
+    let lab = Lab::with_binaries(programs.bin.clone());
+    let files = Files::make(&lab, bench.scaled(100, 20))?;
+    let agenix = RefCell::new(Agenix::start(&lab)?);
+    let list = lab.file("list", &(files.parts.join("\n") + "\n"));
+
+    let whole = std::slice::from_ref(&files.whole);
+    let comparison = comparison(&format!("{} MB", files.megabytes()), &agenix, whole, files.bytes)
+        .with(BASH, || shell(Command::new("bash").args(["-c", SHELL, &files.whole]), files.bytes))
+        .with_goal(BASH, 0.9, 1.0);
+    bench.compare(SECTION, comparison)?;
+
+    let title = format!("{} × {} MB", files.parts.len(), files.megabytes() / files.parts.len());
+    let comparison = self::comparison(&title, &agenix, &files.parts, files.bytes)
+        .with(XARGS, || {
+            let mut xargs = Command::new("xargs");
+            xargs.args(["-P2", "-n1", "bash", "-c", SHELL]).stdin(File::open(&list)?);
+            shell(&mut xargs, files.bytes)
+        })
+        .with_goal(XARGS, 0.9, 1.0);
+    bench.compare(SECTION, comparison)
+}
+
+/// Returns a comparison with both of our plans.
+fn comparison<'a>(
+    what: &str,
+    agenix: &'a RefCell<Agenix>,
+    files: &'a [String],
+    bytes: usize,
+) -> Comparison<'a> {
+    let run = move |plan: Plan| -> anyhow::Result<f64> {
+        let mut agenix = agenix.borrow_mut();
+        let started = Instant::now();
+        let jobs = agenix.run(plan, files)?;
+        let rate = mb_per_sec(bytes, started);
+        check(agenix.counted(&jobs)?, bytes)?;
+        Ok(rate)
+    };
+    Comparison::new(format!("{what} through three tasks"), "MB/s", Better::More)
+        .with_note(NOTE)
+        .with("agw, streamed", move || run(Plan::Streamed))
+        .with("agw, one by one", move || run(Plan::OneByOne))
+}
+
+/// Runs the shell command, checks its count, and returns MB per second.
+fn shell(command: &mut Command, bytes: usize) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    let output = command.output().context("it cannot be started")?;
+    let rate = mb_per_sec(bytes, started);
+    ensure!(output.status.success(), "it ended with {}", output.status);
+    let counts = String::from_utf8(output.stdout)?;
+    let counted = counts.split_whitespace().map(str::parse::<usize>).sum::<Result<usize, _>>()?;
+    check(counted, bytes)?;
+    Ok(rate)
+}
+
+/// Returns an error if bytes are missing.
+fn check(counted: usize, bytes: usize) -> anyhow::Result<()> {
+    ensure!(counted == bytes, "{counted} of {bytes} bytes came through");
+    Ok(())
+}
+
+fn mb_per_sec(bytes: usize, started: Instant) -> f64 {
+    per_second(bytes, started.elapsed()) / 1e6
+}

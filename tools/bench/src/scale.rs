@@ -1,0 +1,71 @@
+//! Section `scale`: millions of queued jobs, a thousand lanes, hundreds of workers, a large
+//! database. There are no peers. AGEniX is compared with itself at a small size, and with bounds.
+
+mod bulk;
+mod cycles;
+mod fixture;
+pub(crate) mod job_events;
+mod lanes;
+mod latency;
+mod million;
+mod queued;
+mod reopen;
+mod waiting;
+
+use anyhow::Context;
+
+use super::{Programs, measure::Bench};
+
+const SECTION: &str = "scale";
+
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    queued::run(bench, programs)?;
+    million::run(bench, programs)?;
+    lanes::run(bench, programs)?;
+    waiting::run(bench, programs)?;
+    latency::run(bench, programs)?;
+    reopen::run(bench, programs)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn number(count: usize) -> f64 {
+    count as f64
+}
+
+/// Formats a number as `1,000,000`.
+pub(super) fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Returns a contender that replays figures of earlier runs in their order, the warm-up first. It
+/// is for a second row about the same runs.
+fn replay(figures: &[f64]) -> impl FnMut() -> anyhow::Result<f64> {
+    let mut figures = figures.iter().copied().cycle();
+    move || figures.next().context("there are no earlier figures")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{grouped, replay};
+
+    #[test]
+    fn grouped_separates_thousands() {
+        assert_eq!([7, 1000, 100_000, 5_000_000].map(grouped), ["7", "1,000", "100,000", "5,000,000"]);
+    }
+
+    #[test]
+    fn replay_repeats_figures_in_their_order() {
+        let mut figures = replay(&[1.0, 2.0]);
+        let mut next = || figures().unwrap();
+        assert_eq!([next(), next(), next()], [1.0, 2.0, 1.0]);
+        assert!(replay(&[])().is_err());
+    }
+}

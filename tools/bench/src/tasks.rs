@@ -1,0 +1,189 @@
+//! Section `tasks`: runs thousands of `true` and of `sort FILE | uniq -c`, from the submission to
+//! the last result. AGEniX is compared with other tools that run processes, and with a plain loop
+//! of spawns.
+
+mod agenix;
+mod daemon;
+mod hyperqueue;
+mod hyperqueue_package;
+mod limit;
+mod python;
+mod shell;
+mod spooler;
+mod workspace;
+
+use self::{
+    agenix::Agenix,
+    hyperqueue::HyperQueue,
+    hyperqueue_package::HyperQueuePackage,
+    python::Team,
+    spooler::Spooler,
+    workspace::{Work, Workspace},
+};
+use super::{
+    Programs,
+    comparison::{Better, Comparison},
+    measure::Bench,
+};
+
+/// Number of tasks that each contender runs at once.
+const SLOTS: &str = "2";
+const XARGS: &str = "xargs -P2";
+const XARGS_SH: &str = "xargs -P2 sh -c";
+const HYPERQUEUE: &str = "HyperQueue";
+const PARALLEL: &str = "GNU Parallel";
+const SPOOLER: &str = "task-spooler";
+const CELERY: &str = "Celery";
+const RQ: &str = "RQ";
+const LIMIT: &str = "spawn limit";
+const NOTE: &str = "two at a time; ours is durable: submissions and results are on disk before they are acknowledged; \
+    Celery (acknowledging late) and RQ keep theirs in a Redis with appendfsync always, and the start of their Python does \
+    not count; the others sync nothing, HyperQueue keeps no journal and nothing of what tasks write; slow peers do fewer \
+    tasks: the rate is compared; the limit is two threads that start processes and wait for them, without a shell";
+
+/// Numbers of tasks, by the speed of the contender.
+#[derive(Clone, Copy)]
+struct Counts {
+    all: usize,
+    slow: usize,
+    slowest: usize,
+}
+
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    // Dropped last, because all contenders work in its directory.
+    let workspace = Workspace::new(&programs.bin)?;
+    let agenix = Agenix::start(&workspace);
+    let peers = Peers::start(bench, programs, &workspace);
+    let counts = Counts {
+        all: bench.scaled(10_000, 1_000),
+        slow: bench.scaled(1_000, 200),
+        slowest: bench.scaled(200, 30),
+    };
+    for work in [Work::True, Work::Count] {
+        let title = format!("{} × {}", counts.all, work.name());
+        if !bench.wants(&title) {
+            continue;
+        }
+        let comparison = Comparison::new(title, "tasks/s", Better::More)
+            .with_note(NOTE)
+            .with("agx, agq, agw", || agenix.run(&workspace, work, counts.all));
+        bench.compare("tasks", peers.add_to(comparison, work, counts, &workspace))?;
+    }
+    Ok(())
+}
+
+/// Runs tasks on all three programs, so that instrumented ones record their profile.
+pub(crate) fn pgo_workload(bin: &std::path::Path) -> anyhow::Result<()> {
+    let workspace = Workspace::new(bin)?;
+    let agenix = Agenix::start(&workspace);
+    agenix.run(&workspace, Work::True, 6_000)?;
+    agenix.run(&workspace, Work::Count, 2_000)?;
+    agenix.stop()
+}
+
+/// HyperQueue from one of two sources.
+enum AnyHyperQueue {
+    /// A program that the user named
+    Program(HyperQueue),
+    /// The Python package
+    Package(HyperQueuePackage),
+}
+
+impl AnyHyperQueue {
+    fn start(bench: &mut Bench, programs: &Programs, workspace: &Workspace) -> Option<Self> {
+        if let Some(hq) = bench.hq.clone() {
+            return started_or_skipped(bench, HYPERQUEUE, HyperQueue::start(hq, workspace))
+                .map(Self::Program);
+        }
+        let packages = python::packages(&mut bench.report, &programs.tools, &python::HYPERQUEUE)?;
+        started_or_skipped(bench, HYPERQUEUE, HyperQueuePackage::start(packages, workspace))
+            .map(Self::Package)
+    }
+
+    fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+        match self {
+            Self::Program(program) => program.run(workspace, work, count),
+            Self::Package(package) => package.run(workspace, work, count),
+        }
+    }
+}
+
+/// Contenders that could be started.
+struct Peers {
+    has_parallel: bool,
+    spooler: Option<Spooler>,
+    hyperqueue: Option<AnyHyperQueue>,
+    celery: Option<Team>,
+    rq: Option<Team>,
+}
+
+impl Peers {
+    /// Installs missing programs, starts servers, and reports contenders that cannot take part.
+    fn start(bench: &mut Bench, programs: &Programs, workspace: &Workspace) -> Self {
+        let packages = python::packages(&mut bench.report, &programs.tools, &python::QUEUES);
+        let packages = packages.as_deref();
+        Self {
+            has_parallel: shell::has_parallel(&mut bench.report),
+            spooler: Spooler::is_installed(&mut bench.report)
+                .then(|| Spooler::start(workspace))
+                .and_then(|started| started_or_skipped(bench, SPOOLER, started)),
+            hyperqueue: AnyHyperQueue::start(bench, programs, workspace),
+            celery: packages.and_then(|packages| {
+                started_or_skipped(bench, CELERY, Team::celery(packages, &programs.tools, workspace))
+            }),
+            rq: packages.and_then(|packages| {
+                started_or_skipped(bench, RQ, Team::rq(packages, &programs.tools, workspace))
+            }),
+        }
+    }
+
+    /// Adds all peers and the goals to a comparison.
+    fn add_to<'a>(
+        &'a self,
+        mut comparison: Comparison<'a>,
+        work: Work,
+        Counts { all, slow, slowest }: Counts,
+        workspace: &'a Workspace,
+    ) -> Comparison<'a> {
+        comparison = match work {
+            Work::True => comparison
+                .with(XARGS, move || shell::xargs(workspace, work, all))
+                .with_goal(XARGS, 1.0, 1.15)
+                .with_goal(HYPERQUEUE, 2.0, 2.5)
+                .with_goal(PARALLEL, 5.0, 6.0)
+                .with_goal(LIMIT, 0.6, 0.68),
+            Work::Count => comparison
+                .with(XARGS_SH, move || shell::xargs(workspace, work, all))
+                .with_goal(XARGS_SH, 1.15, 1.3)
+                .with_goal(HYPERQUEUE, 1.6, 2.0)
+                .with_goal(LIMIT, 0.75, 0.87),
+        };
+        if let Some(hyperqueue) = &self.hyperqueue {
+            comparison = comparison.with(HYPERQUEUE, move || hyperqueue.run(workspace, work, all));
+        }
+        if self.has_parallel {
+            comparison = comparison.with(PARALLEL, move || shell::parallel(workspace, work, slow));
+        }
+        if let Some(spooler) = &self.spooler {
+            comparison = comparison.with(SPOOLER, move || spooler.run(workspace, work, slow));
+        }
+        if let Some(celery) = &self.celery {
+            comparison = comparison.with(CELERY, move || celery.run(workspace, work, slow));
+        }
+        if let Some(rq) = &self.rq {
+            comparison = comparison.with(RQ, move || rq.run(workspace, work, slowest));
+        }
+        comparison.with(LIMIT, move || limit::run(workspace, work, all))
+    }
+}
+
+/// Returns the started contender. A failure goes into the report.
+fn started_or_skipped<T>(bench: &mut Bench, name: &str, started: anyhow::Result<T>) -> Option<T> {
+    match started {
+        Ok(started) => Some(started),
+        Err(error) => {
+            bench.skip(name, &format!("{error:#}"));
+            None
+        }
+    }
+}

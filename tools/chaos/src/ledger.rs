@@ -1,0 +1,126 @@
+//! The ledger of everything that agq has acknowledged, and that clients have seen. All threads
+//! write to it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde_json::Value;
+
+#[derive(Default)]
+pub(super) struct Ledger {
+    book: Mutex<Book>,
+    is_over: AtomicBool,
+}
+
+/// Content of the ledger.
+#[derive(Default)]
+pub(super) struct Book {
+    /// Actions whose submission was acknowledged, by id.
+    pub(super) actions: BTreeMap<String, Action>,
+    /// Keys that were written.
+    pub(super) streams: Vec<Stream>,
+    /// Number of acknowledgements by kind.
+    pub(super) acknowledged: BTreeMap<&'static str, u64>,
+    /// Number of faults by kind.
+    pub(super) faults: BTreeMap<&'static str, u64>,
+    /// Number of other events by kind.
+    pub(super) notes: BTreeMap<&'static str, u64>,
+    /// Broken promises.
+    pub(super) lost: BTreeSet<String>,
+}
+
+/// An action that was acknowledged.
+#[derive(Clone)]
+pub(super) struct Action {
+    /// Value of each input, in order.
+    pub(super) inputs: Vec<String>,
+    /// Status of each job when it was first seen as completed.
+    pub(super) completed: BTreeMap<String, Value>,
+    /// True if no job of it is expected to change any more.
+    pub(super) is_settled: bool,
+}
+
+/// Way in which versions are written to a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// SET: each version replaces the previous one.
+    Value,
+    /// RPUSH: each version is appended.
+    List,
+}
+
+/// The versions 1, 2, 3 … of a key. All are written over one connection, because commands of
+/// different connections have no order.
+#[derive(Clone)]
+pub(super) struct Stream {
+    pub(super) key: String,
+    pub(super) kind: Kind,
+    /// Last version that was acknowledged together with all before it.
+    pub(super) acknowledged: u64,
+    /// Last version that was sent.
+    pub(super) sent: u64,
+}
+
+impl Ledger {
+    /// Locks the content. The caller must not wait for agq while it has the lock.
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts acknowledgements.
+    pub(super) fn acknowledged(&self, what: &'static str, by: usize) {
+        *self.book().acknowledged.entry(what).or_default() += by as u64;
+    }
+
+    /// Counts a fault.
+    pub(super) fn fault(&self, what: &'static str) {
+        *self.book().faults.entry(what).or_default() += 1;
+    }
+
+    /// Counts another event.
+    pub(super) fn note(&self, what: &'static str) {
+        *self.book().notes.entry(what).or_default() += 1;
+    }
+
+    /// Records a broken promise.
+    pub(super) fn lost(&self, what: String) {
+        self.book().lost.insert(what);
+    }
+
+    /// Records an acknowledged action.
+    pub(super) fn action(&self, id: &str, inputs: Vec<String>) {
+        self.acknowledged("actions", 1);
+        self.acknowledged("jobs", inputs.len());
+        let action = Action { inputs, completed: BTreeMap::new(), is_settled: false };
+        self.book().actions.insert(id.to_owned(), action);
+    }
+
+    /// Returns the ids of actions whose jobs are still expected to change.
+    pub(super) fn unsettled(&self) -> Vec<String> {
+        let book = self.book();
+        let open = book.actions.iter().filter(|(_, action)| !action.is_settled);
+        open.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Returns true if the load has to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Ends the load.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Book {
+    /// Returns the number of jobs that were seen as completed.
+    pub(super) fn completed(&self) -> usize {
+        self.actions.values().map(|action| action.completed.len()).sum()
+    }
+}

@@ -1,0 +1,58 @@
+//! Builds the programs of AGEniX.
+
+use std::{path::PathBuf, process::Command};
+
+use crate::report::{cargo, must, root};
+
+/// Names of the programs that are shipped.
+pub const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
+
+/// Builds the programs as `cargo build --release` does, and returns their directory.
+pub fn build() -> anyhow::Result<PathBuf> {
+    must(&mut command("release"))?;
+    Ok(target()?.join("release"))
+}
+
+/// Builds the programs as `cargo build` does, and returns their directory. This is the fastest
+/// build: it shares dependencies with xtask, and with the tests.
+pub fn build_debug() -> anyhow::Result<PathBuf> {
+    must(&mut command("dev"))?;
+    Ok(target()?.join("debug"))
+}
+
+/// Returns the command that builds the programs as they are shipped: a release build with line
+/// tables, which are split from the programs later.
+pub fn shipped() -> Command {
+    let mut build = command("release");
+    build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+    build
+}
+
+fn command(profile: &str) -> Command {
+    let mut build = cargo(&["build", "--profile", profile, "--locked"]);
+    build.args(PROGRAMS.iter().flat_map(|program| ["--package", program]));
+    build
+}
+
+/// Returns cargo's target directory as an absolute path.
+pub fn target() -> anyhow::Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    Ok(std::path::absolute(target)?)
+}
+
+/// Builds the program `name` of agq with the profile `simulation`, and returns its path.
+pub fn build_simulation(name: &str) -> anyhow::Result<PathBuf> {
+    must(&mut cargo(&[
+        "build",
+        "--profile",
+        "simulation",
+        "--locked",
+        "--package",
+        "agq",
+        "--features",
+        "simulation",
+        "--bin",
+        name,
+    ]))?;
+    Ok(target()?.join("simulation").join(name))
+}

@@ -1,0 +1,94 @@
+//! Tools that the checks need besides the Rust toolchain. Missing ones are installed if that is
+//! allowed, and named in the report otherwise.
+
+mod clients;
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+pub use self::clients::{on_path, real_clients};
+use e2e::{FOR_TESTS, Postgres};
+
+use crate::report::{Report, cargo, must};
+
+/// Returns true if a command exits with 0.
+fn succeeds(program: &Path, args: &[&str]) -> bool {
+    let run = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    run.is_ok_and(|status| status.success())
+}
+
+/// Installs a cargo subcommand if it is missing.
+pub fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> {
+    if cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    let package = format!("cargo-{name}");
+    println!("{package} is missing: installing it with cargo install --debug --locked {package}");
+    // An optimised build takes far longer than it saves.
+    must(&mut cargo(&["install", "--debug", "--locked", &package]))?;
+    report.installed(&format!("{package} with cargo install"));
+    Ok(())
+}
+
+/// Starts a PostgreSQL cluster for tests in a temporary directory. Returns `None` if PostgreSQL is
+/// missing and cannot be installed.
+pub fn postgres(report: &mut Report) -> Option<Postgres> {
+    if Postgres::programs().is_none() {
+        debian_package(report, "PostgreSQL", "postgresql");
+    }
+    Postgres::programs().map(|_| Postgres::start(&FOR_TESTS))
+}
+
+/// Installs Chromium and its driver if they are missing. Returns true if they are there.
+pub fn browser(report: &mut Report) -> bool {
+    debian_program(report, "chromedriver", "chromium-driver")
+}
+
+/// Installs pgbouncer if it is missing. Returns true if it is there. Debian installs the program in
+/// a directory that only the PATH of root has.
+pub fn pooler(report: &mut Report) -> bool {
+    succeeds(Path::new("/usr/sbin/pgbouncer"), &["--version"])
+        || debian_program(report, "pgbouncer", "pgbouncer")
+}
+
+/// Installs the Debian package of a program if the program is missing. Returns true if the program
+/// is there.
+pub fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
+    if succeeds(Path::new(program), &["--version"]) {
+        return true;
+    }
+    debian_package(report, program, package)
+}
+
+/// Installs the Debian package that has `program`. Returns true on success; the reason of a failure
+/// is in the report.
+pub fn debian_package(report: &mut Report, program: &str, package: &str) -> bool {
+    let is_allowed = rustix::process::geteuid().is_root() && succeeds(Path::new("apt-get"), &["--version"]);
+    if !is_allowed {
+        report
+            .skip(program, &format!("it is not installed, and only root with apt-get may install {package}"));
+        return false;
+    }
+    println!("{program} is missing: installing {package} with apt-get");
+    let apt = |args: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command
+            .args(args)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        must(&mut command)
+    };
+    match apt(&["update"]).and_then(|()| apt(&["install", "-y", "--no-install-recommends", package])) {
+        Ok(()) => {
+            report.installed(&format!("{package} with apt-get"));
+            true
+        }
+        Err(error) => {
+            report.skip(program, &format!("{package} could not be installed: {error:#}"));
+            false
+        }
+    }
+}
