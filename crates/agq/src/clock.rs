@@ -1,4 +1,5 @@
-//! The one place where agq asks for the time, for ids and for chance, and where time passes. Everything else is told.
+//! Source of time, ids and randomness. All other modules get these as arguments or from [`Clock`],
+//! so that the simulation can replace them.
 
 use std::{
     sync::{
@@ -15,33 +16,35 @@ use agenix_protocol::{
 use futures_util::future::{BoxFuture, Either, select};
 use uuid::Uuid;
 
-/// Where time and chance come from: the machine, or whoever plays it.
+/// Source of time and randomness: the machine, or the simulation.
 pub(crate) trait TimeSource: Send + Sync {
-    /// The time of day.
+    /// Returns the time of day.
     fn now(&self) -> Timestamp;
-    /// Random bits.
+    /// Returns 128 random bits.
     fn random(&self) -> u128;
-    /// Lets time pass.
+    /// Waits for `how_long`.
     fn sleep(&self, how_long: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// Time, ids and chance.
+/// Time, ids and randomness of one agq.
 #[derive(Clone)]
 pub(crate) struct Clock {
     source: Arc<dyn TimeSource>,
     latest: Arc<Mutex<Latest>>,
-    /// The latest time of day that was told, in milliseconds.
+    /// Latest time that `now` has returned since the last `latest_and_now`, in milliseconds.
     told: Arc<AtomicU64>,
 }
 
-/// The latest id that was given: ids are in order within a millisecond, and when the clock goes back.
+/// Time and counter of the latest id. Ids ascend within a millisecond, and also after the clock was
+/// set back.
 #[derive(Default)]
 struct Latest {
     ms: u64,
     counter: u32,
 }
 
-/// The bits of a counter. It begins with a random number of one bit less, so that there is room to count.
+/// Number of bits of the counter. A counter starts with a random number of one bit less, so that
+/// there is room to count.
 const COUNTER_BITS: u32 = 26;
 
 impl Default for Clock {
@@ -51,35 +54,40 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock that asks this source.
+    /// Returns a clock on `source`.
     pub(crate) fn of(source: Arc<dyn TimeSource>) -> Self {
         Self { source, latest: Arc::default(), told: Arc::default() }
     }
 
-    /// The time of day.
+    /// Returns the time of day.
     pub(crate) fn now(&self) -> Timestamp {
         let now = self.source.now();
-        // Looked at before: it changes once in a millisecond, and everybody asks.
+        // Compare first, because a write by every caller would be contended, and the value changes
+        // only once a millisecond.
         if self.told.load(Ordering::Relaxed) < now.0 {
             self.told.fetch_max(now.0, Ordering::Relaxed);
         }
         now
     }
 
-    /// The time of day, and before it the latest that anybody was told since this was last asked. Where that is later, the
-    /// clock was set back, and somebody may have reckoned from the later time.
+    /// Returns the latest time that a caller was given since the last call of this function, and
+    /// the current time.
+    ///
+    /// If the first is later than the second, the clock was set back, and records may have
+    /// deadlines that were computed from the later time.
     pub(crate) fn latest_and_now(&self) -> (Timestamp, Timestamp) {
-        // In this order: what others are told meanwhile is no later than what we are.
+        // Swap first: a time that another caller gets between the two lines is then not later than
+        // `now`.
         let latest = Timestamp(self.told.swap(0, Ordering::Relaxed));
         (latest, self.now())
     }
 
-    /// Lets time pass.
+    /// Waits for `how_long`.
     pub(crate) async fn sleep(&self, how_long: Duration) {
         self.source.sleep(how_long).await;
     }
 
-    /// What a future comes to within this time.
+    /// Returns the output of `future`, or `None` if `future` is not ready within `how_long`.
     pub(crate) async fn within<F: Future + Unpin>(&self, how_long: Duration, future: F) -> Option<F::Output> {
         match select(future, self.source.sleep(how_long)).await {
             Either::Left((output, _)) => Some(output),
@@ -87,7 +95,7 @@ impl Clock {
         }
     }
 
-    /// A random number in 0..1.
+    /// Returns a random number in 0..1.
     pub(crate) fn chance(&self) -> f64 {
         let high = self.source.random() >> 96;
         #[expect(clippy::cast_precision_loss, reason = "32 random bits fit")]
@@ -95,8 +103,9 @@ impl Clock {
         chance
     }
 
-    /// An id that sorts by time: redb writes ordered keys several times faster. UUID version 7 with a counter (RFC 9562
-    /// §6.2, method 1).
+    /// Returns an id that sorts by time, because redb writes keys in ascending order much faster.
+    ///
+    /// The id is a UUID version 7 with a counter (RFC 9562 §6.2, method 1).
     fn ordered(&self) -> Uuid {
         let (now, random) = (self.now().0, self.source.random());
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +139,7 @@ impl Clock {
         self.ordered().simple().to_string()
     }
 
-    /// An id as the Open Job Spec has them, for a job, a workflow or a request.
+    /// Returns an id in the form of the Open Job Spec, for a job, a workflow or a request.
     pub(crate) fn uuid(&self) -> String {
         self.ordered().to_string()
     }
@@ -140,7 +149,7 @@ impl Clock {
     }
 }
 
-/// The machine's own.
+/// Clock and random numbers of the machine.
 struct Machine;
 
 impl TimeSource for Machine {
@@ -151,7 +160,7 @@ impl TimeSource for Machine {
     }
 
     fn random(&self) -> u128 {
-        // Ids have to differ, not to be unguessable: no system call for each.
+        // Ids must differ, but need not be unguessable. This avoids a system call for each id.
         fastrand::u128(..)
     }
 
@@ -169,7 +178,7 @@ mod tests {
 
     use super::{Clock, TimeSource};
 
-    /// A clock that stands still, or goes back.
+    /// Clock that stands still, or goes back.
     struct Stuck(std::sync::atomic::AtomicU64);
 
     impl TimeSource for Stuck {
@@ -185,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_in_the_order_they_were_given() {
+    fn ids_sort_in_order_of_creation() {
         let clock = Clock::default();
         let ids: Vec<_> = (0..10_000).map(|_| clock.job_id()).collect();
         assert!(ids.is_sorted_by(|a, b| a < b));
@@ -193,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_when_the_clock_goes_back_too() {
+    fn ids_sort_after_the_clock_was_set_back() {
         let clock = Clock::of(Arc::new(Stuck(1_000_000.into())));
         let ids: Vec<_> = (0..10_000).map(|_| clock.job_id()).collect();
         assert!(ids.is_sorted_by(|a, b| a < b));
     }
 
     #[test]
-    fn whoever_asks_learns_that_somebody_was_told_a_later_time() {
+    fn latest_and_now_reports_a_clock_set_back() {
         let clock = Clock::of(Arc::new(Stuck(10.into())));
         assert_eq!((clock.now(), clock.now()), (Timestamp(10), Timestamp(9)));
         assert_eq!(clock.latest_and_now(), (Timestamp(10), Timestamp(8)));
@@ -208,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_between_zero_and_one() {
+    fn random_numbers_are_between_zero_and_one() {
         let clock = Clock::default();
         let seen: Vec<f64> = (0..1000).map(|_| clock.chance()).collect();
         assert!(seen.iter().all(|chance| (0.0..1.0).contains(chance)));

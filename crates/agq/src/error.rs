@@ -1,25 +1,25 @@
-//! Why a command was not carried out, and so who is at fault.
+//! Errors of commands, and their error lines.
 
 use agenix_rules::rejection::Rejection;
 
 use crate::{registry::backups::BackupError, store::StoreError};
 
-/// A command that was not carried out.
+/// Error of a command that was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// A rule said no.
+    /// A rule refused the command.
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A backup is not to be had.
+    /// The backup is not available.
     #[error(transparent)]
     Backup(#[from] BackupError),
 }
 
 impl CommandError {
-    /// The error line without its `-`.
+    /// Returns the error line without its leading `-`.
     pub(crate) fn line(&self) -> String {
         match self {
             Self::Rejected(rejection) => rejection.line(),

@@ -1,10 +1,10 @@
-//! agq, the queue.
+//! The `agq` program: the queue server.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-/// Commands are many small allocations that one thread makes and another frees.
+/// Commands make many small allocations, which often are freed by another thread.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! `agq backup`: fetches a copy of everything from a running agq.
+//! `agq backup`: fetches a backup of a running agq into a file.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let mut part = PartialFile::create(&args.file)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // To make a copy takes as long as the database is large.
+        // The reply takes long, because agq copies the whole database first.
         let mut connection = Connection::open_patiently(&server).await.map_err(|error| advised(&error))?;
         fetch(&mut connection, &mut part).await
     })?;
@@ -27,7 +27,7 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     say(&format!("wrote {file}: {}", shown(&found)))?;
     if count > 0 {
         bail!(
-            "{file} is a true copy, but it contradicts itself in {count} places, and so does the database of that agq: `agq check {file}` names them; keep your older backups"
+            "{file} is a complete copy, but it contradicts itself in {count} places, and so does the database of that agq: `agq check {file}` names them; keep your older backups"
         );
     }
     Ok(())
@@ -45,28 +45,26 @@ async fn fetch(connection: &mut Connection, part: &mut PartialFile) -> anyhow::R
         done += piece.len() as u64;
     }
     if done != begun.bytes {
-        bail!("agq gave {done} of {} bytes: try again", begun.bytes);
+        bail!("agq sent {done} of {} bytes: try again", begun.bytes);
     }
-    // We have all of it; agq forgets its own in a minute, too.
+    // A failure does not matter, because the copy is complete and expires at agq after a minute.
     let _ended = connection.end_backup(&begun.backup_id).await;
     Ok(())
 }
 
-/// What went wrong, and what to do next.
+/// Returns the error with advice about the next step.
 fn advised(error: &ClientError) -> anyhow::Error {
     let advice = match error {
         ClientError::Tls { help, .. } => help,
         ClientError::Unreachable { .. } => {
-            "start it, or say where it is with --addr or AGQ_ADDR; while it is stopped, agq.redb and agq.journal can be copied, both together"
+            "start it, or give its address with --addr or AGQ_ADDR; while it is stopped, you can copy agq.redb and agq.journal, always both together"
         }
         ClientError::Unauthenticated { .. } => KEY_HELP,
         ClientError::Rejected(reason) if reason.starts_with("NOPERM") => {
             "use the session key, or the key of an admin"
         }
-        ClientError::StoreFailed(_) => {
-            "look at its log; its disk needs room for a second copy of the database"
-        }
-        ClientError::Rejected(_) => "docs/operations.md says how backups are made",
+        ClientError::StoreFailed(_) => "read its log; its disk needs room for a second copy of the database",
+        ClientError::Rejected(_) => "docs/operations.md describes backups",
         ClientError::Unexpected(_) => "is it an agq, of the version of `agq --version`?",
     };
     anyhow!("{error}; {advice}")

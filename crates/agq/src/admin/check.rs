@@ -1,4 +1,4 @@
-//! `agq check`: says whether a database or a backup is sound.
+//! `agq check`: checks a database or a backup.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     store::redb::{DatabaseReport, FORMAT, examine},
 };
 
-/// Whether it is.
+/// Prints the result of the check. Returns true if the database is sound.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
     let file = database(&args.path);
     let found = examine(&file);
@@ -30,11 +30,11 @@ fn summary(file: &Path, found: &DatabaseReport) -> String {
     let (file, count) = (file.display(), found.inconsistencies.len());
     if count > 0 {
         return format!(
-            "{file} is not sound: it contradicts itself in {count} places; keep it for those who mend agq, and bring back the last backup with `agq restore`"
+            "{file} is not sound: it contradicts itself in {count} places; keep the file and attach it to a bug report, and restore the last backup with `agq restore`"
         );
     }
     let DatabaseReport { format, bytes, plans, actions, jobs, .. } = found;
-    let upgrade = if *format < FORMAT { ", which agq brings up to date when it starts" } else { "" };
+    let upgrade = if *format < FORMAT { ", which agq upgrades at its next start" } else { "" };
     format!(
         "{file} is sound: {jobs} jobs, {actions} actions, {plans} plans in {bytes} bytes of format {format}{upgrade}"
     )

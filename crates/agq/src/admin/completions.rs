@@ -1,4 +1,5 @@
-//! `agq completions` and `agq man`: what the command line says of itself, for shells and for man.
+//! `agq completions` and `agq man`: generates shell completions and man pages from the command
+//! line.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use clap_complete::Shell;
 use super::print;
 use crate::config::Cli;
 
-/// Prints what a shell needs to complete commands.
+/// Prints the completions for a shell.
 pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "agq", &mut text);

@@ -1,4 +1,4 @@
-//! `agq export`: writes everything that a store remembers as lines that any store can read.
+//! `agq export`: writes all records of a store in the export format, which every store can import.
 
 use std::{
     io::{BufWriter, Write},

@@ -1,4 +1,4 @@
-//! `agq import`: puts what `agq export` wrote into a store that is empty.
+//! `agq import`: reads the output of `agq export` into an empty store.
 
 use std::{
     fs::{self, File},

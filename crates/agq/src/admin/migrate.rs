@@ -1,4 +1,4 @@
-//! `agq migrate`: makes the tables in a PostgreSQL, or brings them up to date.
+//! `agq migrate`: creates or upgrades the tables in a PostgreSQL database.
 
 use super::say;
 use crate::{config::MigrateArgs, store::postgres};

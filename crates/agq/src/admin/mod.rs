@@ -1,5 +1,5 @@
-//! What agq does besides running the queue: backups are fetched, databases are checked, backups are put back, a PostgreSQL is
-//! made ready, what is in one store is brought into another. One file a command. Nothing here serves anybody.
+//! Subcommands of `agq` for administration, one file each: backup, restore, check, export, import,
+//! migration of PostgreSQL, tokens and completions. None of them runs the server.
 
 mod backup;
 mod check;
@@ -21,7 +21,7 @@ use anyhow::Context;
 
 use crate::config::Command;
 
-/// Carries a command out.
+/// Runs a subcommand.
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Backup(args) => backup::backup(args)?,
@@ -41,18 +41,18 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a line.
+/// Prints a line on stdout.
 fn say(line: &str) -> anyhow::Result<()> {
     print(format!("{line}\n").as_bytes())
 }
 
-/// Prints a text.
+/// Prints a text on stdout.
 fn print(text: &[u8]) -> anyhow::Result<()> {
     let printed = agenix_cli::stdout().and_then(|mut out| out.write_all(text).and_then(|()| out.flush()));
     printed.context("the output could not be written")
 }
 
-/// The database of a data directory, or the file itself.
+/// Returns the path of the database in a data directory, or `path` itself if it is a file.
 fn database(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("agq.redb") } else { path.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! A file that comes into its place whole and checked, or not at all.
+//! File that appears at its destination complete and checked, or not at all.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 
 use crate::store::redb::{DatabaseReport, examine, lock_dir, parent};
 
-/// A file under another name, until it is put into its place. It is removed where that never happens.
+/// File with a temporary name until it is complete. It is removed if it never becomes complete.
 pub(super) struct PartialFile {
     place: PathBuf,
     path: PathBuf,
@@ -19,7 +19,9 @@ pub(super) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Begins a file for a place where there is none. Only its owner may read it: it holds whatever was submitted.
+    /// Creates the temporary file. Fails if the destination exists.
+    ///
+    /// Only the owner may read the file, because it holds everything that was submitted.
     pub(super) fn create(place: &Path) -> anyhow::Result<Self> {
         refuse_to_overwrite(place)?;
         let mut path = place.as_os_str().to_owned();
@@ -28,18 +30,18 @@ impl PartialFile {
         let file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|error| {
                 let (shown, is_left) = (path.display(), error.kind() == ErrorKind::AlreadyExists);
-                let advice = if is_left { ": if it was left by one that broke off, remove it" } else { "" };
+                let advice = if is_left { ": if an interrupted command has left it, remove it" } else { "" };
                 anyhow::Error::new(error).context(format!("cannot create {shown}{advice}"))
             })?;
         Ok(Self { place: place.to_owned(), path, file })
     }
 
-    /// Where it is for now.
+    /// Returns the path of the temporary file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts a database into its place, on disk, if it can be read.
+    /// Checks the written database, and moves it to its destination. The file is synced first.
     pub(super) fn put_database(self) -> anyhow::Result<DatabaseReport> {
         self.sync()?;
         let found = examine(&self.path)?;
@@ -51,23 +53,23 @@ impl PartialFile {
         self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Puts what was written into its place, on disk.
+    /// Syncs the file, and moves it to its destination.
     pub(super) fn put(self) -> anyhow::Result<()> {
         self.sync()?;
         let dir = parent(&self.place);
-        // An agq that starts meanwhile would make a new one.
+        // Lock the directory, because an agq that starts meanwhile would create a database there.
         let _alone = lock_dir(dir).with_context(|| format!("cannot lock {}", dir.display()))?;
         refuse_to_overwrite(&self.place)?;
         fs::rename(&self.path, &self.place)
-            .with_context(|| format!("cannot give {} its name", self.place.display()))?;
+            .with_context(|| format!("cannot rename the finished file to {}", self.place.display()))?;
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
-        synced.with_context(|| format!("cannot make sure that {} is on disk", self.place.display()))
+        synced.with_context(|| format!("cannot sync the directory of {}", self.place.display()))
     }
 }
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // Where it was put into its place there is none.
+        // After the move there is no temporary file.
         let _removed = fs::remove_file(&self.path);
     }
 }
@@ -80,7 +82,7 @@ fn refuse_to_overwrite(place: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a database holds, in words.
+/// Returns a summary of a database as text.
 pub(super) fn shown(found: &DatabaseReport) -> String {
     let DatabaseReport { bytes, jobs, plans, .. } = found;
     format!("{bytes} bytes, {jobs} jobs, {plans} plans")

@@ -1,4 +1,4 @@
-//! `agq restore`: puts a backup where a database is missing.
+//! `agq restore`: copies a backup to a data directory without a database.
 
 use std::{
     fs::{self, File},

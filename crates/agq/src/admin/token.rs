@@ -1,4 +1,4 @@
-//! `agq token`: the line that makes another machine a worker.
+//! `agq token`: prints a token with which another machine becomes a worker of this agq.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,11 +7,11 @@ use secrecy::ExposeSecret;
 use super::say;
 use crate::config::TokenArgs;
 
-/// Prints the line, and to a person what it is.
+/// Prints the token on stdout. If stdout is a terminal, also prints an explanation on stderr.
 pub(super) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let token = args.token()?;
     if std::io::stdout().is_terminal() {
-        // Whether anyone reads stderr is not ours to judge.
+        // Nothing is left to do if stderr cannot be written.
         let _unread = writeln!(
             std::io::stderr(),
             "On the other machine, with agx and agw installed; it holds the key, so hand it on with care:\n"

@@ -1,5 +1,6 @@
-//! The audit log: who changed what, one JSON document a line, only ever appended to. It decides nothing, and a log that
-//! cannot be written stops no command.
+//! Audit log: an append-only file with one JSON document per line for every change and its author.
+//!
+//! The log decides nothing. Commands go on if it cannot be written.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,7 +17,7 @@ use tracing::error;
 
 use crate::auth::keyring::Role;
 
-/// The commands that are recorded, whatever becomes of them; a wrong key is recorded as `AUTH`, too.
+/// Commands that are recorded, whatever their outcome. A wrong key is recorded as well, as `AUTH`.
 const RECORDED: [&str; 22] = [
     "PLAN.SUBMIT",
     "PLAN.DELETE",
@@ -41,31 +42,31 @@ const RECORDED: [&str; 22] = [
     "QUEUE.RESUME",
     "BACKUP",
 ];
-/// How often a failing log is complained about, in milliseconds.
+/// Minimum interval between complaints about a failing log, in milliseconds.
 const COMPLAIN_EVERY_MS: u64 = 60_000;
 
-/// One line of the log.
+/// Line of the audit log.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditEntry<'a> {
     pub(crate) at: Timestamp,
-    /// The name of the key that was used; none before AUTH.
+    /// Name of the identity; `None` before AUTH.
     pub(crate) who: Option<&'a str>,
     pub(crate) role: Option<Role>,
-    /// The address that it came from, or the Unix socket.
+    /// Address of the client, or the Unix socket.
     pub(crate) from: &'a str,
     pub(crate) command: &'a str,
-    /// What it is about: an id or a name, never a key or a document.
+    /// Id or name of the changed record; never a key or a document.
     pub(crate) target: Option<&'a str>,
-    /// `OK`, or the error as it was answered.
+    /// `OK`, or the error line of the reply.
     pub(crate) outcome: &'a str,
 }
 
-/// Whether a command, its name in capitals, is recorded.
+/// Returns true if `command`, a name in capitals, is recorded.
 pub(crate) fn is_recorded(command: &str) -> bool {
     RECORDED.contains(&command)
 }
 
-/// The log, or none.
+/// Audit log, which may be switched off.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog(Option<LogFile>);
 
@@ -78,13 +79,13 @@ struct LogFile {
 #[derive(Debug)]
 struct LogState {
     file: File,
-    /// Whether the last line may have been written in part.
+    /// Set if the last line may have been written in part.
     is_torn: bool,
     complained_at: Option<Timestamp>,
 }
 
 impl AuditLog {
-    /// Opens the log, or is none without a path.
+    /// Opens the log at `path`. Without a path the log is switched off.
     pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
         let shown = path.display();
@@ -94,12 +95,12 @@ impl AuditLog {
         Ok(Self(Some(LogFile { path: path.to_owned(), state })))
     }
 
-    /// Whether there is a log: without one, nothing need be told.
+    /// Returns true if the log is switched on.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Appends a line. A failure is logged, once a minute.
+    /// Appends a line. A failure is logged, at most once a minute.
     pub(crate) fn record(&self, entry: &AuditEntry<'_>) {
         let Some(log) = &self.0 else { return };
         let mut state = log.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +114,8 @@ impl AuditLog {
         }
     }
 
-    /// Opens the file anew, for whoever has moved it away. When that fails, the old one is written on.
+    /// Opens the file again after log rotation has moved it. If that fails, the log goes on with
+    /// the old file.
     pub(crate) fn reopen(&self) -> anyhow::Result<()> {
         let Some(log) = &self.0 else { return Ok(()) };
         let file =
@@ -126,7 +128,8 @@ impl AuditLog {
 
 impl LogState {
     fn append(&mut self, entry: &AuditEntry<'_>) -> io::Result<()> {
-        // One write: lines of other processes that append to the same file do not come between.
+        // Use one write, so that lines of other processes that append to the same file do not mix
+        // with it.
         let mut line = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
         serde_json::to_writer(&mut line, entry)?;
         line.push(b'\n');
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_json_and_only_ours_to_read() {
+    fn audit_log_has_json_lines_and_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = AuditLog::open(Some(&path)).unwrap();
@@ -171,13 +174,13 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!((lines.len(), lines[0]), (2, expected), "{text}");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // A second run goes on where the first ended.
+        // A second run appends to the same file.
         AuditLog::open(Some(&path)).unwrap().record(&entry("q"));
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
     }
 
     #[test]
-    fn a_log_that_was_moved_away_is_made_anew() {
+    fn audit_log_is_created_again_after_rotation() {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("audit.log"), dir.path().join("audit.log.1"));
         let audit = AuditLog::open(Some(&path)).unwrap();
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_log_nothing_is_written_and_a_bad_path_is_named() {
+    fn audit_log_is_optional_and_a_bad_path_fails() {
         let audit = AuditLog::default();
         audit.record(&entry("p"));
         assert!(!audit.is_on() && audit.reopen().is_ok());
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_stops_nobody() {
+    fn audit_log_failure_stops_no_command() {
         let full = std::path::Path::new("/dev/full");
         if full.exists() {
             let audit = AuditLog::open(Some(full)).unwrap();
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_recorded_and_questions_are_not() {
+    fn audit_log_records_changes_and_not_reads() {
         assert!(is_recorded("PLAN.SUBMIT") && is_recorded("WORKER.VERIFY") && is_recorded("QUEUE.RESUME"));
         assert!(!is_recorded("PLAN.GET") && !is_recorded("WORKER.HEARTBEAT") && !is_recorded("BRPOP"));
     }

@@ -1,5 +1,7 @@
-//! The keys that agq knows, and who each of them stands for: the session key, and the keys of admins, clients and workers
-//! by name (worker spec §7.1). Only hashes are kept. It reads no file and no socket.
+//! Keyring: maps keys to identities, which are the session key and the named keys of admins,
+//! clients and workers (worker spec §7.1).
+//!
+//! Only hashes are kept. This module does no I/O.
 
 use std::{
     fmt,
@@ -13,23 +15,23 @@ use subtle::ConditionallySelectable;
 
 use crate::auth::session_key::KeyHash;
 
-/// Most bytes in the name of a client or an admin.
+/// Maximum number of bytes in the name of a client or an admin.
 const MAX_NAME_BYTES: usize = 64;
 
-/// What a key may do.
+/// Permissions of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
-    /// Everything: the session key, and the keys of admins.
+    /// May use every command: the session key, and the keys of admins.
     Admin,
-    /// Submits and watches.
+    /// May submit and watch.
     Client,
-    /// Takes jobs and reports on them, as the worker of its name.
+    /// May claim jobs and report on them, as the worker of its name.
     Worker,
 }
 
 impl Role {
-    /// Whether a key of this role may use a command.
+    /// Returns true if a key of this role may use a command.
     pub(crate) fn allows(self, access: CommandAccess) -> bool {
         match access {
             CommandAccess::Everyone => true,
@@ -39,7 +41,7 @@ impl Role {
         }
     }
 
-    /// Names the role in a sentence: `a client`.
+    /// Returns the role with its article, for messages: `a client`.
     pub(crate) fn with_article(self) -> &'static str {
         match self {
             Self::Admin => "an admin",
@@ -59,25 +61,30 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who a key stands for.
+/// Identity for which a key stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) role: Role,
-    /// The worker's id, the client's or the admin's name; `admin` for the session key.
+    /// Id of the worker, or name of the client or admin; `admin` for the session key.
     pub(crate) name: Arc<str>,
 }
 
-/// A set of keys, each with whom it stands for. Its `Debug` shows no key.
+/// Keys with their identities. `Debug` shows no key.
 #[derive(Debug, Default)]
 pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>);
 
 impl SessionKeys {
-    /// Adds the session key, or the one that was made up for this run.
+    /// Adds the session key, or the key that was generated for this run.
+    ///
+    /// Fails if the key is already in the set.
     pub(crate) fn add_session_key(&mut self, hash: KeyHash) -> anyhow::Result<()> {
         self.push(hash, Identity { role: Role::Admin, name: "admin".into() }, "session key")
     }
 
-    /// Adds a named key: 32 bytes or more, or `sha256:` and the hash of one in hex.
+    /// Adds a named key: at least 32 bytes, or `sha256:` and its hash in hexadecimal digits.
+    ///
+    /// Fails if the name is not valid, if a client and a worker have the same name, or if the key
+    /// is already in the set.
     pub(crate) fn add(&mut self, role: Role, name: &str, key: &str) -> anyhow::Result<()> {
         let place = format!("[{role}s] '{name}'");
         match role {
@@ -98,16 +105,16 @@ impl SessionKeys {
         self.push(hash, Identity { role, name: name.into() }, &place)
     }
 
-    /// Whether any key may do everything.
+    /// Returns true if any key is an admin's.
     pub(crate) fn has_admin(&self) -> bool {
         self.0.iter().any(|(_, identity)| identity.role == Role::Admin)
     }
 
     fn push(&mut self, hash: KeyHash, identity: Identity, place: &str) -> anyhow::Result<()> {
-        let twin = self.0.iter().find(|(other, _)| hash.matches(other).into());
-        if let Some((_, Identity { role, name })) = twin {
+        let duplicate = self.0.iter().find(|(other, _)| hash.matches(other).into());
+        if let Some((_, Identity { role, name })) = duplicate {
             bail!(
-                "the key of {place} is also that of {role} '{name}': nobody could tell them apart, so make another with `openssl rand -hex 32`"
+                "the key of {place} is also that of {role} '{name}': every key must be unique, so make another with `openssl rand -hex 32`"
             );
         }
         self.0.push((hash, identity));
@@ -115,7 +122,7 @@ impl SessionKeys {
     }
 }
 
-/// The keys in force.
+/// Keys that are valid now.
 #[derive(Debug)]
 pub(crate) struct Keyring(RwLock<SessionKeys>);
 
@@ -124,24 +131,25 @@ impl Keyring {
         Self(RwLock::new(keys))
     }
 
-    /// Whose key this is. Takes the same time whichever it is, and whether it is one: all are looked at.
-    pub(crate) fn identify(&self, told: &[u8]) -> Option<Identity> {
-        self.identify_hash(&KeyHash::of(told))
+    /// Returns the identity of a key in constant time: every entry is compared, whether or not one
+    /// matches.
+    pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
+        self.identify_hash(&KeyHash::of(key))
     }
 
-    /// Whose key this is the hash of.
-    pub(crate) fn identify_hash(&self, told: &KeyHash) -> Option<Identity> {
+    /// Returns the identity of the key with this hash, in constant time.
+    pub(crate) fn identify_hash(&self, key: &KeyHash) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut place = u32::MAX;
         for (at, (hash, _)) in (0..u32::MAX).zip(&keys.0) {
-            place.conditional_assign(&at, hash.matches(told));
+            place.conditional_assign(&at, hash.matches(key));
         }
         let place = usize::try_from(place).ok()?;
         keys.0.get(place).map(|(_, identity)| identity.clone())
     }
 
-    /// Who a verified certificate with these DNS names stands for: the worker or the client of one of these names. Nobody
-    /// becomes an admin by a certificate.
+    /// Returns the worker or client for which a verified certificate with these DNS names stands. A
+    /// certificate never stands for an admin.
     pub(crate) fn of_certificate(&self, names: &[String]) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let named = |name: &String| {
@@ -151,7 +159,7 @@ impl Keyring {
         names.iter().find_map(named).map(|(_, identity)| identity.clone())
     }
 
-    /// Puts other keys in force. Who is logged in stays.
+    /// Replaces the keys. Connections that are logged in keep their identity.
     pub(crate) fn replace(&self, keys: SessionKeys) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
@@ -193,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_of_the_matrix() {
+    fn roles_allow_exactly_their_commands() {
         let roles = [Role::Admin, Role::Client, Role::Worker];
         let table = [
             (CommandAccess::Everyone, [true, true, true]),
@@ -207,22 +215,22 @@ mod tests {
     }
 
     #[test]
-    fn each_key_is_known_by_its_name_and_no_other_is() {
+    fn keyring_identifies_known_keys_only() {
         let keyring = Keyring::new(keys());
-        let told = |letter: &str| keyring.identify(key(letter).as_bytes());
-        assert_eq!(told("s"), identity(Role::Admin, "admin"));
-        assert_eq!(told("w"), identity(Role::Worker, "w1"));
-        assert_eq!(told("x"), identity(Role::Worker, "w2"));
-        assert_eq!(told("a"), identity(Role::Client, "alice"));
-        assert_eq!(told("r"), identity(Role::Admin, "root"));
-        assert_eq!(told("y"), None);
+        let identify = |letter: &str| keyring.identify(key(letter).as_bytes());
+        assert_eq!(identify("s"), identity(Role::Admin, "admin"));
+        assert_eq!(identify("w"), identity(Role::Worker, "w1"));
+        assert_eq!(identify("x"), identity(Role::Worker, "w2"));
+        assert_eq!(identify("a"), identity(Role::Client, "alice"));
+        assert_eq!(identify("r"), identity(Role::Admin, "root"));
+        assert_eq!(identify("y"), None);
         assert_eq!(keyring.identify(b""), None);
         assert_eq!(keyring.identify(&key("s").as_bytes()[1..]), None);
         assert!(!format!("{keyring:?}").contains("www"));
     }
 
     #[test]
-    fn a_certificate_stands_for_a_listed_worker_or_client_only() {
+    fn certificate_maps_to_a_listed_worker_or_client_only() {
         let keyring = Keyring::new(keys());
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -231,13 +239,13 @@ mod tests {
         assert_eq!(of(&["host.example", "w2"]), identity(Role::Worker, "w2"));
         assert_eq!(of(&["alice"]), identity(Role::Client, "alice"));
         assert_eq!(of(&["w3"]), None, "a worker that is not listed");
-        assert_eq!(of(&["root"]), None, "nobody becomes an admin by a certificate");
+        assert_eq!(of(&["root"]), None, "a certificate never stands for an admin");
         assert_eq!(of(&["admin"]), None);
         assert_eq!(of(&[]), None);
     }
 
     #[test]
-    fn other_keys_take_the_place_of_all() {
+    fn replace_replaces_all_keys() {
         let keyring = Keyring::new(keys());
         let mut others = SessionKeys::default();
         others.add(Role::Worker, "w1", &key("n")).unwrap();
@@ -247,11 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn one_key_for_two_names_and_one_name_for_two_roles_are_refused() {
+    fn keyring_rejects_duplicate_keys_and_ambiguous_names() {
         let mut keys = keys();
-        let twin = keys.add(Role::Worker, "w3", &key("a")).unwrap_err().to_string();
+        let duplicate = keys.add(Role::Worker, "w3", &key("a")).unwrap_err().to_string();
         let words = "[workers] 'w3' is also that of client 'alice'";
-        assert!(twin.contains(words) && !twin.contains("aaa"), "{twin}");
+        assert!(duplicate.contains(words) && !duplicate.contains("aaa"), "{duplicate}");
         let session = keys.add(Role::Client, "bob", &key("s")).unwrap_err().to_string();
         assert!(session.contains("is also that of admin 'admin'"), "{session}");
         let name = keys.add(Role::Client, "w1", &key("z")).unwrap_err().to_string();
@@ -260,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked_at_the_edge_and_one_past_it() {
+    fn key_names_are_checked_at_the_edge_and_one_past_it() {
         let mut keys = SessionKeys::default();
         assert!(keys.add(Role::Client, &"c".repeat(64), &key("1")).is_ok());
         assert!(keys.add(Role::Client, &"c".repeat(65), &key("2")).is_err());

@@ -1,5 +1,5 @@
-//! One key: hashed as soon as it is read, compared in constant time, in no log (RESP spec §8.1). Who it stands for is the
-//! keyring's business.
+//! Key of a client: hashed as soon as it is read, compared in constant time, and never logged (RESP
+//! spec §8.1).
 
 use std::{fmt, path::Path};
 
@@ -8,23 +8,26 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Fewest bytes of a key.
+/// Minimum number of bytes of a key.
 pub(crate) const MIN_KEY_BYTES: usize = 32;
-/// What a hash begins with where a key is expected.
+/// Prefix of a hash in place of a key.
 const HASHED: &str = "sha256:";
 
-/// What agq keeps of a key. A plain hash is right here: keys are 32 random bytes or more, which nobody tries out, so a
-/// slow, salted hash, as weak passwords need, would only make AUTH slow.
+/// SHA-256 hash of a key.
+///
+/// A fast hash without salt is sufficient, because keys are at least 32 random bytes and cannot be
+/// guessed. A slow hash for passwords would only delay AUTH.
 #[derive(Clone)]
 pub(crate) struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// The hash of a key that somebody tells.
+    /// Returns the hash of `key`.
     pub(crate) fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
 
-    /// Reads a key, or `sha256:` and the hash of one in hex. `origin` says where it stands.
+    /// Parses a key, or `sha256:` and its hash in hexadecimal digits. `origin` names the source in
+    /// errors.
     pub(crate) fn read(text: &str, origin: &str) -> anyhow::Result<Self> {
         let text = text.trim();
         if let Some(hex) = text.strip_prefix(HASHED) {
@@ -50,12 +53,12 @@ impl KeyHash {
         Self::read(&text, &format!("the file {shown}"))
     }
 
-    /// The hash itself.
+    /// Returns the bytes of the hash.
     pub(crate) fn bytes(&self) -> [u8; 32] {
         self.0
     }
 
-    /// Whether it is the same hash. Takes the same time wherever they differ.
+    /// Compares two hashes in constant time.
     pub(crate) fn matches(&self, other: &Self) -> Choice {
         self.0.as_slice().ct_eq(other.0.as_slice())
     }
@@ -67,12 +70,12 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// A key that was made up for one run. Its `Debug` shows nothing of it.
+/// Key that was generated for one run. `Debug` does not show it.
 #[derive(Debug, Clone)]
 pub(crate) struct GeneratedKey(SecretString);
 
 impl GeneratedKey {
-    /// A new random key of 32 bytes, in hex.
+    /// Generates a key of 32 random bytes, in hexadecimal digits.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let mut bytes = [0u8; 32];
         getrandom::fill(&mut bytes).context("the system gave no random bytes for a session key")?;
@@ -80,18 +83,18 @@ impl GeneratedKey {
         Ok(Self(hex.into()))
     }
 
-    /// What the keyring keeps of it.
+    /// Returns the hash of the key, for the keyring.
     pub(crate) fn hash(&self) -> KeyHash {
         KeyHash::of(self.reveal().as_bytes())
     }
 
-    /// The key itself, for the one place that prints it to the person who started agq.
+    /// Returns the key. Only the banner may print it, for the person who started agq.
     pub(crate) fn reveal(&self) -> &str {
         self.0.expose_secret()
     }
 }
 
-/// 32 bytes from 64 hex digits.
+/// Parses 64 hexadecimal digits.
 fn bytes_of(hex: &str) -> Option<[u8; 32]> {
     let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits?;
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_compared_and_never_shown() {
+    fn key_hash_compares_and_debug_hides_it() {
         let key = GeneratedKey::new().unwrap();
         let text = key.reveal().to_owned();
         assert_eq!(text.len(), 64);
@@ -125,15 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn thirty_two_bytes_are_enough_and_one_less_is_not() {
+    fn key_needs_at_least_32_bytes() {
         assert!(KeyHash::read(&"k".repeat(32), "a test").is_ok());
         let error = KeyHash::read(&"k".repeat(31), "a test").unwrap_err().to_string();
         assert!(error.contains("has 31 bytes, it needs at least 32") && !error.contains("kkk"), "{error}");
     }
 
     #[test]
-    fn a_hash_stands_for_its_key() {
-        // As `printf %s KEY | sha256sum` prints it.
+    fn hash_is_accepted_in_place_of_a_key() {
+        // Hash as printed by `printf %s KEY | sha256sum`.
         let hashed = "sha256:2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
         let read = KeyHash::read(&format!(" {hashed}\n"), "a test").unwrap();
         assert!(is_same(&read, &KeyHash::of(b"hello")));

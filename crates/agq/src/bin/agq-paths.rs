@@ -1,4 +1,5 @@
-//! `agq-paths PATH TIMES`: goes a way through agq so often, for whoever counts the instructions of that.
+//! `agq-paths PATH TIMES`: executes a hot path of agq TIMES times, so that its instructions can be
+//! counted.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! agq below the socket, played from seeds.
+//! Deterministic simulation of agq, driven by seeds.
 
 #![forbid(unsafe_code)]
 

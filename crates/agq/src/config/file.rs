@@ -1,4 +1,4 @@
-//! The config file. It may hold keys, so its errors show no more of it than the place.
+//! Config file. It may hold keys, so errors show the line number and no values.
 
 use std::path::Path;
 
@@ -7,7 +7,6 @@ use anyhow::{Context, anyhow};
 use super::options::Options;
 use crate::auth::session_key::MIN_KEY_BYTES;
 
-/// Reads a config file.
 pub(super) fn read(path: &Path) -> anyhow::Result<Options> {
     let shown = path.display();
     let text =
@@ -15,7 +14,8 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Options> {
     parse(&text).with_context(|| format!("the config file {shown} is wrong"))
 }
 
-/// Reads the text of one. The error says what toml says, but not as toml says it, with the whole line.
+/// Parses the text of a config file. The error has the message of `toml` without the source line
+/// that `toml` would quote.
 fn parse(text: &str) -> anyhow::Result<Options> {
     toml::from_str(text).map_err(|error| {
         let what = without_values(error.message());
@@ -27,8 +27,10 @@ fn parse(text: &str) -> anyhow::Result<Options> {
     })
 }
 
-/// An error message without the values that it complains about: neither in `invalid type: string "…", expected u16` nor
-/// anywhere else is there a word as long as a key.
+/// Removes values from an error message.
+///
+/// It replaces the string in `invalid type: string "…", expected u16`, and every word that is long
+/// enough to be a key.
 fn without_values(message: &str) -> String {
     const VALUE: &str = "string \"";
     let (start, end) = (message.find(VALUE), message.rfind('"'));
@@ -47,7 +49,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn an_error_names_the_line_and_shows_no_key() {
+    fn config_file_error_names_the_line_and_hides_keys() {
         let key = "k".repeat(64);
         for (text, words) in [
             (format!("port = 1\n\nprot = '{key}'"), "line 3: unknown field `prot`"),
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_may_stand_in_the_file() {
+    fn config_file_accepts_every_option() {
         let options = parse(
             "bind = '127.0.0.1'\nport = 0\nno-tcp = false\nsocket = 's'\ntls-cert = 'c'\ntls-key = 'k'\n\
              tls-client-ca = 'ca'\ninsecure = true\ndata-dir = 'd'\nsession-key-file = 'f'\naudit-log = 'a'\n\

@@ -1,4 +1,5 @@
-//! Where the keys of agq stand: the session key in a variable or a file of its own, all others in the config file.
+//! Sources of the keys: the session key is in a variable or a file of its own, and all other keys
+//! are in the config file.
 
 use std::path::PathBuf;
 
@@ -10,15 +11,15 @@ use crate::auth::{
     session_key::KeyHash,
 };
 
-/// Where the keys stand, to read them at the start and again at SIGHUP.
+/// Sources of the keys. They are read at the start, and again on SIGHUP.
 #[derive(Debug)]
 pub(crate) struct KeySource {
     config: Option<PathBuf>,
-    /// The session key file that a flag or a variable names.
+    /// Path of the session key file from a flag or a variable.
     key_file: Option<PathBuf>,
-    /// `AGQ_SESSION_KEY`.
+    /// Value of `AGQ_SESSION_KEY`.
     variable: Option<SecretString>,
-    /// The key that was made up for this run.
+    /// Hash of the key that was generated for this run.
     random: Option<KeyHash>,
 }
 
@@ -28,18 +29,18 @@ impl KeySource {
         Self { config, key_file, variable: variable.map(Into::into), random: None }
     }
 
-    /// The key that was made up for this run is among the keys whenever they are read again.
+    /// Keeps the generated key among the keys of every later read.
     pub(super) fn stays(&mut self, random: KeyHash) {
         self.random = Some(random);
     }
 
-    /// Reads the keys again.
+    /// Reads all keys.
     pub(crate) fn read(&self) -> anyhow::Result<SessionKeys> {
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
         self.keys_in(&file)
     }
 
-    /// The keys, with those of a config file that was just read.
+    /// Returns all keys, with those of the config file `file`.
     pub(super) fn keys_in(&self, file: &Options) -> anyhow::Result<SessionKeys> {
         let mut keys = SessionKeys::default();
         if let Some(hash) = self.session_key(file)? {
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_become_keys_and_are_read_again() {
+    fn key_source_reads_tables_and_reloads_them() {
         let dir = tempfile::tempdir().unwrap();
         let (config, key_file) = (dir.path().join("agq.toml"), dir.path().join("key"));
         std::fs::write(&key_file, format!("{}\n", "s".repeat(64))).unwrap();
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_the_run_stays_and_the_variable_wins_over_files() {
+    fn generated_key_survives_a_reload_and_the_variable_wins_over_files() {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("agq.toml");
         std::fs::write(&config, "session-key-file = '/nowhere/key'\n").unwrap();

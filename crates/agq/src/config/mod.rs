@@ -1,4 +1,5 @@
-//! What agq is told: flags, then `AGQ_*` variables, then a TOML file, then the defaults.
+//! Configuration of the server. Flags win over `AGQ_*` variables, these over the config file
+//! (TOML), and that over the defaults.
 
 mod commands;
 mod file;
@@ -24,77 +25,78 @@ pub(crate) use self::{
     keys::KeySource,
 };
 use crate::{
-    app::Settings,
     auth::{keyring::SessionKeys, session_key::GeneratedKey},
-    net::{ListenAddresses, TlsFiles},
+    settings::{ListenAddresses, Settings, TlsFiles},
     store::{OpenOptions, postgres},
 };
 
-/// Fewest connections to a PostgreSQL: one writes, one listens, others read.
-const LEAST_CONNECTIONS: u32 = 4;
+/// Minimum number of connections to PostgreSQL: one writes, one listens, the others read.
+const MIN_CONNECTIONS: u32 = 4;
 
-/// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
+/// agq, the queue server: stores plans and jobs, gives jobs to workers, and loses nothing that it
+/// has acknowledged.
 ///
-/// Without a command it runs the queue. It speaks RESP, so any Redis client works. Without flags it listens on
-/// 127.0.0.1:6380 and keeps its data in ~/.agq.
+/// Without a command it runs the server. It speaks RESP, so any Redis client works. By default it
+/// listens on 127.0.0.1:6380 and keeps its data in ~/.agq.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
-    /// What to do instead of running the queue.
+    /// Command to run instead of the server.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// A TOML file with any of the options below as `name = value`; flags and variables win over it
+    /// TOML file with any of the options below as `name = value`; flags and variables win over it
     #[arg(long, env = "AGQ_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Stop when stdin ends, too: for whoever starts agq and holds the other end, and may be killed
+    /// Stop also when stdin ends: for a parent process that holds the other end, and may be killed
     #[arg(long, hide = true)]
     end_with_stdin: bool,
     #[command(flatten)]
     options: Options,
 }
 
-const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file and never from a flag, which \
-everyone on the machine could see. Make one with `openssl rand -hex 32`. Without one, agq makes a random key for this run \
-and prints it on a terminal.\n\nKeys that may do less stand in the config file by name, as they are or as `sha256:` and \
-their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # takes jobs, as this worker\n  [clients]\n  \
+const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag, because \
+other users of the machine can see flags. Make a key with `openssl rand -hex 32`. Without one, agq generates a key for this \
+run, and prints it on a terminal.\n\nKeys with fewer permissions are in the config file by name, as plain text or as \
+`sha256:` and their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # claims jobs as this worker\n  [clients]\n  \
 \"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n\n\
-SIGHUP makes agq read the keys and the certificates again and open the audit log anew; connections stay.\n\nLogs go to \
+SIGHUP makes agq read the keys and certificates again, and reopen the audit log; connections stay open.\n\nLogs go to \
 stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 
-/// Where everything is kept.
+/// Location of the data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StoreLocation {
-    /// In a database of ours, in the data directory.
+    /// Database in the data directory.
     DataDir,
-    /// In a PostgreSQL.
+    /// PostgreSQL database.
     Postgres { url: String, settings: postgres::PostgresSettings },
 }
 
-/// The port where RESP is spoken, and the one where HTTP is, where nothing else is said.
-const USUAL_PORT: u16 = 6380;
-const USUAL_HTTP_PORT: u16 = 6381;
+/// Default ports of RESP and HTTP.
+const DEFAULT_PORT: u16 = 6380;
+const DEFAULT_HTTP_PORT: u16 = 6381;
 
-/// What agq works with, after everything was put together.
+/// Resolved configuration of the server.
 #[derive(Debug)]
 pub(crate) struct ServerConfig {
-    pub(crate) places: ListenAddresses,
+    pub(crate) listen: ListenAddresses,
     pub(crate) data_dir: PathBuf,
     pub(crate) store: StoreLocation,
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) opening: OpenOptions,
     pub(crate) settings: Settings,
-    /// The keys to begin with.
+    /// Keys at the start.
     pub(crate) keys: SessionKeys,
-    /// Where to read them again.
+    /// Sources from which SIGHUP reads the keys again.
     pub(crate) key_source: KeySource,
-    /// The key that was made up for this run, where nobody else can do everything.
+    /// Key that was generated for this run, because no other key is an admin's.
     pub(crate) random_key: Option<GeneratedKey>,
-    /// Whether agq stops when its stdin ends.
+    /// Set if agq stops when its stdin ends.
     pub(crate) ends_with_stdin: bool,
 }
 
 impl Cli {
-    /// Puts flags, variables, file and defaults together.
+    /// Merges flags, variables, the config file and defaults. Fails if a value is out of bounds, or
+    /// if values contradict each other.
     pub(crate) fn resolve(self) -> anyhow::Result<ServerConfig> {
         let mut key_source = KeySource::new(self.config.clone(), self.options.session_key_file.clone());
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
@@ -106,9 +108,9 @@ impl Cli {
         }
         let options = self.options.or(file);
         Ok(ServerConfig {
-            places: places(&options)?,
+            listen: listen_addresses(&options)?,
             data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
-            store: store_place(&options)?,
+            store: store_location(&options)?,
             audit_log: options.audit_log.clone(),
             opening: options.opening(),
             settings: options.settings()?,
@@ -120,101 +122,104 @@ impl Cli {
     }
 }
 
-/// The settings of an agq that was told nothing.
+/// Returns the default settings.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn default_settings() -> anyhow::Result<Settings> {
     Options::default().settings()
 }
 
-/// Where to listen, unless that would give the keys away.
-fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
+/// Returns the addresses to listen on. Fails if keys would be sent over a network without TLS.
+fn listen_addresses(options: &Options) -> anyhow::Result<ListenAddresses> {
     let tls = match (&options.tls_cert, &options.tls_key, &options.tls_client_ca) {
         (Some(cert), Some(key), client_ca) => {
             Some(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() })
         }
         (None, None, None) => None,
-        (None, None, Some(_)) => bail!("tls-client-ca is given without TLS: give tls-cert and tls-key, too"),
-        (Some(_), None, _) => bail!("tls-cert is given without its private key: give tls-key, too"),
-        (None, Some(_), _) => bail!("tls-key is given without its certificate: give tls-cert, too"),
+        (None, None, Some(_)) => {
+            bail!("tls-client-ca is given without TLS: give tls-cert and tls-key as well")
+        }
+        (Some(_), None, _) => bail!("tls-cert is given without its private key: give tls-key as well"),
+        (None, Some(_), _) => bail!("tls-key is given without its certificate: give tls-cert as well"),
     };
     let socket = options.socket.clone();
     if options.no_tcp.unwrap_or_default() {
         if socket.is_none() {
-            bail!("no-tcp is given without socket: agq would listen nowhere, give --socket PATH");
+            bail!("no-tcp is given without socket: agq would have no listener, give --socket PATH");
         }
-        // Whoever wants no TCP wants none of this either, unless that is said.
-        let http = http_place(options, None)?;
+        // Without TCP there is no HTTP, unless an address for it is given.
+        let http = http_address(options, None)?;
         return Ok(ListenAddresses { tcp: None, socket, tls: None, http });
     }
     let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let is_open = !ip.to_canonical().is_loopback();
     if is_open && tls.is_none() && !options.insecure.unwrap_or_default() {
         bail!(
-            "refusing to listen on {ip} without TLS: whoever is on the way could read the keys and change the jobs. Give \
-             --tls-cert and --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+            "refusing to listen on {ip} without TLS: others on the network could read the keys and change the jobs. Give \
+             --tls-cert and --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
         );
     }
-    let port = options.port.unwrap_or(USUAL_PORT);
-    let http = http_place(options, Some(port))?;
+    let port = options.port.unwrap_or(DEFAULT_PORT);
+    let http = http_address(options, Some(port))?;
     if let Some(http) = http.filter(|http| !http.ip().to_canonical().is_loopback())
         && tls.is_none()
         && !options.insecure.unwrap_or_default()
     {
         bail!(
-            "refusing to speak HTTP on {http} without TLS: whoever is on the way could read the keys. Give --tls-cert and \
-             --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+            "refusing to speak HTTP on {http} without TLS: others on the network could read the keys. Give --tls-cert and \
+             --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
         );
     }
     Ok(ListenAddresses { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
 }
 
-/// Where HTTP is spoken: on this machine alone where nothing is said.
-fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
+/// Returns the address of HTTP, by default on the loopback interface.
+fn http_address(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
     match options.http.as_deref() {
         Some("off") => Ok(None),
-        Some(told) => {
-            let address = told.parse();
+        Some(text) => {
+            let address = text.parse();
             Ok(Some(address.with_context(|| {
-                format!("http is '{told}': give an address such as 127.0.0.1:6381, or off")
+                format!("http is '{text}': give an address such as 127.0.0.1:6381, or off")
             })?))
         }
-        // Of several agq on a machine, each with a port of its own, only one can have the usual one here, too.
+        // Only one agq on a machine can use the default port of HTTP, so another one takes a free
+        // port.
         None => {
-            let usual = port.map(|port| if port == USUAL_PORT { USUAL_HTTP_PORT } else { 0 });
-            Ok(usual.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
+            let default = port.map(|port| if port == DEFAULT_PORT { DEFAULT_HTTP_PORT } else { 0 });
+            Ok(default.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
         }
     }
 }
 
-/// Where everything is kept.
-fn store_place(options: &Options) -> anyhow::Result<StoreLocation> {
-    let usual = postgres::PostgresSettings::default();
-    let connections = options.store_connections.unwrap_or(usual.connections);
-    if connections < LEAST_CONNECTIONS {
-        bail!("store-connections is {connections}: give at least {LEAST_CONNECTIONS}");
+/// Returns the location of the data.
+fn store_location(options: &Options) -> anyhow::Result<StoreLocation> {
+    let default = postgres::PostgresSettings::default();
+    let connections = options.store_connections.unwrap_or(default.connections);
+    if connections < MIN_CONNECTIONS {
+        bail!("store-connections is {connections}: give at least {MIN_CONNECTIONS}");
     }
     let Some(url) = options.store.clone() else { return Ok(StoreLocation::DataDir) };
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-        bail!("store is no address of a PostgreSQL: write postgres://USER@HOST/DATABASE");
+        bail!("store is not the URL of a PostgreSQL database: write postgres://USER@HOST/DATABASE");
     }
     if options.durability.is_some() {
         bail!(
-            "durability is about the database in the data directory: in PostgreSQL, what is promised is on its disk"
+            "durability applies to the database in the data directory only: PostgreSQL syncs acknowledged writes itself"
         );
     }
     let settings = postgres::PostgresSettings {
         connections,
-        timeout: seconds("store-timeout", options.store_timeout, usual.timeout, 0.5)?,
+        timeout: seconds("store-timeout", options.store_timeout, default.timeout, 0.5)?,
         listens: !options.store_no_listen.unwrap_or_default(),
-        poll: seconds("store-poll-interval", options.store_poll_interval, usual.poll, 0.01)?,
-        term: seconds("store-lease", options.store_lease, usual.term, 0.5)?,
+        poll: seconds("store-poll-interval", options.store_poll_interval, default.poll, 0.01)?,
+        term: seconds("store-lease", options.store_lease, default.term, 0.5)?,
     };
     Ok(StoreLocation::Postgres { url, settings })
 }
 
-/// A time of an option, up to an hour.
-fn seconds(name: &str, given: Option<f64>, usual: Duration, least: f64) -> anyhow::Result<Duration> {
-    let Some(given) = given else { return Ok(usual) };
+/// Returns the duration of an option, in seconds from `least` to 3600.
+fn seconds(name: &str, given: Option<f64>, default: Duration, least: f64) -> anyhow::Result<Duration> {
+    let Some(given) = given else { return Ok(default) };
     if !(least..=3600.0).contains(&given) {
         bail!("{name} is {given}: give seconds between {least} and 3600");
     }
@@ -223,7 +228,7 @@ fn seconds(name: &str, given: Option<f64>, usual: Duration, least: f64) -> anyho
 
 fn default_data_dir() -> anyhow::Result<PathBuf> {
     let home = std::env::home_dir()
-        .context("there is no home directory: say where the data goes with --data-dir")?;
+        .context("there is no home directory: choose the data directory with --data-dir")?;
     Ok(home.join(".agq"))
 }
 
@@ -233,7 +238,7 @@ mod tests {
 
     use clap::{CommandFactory, Parser};
 
-    use super::{Cli, Options, StoreLocation, places, store_place};
+    use super::{Cli, Options, StoreLocation, listen_addresses, store_location};
     use crate::store::postgres::PostgresSettings;
 
     fn options(text: &str) -> Options {
@@ -241,12 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn what_is_said_first_wins() {
+    fn flags_win_over_the_config_file() {
         let options = Options { port: Some(2), ..Options::default() }.or(options("port = 1\nmax-tasks = 0"));
         assert_eq!((options.port, options.max_tasks), (Some(2), Some(0)));
         let error = toml::from_str::<Options>("prot = 1").unwrap_err().to_string();
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_needs_no_value_and_takes_one() {
+    fn switch_needs_no_value_and_accepts_one() {
         let given = |args: &[&str]| Cli::try_parse_from([&["agq"][..], args].concat()).unwrap().options;
         assert_eq!(given(&["--no-tcp", "--socket", "s"]).no_tcp, Some(true));
         assert_eq!(given(&["--insecure=false"]).insecure, Some(false));
@@ -263,22 +268,22 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_open_without_tls() {
+    fn listening_beyond_loopback_needs_tls() {
         for ip in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
-            assert!(places(&options(&format!("bind = '{ip}'"))).is_ok(), "{ip}");
+            assert!(listen_addresses(&options(&format!("bind = '{ip}'"))).is_ok(), "{ip}");
         }
         for ip in ["0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "::ffff:10.0.0.1"] {
-            let error = places(&options(&format!("bind = '{ip}'"))).unwrap_err().to_string();
+            let error = listen_addresses(&options(&format!("bind = '{ip}'"))).unwrap_err().to_string();
             assert!(error.contains(&format!("refusing to listen on {ip} without TLS")), "{error}");
-            assert!(places(&options(&format!("bind = '{ip}'\ninsecure = true"))).is_ok(), "{ip}");
+            assert!(listen_addresses(&options(&format!("bind = '{ip}'\ninsecure = true"))).is_ok(), "{ip}");
             let tls = format!("bind = '{ip}'\ntls-cert = 'c'\ntls-key = 'k'");
-            assert!(places(&options(&tls)).is_ok(), "{ip}");
+            assert!(listen_addresses(&options(&tls)).is_ok(), "{ip}");
         }
     }
 
     #[test]
-    fn a_store_is_an_address_of_a_postgresql_or_the_data_directory() {
-        let place = |text: &str| store_place(&options(text)).map_err(|error| error.to_string());
+    fn store_is_a_postgresql_url_or_the_data_directory() {
+        let place = |text: &str| store_location(&options(text)).map_err(|error| error.to_string());
         assert_eq!(place(""), Ok(StoreLocation::DataDir));
         let url = "postgres://agq@db/agq".to_owned();
         let settings = PostgresSettings::default();
@@ -306,19 +311,19 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_setting_is_refused() {
+    fn incomplete_listen_settings_are_rejected() {
         for (text, words) in [
-            ("tls-cert = 'c'", "give tls-key, too"),
-            ("tls-key = 'k'", "give tls-cert, too"),
-            ("tls-client-ca = 'ca'", "give tls-cert and tls-key, too"),
+            ("tls-cert = 'c'", "give tls-key as well"),
+            ("tls-key = 'k'", "give tls-cert as well"),
+            ("tls-client-ca = 'ca'", "give tls-cert and tls-key as well"),
             ("no-tcp = true", "give --socket PATH"),
         ] {
-            let error = places(&options(text)).unwrap_err().to_string();
+            let error = listen_addresses(&options(text)).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
-        let unix = places(&options("no-tcp = true\nsocket = 's'\nbind = '0.0.0.0'")).unwrap();
+        let unix = listen_addresses(&options("no-tcp = true\nsocket = 's'\nbind = '0.0.0.0'")).unwrap();
         assert!(unix.tcp.is_none() && unix.socket.is_some(), "what TCP would do does not matter");
-        let both = places(&options("socket = 's'")).unwrap();
+        let both = listen_addresses(&options("socket = 's'")).unwrap();
         assert_eq!(both.tcp.unwrap().to_string(), "127.0.0.1:6380");
     }
 }

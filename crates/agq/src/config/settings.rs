@@ -1,4 +1,5 @@
-//! From the options to what the rules are told: defaults filled in, bounds checked, seconds made milliseconds.
+//! Conversion of options to settings: fills in defaults, checks bounds, and converts seconds to
+//! milliseconds.
 
 use std::time::Duration;
 
@@ -7,19 +8,19 @@ use anyhow::bail;
 
 use super::options::{AuthTexts, DurabilityOption, Options, ReplyShape};
 use crate::{
-    app::{AuthErrors, PopReply, Settings},
+    settings::{AuthErrors, PopReply, Settings},
     store::{Durability, OpenOptions},
 };
 
-/// The longest time that may be set, a hundred years, in seconds.
+/// Maximum time of a setting, a hundred years, in seconds.
 const LONGEST_SECS: f64 = 3_153_600_000.0;
 const DAY_SECS: f64 = 86_400.0;
 
-/// Number of inputs that one write makes jobs of: others get their turn between two writes.
+/// Number of inputs that one write turns into jobs. Other writes can run between two of these.
 const INPUTS_AT_ONCE: usize = 500;
 
 impl Options {
-    /// What the rules are told.
+    /// Returns the settings. Fails if a value is out of bounds.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let interval = self.heartbeat_interval.unwrap_or(30.0);
         if !(0.001..=DAY_SECS).contains(&interval) {
@@ -27,7 +28,7 @@ impl Options {
         }
         let factor = self.heartbeat_factor.unwrap_or(3);
         if factor == 0 {
-            bail!("heartbeat-factor is 0: every worker would be dead at once, give at least 1");
+            bail!("heartbeat-factor is 0: every worker would be dead immediately, give at least 1");
         }
         Ok(Settings {
             limits: self.limits(),
@@ -56,7 +57,7 @@ impl Options {
         })
     }
 
-    /// How the database is opened.
+    /// Returns the options for opening the database.
     pub(super) fn opening(&self) -> OpenOptions {
         let defaults = OpenOptions::default();
         OpenOptions {
@@ -85,7 +86,8 @@ impl Options {
     }
 }
 
-/// A time after which something ends, in milliseconds; 0 for no end.
+/// Converts a time limit to milliseconds; 0 stands for no limit. Fails if it is not 0 and out of
+/// bounds.
 fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
     if secs != 0.0 && !(0.001..=LONGEST_SECS).contains(&secs) {
         bail!("{name} is {secs}: give seconds between 0.001 and {LONGEST_SECS}, or 0 for no bound");
@@ -93,7 +95,7 @@ fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
     Ok(millis(secs))
 }
 
-/// Seconds as milliseconds. They were checked: neither negative nor too large.
+/// Converts seconds to milliseconds. The value must be checked: not negative, and not too large.
 fn millis(secs: f64) -> u64 {
     u64::try_from(Duration::from_secs_f64(secs).as_millis()).unwrap_or(u64::MAX)
 }
@@ -101,7 +103,7 @@ fn millis(secs: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Options;
-    use crate::app::{AuthErrors, PopReply, Settings};
+    use crate::settings::{AuthErrors, PopReply, Settings};
     use crate::store::{Durability, OpenOptions};
 
     fn settings(text: &str) -> anyhow::Result<Settings> {
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_documented() {
+    fn settings_have_the_documented_defaults() {
         let settings = settings("").unwrap();
         assert_eq!((settings.heartbeat_interval_ms, settings.heartbeat_factor), (30_000, 3));
         assert_eq!((settings.job_timeout_ms, settings.start_timeout_ms), (3_600_000, 60_000));
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_counts_and_zero_is_no_limit() {
+    fn explicit_settings_override_defaults_and_zero_disables_limits() {
         let text = "start-timeout = 0.3\nkeep-ended = 0\nkeep-dead = 1\nkeep-ended-count = 5\nno-quarantine = true\n\
                     brpop-reply = 'bulk'\nmax-tasks = 0\nmax-commands-per-second = 7\nmax-connections-per-ip = 8\n\
                     max-auth-failures = 9\nauth-errors = 'redis'\njob-timeout = 2\nsend-timeout = 0.5";
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_is_opened_as_it_was_said() {
+    fn open_options_follow_the_settings() {
         let opening = |text| toml::from_str::<Options>(text).unwrap().opening();
         assert_eq!(
             opening(""),
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_checked_at_the_edge_and_one_past_it() {
+    fn times_are_checked_at_their_bounds() {
         assert_eq!(settings("heartbeat-interval = 0.001").unwrap().heartbeat_interval_ms, 1);
         assert_eq!(settings("heartbeat-interval = 86400").unwrap().heartbeat_interval_ms, 86_400_000);
         assert_eq!(settings("start-timeout = 0.001").unwrap().start_timeout_ms, 1);

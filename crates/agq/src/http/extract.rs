@@ -20,12 +20,12 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    app::Settings,
     auth::keyring::{Identity, Role},
     http::{
         HttpState,
         response::{ApiError, forbidden},
     },
+    settings::Settings,
 };
 
 /// Whoever asks, known by a key or a certificate.

@@ -17,11 +17,8 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-use super::{
-    connection_limit::ConnectionPermit,
-    tls::{TlsAcceptance, TlsFiles},
-};
-use crate::auth::keyring::Identity;
+use super::{connection_limit::ConnectionPermit, tls::TlsAcceptance};
+use crate::{auth::keyring::Identity, settings::ListenAddresses};
 
 /// Who may use the Unix socket: its owner. A connection needs the right to write.
 const OWNER_ONLY: u32 = 0o600;
@@ -36,18 +33,6 @@ const UNACKNOWLEDGED_MS: u32 = 300_000;
 /// Bytes that the system takes of what a client does not read. A client is seen to read when a third of them has gone: were it
 /// megabytes, one that reads slowly would look as one that does not.
 const SEND_BUFFER: usize = 128 * 1024;
-
-/// Where agq listens.
-#[derive(Debug, Clone)]
-pub(crate) struct ListenAddresses {
-    pub(crate) tcp: Option<SocketAddr>,
-    /// The Unix socket.
-    pub(crate) socket: Option<PathBuf>,
-    /// With it, TCP is TLS.
-    pub(crate) tls: Option<TlsFiles>,
-    /// Where HTTP is spoken, in the same way.
-    pub(crate) http: Option<SocketAddr>,
-}
 
 /// Open listeners.
 pub(crate) struct Listeners {
@@ -271,7 +256,8 @@ fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
 mod tests {
     use std::{os::unix::fs::PermissionsExt, path::Path};
 
-    use super::{ListenAddresses, Listeners};
+    use super::Listeners;
+    use crate::settings::ListenAddresses;
 
     async fn open(path: &Path) -> anyhow::Result<Listeners> {
         Listeners::open(&ListenAddresses { tcp: None, socket: Some(path.to_owned()), tls: None, http: None })

@@ -12,6 +12,6 @@ pub(crate) mod write_timeout;
 pub(crate) use accept::{ProtocolHandler, serve};
 pub(crate) use access_control::AccessControl;
 pub(crate) use connection_limit::ConnectionPermit;
-pub(crate) use listener::{ClientStream, ListenAddresses, Listeners};
-pub(crate) use tls::{TlsAcceptance, TlsFiles};
+pub(crate) use listener::{ClientStream, Listeners};
+pub(crate) use tls::TlsAcceptance;
 pub(crate) use write_timeout::{SlowClient, TimeoutWriter};

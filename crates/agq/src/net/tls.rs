@@ -2,7 +2,7 @@
 //! the keyring's business.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -20,19 +20,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::warn;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
+use crate::settings::TlsFiles;
+
 /// How long a handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-
-/// Where the certificates are; all are PEM files.
-#[derive(Debug, Clone)]
-pub(crate) struct TlsFiles {
-    /// Our certificate, and those between it and its CA.
-    pub(crate) cert: PathBuf,
-    /// Its private key.
-    pub(crate) key: PathBuf,
-    /// The CAs of clients. With it, who has no certificate of theirs gets no further than the handshake.
-    pub(crate) client_ca: Option<PathBuf>,
-}
 
 /// What a TLS handshake needs. Its files can be read again while connections come in.
 pub(crate) struct TlsAcceptance {
@@ -167,7 +158,8 @@ fn private_key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TlsAcceptance, TlsFiles, certificates, is_of_ca, private_key};
+    use super::{TlsAcceptance, certificates, is_of_ca, private_key};
+    use crate::settings::TlsFiles;
 
     #[test]
     fn files_that_cannot_be_used_are_named() {

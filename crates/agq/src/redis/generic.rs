@@ -1,4 +1,4 @@
-//! What can be done with keys of any type, and the ways to list them.
+//! Commands on keys of any type, and the commands that list keys.
 
 use agenix_protocol::{glob, request::Conditions, resp::Reply, time::Timestamp};
 use agenix_rules::rejection::Rejection;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{KeyCommandError, is_there, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
-/// Most keys that are looked at in one step, whatever SCAN asks for.
+/// Maximum number of keys that one call of SCAN reads, whatever its COUNT.
 const MAX_PAGE: usize = 10_000;
 
 /// DEL
@@ -19,7 +19,7 @@ pub(super) fn remove(keys: &mut dyn KeyWriter, names: &[Bytes]) -> Result<Reply,
     Ok(Reply::count(count))
 }
 
-/// EXISTS: a key that is named twice counts twice.
+/// EXISTS. A key that is named twice counts twice.
 pub(super) fn count(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyCommandError> {
     let mut count = 0;
     for name in names {
@@ -28,7 +28,8 @@ pub(super) fn count(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> Re
     Ok(Reply::count(count))
 }
 
-/// EXPIRE, PEXPIRE. A key without an end lasts longer than any other: GT leaves it alone, LT does not.
+/// EXPIRE, PEXPIRE. A key without an expiry counts as later than any time: GT leaves it unchanged,
+/// LT does not.
 pub(super) fn expire(
     keys: &mut dyn KeyWriter,
     key: &[u8],
@@ -92,7 +93,7 @@ fn kind_of(entry: &KeyEntry) -> &'static str {
     }
 }
 
-/// SMEMBERS and others of types that users' keys cannot have: what they answer where there is no key.
+/// Reply of SMEMBERS and other commands on types that agq does not have, if the key does not exist.
 pub(super) fn absent(
     keys: &dyn KeyReader,
     key: &[u8],
@@ -107,7 +108,7 @@ pub(super) fn size(keys: &dyn KeyReader, now: Timestamp) -> Result<Reply, KeyCom
     Ok(Reply::Integer(i64::try_from(keys.count(now)?).unwrap_or(i64::MAX)))
 }
 
-/// Which keys are listed.
+/// Condition by which keys are listed.
 struct KeyFilter<'c> {
     pattern: Option<&'c [u8]>,
     kind: Option<&'c [u8]>,
@@ -115,7 +116,7 @@ struct KeyFilter<'c> {
 }
 
 impl KeyFilter<'_> {
-    /// The names in a page that are wanted.
+    /// Returns the names in a page that match the filter.
     fn among(&self, keys: &dyn KeyReader, page: Vec<(u64, Bytes)>) -> Result<Vec<Bytes>, StoreError> {
         let mut names = Vec::new();
         for (_, name) in page {
@@ -132,7 +133,7 @@ impl KeyFilter<'_> {
     }
 }
 
-/// KEYS, in the order of their names.
+/// KEYS, sorted by name.
 pub(super) fn names(keys: &dyn KeyReader, pattern: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     let wanted = KeyFilter { pattern: Some(pattern), kind: None, now };
     let (mut names, mut below) = (Vec::new(), u64::MAX);
@@ -146,9 +147,12 @@ pub(super) fn names(keys: &dyn KeyReader, pattern: &[u8], now: Timestamp) -> Res
     Ok(Reply::bulks(names))
 }
 
-/// SCAN. The cursor is the number of the last key that was looked at, and the way is down from the newest key: numbers
-/// stay with their keys, so a key that is there all the time is seen once, and keys that come meanwhile have numbers
-/// that are behind us. There is nothing to keep between two calls, and a cursor is good for ever, after restarts too.
+/// SCAN. The cursor is the number of the last key that was read, and the scan descends from the
+/// newest key.
+///
+/// Numbers stay with their keys. Therefore a key that exists during the whole scan is returned
+/// once, and new keys have numbers that the scan has passed. No state is kept between two calls,
+/// and a cursor stays valid, also after a restart.
 pub(super) fn scan(
     keys: &dyn KeyReader,
     cursor: u64,

@@ -1,4 +1,5 @@
-//! Lists. Their elements lie at consecutive places, and the list moves along as it grows and shrinks at its ends.
+//! Commands on lists. The elements have consecutive positions, which move as the list grows and
+//! shrinks at its ends.
 
 use std::{ops::Range, slice};
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use super::{KeyCommandError, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
-/// A list while it is worked on; empty where there is no key.
+/// List that is being changed; empty if the key does not exist.
 struct OpenList {
     places: Range<i64>,
     expires_at: Option<Timestamp>,
@@ -76,7 +77,7 @@ impl OpenList {
         keys.take_item(key, place)
     }
 
-    /// A list without elements is not there.
+    /// Saves the list. Removes the key if the list is empty.
     fn save(&self, keys: &mut dyn KeyWriter, key: &[u8]) -> Result<(), StoreError> {
         if self.places.is_empty() {
             keys.remove(key)?;
@@ -87,14 +88,15 @@ impl OpenList {
     }
 }
 
-/// The part from `start` to `stop`, both included, of what has `length` elements; negative ones count from the end.
+/// Returns the positions from `start` to `stop`, both included, in a collection of `length`
+/// elements. Negative values count from the end.
 pub(super) fn part(start: i64, stop: i64, length: i64) -> Range<i64> {
     let first = if start < 0 { (length + start).max(0) } else { start };
     let last = if stop < 0 { length + stop } else { stop.min(length - 1) };
     first..(last + 1).max(first)
 }
 
-/// LPUSH, RPUSH; the new length.
+/// LPUSH, RPUSH. Returns the new length.
 pub(super) fn push(
     keys: &mut dyn KeyWriter,
     key: &Bytes,
@@ -111,7 +113,7 @@ pub(super) fn push(
     Ok(list.count())
 }
 
-/// Takes one element.
+/// Removes an element at one end of a list, and returns it.
 pub(super) fn take(
     keys: &mut dyn KeyWriter,
     key: &[u8],
@@ -178,7 +180,8 @@ pub(super) fn range(
     Ok(Reply::bulks(keys.items(key, head + part.start..head + part.end)?))
 }
 
-/// LREM: `count` from the head, or from the tail where it is negative, or all where it is 0.
+/// LREM. Removes the first `count` matches from the head, or from the tail if `count` is negative,
+/// or all if it is 0.
 pub(super) fn remove(
     keys: &mut dyn KeyWriter,
     key: &[u8],
@@ -199,7 +202,7 @@ pub(super) fn remove(
     }
     let Some(first) = hits.first() else { return Ok(Reply::Integer(0)) };
     let kept = (0..items.len()).filter(|at| hits.binary_search(at).is_err());
-    // What lies before the first hit stays where it is.
+    // Elements before the first match keep their positions.
     let mut place = list.places.start + i64::try_from(*first).unwrap_or(i64::MAX);
     for at in kept.skip(*first) {
         keys.put_item(key, place, &items[at])?;
@@ -211,7 +214,8 @@ pub(super) fn remove(
     Ok(Reply::count(hits.len()))
 }
 
-/// LMOVE: an element goes from an end of a list to an end of another, or of the same; `None` where there is none.
+/// LMOVE. Moves an element from one end of a list to an end of another or the same list. Returns
+/// `None` if the list is empty.
 pub(super) fn shift(
     keys: &mut dyn KeyWriter,
     key: &Bytes,
@@ -223,7 +227,7 @@ pub(super) fn shift(
     if list.places.is_empty() {
         return Ok(None);
     }
-    // A target of another type refuses before anything is taken.
+    // Fail before anything is removed if the target has another type.
     OpenList::of(keys, target, now)?;
     let Some(item) = list.pop(keys, key, from)? else { return Ok(None) };
     if key == target {
@@ -242,7 +246,7 @@ mod tests {
     use super::part;
 
     #[test]
-    fn places_count_from_either_end() {
+    fn lrange_positions_count_from_either_end() {
         assert_eq!(part(0, -1, 3), 0..3);
         assert_eq!(part(-2, 9, 3), 1..3);
         assert_eq!(part(i64::MIN, i64::MAX, 3), 0..3);

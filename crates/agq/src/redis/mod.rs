@@ -1,5 +1,7 @@
-//! The commands on users' keys, as Redis 7 has them, over what a store can do in one transaction. A key that has expired
-//! is not there, removed or not. Nothing here knows who asks, and nothing waits.
+//! Commands on users' keys with the semantics of Redis 7, inside one store transaction.
+//!
+//! An expired key does not exist, whether or not it has been removed. This module does not know
+//! callers, and never waits.
 
 mod generic;
 mod lists;
@@ -16,10 +18,10 @@ use bytes::Bytes;
 
 use crate::store::{KeyEntry, KeyReader, KeyWriter, RuleResult, Store, StoreError, change};
 
-/// Why a command on keys was not carried out. What was refused has changed nothing.
+/// Error of a command on keys. A rejected command has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyCommandError {
-    /// Redis would say no.
+    /// Redis would reject the command.
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The store failed.
@@ -27,7 +29,8 @@ pub(crate) enum KeyCommandError {
     Store(#[from] StoreError),
 }
 
-/// A refusal is an answer like any other: only a store that fails undoes a transaction.
+/// Turns a rejection into a value, because it is a reply like any other. Only a failure of the
+/// store rolls the transaction back.
 pub(crate) fn ruled<T>(outcome: Result<T, KeyCommandError>) -> Result<RuleResult<T>, StoreError> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
@@ -36,7 +39,7 @@ pub(crate) fn ruled<T>(outcome: Result<T, KeyCommandError>) -> Result<RuleResult
     }
 }
 
-/// Runs a command in a transaction.
+/// Executes a command.
 pub(crate) fn apply(
     keys: &mut dyn KeyWriter,
     command: &KeyCommand,
@@ -144,7 +147,8 @@ fn reply_of(outcome: Result<Reply, KeyCommandError>) -> Result<Reply, StoreError
     Ok(ruled(outcome)?.unwrap_or_else(|rejection| Reply::Error(rejection.line())))
 }
 
-/// Takes an element of a list, and puts it into another where it is to be moved; `None` where there is none.
+/// Removes an element of a list, and adds it to the list `to` if that is given. Returns `None` if
+/// the list is empty.
 pub(crate) fn pop(
     keys: &mut dyn KeyWriter,
     key: &Bytes,
@@ -158,7 +162,7 @@ pub(crate) fn pop(
     lists::shift(keys, key, from, to, now)
 }
 
-/// Puts an element back to where it was taken from.
+/// Puts an element back to the end from which it was taken.
 pub(crate) fn put_back(
     keys: &mut dyn KeyWriter,
     key: &Bytes,
@@ -171,7 +175,7 @@ pub(crate) fn put_back(
     Ok(())
 }
 
-/// Whether a list has elements.
+/// Returns true if a list has elements.
 pub(crate) fn has_elements(
     keys: &dyn KeyReader,
     key: &[u8],
@@ -180,12 +184,12 @@ pub(crate) fn has_elements(
     Ok(lists::length(keys, key, now)? > 0)
 }
 
-/// Whether a key is there.
+/// Returns true if a key exists.
 pub(crate) fn is_there(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
     Ok(live(keys, key, now)?.is_some())
 }
 
-/// Removes keys that have expired, at most `limit` of them; how many there were.
+/// Removes at most `limit` expired keys. Returns their number.
 pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
     let overdue = store.overdue_keys(now, limit).await?;
     if overdue.is_empty() {
@@ -195,7 +199,7 @@ pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> R
         keys.read_ahead(&overdue.iter().map(|key| &key[..]).collect::<Vec<_>>())?;
         let mut count = 0;
         for key in &overdue {
-            // It may have got another time meanwhile.
+            // The key may have got a new expiry meanwhile.
             count += usize::from(sweep(keys, key, now)?);
         }
         Ok(count)
@@ -203,12 +207,13 @@ pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> R
     swept.await
 }
 
-/// What a key holds, unless it has expired.
+/// Returns the entry of a key that exists and has not expired.
 fn live(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Option<KeyEntry>, StoreError> {
     Ok(keys.entry(key)?.filter(|entry| entry.expires_at.is_none_or(|at| at > now)))
 }
 
-/// Removes a key that has expired, so that nothing of it is left for those who write to it; whether it had.
+/// Removes a key that has expired, so that a write finds no old content. Returns true if the key
+/// had expired.
 fn sweep(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
     let has_expired = keys.entry(key)?.is_some_and(|entry| entry.expires_at.is_some_and(|at| at <= now));
     if has_expired {
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_expired_is_gone_for_everyone_and_then_from_the_store() {
+    async fn expired_keys_are_invisible_and_are_then_removed() {
         let store = RedbStore::in_memory().unwrap();
         for line in
             ["SET k v PX 100", "RPUSH l a b", "PEXPIRE l 100", "ZADD z 1 m", "PEXPIRE z 200", "SET s v"]
@@ -264,13 +269,13 @@ mod tests {
         assert_eq!(expire(&store, Timestamp(1300), 1).await.unwrap(), 1);
         assert_eq!(expire(&store, Timestamp(1300), 10).await.unwrap(), 1);
         assert_eq!(expire(&store, Timestamp(1300), 10).await.unwrap(), 0);
-        // Nothing of the old list is left in a new one.
+        // A new list has no elements of the expired one.
         assert_eq!(run(&store, "RPUSH l c", 1400).await, Reply::Integer(1));
         assert_eq!(run(&store, "LRANGE l 0 -1", 1400).await, Reply::bulks(["c"]));
     }
 
     #[tokio::test]
-    async fn a_transaction_goes_on_after_a_refusal() {
+    async fn transaction_continues_after_a_rejected_command() {
         let store = RedbStore::in_memory().unwrap();
         let commands: Vec<_> = ["SET k text", "INCR k", "LPUSH l 1", "GET k"].map(command).into();
         let replies = change(&store, move |keys| apply_all(keys, &commands, Timestamp(1))).await.unwrap();
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_cannot_write() {
+    async fn read_transaction_refuses_to_write() {
         let store = RedbStore::in_memory().unwrap();
         let command = command("SET k v");
         let outcome = look(&store, move |keys| ruled(read(keys, &command, Timestamp(1)))).await;
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scan_sees_every_key_that_stays_and_ends_whatever_comes_meanwhile() {
+    async fn scan_returns_every_permanent_key_and_ends_despite_new_keys() {
         let store = RedbStore::in_memory().unwrap();
         for n in 0..100 {
             run(&store, &format!("SET key:{n} v"), 1).await;
@@ -303,7 +308,8 @@ mod tests {
                 break;
             }
             steps += 1;
-            // What goes is not seen any more; what comes, or is written again, keeps nobody from the end.
+            // Removed keys are not returned any more, and new or rewritten keys do not prevent the
+            // end of the scan.
             run(&store, &format!("DEL key:{}", 200 + steps), 1).await;
             run(&store, &format!("SET key:{steps} other"), 1).await;
             for more in 0..20 {

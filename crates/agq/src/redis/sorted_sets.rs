@@ -1,4 +1,5 @@
-//! Sorted sets. Members are found by name and by score; a place among them is counted out.
+//! Commands on sorted sets. Members are indexed by name and by score; a rank is computed by
+//! counting.
 
 use std::ops::Bound;
 
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use super::{KeyCommandError, lists::part, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, RangeSlice, StoreError, StoredValue};
 
-/// A sorted set while it is worked on; without members where there is no key.
+/// Sorted set that is being changed; empty if the key does not exist.
 struct OpenSortedSet {
     members: u64,
     expires_at: Option<Timestamp>,
@@ -30,7 +31,7 @@ impl OpenSortedSet {
         }
     }
 
-    /// A sorted set without members is not there.
+    /// Saves the set. Removes the key if the set is empty.
     fn save(&self, keys: &mut dyn KeyWriter, key: &[u8]) -> Result<(), StoreError> {
         if self.members == 0 {
             keys.remove(key)?;
@@ -82,7 +83,7 @@ pub(super) fn add(
     })
 }
 
-/// The score that a member gets; `None` where the conditions leave it alone.
+/// Returns the new score of a member, or `None` if the conditions leave it unchanged.
 fn decided(known: Option<f64>, score: f64, options: ZAddOptions) -> Result<Option<f64>, Rejection> {
     let Some(known) = known else { return Ok((!options.only.xx).then_some(score)) };
     if options.only.nx {
@@ -164,7 +165,8 @@ pub(super) fn score(
     Ok(keys.score(key, member)?.map_or(Reply::Nil, Reply::Double))
 }
 
-/// ZPOPMIN: with a count the pairs are pairs, without one it is a flat pair in either RESP.
+/// ZPOPMIN. With a count the reply has nested pairs in RESP3; without a count it is a flat pair in
+/// both versions.
 pub(super) fn pop_least(
     keys: &mut dyn KeyWriter,
     key: &[u8],

@@ -1,4 +1,4 @@
-//! Strings, and the numbers in them.
+//! Commands on strings, and on the integers in them.
 
 use agenix_protocol::{
     request::{Expiry, SetOptions, integer_of},
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::{KeyCommandError, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
-/// A string and until when it is there.
+/// Returns a string and its expiry.
 fn text(
     keys: &dyn KeyReader,
     key: &[u8],
@@ -38,7 +38,7 @@ pub(super) fn get(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Re
     Ok(Reply::bulk_or_nil(text(keys, key, now)?.map(|(text, _)| text)))
 }
 
-/// MGET: what is no string is nil.
+/// MGET. The value of a key of another type is nil.
 pub(super) fn get_all(
     keys: &dyn KeyReader,
     names: &[Bytes],

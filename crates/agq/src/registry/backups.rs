@@ -1,5 +1,5 @@
-//! The backup that is under way, if one is: a copy in a file without a name, that is gone when nobody reads it any more.
-//! Who makes the copy is not its business.
+//! The backup in progress, at most one. The copy is a file without a name, which the system removes
+//! when it is closed. Other modules make the copy.
 
 use std::{
     fs::{self, File},
@@ -11,46 +11,46 @@ use std::{
 
 use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
 
-/// After how long without a read another backup may take its place, in milliseconds.
+/// Time without a read after which another backup may replace this one, in milliseconds.
 const PATIENCE_MS: u64 = 60_000;
 
-/// Why a backup is not to be had.
+/// Error of a backup command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackupError {
-    /// One at a time.
+    /// Only one backup at a time is possible.
     #[error(
         "A backup is under way: wait until it has ended, or until nobody has read it for {} seconds",
         PATIENCE_MS / 1000
     )]
     UnderWay,
-    /// It ended, or another one took its place, or there never was one.
+    /// The backup has ended, was replaced, or never existed.
     #[error("Backup not found: {0}; begin again with BACKUP BEGIN")]
     NotFound(String),
-    /// An agq without a data directory.
+    /// This agq has no data directory.
     #[error("This agq keeps nothing in files: there is no place for a backup")]
     Nowhere,
-    /// A copy would fill the disk, and a full disk ends agq.
+    /// The copy would fill the disk, and a full disk ends agq.
     #[error(
         "There is no room for a copy: it may take {needed} bytes beside the database, and its disk has {free} free; make room, or stop agq and copy the file"
     )]
     NoRoom { needed: u64, free: u64 },
-    /// Its file cannot be read.
+    /// The file of the copy cannot be read.
     #[error("The backup cannot be read: {0}; begin again with BACKUP BEGIN")]
     Unreadable(#[from] io::Error),
 }
 
-/// The backup that is under way.
+/// The backup in progress, or none.
 #[derive(Default)]
 pub(crate) struct Backups(Mutex<BackupState>);
 
-/// What must stay free beside a copy, in bytes.
+/// Number of bytes that must stay free beside a copy.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// The copy's name as long as it is being made: one that nobody else gives a file.
+/// Name of the copy while it is written. No other file has this name.
 const COPY: &str = "agq.copy";
 
 #[derive(Default)]
 struct BackupState {
-    /// Where the copy is made.
+    /// Directory in which copies are made.
     dir: Option<PathBuf>,
     stage: BackupPhase,
 }
@@ -59,7 +59,6 @@ struct BackupState {
 enum BackupPhase {
     #[default]
     None,
-    /// The copy is being made.
     Making,
     Made(CompletedBackup),
 }
@@ -71,19 +70,23 @@ struct CompletedBackup {
 }
 
 impl CompletedBackup {
-    /// Whether somebody goes on reading it. A time to come is from before the clock was set back.
+    /// Returns true if a client still reads the copy. A time in the future is from before the clock
+    /// was set back, and does not count.
     fn is_read(&self, now: Timestamp) -> bool {
         self.read_at <= now && now.ms_since(self.read_at) < PATIENCE_MS
     }
 }
 
-/// The copy may be as long as the database, which goes on growing meanwhile; agq ends where its disk is full.
+/// Checks that the disk has room for a copy.
+///
+/// The copy may become as long as the database, which grows meanwhile, and agq ends when its disk
+/// is full.
 fn check_room(database: u64, free: u64) -> Result<(), BackupError> {
     let needed = database.saturating_add(database / 4).saturating_add(RESERVE_BYTES);
     if free < needed { Err(BackupError::NoRoom { needed, free }) } else { Ok(()) }
 }
 
-/// Removes what is left of a copy, if anything is.
+/// Removes the file of a copy, if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -92,15 +95,16 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 impl Backups {
-    /// Lets copies be made in this directory, which nobody else uses, and removes what is left there of one that was being
-    /// made when agq was killed.
+    /// Sets the directory for copies, which only this agq uses. Removes a copy that was in progress
+    /// when agq was killed.
     pub(crate) fn clean_up_leftovers(&self, dir: &Path) -> io::Result<()> {
         remove(&dir.join(COPY))?;
         self.lock().dir = Some(dir.to_owned());
         Ok(())
     }
 
-    /// Where to make the copy: nobody else makes one until it is there, or was given up.
+    /// Begins a backup, and returns the path for its copy. No other backup can begin until
+    /// [`Self::made`] or [`Self::failed`] is called.
     pub(crate) fn begin(&self, now: Timestamp) -> Result<PathBuf, BackupError> {
         let mut state = self.lock();
         let Some(dir) = &state.dir else { return Err(BackupError::Nowhere) };
@@ -118,10 +122,10 @@ impl Backups {
         Ok(path)
     }
 
-    /// The copy is there, to be read from now on.
+    /// Makes a complete copy available to readers.
     pub(crate) fn made(&self, backup_id: &str, path: &Path, now: Timestamp) -> Result<(), BackupError> {
         let opened = File::open(path);
-        // Without a name it is gone as soon as nobody has it open, however agq ends.
+        // A file without a name is removed as soon as it is closed, even if agq is killed.
         let unnamed = fs::remove_file(path);
         let mut state = self.lock();
         state.stage = BackupPhase::None;
@@ -132,14 +136,14 @@ impl Backups {
         Ok(())
     }
 
-    /// The copy could not be made.
+    /// Ends a backup whose copy could not be made.
     pub(crate) fn failed(&self, path: &Path) {
-        // It may not have come as far as a file.
+        // The file may not exist yet.
         let _removed = fs::remove_file(path);
         self.lock().stage = BackupPhase::None;
     }
 
-    /// The file of a copy.
+    /// Returns the file of a copy, and records the time of the read.
     pub(crate) fn file(&self, backup_id: &str, now: Timestamp) -> Result<Arc<File>, BackupError> {
         match &mut self.lock().stage {
             BackupPhase::Made(made) if made.backup_id == backup_id => {
@@ -150,7 +154,7 @@ impl Backups {
         }
     }
 
-    /// Forgets a copy that nobody goes on reading: its file is gone by that.
+    /// Drops a copy that nobody reads any more, which removes its file.
     pub(crate) fn expire(&self, now: Timestamp) {
         let mut state = self.lock();
         if matches!(&state.stage, BackupPhase::Made(made) if !made.is_read(now)) {
@@ -158,7 +162,7 @@ impl Backups {
         }
     }
 
-    /// Nobody will read it any more.
+    /// Ends a backup at the request of its reader.
     pub(crate) fn end(&self, backup_id: &str) -> Result<(), BackupError> {
         let mut state = self.lock();
         match &state.stage {
@@ -175,7 +179,8 @@ impl Backups {
     }
 }
 
-/// The piece of a copy that begins at an offset; empty at the end.
+/// Returns the piece of a copy at `offset`, at most [`BACKUP_PIECE_BYTES`]. It is empty at the end
+/// of the file.
 pub(crate) fn piece(file: &File, offset: u64) -> Result<Vec<u8>, BackupError> {
     if offset >= file.metadata()?.len() {
         return Ok(Vec::new());
@@ -194,7 +199,7 @@ pub(crate) fn piece(file: &File, offset: u64) -> Result<Vec<u8>, BackupError> {
     Ok(piece)
 }
 
-/// It is shown as it was sent, but no longer than an id is.
+/// Returns the error for an unknown id. The id is escaped, and cut to the length of an id.
 fn not_found(backup_id: &str) -> BackupError {
     BackupError::NotFound(backup_id.chars().take(64).collect::<String>().escape_debug().to_string())
 }
@@ -206,7 +211,7 @@ mod tests {
     use super::{BackupError, Backups, RESERVE_BYTES, check_room, piece};
 
     #[test]
-    fn one_at_a_time_until_nobody_has_read_it_for_a_minute() {
+    fn backup_blocks_others_until_unread_for_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::default();
         assert!(matches!(backups.begin(Timestamp(0)), Err(BackupError::Nowhere)));
@@ -218,15 +223,15 @@ mod tests {
 
         let path = backups.begin(Timestamp(0)).unwrap();
         let later = Timestamp(1_000_000);
-        assert!(matches!(backups.begin(later), Err(BackupError::UnderWay)), "it is being made");
+        assert!(matches!(backups.begin(later), Err(BackupError::UnderWay)), "the copy is in progress");
         std::fs::write(&path, "copy").unwrap();
         backups.made("a", &path, later).unwrap();
-        assert!(!path.exists(), "it has no name any more");
+        assert!(!path.exists(), "the copy has no name");
         let file = backups.file("a", Timestamp(1_030_000)).unwrap();
         assert!(matches!(backups.begin(Timestamp(1_089_999)), Err(BackupError::UnderWay)));
         let path = backups.begin(Timestamp(1_090_000)).unwrap();
         assert!(matches!(backups.file("a", later), Err(BackupError::NotFound(_))));
-        assert_eq!(piece(&file, 1).unwrap(), b"opy", "who reads it can do so to its end");
+        assert_eq!(piece(&file, 1).unwrap(), b"opy", "an open copy can be read to its end");
         backups.failed(&path);
         let path = backups.begin(later).unwrap();
         assert!(matches!(backups.made("c", &path, later), Err(BackupError::Unreadable(_))));
@@ -240,18 +245,18 @@ mod tests {
         backups.expire(Timestamp(1_059_999));
         assert!(backups.file("e", later).is_ok());
         backups.expire(Timestamp(1_060_000));
-        assert!(backups.file("e", later).is_err(), "whoever read it is gone");
+        assert!(backups.file("e", later).is_err(), "the copy has expired");
     }
 
     #[test]
-    fn a_copy_needs_its_own_room_and_some_more() {
+    fn backup_needs_room_for_the_copy_and_a_reserve() {
         assert!(check_room(400, 500 + RESERVE_BYTES).is_ok());
         let refused = check_room(400, 499 + RESERVE_BYTES).unwrap_err().to_string();
         assert!(refused.contains("There is no room for a copy"), "{refused}");
     }
 
     #[test]
-    fn a_copy_is_read_in_pieces() {
+    fn backup_is_read_in_pieces() {
         let path = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(path.path(), vec![b'x'; BACKUP_PIECE_BYTES + 2]).unwrap();
         let file = std::fs::File::open(path.path()).unwrap();

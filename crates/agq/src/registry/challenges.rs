@@ -1,4 +1,5 @@
-//! Challenges to workers (worker spec §7.3): each waits until its worker asks for orders, and then for its answer.
+//! Challenges to workers (worker spec §7.3). A challenge waits until its worker asks for
+//! directives, and then for the answer.
 
 use std::{
     collections::HashMap,
@@ -11,40 +12,41 @@ use agenix_protocol::{
 };
 use tokio::sync::oneshot;
 
-/// The challenges that wait for their answers.
+/// Challenges without an answer, by their id.
 #[derive(Default)]
 pub(crate) struct Challenges(Mutex<HashMap<String, PendingChallenge>>);
 
 struct PendingChallenge {
     worker_id: WorkerId,
     challenge: Challenge,
-    give: oneshot::Sender<ChallengeAnswer>,
+    reply: oneshot::Sender<ChallengeAnswer>,
 }
 
 impl Challenges {
-    /// Leaves a challenge for a worker.
+    /// Adds a challenge for a worker, and returns the receiver of the answer.
     pub(crate) fn pose(
         &self,
         worker_id: WorkerId,
         challenge: Challenge,
     ) -> oneshot::Receiver<ChallengeAnswer> {
-        let (give, get) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let mut waiting = self.lock();
-        // Whoever gave up waiting for an answer has dropped the other end.
-        waiting.retain(|_, waiting| !waiting.give.is_closed());
-        waiting.insert(challenge.challenge_id.clone(), PendingChallenge { worker_id, challenge, give });
-        get
+        // A caller that has given up has dropped its receiver.
+        waiting.retain(|_, waiting| !waiting.reply.is_closed());
+        waiting.insert(challenge.challenge_id.clone(), PendingChallenge { worker_id, challenge, reply });
+        answer
     }
 
-    /// The challenges that wait for a worker.
+    /// Returns the challenges without an answer for a worker.
     pub(crate) fn of(&self, worker_id: &WorkerId) -> Vec<Challenge> {
         let waiting = self.lock();
         let own =
-            waiting.values().filter(|waiting| waiting.worker_id == *worker_id && !waiting.give.is_closed());
+            waiting.values().filter(|waiting| waiting.worker_id == *worker_id && !waiting.reply.is_closed());
         own.map(|waiting| waiting.challenge.clone()).collect()
     }
 
-    /// A worker answers; whether there was such a challenge, for this worker where one is named.
+    /// Delivers an answer. Returns true if the challenge exists, is for `worker_id` if that is
+    /// given, and its caller still waits.
     pub(crate) fn answer(
         &self,
         challenge_id: &str,
@@ -57,7 +59,7 @@ impl Challenges {
         if !waiting.get(challenge_id).is_some_and(is_own) {
             return false;
         }
-        waiting.remove(challenge_id).is_some_and(|waiting| waiting.give.send(answer).is_ok())
+        waiting.remove(challenge_id).is_some_and(|waiting| waiting.reply.send(answer).is_ok())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PendingChallenge>> {

@@ -1,4 +1,4 @@
-//! Who is connected, for CLIENT LIST and INFO.
+//! Open connections, for CLIENT LIST and INFO.
 
 use std::{
     collections::BTreeMap,
@@ -10,24 +10,24 @@ use std::{
 
 use agenix_protocol::time::Timestamp;
 
-/// A connection as people see it.
+/// Description of a connection for people.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConnectionInfo {
-    /// Where it comes from.
+    /// Address of the client.
     pub(crate) from: Arc<str>,
-    /// The name that it gave itself.
+    /// Name that the client gave itself.
     pub(crate) name: String,
-    /// Whose key it has shown.
+    /// Name of the identity whose key the client has shown.
     pub(crate) user: Arc<str>,
-    /// What its library says of itself.
+    /// Name of the client library, as the client has sent it.
     pub(crate) library: String,
     pub(crate) library_version: String,
-    /// 2 or 3.
+    /// Version of the protocol: 2 or 3.
     pub(crate) resp: u8,
     pub(crate) since: Timestamp,
 }
 
-/// The connections that are open, by number, and how many there ever were.
+/// Open connections by number, and counters of connections and commands.
 #[derive(Default)]
 pub(crate) struct ConnectionRegistry {
     open: Mutex<BTreeMap<u64, ConnectionInfo>>,
@@ -45,24 +45,25 @@ impl ConnectionRegistry {
         self.lock().remove(&number);
     }
 
-    /// Changes what is known of a connection.
+    /// Changes the description of a connection.
     pub(crate) fn note(&self, number: u64, how: impl FnOnce(&mut ConnectionInfo)) {
         if let Some(entry) = self.lock().get_mut(&number) {
             how(entry);
         }
     }
 
-    /// Counts a command.
     pub(crate) fn count_command(&self) {
         self.commands.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Connections open now, connections ever, commands ever.
+    /// Returns the number of open connections, of all connections so far, and of all commands so
+    /// far.
     pub(crate) fn counts(&self) -> (usize, u64, u64) {
         (self.lock().len(), self.accepted.load(Ordering::Relaxed), self.commands.load(Ordering::Relaxed))
     }
 
-    /// The lines of CLIENT LIST, or the one of a connection, in the fields of Redis.
+    /// Returns the lines of CLIENT LIST in the format of Redis: all of them, or that of connection
+    /// `only`.
     pub(crate) fn lines(&self, only: Option<u64>, now: Timestamp) -> String {
         let open = self.lock();
         let shown = open.iter().filter(|(number, _)| only.is_none_or(|only| only == **number));

@@ -1,4 +1,5 @@
-//! What happened lately, for whoever asks (ojs-events): kept in memory, the oldest is forgotten first, and a start begins anew.
+//! Ring buffer of the latest events of jobs (ojs-events). It is in memory only, and drops the
+//! oldest events first.
 
 use std::{
     collections::VecDeque,
@@ -9,15 +10,15 @@ use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::job::{Job, JobFailure, JobState};
 use tokio::sync::watch;
 
-/// Most events that are remembered.
+/// Maximum number of events in the ring.
 const MOST: usize = 10_000;
 /// Maximum number of characters of a message in an event. The job has the whole message.
 const MAX_MESSAGE: usize = 500;
 
-/// Something that happened to a job.
+/// Event of a job.
 #[derive(Debug, Clone)]
 pub(crate) struct LoggedEvent {
-    /// Its place in the order of all events.
+    /// Number of the event. Numbers ascend by one.
     pub(crate) number: u64,
     pub(crate) kind: &'static str,
     pub(crate) at: Timestamp,
@@ -26,7 +27,7 @@ pub(crate) struct LoggedEvent {
     pub(crate) queue: String,
     pub(crate) attempt: u32,
     pub(crate) duration_ms: Option<u64>,
-    /// State before, where the job was there before.
+    /// State before the event. `None` if the job is new.
     pub(crate) from: Option<JobState>,
     pub(crate) to: JobState,
     pub(crate) worker_id: Option<String>,
@@ -37,10 +38,10 @@ pub(crate) struct LoggedEvent {
     pub(crate) progress: Option<(f32, Option<String>)>,
 }
 
-/// The last events.
+/// Ring buffer of the latest events.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    /// Beginning of the log, which tells the ids of this start from those of others.
+    /// Start of the log, which distinguishes the ids of this start from those of other starts.
     began_at: Timestamp,
     remembered: Mutex<EventRing>,
     /// Number of the last event.
@@ -53,12 +54,12 @@ struct EventRing {
     last: u64,
 }
 
-/// Events for a follower of the log.
+/// Events for a subscriber that polls the log.
 pub(crate) struct NewEvents {
     pub(crate) events: Vec<LoggedEvent>,
-    /// Number up to which the follower has seen the log then.
+    /// Number up to which the subscriber has now seen the log.
     pub(crate) up_to: u64,
-    /// True if events that the follower had not seen were forgotten.
+    /// Set if events that the subscriber had not seen were dropped.
     pub(crate) has_gap: bool,
 }
 
@@ -97,19 +98,19 @@ impl LoggedEvent {
 }
 
 impl LoggedEvent {
-    /// Tells whether no other event follows of the job, unless it is tried again by hand.
+    /// Returns true if no other event of the job follows, unless somebody retries the job.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.kind, "job.completed" | "job.discarded" | "job.cancelled")
     }
 }
 
 impl EventLog {
-    /// Creates a log that begins now.
+    /// Creates an empty log.
     pub(crate) fn new(began_at: Timestamp) -> Self {
         Self { began_at, remembered: Mutex::default(), last: watch::Sender::new(0) }
     }
 
-    /// A job came from one state into another, or its worker reported progress.
+    /// Appends the events of a change of state, or of a progress report.
     pub(crate) fn note(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
         let mut remembered = self.lock();
         for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
@@ -124,7 +125,8 @@ impl EventLog {
         self.last.send_if_modified(|known| std::mem::replace(known, last) != last);
     }
 
-    /// At most `limit` events after a number that are wanted, the oldest first, and whether there are more.
+    /// Returns at most `limit` events after `number` that `wanted` accepts, the oldest first. The
+    /// flag is true if there are more.
     pub(crate) fn after(
         &self,
         number: u64,
@@ -134,7 +136,7 @@ impl EventLog {
         self.lock().after(number, limit, wanted)
     }
 
-    /// Returns at most `limit` events for a follower that has seen the log up to a number.
+    /// Returns at most `limit` events for a subscriber that has seen the log up to `number`.
     pub(crate) fn follow(
         &self,
         number: u64,
@@ -148,14 +150,15 @@ impl EventLog {
         NewEvents { events, up_to, has_gap }
     }
 
-    /// Returns the number of the last event, and what tells of later ones.
+    /// Returns the number of the last event, and a receiver of later numbers.
     pub(crate) fn listen(&self) -> (u64, watch::Receiver<u64>) {
         let mut later = self.last.subscribe();
         let last = *later.borrow_and_update();
         (last, later)
     }
 
-    /// Returns the event that says how a job that has ended stands. Its number is that of the last event.
+    /// Returns an event with the final state of a job that has ended. Its number is that of the
+    /// last event.
     pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<LoggedEvent> {
         let kind = match job.state {
             JobState::Completed => "job.completed",
@@ -167,12 +170,12 @@ impl EventLog {
         LoggedEvent::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
     }
 
-    /// Returns the id of an event, which no other start of agq uses.
+    /// Returns the id of an event. No other start of agq uses the same id.
     pub(crate) fn id_of(&self, event: &LoggedEvent) -> String {
         format!("evt_{:x}_{}", self.began_at.0, event.number)
     }
 
-    /// Returns the number of an event by its id, or `None` where the id is none of this start.
+    /// Returns the number of the event with this id, or `None` if the id is not of this start.
     pub(crate) fn number_of(&self, id: &str) -> Option<u64> {
         let (began_at, number) = id.strip_prefix("evt_")?.split_once('_')?;
         let number = number.parse().ok().filter(|number| *number <= self.lock().last)?;
@@ -198,10 +201,10 @@ impl EventRing {
     }
 }
 
-/// Kind of an event that says how far a worker is.
+/// Kind of the event of a progress report.
 const PROGRESS: &str = "job.progress";
 
-/// The names of what happened, in order; none where that has no name.
+/// Returns the kinds of events for a change of a job, in order. `None` stands for no event.
 fn kinds_of(was: Option<JobState>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
     if was == Some(job.state) {
         return [has_progressed.then_some(PROGRESS), None];
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_fails_is_told_before_what_follows_from_it() {
+    fn failed_attempt_is_logged_before_its_consequence() {
         let log = EventLog::new(Timestamp(255));
         let mut job = job();
         log.note(None, &job, false, Timestamp(2));
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_passes_what_it_does_not_want_and_hears_of_a_gap() {
+    fn follow_skips_unwanted_events_and_reports_a_gap() {
         let log = EventLog::new(Timestamp(1));
         let (last, later) = log.listen();
         for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! The figures that the store last gave, for monitors that ask while the store does not answer.
+//! Cache of the latest figures of the store, for monitoring requests while the store does not
+//! answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +8,7 @@ use agenix_rules::worker::Worker;
 
 use crate::store::Totals;
 
-/// The figures that only the store knows.
+/// Figures that only the store has.
 pub(crate) struct StoreFigures {
     pub(crate) totals: Totals,
     pub(crate) queues: QueueStats,
@@ -16,17 +17,17 @@ pub(crate) struct StoreFigures {
     pub(crate) oldest_snapshot_secs: Option<u64>,
 }
 
-/// The figures that the store last gave, and when.
+/// Latest figures of the store, with their time.
 #[derive(Default)]
 pub(crate) struct LastFigures(Mutex<Option<(Timestamp, Arc<StoreFigures>)>>);
 
 impl LastFigures {
-    /// Keeps the figures of this moment.
+    /// Stores the figures of the time `now`.
     pub(crate) fn keep(&self, now: Timestamp, figures: &Arc<StoreFigures>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::clone(figures)));
     }
 
-    /// Returns what was kept last, if anything was.
+    /// Returns the latest figures and their time, or `None` if the store has not answered yet.
     pub(crate) fn last(&self) -> Option<(Timestamp, Arc<StoreFigures>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

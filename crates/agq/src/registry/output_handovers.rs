@@ -1,15 +1,16 @@
-//! Actions to which somebody here is handing the outputs of a step on, so that nobody else here does the same meanwhile.
+//! Locks of the actions to which this node is passing the outputs of a workflow step, so that only
+//! one task does so at a time.
 
 use std::{
     collections::HashSet,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The ids of these actions.
+/// Ids of the locked actions.
 #[derive(Debug, Default)]
 pub(crate) struct OutputHandovers(Mutex<HashSet<String>>);
 
-/// The right to hand outputs on to an action, until it is dropped.
+/// Lock of an action until it is dropped.
 #[derive(Debug)]
 pub(crate) struct HandoverGuard<'h> {
     all: &'h OutputHandovers,
@@ -17,13 +18,13 @@ pub(crate) struct HandoverGuard<'h> {
 }
 
 impl OutputHandovers {
-    /// Takes the turn for an action. Returns `None` while somebody else has it.
+    /// Locks an action. Returns `None` if another task has locked it.
     pub(crate) fn begin(&self, action_id: &str) -> Option<HandoverGuard<'_>> {
         let is_new = self.ids().insert(action_id.to_owned());
         is_new.then(|| HandoverGuard { all: self, action_id: action_id.to_owned() })
     }
 
-    /// Tells whether somebody has the turn for an action.
+    /// Returns true if an action is locked.
     pub(crate) fn is_under_way(&self, action_id: &str) -> bool {
         self.ids().contains(action_id)
     }
@@ -44,7 +45,7 @@ mod tests {
     use super::OutputHandovers;
 
     #[test]
-    fn one_at_a_time_hands_on_to_an_action() {
+    fn output_handover_locks_an_action() {
         let all = OutputHandovers::default();
         let turn = all.begin("a");
         assert!(turn.is_some() && all.is_under_way("a") && all.begin("a").is_none());

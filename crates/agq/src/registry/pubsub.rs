@@ -1,4 +1,5 @@
-//! Who listens to which channel, and what they are told. Messages are not kept: who does not listen misses them.
+//! Subscriptions of this node, and the delivery of messages to subscribers. Messages are not
+//! stored, so a client that is not subscribed misses them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,26 +10,27 @@ use agenix_protocol::{documents::JOB_UPDATES, glob, reserved_keys::is_reply};
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-/// Most messages that wait for one listener: one that falls behind further is cut off, as Redis does.
+/// Maximum number of undelivered messages of one subscriber. A slower subscriber is disconnected,
+/// as in Redis.
 const MAX_WAITING: usize = 10_000;
-/// Most bytes of them.
+/// Maximum number of bytes of undelivered messages of one subscriber.
 const MAX_WAITING_BYTES: usize = 32 * 1024 * 1024;
 
-/// A message on its way to a listener.
+/// Message for a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// The pattern that it came by, where it came by one.
+    /// Pattern that matched the channel, if the subscription is to a pattern.
     pub(crate) pattern: Option<Bytes>,
     pub(crate) channel: Bytes,
     pub(crate) payload: Bytes,
 }
 
-/// Listeners and their channels.
+/// Subscribers and their channels.
 #[derive(Default)]
 pub(crate) struct PubSub {
     inner: Mutex<PubSubTables>,
-    /// The way to those who listen at other nodes.
-    others: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
+    /// Channel to the task that sends messages to other nodes.
+    peers: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
 }
 
 #[derive(Default)]
@@ -36,35 +38,38 @@ struct PubSubTables {
     listeners: HashMap<u64, Subscriber>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
-    /// Who waits for one message on a channel that nobody else hears (`reserved_keys::is_reply`).
+    /// Receivers of a single message on a reply channel (`reserved_keys::is_reply`). A message there is
+    /// delivered to nobody besides.
     replies: HashMap<Bytes, oneshot::Sender<Bytes>>,
 }
 
-/// Where messages go to, and how many bytes of them may still wait.
+/// Message queue of a subscriber, with its free capacity in bytes.
 struct Subscriber {
-    give: mpsc::Sender<QueuedMessage>,
-    room: Arc<Semaphore>,
-    /// Told when it is cut off.
-    cut: Arc<Notify>,
+    sender: mpsc::Sender<QueuedMessage>,
+    capacity: Arc<Semaphore>,
+    /// Notified when the subscriber is disconnected for being too slow.
+    disconnect: Arc<Notify>,
 }
 
-/// A message that takes its room until it is dropped.
+/// Queued message, which uses capacity of its subscriber until it is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(crate) message: Message,
-    _room: OwnedSemaphorePermit,
+    _capacity: OwnedSemaphorePermit,
 }
 
 impl Subscriber {
-    /// Whether it could be told.
-    fn tell(&self, message: Message) -> bool {
+    /// Queues a message. Returns false if the capacity does not suffice.
+    fn try_send(&self, message: Message) -> bool {
         let bytes = u32::try_from(message.channel.len() + message.payload.len()).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
-        room.is_ok_and(|room| self.give.try_send(QueuedMessage { message, _room: room }).is_ok())
+        let capacity = Arc::clone(&self.capacity).try_acquire_many_owned(bytes);
+        capacity.is_ok_and(|capacity| {
+            self.sender.try_send(QueuedMessage { message, _capacity: capacity }).is_ok()
+        })
     }
 }
 
-/// A channel by its name, or all that match a pattern.
+/// Kind of a subscription: to the name of a channel, or to a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubscriptionKind {
     Name,
@@ -72,22 +77,22 @@ pub(crate) enum SubscriptionKind {
 }
 
 impl PubSub {
-    /// A connection begins to listen. The receiver ends when it was cut off for being too slow.
-    pub(crate) fn join(&self, number: u64, cut: Arc<Notify>) -> mpsc::Receiver<QueuedMessage> {
-        let (give, receiver) = mpsc::channel(MAX_WAITING);
-        let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
-        self.lock().listeners.insert(number, Subscriber { give, room, cut });
+    /// Adds a subscriber. The receiver ends when the subscriber is disconnected for being too slow.
+    pub(crate) fn join(&self, number: u64, disconnect: Arc<Notify>) -> mpsc::Receiver<QueuedMessage> {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let capacity = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
+        self.lock().listeners.insert(number, Subscriber { sender, capacity, disconnect });
         receiver
     }
 
-    /// A connection listens to a channel or pattern too.
+    /// Adds a subscription to a channel or pattern.
     pub(crate) fn subscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
-        // A copy: a slice would keep all that was read with it.
+        // Copy the bytes, because a slice would keep the whole read buffer alive.
         let name = Bytes::copy_from_slice(name);
         self.lock().table(by).entry(name).or_default().insert(number);
     }
 
-    /// A connection listens to a channel or pattern no more.
+    /// Removes a subscription to a channel or pattern.
     pub(crate) fn unsubscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
         let mut inner = self.lock();
         let table = inner.table(by);
@@ -99,63 +104,67 @@ impl PubSub {
         }
     }
 
-    /// A connection listens no more.
+    /// Removes a subscriber.
     pub(crate) fn leave(&self, number: u64) {
         self.lock().leave(number);
     }
 
-    /// The one message that comes on a channel for replies. Who gives up waiting drops the receiver.
+    /// Returns the receiver of a single message on a reply channel. Dropping the receiver cancels
+    /// it.
     pub(crate) fn reply_on(&self, channel: Bytes) -> oneshot::Receiver<Bytes> {
-        let (give, get) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let replies = &mut self.lock().replies;
         replies.retain(|_, waiting| !waiting.is_closed());
-        replies.insert(channel, give);
-        get
+        replies.insert(channel, sender);
+        receiver
     }
 
-    /// There are other nodes: what is published is told to them, too. Messages that they are too slow for are not.
-    pub(crate) fn connect_peers(&self, others: mpsc::Sender<(Bytes, Bytes)>) {
-        // Said once, when agq starts.
-        let _already = self.others.set(others);
+    /// Connects to other nodes: published messages are also sent to `peers`. A message is dropped if
+    /// `peers` is full.
+    pub(crate) fn connect_peers(&self, peers: mpsc::Sender<(Bytes, Bytes)>) {
+        // This is called once, at the start of agq.
+        let _already = self.peers.set(peers);
     }
 
-    /// Tells everyone who listens to the channel; how many were told here.
+    /// Publishes a message at all nodes. Returns the number of subscribers at this node.
     pub(crate) fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
-        // Who waits for a reply is at one node.
+        // Only one node has the receiver of a reply.
         if is_reply(channel) && self.publish_here(channel, payload) > 0 {
             return 1;
         }
-        if let Some(others) = self.others.get() {
-            let _full = others.try_send((channel.clone(), payload.clone()));
+        if let Some(peers) = self.peers.get() {
+            let _full = peers.try_send((channel.clone(), payload.clone()));
         }
         self.publish_here(channel, payload)
     }
 
-    /// Tells everyone who listens to the channel at this node; how many that were.
+    /// Publishes a message at this node. Returns the number of subscribers.
     pub(crate) fn publish_here(&self, channel: &Bytes, payload: &Bytes) -> usize {
         let mut inner = self.lock();
-        // A copy: a slice would keep all that was read with it.
+        // Copy the bytes, because a slice would keep the whole read buffer alive.
         let payload = Bytes::copy_from_slice(payload);
         if is_reply(channel) {
             let waiting = inner.replies.remove(channel);
             return usize::from(waiting.is_some_and(|waiting| waiting.send(payload).is_ok()));
         }
-        let told = |pattern: Option<&Bytes>| Message {
+        let message = |pattern: Option<&Bytes>| Message {
             pattern: pattern.cloned(),
             channel: channel.clone(),
             payload: payload.clone(),
         };
-        let by_name = inner.channels.get(channel).into_iter().flatten().map(|number| (*number, told(None)));
+        let by_name =
+            inner.channels.get(channel).into_iter().flatten().map(|number| (*number, message(None)));
         let matching = inner.patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel));
-        let by_pattern = matching
-            .flat_map(|(pattern, numbers)| numbers.iter().map(move |number| (*number, told(Some(pattern)))));
+        let by_pattern = matching.flat_map(|(pattern, numbers)| {
+            numbers.iter().map(move |number| (*number, message(Some(pattern))))
+        });
         let messages: Vec<(u64, Message)> = by_name.chain(by_pattern).collect();
         let count = messages.len();
         for (number, message) in messages {
-            let is_slow = inner.listeners.get(&number).is_some_and(|listener| !listener.tell(message));
+            let is_slow = inner.listeners.get(&number).is_some_and(|listener| !listener.try_send(message));
             if is_slow {
                 if let Some(listener) = inner.listeners.get(&number) {
-                    listener.cut.notify_one();
+                    listener.disconnect.notify_one();
                 }
                 inner.leave(number);
             }
@@ -163,22 +172,26 @@ impl PubSub {
         count
     }
 
-    /// Tells, before anyone else can come or go, whether anyone may be told of what happens to jobs and actions.
+    /// Calls `tell` with true if any subscriber may receive events of jobs or actions.
+    ///
+    /// The lock is held meanwhile, so subscriptions cannot change before `tell` has returned.
     pub(crate) fn update_interest(&self, tell: impl FnOnce(bool)) {
         let inner = self.lock();
-        tell(inner.wants_news());
+        tell(inner.has_event_subscribers());
     }
 
-    /// The least room that a listener to news has left.
+    /// Returns the smallest free capacity among the subscribers to events of jobs or actions, in
+    /// messages.
     pub(crate) fn room(&self) -> usize {
         let inner = self.lock();
-        let matches_news = |pattern: &Bytes| {
+        let matches_events = |pattern: &Bytes| {
             glob::matches(pattern, JOB_UPDATES.as_bytes()) || pattern.starts_with(b"action:")
         };
-        let patterns = inner.patterns.iter().filter(|(pattern, _)| matches_news(pattern));
-        let news = inner.channels.iter().filter(|(name, _)| is_news(name)).chain(patterns);
-        let hearing = news.flat_map(|(_, numbers)| numbers).filter_map(|number| inner.listeners.get(number));
-        hearing.map(|listener| listener.give.capacity()).min().unwrap_or(usize::MAX)
+        let patterns = inner.patterns.iter().filter(|(pattern, _)| matches_events(pattern));
+        let subscriptions = inner.channels.iter().filter(|(name, _)| is_event_channel(name)).chain(patterns);
+        let listeners =
+            subscriptions.flat_map(|(_, numbers)| numbers).filter_map(|number| inner.listeners.get(number));
+        listeners.map(|listener| listener.sender.capacity()).min().unwrap_or(usize::MAX)
     }
 
     fn lock(&self) -> MutexGuard<'_, PubSubTables> {
@@ -186,14 +199,14 @@ impl PubSub {
     }
 }
 
-/// Whether what happens to jobs or actions is told on a channel.
-fn is_news(channel: &Bytes) -> bool {
+/// Returns true if a channel carries events of jobs or actions.
+fn is_event_channel(channel: &Bytes) -> bool {
     channel.starts_with(b"job:") || channel.starts_with(b"action:")
 }
 
 impl PubSubTables {
-    fn wants_news(&self) -> bool {
-        !self.patterns.is_empty() || self.channels.keys().any(is_news)
+    fn has_event_subscribers(&self) -> bool {
+        !self.patterns.is_empty() || self.channels.keys().any(is_event_channel)
     }
 
     fn table(&mut self, by: SubscriptionKind) -> &mut HashMap<Bytes, HashSet<u64>> {
@@ -227,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_told_once_for_each_way_of_listening() {
+    fn publish_delivers_once_per_subscription() {
         let pubsub = PubSub::default();
         let mut one = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("job:updates"));
@@ -245,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_heard_by_the_one_who_waits_for_it_alone_and_once() {
+    fn reply_is_delivered_to_its_receiver_only_and_once() {
         let pubsub = PubSub::default();
         let mut curious = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("worker:w:reply:r"));
@@ -260,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_slow_is_cut_off() {
+    fn slow_subscriber_is_disconnected() {
         let pubsub = PubSub::default();
         let mut slow = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("c"));
@@ -273,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_bounded_in_bytes_too() {
+    fn subscriber_queue_is_bounded_in_bytes() {
         let pubsub = PubSub::default();
         let mut slow = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("c"));

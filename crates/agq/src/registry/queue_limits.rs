@@ -1,4 +1,4 @@
-//! What is set for queues: how many jobs may wait in one.
+//! Settings of queues, and a cache of their limits.
 
 use std::{
     collections::HashMap,
@@ -9,25 +9,25 @@ use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What is set for a queue (ext admin-api, ext backpressure).
+/// Settings of a queue (ext admin-api, ext backpressure).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct QueueSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) backpressure: Option<Backpressure>,
-    /// What agq does not know is kept, and means nothing.
+    /// Unknown fields. They are stored and returned, and have no effect.
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
 }
 
-/// How many jobs may wait in a queue, and what becomes of more.
+/// Limit of the number of waiting jobs in a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Backpressure {
-    /// Most jobs that wait.
+    /// Maximum number of waiting jobs.
     pub(crate) max_depth: u64,
-    /// `reject`.
+    /// Reaction to more jobs; only `reject` is known.
     #[serde(default = "reject")]
     pub(crate) strategy: String,
-    /// The part of that, from 0 to 1, from which on whoever submits is warned.
+    /// Fill level from 0 to 1 at which a submission gets a warning.
     #[serde(default = "warn_at")]
     pub(crate) warning_threshold: f64,
 }
@@ -40,15 +40,16 @@ fn warn_at() -> f64 {
     0.8
 }
 
-/// The bounds of queues, as they were read last: every submission asks.
+/// Cache of the limits of all queues, because every submission checks them.
 #[derive(Debug, Default)]
 pub(crate) struct QueueLimitCache(Mutex<Option<(Timestamp, HashMap<String, Backpressure>)>>);
 
-/// How old they may be, in milliseconds: another agq may have set one.
+/// Maximum age of the cache, in milliseconds. Another node may have changed a limit.
 const KNOWN_MS: u64 = 1000;
 
 impl QueueLimitCache {
-    /// The bound of a queue, where it is known whether there is one.
+    /// Returns the limit of `queue`, where the inner `None` means no limit. Returns `None` if the
+    /// cache is too old.
     pub(crate) fn known(&self, queue: &str, now: Timestamp) -> Option<Option<Backpressure>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, bounds) = known.as_ref().filter(|(at, _)| *at <= now && now.ms_since(*at) < KNOWN_MS)?;

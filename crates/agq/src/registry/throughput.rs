@@ -1,4 +1,4 @@
-//! How many jobs end in a minute: what was counted a while ago is remembered.
+//! Rates of completed and failed jobs per minute, from samples of the totals.
 
 use std::{
     collections::VecDeque,
@@ -9,14 +9,14 @@ use agenix_protocol::{documents::Status, time::Timestamp};
 
 use crate::store::Totals;
 
-/// How far back a rate looks, in milliseconds.
+/// Length of the window of a rate, in milliseconds.
 const REMEMBERED_MS: u64 = 60_000;
-/// How long counts are remembered, in milliseconds.
+/// Retention of samples, in milliseconds.
 const KEPT_MS: u64 = 3_600_000;
-/// How much later than the one before a count is remembered, in milliseconds.
+/// Minimum interval between samples, in milliseconds.
 const APART_MS: u64 = 5_000;
 
-/// Counts of the last hour.
+/// Samples of the last hour: time, completed jobs and failed jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Throughput(Mutex<VecDeque<(Timestamp, u64, u64)>>);
 
@@ -26,13 +26,13 @@ fn ended(totals: &Totals) -> (u64, u64) {
 }
 
 impl Throughput {
-    /// Whether it is time to count again.
+    /// Returns true if a new sample is due.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.back().is_none_or(|(at, ..)| now.ms_since(*at) >= APART_MS || now < *at)
     }
 
-    /// So many there were and are.
+    /// Adds a sample.
     pub(crate) fn note(&self, now: Timestamp, totals: &Totals) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.retain(|(at, ..)| *at <= now && now.ms_since(*at) <= KEPT_MS);
@@ -40,13 +40,15 @@ impl Throughput {
         counts.push_back((now, completed, failed));
     }
 
-    /// When it was counted, and how many jobs had ever ended well and failed then; the oldest first.
+    /// Returns the samples, the oldest first: time, number of completed jobs and number of failed
+    /// jobs since the first start.
     pub(crate) fn history(&self) -> Vec<(u64, u64, u64)> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.iter().map(|(at, completed, failed)| (at.0, *completed, *failed)).collect()
     }
 
-    /// How many jobs ended well in a minute, and how many failed, as far back as is remembered.
+    /// Returns the numbers of completed and of failed jobs per minute. The window is the last
+    /// minute, or less if the samples are newer.
     pub(crate) fn per_minute(&self, now: Timestamp, totals: &Totals) -> (u64, u64) {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((at, completed, failed)) = counts.iter().find(|(at, ..)| now.ms_since(*at) <= REMEMBERED_MS)
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_looked_back_and_no_further() {
+    fn throughput_uses_the_last_minute_and_keeps_an_hour() {
         let pace = Throughput::default();
         assert!(pace.is_due(Timestamp(0)));
         pace.note(Timestamp(0), &totals(0));

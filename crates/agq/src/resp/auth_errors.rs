@@ -1,6 +1,6 @@
 //! The errors of a client that has no key, and of one that has a wrong key.
 
-use crate::app::AuthErrors;
+use crate::settings::AuthErrors;
 
 /// Texts of one error. `plain` is the text of the RESP specification (§4), and client libraries of
 /// Redis recognise `redis` by its first word.

@@ -1,4 +1,4 @@
-//! Those who play with agq: workers, more and less reliable, and people.
+//! Actors of the simulation: three workers and a connection without a worker.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::{
 };
 use agenix_protocol::resp::Reply;
 
-/// A job that an actor believes to have.
+/// Job that an actor believes to hold.
 #[derive(Debug, Clone)]
 pub(super) struct HeldJob {
     pub(super) job_id: String,
     pub(super) attempt: u32,
 }
 
-/// A claim of which agq does not know yet whether its reply arrived.
+/// Claim whose reply may not have arrived at the actor.
 #[derive(Debug, Clone)]
 pub(super) struct UnconfirmedClaim {
     pub(super) job_id: agenix_protocol::ids::JobId,
@@ -26,20 +26,20 @@ pub(super) struct UnconfirmedClaim {
     pub(super) attempt: u32,
 }
 
-/// Somebody with a connection.
+/// Client with a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Actor {
     /// `None` for a connection that registers no worker.
     pub(super) worker_id: Option<WorkerId>,
     pub(super) caller: Arc<Caller>,
     pub(super) registered: bool,
-    /// The number of the claim that it waits for.
+    /// Number of the claim for which the actor waits.
     pub(super) waits: Option<u64>,
     pub(super) holds: Vec<HeldJob>,
-    /// Reports that it has sent, to be sent again: job and document.
+    /// Reports that the actor has sent, as job id and document. Some are sent again later.
     pub(super) sent: Vec<(String, String)>,
-    pub(super) unproven: Vec<UnconfirmedClaim>,
-    /// It does nothing until then.
+    pub(super) unconfirmed: Vec<UnconfirmedClaim>,
+    /// Simulated time until which the actor does nothing, in milliseconds.
     pub(super) silent_until_ms: u64,
 }
 
@@ -53,21 +53,21 @@ impl Actor {
             waits: None,
             holds: Vec::new(),
             sent: Vec::new(),
-            unproven: Vec::new(),
+            unconfirmed: Vec::new(),
             silent_until_ms: 0,
         };
         actor.connect(number);
         actor
     }
 
-    /// A new connection: whatever was said on the one before is forgotten there.
+    /// Opens a new connection, which has no state of the previous one.
     pub(super) fn connect(&mut self, number: u64) {
         self.caller = Arc::new(caller(number, self.worker_id.as_ref()));
         (self.registered, self.waits) = (false, None);
-        self.unproven.clear();
+        self.unconfirmed.clear();
     }
 
-    /// The name under which it holds jobs.
+    /// Returns the name under which the actor holds jobs.
     pub(super) fn holder(&self) -> String {
         self.worker_id
             .as_ref()
@@ -91,14 +91,14 @@ fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {
     }
 }
 
-/// What agq does when a connection is closed.
+/// Does the work of agq when the connection of `actor` is closed.
 pub(super) fn close_connection(
     app: &Arc<AppState>,
     actor: &Actor,
 ) -> impl Future<Output = CommandOutcome> + 'static {
-    let (app, caller, unproven) = (Arc::clone(app), Arc::clone(&actor.caller), actor.unproven.clone());
+    let (app, caller, unconfirmed) = (Arc::clone(app), Arc::clone(&actor.caller), actor.unconfirmed.clone());
     async move {
-        for claim in unproven {
+        for claim in unconfirmed {
             let holder = &*claim.holder;
             let _failing =
                 crate::service::job_changes::release_unreported(&app, &claim.job_id, holder, claim.attempt)

@@ -1,36 +1,30 @@
-//! What must hold in every moment, and what must hold when nothing goes on any more.
+//! Invariants: those that hold after every write, and those that hold when nothing is in progress.
 
 use std::collections::BTreeMap;
 
 use agenix_protocol::{ids::ActionId, request::Page, resp::Reply};
 use agenix_rules::{capability::Abilities, job::Job};
-use futures_util::FutureExt;
 
 use crate::{
     simulation::{
         keys::{KeysVersion, read, readers},
         ledger::CheckResult,
-        own,
-        process::SimulatedProcess,
+        ojs_jobs,
+        process::{SimulatedProcess, now},
         world::{PendingRequest, World},
     },
-    store::{JobStore, StoreFuture, WorkerStore},
+    store::{JobStore, WorkerStore},
 };
 
-/// A read that is done on the spot.
-pub(super) fn now<T>(answer: StoreFuture<T>) -> Result<T, String> {
-    let answered = answer.now_or_never().ok_or("a read did not answer at once")?;
-    answered.map_err(|error| error.to_string())
-}
-
 impl World {
-    /// Every index says what the records say, and every job is what somebody heard of it.
+    /// Checks that every index agrees with the records, and that every job is as its last event has
+    /// shown it.
     pub(super) fn check_store(&mut self) -> CheckResult {
-        let Some(life) = &self.life else { return Ok(()) };
-        if let Some(first) = life.store.inconsistencies().map_err(|error| error.to_string())?.first() {
+        let Some(process) = &self.process else { return Ok(()) };
+        if let Some(first) = process.store.inconsistencies().map_err(|error| error.to_string())?.first() {
             return Err(format!("the store is inconsistent: {first}"));
         }
-        let jobs = life.store.jobs().map_err(|error| error.to_string())?;
+        let jobs = process.store.jobs().map_err(|error| error.to_string())?;
         jobs.iter().try_for_each(|job| self.ledger.check_job(job))?;
         if !self.ledger.forgets && jobs.len() < self.ledger.jobs.len() {
             return Err(format!("there are {} jobs, and were {}", jobs.len(), self.ledger.jobs.len()));
@@ -39,14 +33,14 @@ impl World {
     }
 
     pub(super) fn all_jobs(&self) -> Result<Vec<Job>, String> {
-        let life = self.life.as_ref().ok_or("agq is dead")?;
-        life.store.jobs().map_err(|error| error.to_string())
+        let process = self.process.as_ref().ok_or("agq is dead")?;
+        process.store.jobs().map_err(|error| error.to_string())
     }
 
-    /// Every plan and action that was acknowledged is there, with what was submitted.
+    /// Checks that every acknowledged plan and action exists with the submitted content.
     pub(super) fn check_actions(&self) -> CheckResult {
-        let Some(life) = &self.life else { return Ok(()) };
-        let known = now(life.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
+        let Some(process) = &self.process else { return Ok(()) };
+        let known = now(process.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
         for plan_id in &self.ledger.plans {
             let is_there = known.iter().any(|known| known.as_str() == plan_id);
             if !is_there && !self.ledger.unwanted_plans.contains(plan_id) {
@@ -59,18 +53,18 @@ impl World {
         let jobs = self.all_jobs()?;
         for (action_id, submitted) in &self.ledger.actions {
             let id = ActionId::new(action_id.as_str()).map_err(|error| error.to_string())?;
-            match now(life.store.action(&id))? {
+            match now(process.store.action(&id))? {
                 None if submitted.is_there && !self.ledger.forgets => {
                     return Err(format!("action {action_id} was acknowledged and is gone"));
                 }
                 None => {}
-                // One that was forgotten may have been submitted anew.
+                // A pruned action may have been submitted again.
                 Some((action, _))
                     if action.is_open && self.ledger.closed.contains(action_id) && !self.ledger.forgets =>
                 {
                     return Err(format!("action {action_id} was closed, and is open"));
                 }
-                Some((action, _tally)) => self.check_inputs(life, &jobs, &id, action.total_jobs)?,
+                Some((action, _tally)) => self.check_inputs(process, &jobs, &id, action.total_jobs)?,
             }
         }
         Ok(())
@@ -78,14 +72,14 @@ impl World {
 
     fn check_inputs(
         &self,
-        life: &SimulatedProcess,
+        process: &SimulatedProcess,
         jobs: &[Job],
         action_id: &ActionId,
         total: u64,
     ) -> CheckResult {
         let mut inputs = vec![None; usize::try_from(total).unwrap_or(usize::MAX)];
         for job in jobs.iter().filter(|job| job.action_id == *action_id) {
-            let stored = now(life.store.job(&job.job_id))?.ok_or(format!("job {} is gone", job.job_id))?;
+            let stored = now(process.store.job(&job.job_id))?.ok_or(format!("job {} is gone", job.job_id))?;
             let place = usize::try_from(job.index).unwrap_or(usize::MAX);
             *inputs.get_mut(place).ok_or(format!("{} has no place in its action", job.job_id))? =
                 Some(stored.input);
@@ -93,15 +87,15 @@ impl World {
         self.ledger.check_action(action_id, &inputs, inputs.len())
     }
 
-    /// The keys as agq has them now.
+    /// Reads all keys from agq.
     pub(super) fn found_keys(&mut self) -> Result<KeysVersion, String> {
         let mut found = BTreeMap::new();
         for (key, words) in readers() {
             let number = self.number();
-            let people = std::sync::Arc::clone(&self.people);
-            let life = self.life.as_mut().ok_or("agq is dead")?;
-            life.give(number, people, &words)?;
-            let reply = life.replies().into_iter().find(|(answered, _)| *answered == number);
+            let user = std::sync::Arc::clone(&self.user);
+            let process = self.process.as_mut().ok_or("agq is dead")?;
+            process.give(number, user, &words)?;
+            let reply = process.replies().into_iter().find(|(answered, _)| *answered == number);
             let reply =
                 reply.map(|(_, done)| done.reply).ok_or(format!("{key} could not be read at once"))?;
             if let Reply::Error(line) = &reply {
@@ -112,10 +106,10 @@ impl World {
         Ok(found)
     }
 
-    /// Queues are paused, or not, as it was acknowledged.
+    /// Checks that queues are paused as acknowledged.
     pub(super) fn settle_pauses(&mut self) -> CheckResult {
-        let Some(life) = &self.life else { return Ok(()) };
-        let paused = now(life.store.paused())?;
+        let Some(process) = &self.process else { return Ok(()) };
+        let paused = now(process.store.paused())?;
         for (queue, told) in &mut self.ledger.paused {
             let is_paused = paused.contains(queue);
             if told.is_some_and(|told| told != is_paused) {
@@ -126,20 +120,21 @@ impl World {
         Ok(())
     }
 
-    /// Nothing goes on: then nobody waits for what is there.
+    /// Checks that no actor waits while there is a job or an element for it. Nothing may be in
+    /// progress.
     pub(super) fn check_quiet(&mut self) -> CheckResult {
         self.write_all()?;
-        let Some(life) = &self.life else { return Ok(()) };
-        let (lanes, paused) = (now(life.store.lanes())?, now(life.store.paused())?);
+        let Some(process) = &self.process else { return Ok(()) };
+        let (lanes, paused) = (now(process.store.lanes())?, now(process.store.paused())?);
         let ready = || {
-            lanes
-                .iter()
-                .filter(|lane| lane.length > 0 && lane.queue != own::QUEUE && !paused.contains(&lane.queue))
+            lanes.iter().filter(|lane| {
+                lane.length > 0 && lane.queue != ojs_jobs::QUEUE && !paused.contains(&lane.queue)
+            })
         };
         for (number, op) in &self.ops {
             let PendingRequest::Claimed { actor } = op.asked else { continue };
             for lane in ready() {
-                if self.could_run(life, actor, &lane.needs)? {
+                if self.could_run(process, actor, &lane.needs)? {
                     let queue = &lane.queue;
                     return Err(format!(
                         "actor {actor} sleeps (command {number}) while queue {queue} has a job for it"
@@ -152,25 +147,26 @@ impl World {
 
     fn could_run(
         &self,
-        life: &SimulatedProcess,
+        process: &SimulatedProcess,
         at: usize,
         needs: &agenix_rules::capability::Needs,
     ) -> Result<bool, String> {
         let Some(worker_id) = &self.actors[at].worker_id else { return Ok(true) };
-        let Some(worker) = now(life.store.worker(worker_id))? else { return Ok(true) };
-        let told = now(life.store.registration(worker_id))?.unwrap_or_default();
+        let Some(worker) = now(process.store.worker(worker_id))? else { return Ok(true) };
+        let told = now(process.store.registration(worker_id))?.unwrap_or_default();
         let told = agenix_protocol::documents::parse(told.as_bytes()).map_err(|error| error.to_string())?;
         Ok(worker.takes_jobs() && Abilities::of(&told).cover(needs))
     }
 
-    /// What was pushed for those who wait is there or was taken, and nobody waits while there is any.
+    /// Checks that every acknowledged element is in the list or was taken, and that no actor waits
+    /// while the list has elements.
     fn check_elements(&mut self) -> CheckResult {
         let number = self.number();
-        let people = std::sync::Arc::clone(&self.people);
+        let user = std::sync::Arc::clone(&self.user);
         let words = ["LRANGE", "w", "0", "-1"].map(|word| bytes::Bytes::from_static(word.as_bytes()));
-        let life = self.life.as_mut().ok_or("agq is dead")?;
-        life.give(number, people, &words)?;
-        let Some(Reply::Array(items)) = life.replies().pop().map(|(_, done)| done.reply) else {
+        let process = self.process.as_mut().ok_or("agq is dead")?;
+        process.give(number, user, &words)?;
+        let Some(Reply::Array(items)) = process.replies().pop().map(|(_, done)| done.reply) else {
             return Err("the list that is waited for cannot be read".into());
         };
         let waits = self.ops.values().any(|op| matches!(op.asked, PendingRequest::Taken));

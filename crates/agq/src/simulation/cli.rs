@@ -1,4 +1,4 @@
-//! The program `agq-simulate`, which `cargo xtask simulate` runs.
+//! Command line of `agq-simulate`, which `cargo xtask simulate` runs.
 
 use std::{
     collections::BTreeSet,
@@ -17,10 +17,11 @@ use crate::simulation::{
     corruption, crash_images, differential, log,
     metrics::SimulationMetrics,
     nodes,
+    report::say,
     run::{SeedFailure, SeedScript, new_database},
 };
 
-/// Plays agq below the socket from seeds: its clock, its disk, its workers and users, and everything that goes wrong.
+/// Simulates agq deterministically from seeds: clock, disk, workers, users and faults
 #[derive(Debug, Parser)]
 struct SimulationCli {
     #[command(subcommand)]
@@ -29,25 +30,25 @@ struct SimulationCli {
 
 #[derive(Debug, Subcommand)]
 enum SimulationCommand {
-    /// Runs seeds, and checks everything after every step
+    /// Run seeds, and check all invariants after every write
     Seeds(SeedArgs),
-    /// Starts agq on everything that a crash, or damage, could leave of its file
+    /// Start agq on every state that a crash or damage could leave of its files
     Images(ImageArgs),
-    /// Runs seeds in which nothing goes wrong on redb and on PostgreSQL, and compares the answers
+    /// Run seeds without faults on redb and on PostgreSQL, and compare the replies
     Twins(DifferentialArgs),
-    /// Lets two nodes work on one PostgreSQL at once
+    /// Run two nodes on one PostgreSQL at the same time
     Nodes(NodesArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct ImageArgs {
-    /// How many scenarios are crashed at every change
+    /// Number of scenarios that are crashed at every change of the disk
     #[arg(long, default_value_t = 12)]
     seeds: u64,
-    /// How many steps each has
+    /// Number of steps per scenario
     #[arg(long, default_value_t = 50)]
     steps: u64,
-    /// Flip every byte of the file, and not one of a few
+    /// Flip every byte of the file, not only a sample
     #[arg(long)]
     every_byte: bool,
 }
@@ -62,16 +63,16 @@ impl ImageArgs {
 
 #[derive(Debug, clap::Args)]
 struct DifferentialArgs {
-    /// A PostgreSQL for this alone: it forgets whatever it has
+    /// URL of a PostgreSQL whose content is deleted
     #[arg(long, value_name = "URL")]
     store: String,
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// How many steps each has
+    /// Number of steps per seed
     #[arg(long, default_value_t = 60)]
     steps: u64,
 }
@@ -85,8 +86,8 @@ impl DifferentialArgs {
             let script = SeedScript { seed, steps: self.steps, only: None };
             let mut story = Vec::new();
             let mut compare = || differential::compare(&script, &image, &self.store, &mut story);
-            // A real database has threads of its own: of what comes at one moment it may once take the second first, which no
-            // promise speaks of. What agq does wrong it does again.
+            // PostgreSQL has threads of its own, so it may execute two requests of the same moment
+            // in the other order, which no guarantee excludes. An error in agq happens again.
             let again = compare().or_else(|SeedFailure { message, .. }| {
                 wavered += 1;
                 say(&format!("seed {seed} differs, and is run again: {message}"));
@@ -114,13 +115,13 @@ impl DifferentialArgs {
 
 #[derive(Debug, clap::Args)]
 struct NodesArgs {
-    /// A PostgreSQL for this alone: it forgets whatever it has
+    /// URL of a PostgreSQL whose content is deleted
     #[arg(long, value_name = "URL")]
     store: String,
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 8)]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
 }
@@ -145,19 +146,19 @@ impl NodesArgs {
 
 #[derive(Debug, clap::Args)]
 struct SeedArgs {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Only this one, and tell its story
+    /// Run only this seed, and print what happens
     #[arg(long)]
     seed: Option<u64>,
-    /// How many steps each has
+    /// Number of steps per seed
     #[arg(long, default_value_t = 60)]
     steps: u64,
-    /// Only these steps of it
+    /// Run only these steps of the seed
     #[arg(long, value_delimiter = ',', requires = "seed")]
     only: Option<Vec<u64>>,
     /// Run each seed twice, and compare
@@ -165,7 +166,7 @@ struct SeedArgs {
     twice: bool,
 }
 
-/// The program from its command line to its exit code.
+/// Runs `agq-simulate` from its command line to its exit code.
 pub fn run_program() -> ExitCode {
     let what = SimulationCli::parse().what;
     log::start();
@@ -185,12 +186,7 @@ pub fn run_program() -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "this is a command: what it says is its output")]
-pub(super) fn say(line: &str) {
-    println!("{line}");
-}
-
-/// What all threads found.
+/// Results of all threads.
 #[derive(Default)]
 struct SeedResults {
     counts: SimulationMetrics,
@@ -199,7 +195,7 @@ struct SeedResults {
 
 impl SeedArgs {
     fn run(&self) -> anyhow::Result<bool> {
-        // A panic is a failure of its seed: it is told with it.
+        // A panic is reported as the failure of its seed.
         std::panic::set_hook(Box::new(|_| {}));
         let image = new_database()?;
         if let Some(seed) = self.seed {
@@ -256,7 +252,7 @@ impl SeedArgs {
     }
 }
 
-/// Runs a script, and tells its story when it fails; whether it went well.
+/// Runs a script, and prints its story if it fails. Returns true if it passes.
 fn tell(script: &SeedScript, image: &[u8]) -> bool {
     let outcome = script.run(image, true);
     let Some(failure) = &outcome.failure else {

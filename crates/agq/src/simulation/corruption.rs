@@ -1,5 +1,6 @@
-//! A file that was damaged: a byte flipped, a sector lost, the end cut off. agq starts and has everything, or refuses with a
-//! message that says what to do. It never serves anything else.
+//! Tests with damaged files: flipped bytes, lost sectors, and a cut end. agq must either start with
+//! all data, or refuse to start with a message that names the next step. It must never serve
+//! anything else.
 
 use std::{
     collections::BTreeMap,
@@ -11,21 +12,21 @@ use std::{
 };
 
 use crate::simulation::{
-    cli::say,
     crash_images::RecordedScenario,
     disk::JOURNAL,
+    report::say,
     run::guarded,
     world::{Expectations, World},
 };
 
-/// The unit in which a disk loses things.
+/// Unit in which a disk loses data, in bytes.
 const SECTOR: usize = 512;
-/// The headers of both files: every byte of them is tried.
+/// Number of bytes at the start of each file of which every one is damaged.
 const HEADER: usize = 512;
-/// Of the bytes behind it, one of so many.
+/// Distance of the damaged bytes after the headers.
 const STRIDE: usize = 29;
 
-/// What is done to the file.
+/// Damage of the file.
 #[derive(Debug, Clone, Copy)]
 enum Corruption {
     Flip {
@@ -38,7 +39,7 @@ enum Corruption {
     Cut {
         len: usize,
     },
-    /// The journal is another file than the database, and has gone.
+    /// The write-ahead log is a file of its own, and is lost as a whole.
     LoseJournal,
 }
 
@@ -50,7 +51,8 @@ impl Corruption {
                 let end = bytes.len().min((sector + 1) * SECTOR);
                 bytes[sector * SECTOR..end].fill(0);
             }
-            // The journal never changes its size; an empty database is refused before redb sees it.
+            // The write-ahead log never changes its size. agq refuses an empty database before redb
+            // opens it.
             Self::Cut { len } => bytes.truncate(len.max(JOURNAL + 1)),
             Self::LoseJournal => bytes[..JOURNAL].fill(0),
         }
@@ -72,7 +74,8 @@ impl Corruption {
     }
 }
 
-/// Damages the file of a scenario in every way; whether agq always did what it should.
+/// Applies every kind of damage to the file of a scenario. Returns true if agq always reacted
+/// correctly.
 pub(super) fn run(seed: u64, steps: u64, every_byte: bool) -> anyhow::Result<bool> {
     let recorded = RecordedScenario::play(seed, steps).map_err(anyhow::Error::msg)?;
     let [.., last] = recorded.promised.as_slice() else { anyhow::bail!("nothing was written") };
@@ -106,7 +109,8 @@ fn try_all(when: &str, file: &[u8], promised: &[&Expectations], every_byte: bool
 }
 
 const SERVED: &str = "started, and everything is there";
-/// A last commit that is damaged looks as one that was torn by the crash: no database with one sync for a commit can tell.
+/// A damaged last commit looks like a commit that a crash has torn. A database with one sync per
+/// commit cannot distinguish the two.
 const ROLLED_BACK: &str = "started with the commit before the last";
 const REFUSED: &str = "refused: ";
 
@@ -116,7 +120,8 @@ fn is_fine(outcome: &str) -> bool {
         || (outcome.starts_with(REFUSED) && outcome.contains("agq restore"))
 }
 
-/// What agq does with the damaged file, as a text that is the same for the same kind of outcome.
+/// Starts agq on the damaged file, and returns the outcome as text. Outcomes of the same kind have
+/// the same text.
 fn try_one(file: &[u8], damage: Corruption, promised: &[&Expectations]) -> String {
     let mut bytes = file.to_vec();
     damage.apply(&mut bytes);

@@ -1,5 +1,6 @@
-//! What a crash could leave behind: a scenario is played once on a disk that writes everything down; then agq is started on
-//! the file as it was after every single change, and on every part of what was not synced.
+//! Tests of crash consistency. A scenario runs once on a disk that records all changes. Then agq is
+//! started on the file as it was after every single change, and on subsets of the changes that were
+//! not synced.
 
 use std::{
     collections::HashSet,
@@ -14,34 +15,35 @@ use std::{
 use fastrand::Rng;
 
 use crate::simulation::{
-    cli::say,
     disk::{DiskChange, DiskEvent},
+    report::say,
     run::{guarded, new_database},
     world::{Expectations, World},
 };
 
-/// Up to so many changes that are not synced, every subset of them is tried; of more, those that lack or have few, and some by
-/// chance.
+/// Maximum number of unsynced changes of which every subset is tried. Of more changes, it tries
+/// subsets with one change, subsets without one change, and random subsets.
 const ALL_SUBSETS: usize = 11;
-/// A scenario that leaves fewer, on average, wrote little but the journal: what comes while the database is written is not tried.
+/// Minimum average number of images of a scenario. With fewer, the scenario has hardly written to
+/// the database, and crashes during such writes would not be tested.
 const FEWEST_IMAGES: u64 = 500;
-/// How many of the others are tried by chance, for each change.
+/// Number of random subsets per change.
 const SOME_SUBSETS: usize = 200;
 
-/// A scenario as it was played.
+/// Recorded scenario.
 pub(super) struct RecordedScenario {
-    /// The file before it.
+    /// File before the scenario.
     pub(super) before: Vec<u8>,
     pub(super) events: Vec<DiskEvent>,
-    /// What agq had promised, by the marks among the events.
+    /// State that agq has acknowledged, by the number of the mark among the events.
     pub(super) promised: Vec<Expectations>,
-    /// The file after it: as agq leaves it when it is killed, and when it is stopped.
+    /// File after the scenario if agq is killed, and if agq is stopped.
     pub(super) killed: Vec<u8>,
     pub(super) stopped: Vec<u8>,
 }
 
 impl RecordedScenario {
-    /// Plays the steps of a seed without anything that goes wrong.
+    /// Runs the steps of a seed without faults.
     pub(super) fn play(seed: u64, steps: u64) -> Result<Self, String> {
         let image = new_database().map_err(|error| error.to_string())?;
         let mut world = World::new(seed, &image, false)?;
@@ -60,7 +62,7 @@ impl RecordedScenario {
 }
 
 impl RecordedScenario {
-    /// What was promised before the last commit that was synced.
+    /// Returns the state that was acknowledged before the last synced commit.
     pub(super) fn before_last_commit(&self) -> &Expectations {
         let (mut mark, mut last) = (0, 0);
         for event in &self.events {
@@ -74,14 +76,14 @@ impl RecordedScenario {
     }
 }
 
-/// An image that a crash could leave, and which promises agq had made by then.
+/// File as a crash could leave it, with the number of the state that agq had acknowledged.
 struct Image {
     bytes: Vec<u8>,
     promised: usize,
     shown: String,
 }
 
-/// Every image, one after the other, to whoever checks it.
+/// Calls `check` with every image.
 fn each_image(recorded: &RecordedScenario, mut check: impl FnMut(Image)) {
     let (mut synced, mut written) = (recorded.before.clone(), recorded.before.clone());
     let (mut unsynced, mut promised): (Vec<DiskChange>, usize) = (Vec::new(), 0);
@@ -96,7 +98,8 @@ fn each_image(recorded: &RecordedScenario, mut check: impl FnMut(Image)) {
             DiskEvent::Changed(change) => {
                 change.apply(&mut written);
                 check(Image { bytes: written.clone(), promised, shown: format!("killed after change {at}") });
-                // What is new is in every one of them: the others were there before.
+                // Every image contains the new change, because the images without it were tried
+                // before.
                 for kept in subsets(unsynced.len(), &mut rng) {
                     let mut bytes = synced.clone();
                     let left = unsynced.iter().zip(&kept).filter(|(_, kept)| **kept);
@@ -119,7 +122,7 @@ fn each_image(recorded: &RecordedScenario, mut check: impl FnMut(Image)) {
     }
 }
 
-/// Which of the changes before are left.
+/// Returns subsets of `count` changes. True stands for a change that survives.
 fn subsets(count: usize, rng: &mut Rng) -> Vec<Vec<bool>> {
     if count <= ALL_SUBSETS {
         return (0..1_usize << count)
@@ -131,7 +134,7 @@ fn subsets(count: usize, rng: &mut Rng) -> Vec<Vec<bool>> {
     one(true).chain(one(false)).chain(some).chain([vec![true; count], vec![false; count]]).collect()
 }
 
-/// Starts agq on every image of some scenarios; whether all went well.
+/// Starts agq on every image of `seeds` scenarios. Returns true if all starts pass.
 pub(super) fn run(seeds: u64, steps: u64) -> anyhow::Result<bool> {
     let (tried, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let next = AtomicUsize::new(0);

@@ -1,4 +1,5 @@
-//! The moves of a world on redb, made again on PostgreSQL: whatever was asked has to be answered alike.
+//! Differential simulation: repeats the operations of a world on PostgreSQL. Both stores must give
+//! the same replies.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -16,15 +17,16 @@ use futures_util::{
 use tokio::runtime::Runtime;
 
 use crate::{
-    app::{AppState, Settings},
+    app::AppState,
     auth::audit_log::AuditLog,
     clock::{Clock, TimeSource},
     resp::dispatch,
     resp::outcome::CommandOutcome,
+    settings::Settings,
     simulation::{
         actors::close_connection,
+        ojs_jobs,
         operations::Operation,
-        own,
         run::{SeedFailure, SeedScript, guarded},
         steps::key_command,
         time::SimulatedTime,
@@ -34,11 +36,13 @@ use crate::{
     store::{DocumentStore, Store, postgres::PostgresStore},
 };
 
-/// Commands whose answers tell of the store itself.
+/// Commands whose replies depend on the store.
 const OWN: [&str; 1] = ["INFO"];
 
-/// Runs a seed on redb, where nothing goes wrong, and then on the PostgreSQL at `url`, which forgets whatever it has. How many
-/// answers were compared. `story` gets what happened on redb.
+/// Runs a seed without faults on redb, and then on the PostgreSQL at `url`, whose content is
+/// deleted.
+///
+/// Returns the number of compared replies. `story` gets the events on redb.
 pub(super) fn compare(
     script: &SeedScript,
     image: &[u8],
@@ -51,8 +55,8 @@ pub(super) fn compare(
     *story = world.story.take().unwrap_or_default();
     played?;
     let (settings, time) = (world.settings.clone(), SimulatedTime::new(world.time_seed));
-    let moves = world.moves.take().unwrap_or_default().all;
-    guarded_count(|| PostgresReplica::begin(url, &time, &settings)?.make(&moves)).map_err(at(None))
+    let operations = world.operations.take().unwrap_or_default().all;
+    guarded_count(|| PostgresReplica::begin(url, &time, &settings)?.run_all(&operations)).map_err(at(None))
 }
 
 fn guarded_count(work: impl FnOnce() -> Result<usize, String>) -> Result<usize, String> {
@@ -64,7 +68,7 @@ fn guarded_count(work: impl FnOnce() -> Result<usize, String>) -> Result<usize, 
     Ok(count)
 }
 
-/// agq below the socket, on PostgreSQL.
+/// agq without its network layer, on PostgreSQL.
 struct PostgresReplica {
     app: Arc<AppState>,
     store: Arc<PostgresStore>,
@@ -73,9 +77,9 @@ struct PostgresReplica {
     spawner: LocalSpawner,
     replies: Rc<RefCell<Vec<(u64, Reply)>>>,
     aborts: Vec<(u64, AbortHandle)>,
-    /// What was asked last, for who has to be told that it went wrong.
+    /// Requests since the last comparison, for the message of a failure.
     asked: Vec<(u64, String)>,
-    // After everything that needs it.
+    // Declared last, because the other fields need the runtime until they are dropped.
     runtime: Runtime,
 }
 
@@ -83,7 +87,8 @@ impl PostgresReplica {
     fn begin(url: &str, time: &SimulatedTime, settings: &Settings) -> Result<Self, String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
         let runtime = Runtime::new().map_err(|error| error.to_string())?;
-        // As the other one did, which has a journal to name.
+        // The store on redb draws a random number to name its write-ahead log. Draw one here as
+        // well, so that later numbers are equal.
         let _name = time.random();
         let store = runtime.block_on(PostgresStore::begin_anew(url)).map_err(shown)?;
         let store = Arc::new(store);
@@ -99,19 +104,19 @@ impl PostgresReplica {
         }
         let spawner = pool.spawner();
         for work in works {
-            spawner.spawn_local(work).expect("the pool is there as long as its twin");
+            spawner.spawn_local(work).expect("the pool is there as long as its replica");
         }
         let (replies, time) = (Rc::default(), time.clone());
-        let mut twin =
+        let mut replica =
             Self { app, store, time, pool, spawner, replies, aborts: Vec::new(), asked: Vec::new(), runtime };
-        twin.rest();
-        Ok(twin)
+        replica.rest();
+        Ok(replica)
     }
 
-    /// Makes the moves; how many answers were the same.
-    fn make(mut self, moves: &[Operation]) -> Result<usize, String> {
+    /// Executes the operations. Returns the number of equal replies.
+    fn run_all(mut self, operations: &[Operation]) -> Result<usize, String> {
         let mut compared = 0;
-        for one in moves {
+        for one in operations {
             match one {
                 Operation::Ask { number, caller, words } => {
                     let bytes: Vec<Bytes> =
@@ -127,9 +132,9 @@ impl PostgresReplica {
                     self.asked.push((*number, format!("MULTI {commands:?}")));
                     self.spawn(*number, dispatch::exec(Arc::clone(&self.app), queued));
                 }
-                Operation::Own { number, own } => {
-                    self.asked.push((*number, format!("{own:?}")));
-                    self.spawn(*number, own::act(Arc::clone(&self.app), own.clone()));
+                Operation::Ojs { number, operation } => {
+                    self.asked.push((*number, format!("{operation:?}")));
+                    self.spawn(*number, ojs_jobs::act(Arc::clone(&self.app), operation.clone()));
                 }
                 Operation::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
                 Operation::GoAway { number } => {
@@ -140,7 +145,7 @@ impl PostgresReplica {
                 }
                 Operation::Close(actor) => {
                     let close = close_connection(&self.app, actor).map(drop);
-                    self.spawner.spawn_local(close).expect("the pool is there as long as its twin");
+                    self.spawner.spawn_local(close).expect("the pool is there as long as its replica");
                     self.rest();
                 }
                 Operation::Pass { ms } => {
@@ -161,12 +166,12 @@ impl PostgresReplica {
         let replies = Rc::clone(&self.replies);
         let told =
             work.map(move |done| replies.borrow_mut().extend(done.ok().map(|done| (number, done.reply))));
-        self.spawner.spawn_local(told).expect("the pool is there as long as its twin");
+        self.spawner.spawn_local(told).expect("the pool is there as long as its replica");
         self.aborts.push((number, abort));
         self.rest();
     }
 
-    /// Everything goes on until it waits for time or for someone outside.
+    /// Runs all tasks until they wait for time or for a request.
     fn rest(&mut self) {
         let _inside = self.runtime.enter();
         loop {
@@ -178,9 +183,9 @@ impl PostgresReplica {
         }
     }
 
-    /// Compares what is left of limits and kinds, and looks whether there is a lane without jobs.
+    /// Compares the documents of limits and unique kinds, and checks that every lane has jobs.
     fn compare_rows(&self, notes: &[Vec<(String, String)>], lanes: usize) -> Result<(), String> {
-        for (kind, theirs) in own::OF_JOBS.into_iter().zip(notes) {
+        for (kind, theirs) in ojs_jobs::OF_JOBS.into_iter().zip(notes) {
             let ours =
                 self.runtime.block_on(self.store.documents(kind)).map_err(|error| error.to_string())?;
             if ours != *theirs {

@@ -1,5 +1,8 @@
-//! The disk, played: what a process wrote, what of it was synced, and what is left after it dies or the power fails. The first of
-//! its bytes are the journal, the others the database: two files that are synced each on its own.
+//! Simulated disk: keeps what a process has written, what of it is synced, and what is left after a
+//! crash or a power failure.
+//!
+//! The first [`JOURNAL`] bytes are the write-ahead log, the others are the database. The two files
+//! are synced separately.
 
 use std::{
     io,
@@ -9,13 +12,12 @@ use std::{
 use fastrand::Rng;
 use redb::StorageBackend;
 
-/// What a disk keeps whole when the power fails in the middle of a write.
+/// Unit that is written completely or not at all when the power fails, in bytes.
 const SECTOR: usize = 512;
 
-/// How many bytes the journal has: few, so that it is full again and again.
+/// Size of the write-ahead log in bytes. It is small, so that the log is flushed often.
 pub(super) const JOURNAL: usize = 8 * 1024;
 
-/// One of the two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskFile {
     Journal,
@@ -23,7 +25,7 @@ pub(super) enum DiskFile {
 }
 
 impl DiskFile {
-    /// Where it begins on the disk.
+    /// Returns the offset of the file on the disk.
     fn start(self) -> u64 {
         match self {
             Self::Journal => 0,
@@ -31,14 +33,13 @@ impl DiskFile {
         }
     }
 
-    /// Whether a sync of it makes a change durable.
+    /// Returns true if a sync of this file makes `change` durable.
     pub(super) fn has(self, change: &DiskChange) -> bool {
         let is_journals = matches!(change, DiskChange::Write { offset, .. } if *offset < JOURNAL as u64);
         is_journals == (self == Self::Journal)
     }
 }
 
-/// A change of the disk.
 #[derive(Debug, Clone)]
 pub(super) enum DiskChange {
     Write { offset: u64, data: Vec<u8> },
@@ -46,7 +47,7 @@ pub(super) enum DiskChange {
 }
 
 impl DiskChange {
-    /// Applies it to the bytes of a file.
+    /// Applies the change to the bytes of the disk.
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Resize(len) => bytes.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0),
@@ -60,7 +61,7 @@ impl DiskChange {
         }
     }
 
-    /// What is left of it when the power fails while it is written: some of its sectors.
+    /// Returns the random sectors that survive a power failure during the change.
     pub(super) fn torn(&self, rng: &mut Rng) -> Vec<Self> {
         let Self::Write { offset, data } = self else { return vec![self.clone()] };
         let sectors = data.chunks(SECTOR).zip((*offset..).step_by(SECTOR));
@@ -69,61 +70,63 @@ impl DiskChange {
     }
 }
 
-/// What goes wrong next.
+/// Next fault of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskFault {
-    /// The process is gone after so many more changes: nothing reaches the file any more. With the power, what was not synced
-    /// may be lost, by this chance.
+    /// The process dies after `after` more changes, and no later change reaches the file. If
+    /// `power` is a seed, the power fails as well, and unsynced changes are lost by that seed.
     Death { after: u64, power: Option<u64> },
-    /// One write or sync fails after so many more changes. The system may then forget what was not synced, by this chance.
+    /// One write or sync fails after `after` more changes. If `forgets` is a seed, unsynced changes
+    /// are lost by that seed.
     Error { after: u64, forgets: Option<u64> },
-    /// Nothing can be written any more.
+    /// Every write fails, because the disk is full.
     Full,
 }
 
-/// Something that was done to the file, for those who play it again.
+/// Recorded event of the disk.
 #[derive(Debug, Clone)]
 pub(super) enum DiskEvent {
     Changed(DiskChange),
     Synced(DiskFile),
-    /// Whoever writes says where it is.
+    /// Position of the writer, given by its number.
     Mark(usize),
 }
 
 #[derive(Debug, Default)]
 struct DiskState {
-    /// As the process sees it.
+    /// Content as the process sees it.
     bytes: Vec<u8>,
-    /// As it was when it was last synced.
+    /// Content at the last sync.
     synced: Vec<u8>,
-    /// What was done since.
+    /// Changes since the last sync.
     unsynced: Vec<DiskChange>,
     fault: Option<DiskFault>,
-    /// Which process may write; those before it are dead.
+    /// Number of the process that may write. Earlier processes are dead.
     owner: u64,
     is_dead: bool,
-    /// Whether something has gone wrong since it was last mended.
+    /// Set if a fault has happened since the last repair.
     has_failed: bool,
     log: Option<Vec<DiskEvent>>,
 }
 
-/// A disk with the two files of a database.
+/// Disk with the two files of a database.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Disk(Arc<Mutex<DiskState>>);
 
 impl Disk {
-    /// A disk whose files are empty.
+    /// Returns a disk with empty files.
     pub(super) fn empty() -> Self {
         Self::with(&[0; JOURNAL])
     }
 
-    /// A disk with these bytes, all of them synced.
+    /// Returns a disk with `bytes`, all of them synced.
     pub(super) fn with(bytes: &[u8]) -> Self {
         let (bytes, synced) = (bytes.to_vec(), bytes.to_vec());
         Self(Arc::new(Mutex::new(DiskState { bytes, synced, ..DiskState::default() })))
     }
 
-    /// The database and its journal, for a new process; whoever had them before is dead.
+    /// Returns the database and its write-ahead log for a new process. The previous process is
+    /// dead.
     pub(super) fn open(&self) -> [File; 2] {
         let mut state = self.lock();
         state.owner += 1;
@@ -135,47 +138,47 @@ impl Disk {
         })
     }
 
-    /// The bytes as the system has them.
+    /// Returns the content as the process sees it.
     pub(super) fn bytes(&self) -> Vec<u8> {
         self.lock().bytes.clone()
     }
 
-    /// Something will go wrong.
+    /// Plans a fault.
     pub(super) fn plan(&self, fault: DiskFault) {
         self.lock().fault = Some(fault);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes the planned fault.
     pub(super) fn repair(&self) {
         let mut state = self.lock();
         (state.fault, state.has_failed) = (None, false);
     }
 
-    /// Whether something is still to go wrong, or has.
+    /// Returns true if a fault is planned or has happened.
     pub(super) fn is_faulty(&self) -> bool {
         let state = self.lock();
         state.fault.is_some() || state.is_dead || state.has_failed
     }
 
-    /// Whether the process that has the file is dead.
+    /// Returns true if the process that has opened the files is dead.
     pub(super) fn is_dead(&self) -> bool {
         self.lock().is_dead
     }
 
-    /// The process is killed: what it wrote is there, what it did not is not.
+    /// Kills the process. Its written data survives.
     pub(super) fn kill(&self) {
         let mut state = self.lock();
         state.is_dead = true;
     }
 
-    /// The power fails: of what was not synced any part may be left.
+    /// Cuts the power. A random part of the unsynced changes survives.
     pub(super) fn cut_power(&self, rng: &mut Rng) {
         let mut state = self.lock();
         state.is_dead = true;
         state.forget(rng);
     }
 
-    /// Writes down from now on what is done; what was done before is on disk.
+    /// Starts to record events, and returns the current content, which counts as synced.
     pub(super) fn record(&self) -> Vec<u8> {
         let mut state = self.lock();
         (state.log, state.synced) = (Some(Vec::new()), state.bytes.clone());
@@ -183,12 +186,12 @@ impl Disk {
         state.bytes.clone()
     }
 
-    /// What was done since.
+    /// Returns the recorded events.
     pub(super) fn recorded(&self) -> Vec<DiskEvent> {
         self.lock().log.take().unwrap_or_default()
     }
 
-    /// Notes where the writer is, between what was done.
+    /// Records the position of the writer.
     pub(super) fn mark(&self, number: usize) {
         if let Some(log) = &mut self.lock().log {
             log.push(DiskEvent::Mark(number));
@@ -201,7 +204,7 @@ impl Disk {
 }
 
 impl DiskState {
-    /// Some of what was not synced is lost, in no order.
+    /// Drops a random part of the unsynced changes, in any order.
     fn forget(&mut self, rng: &mut Rng) {
         let mut bytes = std::mem::take(&mut self.synced);
         let keeps = rng.u8(..);
@@ -217,7 +220,7 @@ impl DiskState {
         self.bytes = bytes;
     }
 
-    /// Whether this process may change the file now.
+    /// Returns an error if this process may not change the file now.
     fn admit(&mut self, owner: u64) -> io::Result<()> {
         if self.is_dead || owner != self.owner {
             return Err(io::Error::other("the process is dead"));
@@ -251,7 +254,7 @@ impl DiskState {
     }
 }
 
-/// A file as one process has it.
+/// File that one process has opened.
 #[derive(Debug)]
 pub(super) struct File {
     disk: Disk,

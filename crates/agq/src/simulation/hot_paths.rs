@@ -1,4 +1,5 @@
-//! The ways through agq that are gone most, each so many times, for whoever counts their instructions.
+//! Hot paths of agq, each executed a given number of times, so that their instructions can be
+//! counted.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ use crate::{
 
 const PLAN: &str = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
 const WORKER: &str = r#"{"worker_id":"w","capabilities":["true"],"max_concurrent_jobs":1000000}"#;
-/// Jobs that are there for those who claim or report.
+/// Number of jobs that are prepared for claims and reports.
 const ACTION_SIZE: u64 = 100;
 
-/// Goes a path so often; an error where there is no such path, or it does not end as it should.
+/// Executes the hot path `path` `times` times. Fails if the path is unknown, or has a wrong result.
 pub fn run_path(path: &str, times: u64) -> anyhow::Result<()> {
     match path {
         "decode" => decode(times),
@@ -33,7 +34,7 @@ pub fn run_path(path: &str, times: u64) -> anyhow::Result<()> {
     }
 }
 
-/// Commands out of bytes, sixteen at a time as they come in a pipeline.
+/// Decodes commands from bytes, sixteen at a time, as in a pipeline.
 fn decode(times: u64) -> anyhow::Result<()> {
     let command = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$100\r\n";
     let one = [command.as_slice(), &[b'x'; 100], b"\r\n"].concat();
@@ -47,9 +48,9 @@ fn decode(times: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An agq in memory, with a plan and a worker.
+/// agq in memory, with a plan and a worker.
 struct Fixture {
-    life: SimulatedProcess,
+    process: SimulatedProcess,
     worker: Actor,
     number: u64,
 }
@@ -59,28 +60,28 @@ impl Fixture {
         let journal = InMemoryBackend::new();
         journal.set_len(8 << 20)?;
         let (time, settings) = (SimulatedTime::new(1), default_settings()?);
-        let life = SimulatedProcess::begin_on(InMemoryBackend::new(), journal, &time, &settings)
+        let process = SimulatedProcess::begin_on(InMemoryBackend::new(), journal, &time, &settings)
             .map_err(|why| anyhow!(why))?;
-        let mut stand = Self { life, worker: Actor::new(1, Some("w")), number: 0 };
+        let mut stand = Self { process, worker: Actor::new(1, Some("w")), number: 0 };
         stand.ask(&["PLAN.SUBMIT", PLAN])?;
         stand.ask(&["WORKER.REGISTER", WORKER])?;
         Ok(stand)
     }
 
-    /// A command from its words to its reply.
+    /// Executes a command, and returns its reply.
     fn ask(&mut self, words: &[&str]) -> anyhow::Result<Reply> {
         let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         self.number += 1;
         let caller = Arc::clone(&self.worker.caller);
-        let _abort = self.life.give(self.number, caller, &words).map_err(|why| anyhow!(why))?;
+        let _abort = self.process.give(self.number, caller, &words).map_err(|why| anyhow!(why))?;
         loop {
-            self.life.rest();
-            match self.life.replies().pop() {
+            self.process.rest();
+            match self.process.replies().pop() {
                 Some((_, done)) => match done.reply {
                     Reply::Error(line) => bail!("{line}"),
                     reply => return Ok(reply),
                 },
-                None => ensure!(self.life.write(usize::MAX), "nobody answers"),
+                None => ensure!(self.process.write(usize::MAX), "nobody answers"),
             }
         }
     }
@@ -95,7 +96,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Actions of so many inputs of 100 bytes.
+    /// Submits actions with `inputs` inputs of 100 bytes each.
     fn submit(&mut self, times: u64, inputs: u64) -> anyhow::Result<()> {
         let input = format!(r#"{{"data":"{}"}}"#, "x".repeat(100));
         let inputs = vec![input; usize::try_from(inputs)?].join(",");
@@ -106,7 +107,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Claims; the jobs.
+    /// Claims jobs, and returns their ids.
     fn claim(&mut self, times: u64) -> anyhow::Result<Vec<String>> {
         self.submit(times.div_ceil(ACTION_SIZE), ACTION_SIZE)?;
         (0..times).map(|_| job_id(&self.ask(&["RPOP", "queue:ready"])?)).collect()

@@ -1,4 +1,4 @@
-//! The keys of users as they should be: a model of a few of Redis' commands, with every version since the last one that
+//! Model of users' keys: a few Redis commands on a map, with every version since the last one that
 //! must not be lost.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -7,7 +7,7 @@ use agenix_protocol::resp::Reply;
 use bytes::Bytes;
 use fastrand::Rng;
 
-/// What a key holds.
+/// Value of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum KeyValue {
     Text(String),
@@ -15,10 +15,10 @@ pub(super) enum KeyValue {
     Scores(BTreeMap<String, i64>),
 }
 
-/// All keys.
+/// All keys with their values.
 pub(super) type KeysVersion = BTreeMap<&'static str, KeyValue>;
 
-/// One command of the model.
+/// Command of the model.
 #[derive(Debug, Clone)]
 pub(super) enum KeyOperation {
     Set(&'static str, String),
@@ -37,7 +37,7 @@ pub(super) const COUNTER: &str = "n";
 pub(super) const SCORES: &str = "z";
 
 impl KeyOperation {
-    /// Any of them; `fresh` is a text that was never used.
+    /// Returns a random command; `fresh` is a text that was never used.
     pub(super) fn any(rng: &mut Rng, fresh: String) -> Self {
         let (text, list) = (TEXTS[rng.usize(..2)], LISTS[rng.usize(..2)]);
         match rng.u8(..9) {
@@ -52,7 +52,7 @@ impl KeyOperation {
         }
     }
 
-    /// As it is sent.
+    /// Returns the words of the command.
     pub(super) fn words(&self) -> Vec<String> {
         let words: Vec<&str> = match self {
             Self::Set(key, value) => vec!["SET", key, value],
@@ -69,7 +69,7 @@ impl KeyOperation {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// Does it; what is answered.
+    /// Applies the command to `keys`, and returns the expected reply.
     fn apply(&self, keys: &mut KeysVersion) -> Reply {
         let element = |value: Option<String>| value.map_or(Reply::Nil, Reply::bulk);
         match self {
@@ -136,12 +136,12 @@ fn pop(keys: &mut KeysVersion, list: &str, left: bool) -> Option<String> {
     value
 }
 
-/// What was asked of the keys since the last version that is known to be on disk.
+/// Versions of the keys since the last acknowledged one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyHistory {
-    /// The number of the first version here.
+    /// Number of the first version in `versions`.
     first: u64,
-    /// The first of them must not be lost; any later one may be what a crash leaves.
+    /// Versions that a crash may leave. The first one is acknowledged.
     versions: VecDeque<KeysVersion>,
 }
 
@@ -150,7 +150,8 @@ impl KeyHistory {
         Self { first: 0, versions: VecDeque::from([KeysVersion::new()]) }
     }
 
-    /// Something is asked, all of it or nothing: the number of the version that it makes, and what is to be answered.
+    /// Appends the version after the atomic execution of `works`. Returns its number and the
+    /// expected replies.
     pub(super) fn ask(&mut self, works: &[KeyOperation]) -> (u64, Vec<Reply>) {
         let mut next = self.latest().clone();
         let replies = works.iter().map(|work| work.apply(&mut next)).collect();
@@ -158,7 +159,8 @@ impl KeyHistory {
         (self.first + self.versions.len() as u64 - 1, replies)
     }
 
-    /// A version was acknowledged: nothing before it can be what is left.
+    /// Removes the versions before `number`, because a crash cannot leave them once `number` is
+    /// acknowledged.
     pub(super) fn acknowledged(&mut self, number: u64) {
         while self.first < number && self.versions.len() > 1 {
             self.versions.pop_front();
@@ -166,7 +168,7 @@ impl KeyHistory {
         }
     }
 
-    /// Which of the versions that may be left this is; it is the only one from now on.
+    /// Checks that `found` is one of the versions, and makes it the only one.
     pub(super) fn settle(&mut self, found: &KeysVersion) -> Result<(), String> {
         if self.versions.iter().any(|version| version == found) {
             self.first += self.versions.len() as u64 - 1;
@@ -185,7 +187,7 @@ impl KeyHistory {
     }
 }
 
-/// The commands that read all keys, and what their replies come to.
+/// Returns the commands that read all keys.
 pub(super) fn readers() -> Vec<(&'static str, Vec<Bytes>)> {
     let words =
         |words: &[&'static str]| words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();
@@ -195,7 +197,7 @@ pub(super) fn readers() -> Vec<(&'static str, Vec<Bytes>)> {
     texts.chain(lists).chain(scores).collect()
 }
 
-/// What a reply to one of the [`readers`] says that the key holds.
+/// Returns the value of a key from the reply to one of the [`readers`].
 pub(super) fn read(key: &str, reply: &Reply) -> Option<KeyValue> {
     let text = |reply: &Reply| match reply {
         Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),

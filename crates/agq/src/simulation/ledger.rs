@@ -1,4 +1,5 @@
-//! What everyone was told, and what happened to jobs, against what must hold.
+//! Ledger: records all acknowledged replies and all events of jobs, and checks the state of agq
+//! against them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +7,10 @@ use agenix_protocol::{documents::Status, ids::ActionId};
 use agenix_rules::job::{Job, JobState, MAX_LOSSES};
 use serde::Deserialize;
 
-/// What is wrong.
+/// Result of a check; the error says what is wrong.
 pub(super) type CheckResult = Result<(), String>;
 
-/// A job as it was last seen.
+/// Job as its last event has shown it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct ObservedJob {
     pub(super) job_id: String,
@@ -31,12 +32,12 @@ impl ObservedJob {
         }
     }
 
-    /// The step from here to there; the lifecycle knows no other.
+    /// Checks that the lifecycle of jobs permits the step from this state to `to`.
     fn check_step(&self, to: &Self, is_retried: bool) -> CheckResult {
         let (same, same_holder) = (to.attempt == self.attempt, to.holder == self.holder);
         let fine = match (self.state.as_str(), to.state.as_str()) {
             ("scheduled" | "retryable", "available" | "cancelled") => same,
-            // The clock was set back, and its time is reckoned anew.
+            // The clock was set back, and the time of the job was recomputed.
             ("scheduled", "scheduled") | ("retryable", "retryable") => same,
             ("available", "active") => to.attempt == self.attempt + 1 && to.holder.is_some(),
             ("available", "cancelled" | "discarded") => same,
@@ -51,21 +52,21 @@ impl ObservedJob {
     }
 }
 
-/// An action that somebody submitted.
+/// Submitted action.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExpectedAction {
     pub(super) plan_id: String,
-    /// As it was submitted.
+    /// Document of the submission.
     pub(super) json: String,
-    /// Every input that was ever sent for it, in order.
+    /// All inputs that were sent for the action, in order.
     pub(super) inputs: Vec<String>,
-    /// How many of them are acknowledged.
+    /// Number of acknowledged inputs.
     pub(super) acknowledged: usize,
-    /// Whether the action itself is.
+    /// Set if the action is acknowledged.
     pub(super) is_there: bool,
 }
 
-/// The end of a job that somebody was told of.
+/// Acknowledged end of a job.
 #[derive(Debug, Clone)]
 struct JobEnd {
     status: Status,
@@ -74,20 +75,20 @@ struct JobEnd {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ledger {
-    /// Plans that were acknowledged, and those of them that somebody asked to delete.
+    /// Acknowledged plans, and plans whose deletion was requested.
     pub(super) plans: BTreeSet<String>,
     pub(super) unwanted_plans: BTreeSet<String>,
-    /// Plans of which somebody was told that they are gone, and actions that they are closed.
+    /// Plans whose deletion is acknowledged, and actions whose closing is acknowledged.
     pub(super) deleted: BTreeSet<String>,
     pub(super) closed: BTreeSet<String>,
     pub(super) actions: BTreeMap<String, ExpectedAction>,
     pub(super) jobs: BTreeMap<String, ObservedJob>,
     ends: BTreeMap<String, JobEnd>,
-    /// Jobs and actions that somebody asked to try again.
+    /// Jobs and actions whose retry was requested.
     retried: BTreeSet<String>,
-    /// Queues as they were last acknowledged; none where an answer is still out.
+    /// Acknowledged states of queues. `None` if a reply is outstanding.
     pub(super) paused: BTreeMap<String, Option<bool>>,
-    /// Whether ended jobs may be forgotten.
+    /// Set if agq may prune ended jobs.
     pub(super) forgets: bool,
 }
 
@@ -96,7 +97,7 @@ impl Ledger {
         Self { forgets, ..Self::default() }
     }
 
-    /// Something happened to a job.
+    /// Records an event of a job.
     pub(super) fn heard(&mut self, event: ObservedJob) -> CheckResult {
         match self.jobs.get(&event.job_id) {
             None if event.attempt == 0 && matches!(event.state.as_str(), "available" | "scheduled") => {}
@@ -111,17 +112,18 @@ impl Ledger {
         self.retried.contains(&job.job_id) || self.retried.contains(&job.action_id)
     }
 
-    /// Somebody asks to try a job or all of an action again: an end is none any more.
+    /// Records the request to retry a job or an action, after which an acknowledged end may change.
     pub(super) fn retry(&mut self, id: &str) {
         self.retried.insert(id.to_owned());
     }
 
-    /// Somebody was told that a job has ended so.
+    /// Records the acknowledged end of a job.
     pub(super) fn ended(&mut self, job_id: &str, status: Status, holder: Option<&str>) {
         self.ends.insert(job_id.to_owned(), JobEnd { status, holder: holder.map(str::to_owned) });
     }
 
-    /// Somebody was told that it completed a job: then it had it, in this very attempt where it said which.
+    /// Checks a claim's acknowledged completion: the job must have been held by `holder`, in
+    /// `attempt` if that was given.
     pub(super) fn check_completed(&self, job_id: &str, holder: &str, attempt: Option<u32>) -> CheckResult {
         let Some(seen) = self.jobs.get(job_id).filter(|seen| !self.is_retried(seen)) else { return Ok(()) };
         let is_its = seen.state == "completed"
@@ -134,8 +136,9 @@ impl Ledger {
         }
     }
 
-    /// agq was started again: these are all its jobs. What was acknowledged is there; what was only visible may be forgotten.
-    pub(super) fn started_again(&mut self, jobs: &[Job]) -> CheckResult {
+    /// Checks the jobs after a restart of agq. Acknowledged changes must exist; changes that were
+    /// only visible may be lost.
+    pub(super) fn check_restart(&mut self, jobs: &[Job]) -> CheckResult {
         self.jobs = jobs.iter().map(|job| (job.job_id.as_str().to_owned(), ObservedJob::of(job))).collect();
         for (job_id, end) in &self.ends {
             let Some(seen) = self.jobs.get(job_id) else {
@@ -161,7 +164,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What every job must be, whatever happened to it.
+    /// Checks the invariants of a job.
     pub(super) fn check_job(&self, job: &Job) -> CheckResult {
         let wrong = |what: &str| Err(format!("{what}: {job:?}"));
         if self.jobs.get(job.job_id.as_str()) != Some(&ObservedJob::of(job)) {
@@ -179,7 +182,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// The inputs that an action must have, where it is there at all.
+    /// Checks that an existing action has all acknowledged inputs, and no others than the sent
+    /// ones.
     pub(super) fn check_action(
         &self,
         action_id: &ActionId,

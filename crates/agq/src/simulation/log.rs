@@ -1,4 +1,4 @@
-//! The log of a simulation: nobody reads its lines, and the system refuses some of them, at moments
+//! Log of the simulation: all lines are dropped, and some of them fail with an error, at moments
 //! that the seed chooses.
 
 use std::{
@@ -11,20 +11,20 @@ use rustix::io::Errno;
 
 use crate::startup::logging;
 
-/// Errors with which a line of a log fails: a full disk, a reader that is gone, a bad disk.
+/// Errors with which a line fails: a full disk, a closed pipe, a bad disk.
 const ERRORS: [Errno; 3] = [Errno::NOSPC, Errno::PIPE, Errno::IO];
-/// Maximum number of lines in succession that have the same fate.
+/// Maximum number of successive lines with the same outcome.
 const LONGEST: u8 = 4;
 
 thread_local! {
     static FATE: RefCell<LineFate> = RefCell::new(LineFate::of(0));
 }
 
-/// Fate of the next lines of a thread.
+/// Outcome of the next lines of a thread.
 struct LineFate {
     rng: Rng,
     error: Option<Errno>,
-    /// Number of lines that have it.
+    /// Number of remaining lines with this outcome.
     left: u8,
 }
 
@@ -43,7 +43,6 @@ impl LineFate {
     }
 }
 
-/// Writer of one line.
 struct FaultyLineWriter;
 
 impl Write for FaultyLineWriter {
@@ -59,13 +58,13 @@ impl Write for FaultyLineWriter {
     }
 }
 
-/// Starts the log for all threads. `cargo xtask` starts the program with a full device as its
-/// stderr, so that nobody can report the loss of a line there.
+/// Starts logging for all threads. `cargo xtask` starts the program with a full device as its
+/// stderr, so that the loss of a line cannot be reported there.
 pub(super) fn start() {
     logging::start_on(|| FaultyLineWriter, false);
 }
 
-/// Begins a world in this thread: its lines have the fates that `seed` chooses.
+/// Begins a world in this thread, whose lines have the outcomes that `seed` chooses.
 pub(super) fn begin(seed: u64) {
     FATE.set(LineFate::of(seed));
 }

@@ -1,6 +1,6 @@
-//! What is told of a run.
+//! Counters of a simulation, for its report.
 
-/// How often what happened; for the report.
+/// Numbers of steps, commands, writes, faults, starts and jobs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SimulationMetrics {
     pub(super) steps: u64,
@@ -12,7 +12,7 @@ pub(super) struct SimulationMetrics {
 }
 
 impl SimulationMetrics {
-    /// Adds what happened in another seed.
+    /// Adds the counters of another seed.
     pub(super) fn add(&mut self, other: &Self) {
         self.steps += other.steps;
         self.commands += other.commands;

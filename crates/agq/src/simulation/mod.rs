@@ -1,10 +1,38 @@
-//! agq below the socket, played from a seed: commands, rules, matchmakers, reaper and redb as they are, on a disk, a clock
-//! and with users that do what the seed says. One thread, one order: a seed that fails fails again.
+//! Deterministic simulation testing of agq.
 //!
-//! `world` is everything of one seed, `steps` and `workers` what may happen, `replies` what answers mean, `checks` what must hold, `finish` how it ends. `ledger` and
-//! `keys` are the models that agq is held against, `disk`, `log` and `time` the machine, `life` one process of agq, `actors` those
-//! who play with it. `run` makes a failing seed short, `images` and `damage` start agq on what a crash or a bad disk could leave,
-//! `program` is the command line. `moves` are what happened in a world, and `twin` makes them again on PostgreSQL, to compare. `nodes` lets two nodes work on one PostgreSQL at once. `own` are jobs with limits and kinds, which `twin` compares. `paths` goes the ways that are gone most, for whoever counts the instructions of that.
+//! A simulation runs agq without its network layer: commands, rules, waiters, reaper and the redb
+//! store are the real code. The clock, the disk, randomness, the log and all clients are simulated.
+//! A seed determines all of it. Everything runs in one thread, in one order, so a failing seed
+//! fails again in the same way.
+//!
+//! How a seed runs:
+//!
+//! - `world` has the state of one seed: disk, clock, a process of agq, actors, and the ledger.
+//!   `run` executes the steps of a seed.
+//! - In each step (`steps`, `workers`) an actor sends a command, the writer writes a batch, time
+//!   passes, or a fault happens. Faults are crashes, power failures, failing and full disks, lost
+//!   replies, and clocks that are set back.
+//! - `process` is one run of agq between two crashes. It executes all tasks until they wait for the
+//!   writer, for time, or for a client.
+//! - `replies` hands replies to the actors, and records in the `ledger` what agq has acknowledged.
+//!   `keys` does the same for users' keys, as a model of Redis.
+//! - `checks` verifies the invariants: indexes agree with records, nothing acknowledged is lost,
+//!   the lifecycle of jobs permits each step, and no client waits while there is work for it.
+//! - `quiesce` ends the seed: faults stop, workers do their work, and every job must end.
+//!
+//! If a seed fails, `run` shrinks its steps to a short script, and prints the command that repeats
+//! it. The random numbers of a step depend on the seed and the number of the step only, so steps
+//! can be left out.
+//!
+//! Other programs of `cli` use the same world:
+//!
+//! - `crash_images` records all changes of the disk, and starts agq on every state that a crash
+//!   could leave. `corruption` does so with damaged files.
+//! - `differential` records the operations of a world without faults (`operations`, `recording`,
+//!   `ojs_jobs`), repeats them on PostgreSQL, and compares the replies.
+//! - `nodes` runs two nodes on one PostgreSQL with real concurrency, so it is not deterministic.
+//! - `hot_paths` executes the hot paths a given number of times, so that their instructions can be
+//!   counted.
 
 mod actors;
 mod checks;
@@ -19,11 +47,13 @@ mod ledger;
 mod log;
 mod metrics;
 mod nodes;
+mod ojs_jobs;
 mod operations;
-mod own;
 mod process;
 mod quiesce;
+mod recording;
 mod replies;
+mod report;
 mod run;
 mod steps;
 mod time;

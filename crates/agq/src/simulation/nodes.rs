@@ -1,5 +1,7 @@
-//! Two nodes on one PostgreSQL, at work at once. A limit lets no more jobs run than it may, a kind
-//! has one job, a job is handed out once, and nobody waits for locks in a circle.
+//! Test of two nodes that work on one PostgreSQL at the same time.
+//!
+//! A limit must never be exceeded, a unique kind has at most one job, a job is claimed once, and
+//! there are no deadlocks.
 
 use std::{
     collections::HashMap,
@@ -16,7 +18,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use tokio::{runtime::Runtime, task::JoinSet};
 
-use super::{actors::Actor, own};
+use super::{actors::Actor, ojs_jobs};
 use crate::{
     app::{AppState, Caller, connection_name},
     auth::audit_log::AuditLog,
@@ -29,16 +31,16 @@ use crate::{
 };
 
 const ROUNDS: usize = 30;
-/// Clients of each node.
+/// Number of clients of each node.
 const CLIENTS: usize = 3;
 /// Number of jobs of a limit that may run at once.
 const AT_ONCE: i64 = 2;
 const LIMITS: usize = 6;
 const KINDS: usize = 24;
-/// Time between two rounds of the reaper, in milliseconds, which is a quarter of this.
+/// Heartbeat interval in milliseconds. The reaper runs four times as often.
 const HEARTBEAT_MS: u64 = 200;
 
-/// What clients know of jobs, and what is wrong with it.
+/// Jobs as the clients have seen them, and violations of the invariants.
 #[derive(Default)]
 struct ClientView {
     running: HashMap<String, i64>,
@@ -48,7 +50,7 @@ struct ClientView {
     done: usize,
 }
 
-/// A client of a node. All clients share what they know.
+/// Client of a node. All clients share one [`ClientView`].
 struct Client {
     app: Arc<AppState>,
     known: Arc<Mutex<ClientView>>,
@@ -56,8 +58,8 @@ struct Client {
     name: String,
 }
 
-/// Plays a seed on the PostgreSQL at `url`, which forgets whatever it has. Returns how many jobs
-/// were done.
+/// Runs a seed on the PostgreSQL at `url`, whose content is deleted. Returns the number of ended
+/// jobs.
 pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
     let shown = |error: anyhow::Error| format!("{error:#}");
     let runtime = Runtime::new().map_err(|error| error.to_string())?;
@@ -82,8 +84,8 @@ pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
     Ok(known.done)
 }
 
-/// Lets the clients of both nodes work, while a connection holds a job and the database forgets
-/// what a crash makes it forget.
+/// Runs the clients of both nodes, while a connection holds a job and the database loses the
+/// unlogged table of nodes, as after a crash.
 async fn work(
     seed: u64,
     stores: &[Arc<PostgresStore>; 2],
@@ -91,7 +93,7 @@ async fn work(
 ) -> Result<(), String> {
     let (mut aside, mut clients) = (JoinSet::new(), JoinSet::new());
     let outcome = work_beside(seed, stores, known, (&mut aside, &mut clients)).await;
-    // A store ends its writers when nobody has it any more, and needs the runtime for that.
+    // A store ends its writers when it is dropped, and needs the runtime for that.
     clients.shutdown().await;
     aside.shutdown().await;
     outcome
@@ -104,7 +106,7 @@ async fn work_beside(
     (aside, clients): (&mut JoinSet<()>, &mut JoinSet<Result<(), String>>),
 ) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
-    let mut houses = Vec::new();
+    let mut apps = Vec::new();
     for (at, store) in stores.iter().enumerate() {
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
         settings.heartbeat_interval_ms = HEARTBEAT_MS;
@@ -121,10 +123,10 @@ async fn work_beside(
             };
             clients.spawn(client.run());
         }
-        houses.push(app);
+        apps.push(app);
     }
-    let holder = caller(&houses[1]);
-    let held = hold_a_job(&houses[1], &holder).await?;
+    let holder = caller(&apps[1]);
+    let held = hold_a_job(&apps[1], &holder).await?;
     stores[0].forget_nodes().await.map_err(|error| error.to_string())?;
     while let Some(ended) = clients.join_next().await {
         ended.map_err(|error| error.to_string())??;
@@ -134,7 +136,7 @@ async fn work_beside(
         return Err(format!("no job runs, and the limit {key} is {note}"));
     }
     let report = ["JOB.UPDATE", &held, r#"{"status":"completed","attempt":1}"#];
-    match ask(&houses[1], &holder, &report).await? {
+    match ask(&apps[1], &holder, &report).await? {
         Reply::Simple(_ok) => {}
         other => {
             return Err(format!("a living connection held {held}, and its report is answered {other:?}"));
@@ -143,7 +145,7 @@ async fn work_beside(
     Ok(())
 }
 
-/// A connection to the node of `house`.
+/// Returns a connection to the node of `app`.
 fn caller(app: &AppState) -> Arc<Caller> {
     let connection = connection_name(app.store.node(), 1);
     Arc::new(Caller { connection, ..(*Actor::new(1, None).caller).clone() })
@@ -179,7 +181,8 @@ impl Client {
             self.work_off().await?;
         }
         let mut idle = 0;
-        // A limit that another transaction holds is passed over once.
+        // A fetch skips a limit that another transaction has locked, so one empty fetch is not the
+        // end.
         while idle < 3 {
             idle = if self.work_off().await? == 0 { idle + 1 } else { 0 };
             tokio::time::sleep(Duration::from_millis(HEARTBEAT_MS / 4)).await;
@@ -206,10 +209,10 @@ impl Client {
         Ok(())
     }
 
-    /// A job under a limit, and of a kind in three of four cases. Each client takes them in an order
-    /// of its own.
+    /// Returns a job under a limit, which in three of four cases also has a unique kind. Each
+    /// client uses an order of its own.
     fn job(&mut self, round: usize, n: usize) -> String {
-        let (queue, name) = (own::QUEUE, &self.name);
+        let (queue, name) = (ojs_jobs::QUEUE, &self.name);
         let (key, kind) = (self.rng.usize(..LIMITS), self.rng.usize(..KINDS));
         let unique =
             if self.rng.bool() { r#","unique":{"keys":["type"],"on_conflict":"ignore"}"# } else { "" };
@@ -218,13 +221,13 @@ impl Client {
         )
     }
 
-    /// Fetches some jobs and reports them. Returns how many there were.
+    /// Fetches some jobs, and reports them. Returns their number.
     async fn work_off(&mut self) -> Result<usize, String> {
-        let claims = own::fetched(&self.app, 4).await.map_err(|error| error.to_string())?;
+        let claims = ojs_jobs::fetched(&self.app, 4).await.map_err(|error| error.to_string())?;
         let jobs: Vec<_> = claims.into_iter().map(|claim| claim.job).collect();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            jobs.iter().for_each(|job| known.begun(job));
+            jobs.iter().for_each(|job| known.record_fetch(job));
         }
         tokio::task::yield_now().await;
         for job in &jobs {
@@ -237,8 +240,8 @@ impl Client {
 }
 
 impl ClientView {
-    /// A client has a job.
-    fn begun(&mut self, job: &agenix_rules::job::Job) {
+    /// Records that a client has fetched a job.
+    fn record_fetch(&mut self, job: &agenix_rules::job::Job) {
         let times = self.attempts.entry((job.job_id.to_string(), job.attempt)).or_default();
         *times += 1;
         if *times > 1 || job.attempt > 1 {
@@ -253,7 +256,7 @@ impl ClientView {
         }
     }
 
-    /// A client is about to report that a job has ended.
+    /// Records that a client is about to report the end of a job.
     fn ended(&mut self, job: &agenix_rules::job::Job) {
         let Some(ojs) = &job.ojs else { return };
         for (counts, key) in [(&mut self.running, &ojs.limit), (&mut self.waiting, &ojs.unique)] {

@@ -1,87 +1,65 @@
-//! What happened in a world where nothing went wrong, move by move: to be done again on another store.
+//! Operations of a world without faults, as plain data. `differential` repeats them on another
+//! store.
 
 use std::sync::Arc;
 
 use agenix_protocol::resp::Reply;
 
-use super::{
-    actors::Actor,
-    own::OjsOperation,
-    world::{NOBODY, World},
-};
+use super::actors::Actor;
 use crate::app::Caller;
 
-/// One thing that happened.
+/// Operation or observation of a world.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// A command was given.
+    /// A client sent a command.
     Ask {
         number: u64,
         caller: Arc<Caller>,
         words: Vec<String>,
     },
-    /// Something was done with jobs that have limits and kinds.
-    Own {
+    /// A client used jobs with limits and unique kinds.
+    Ojs {
         number: u64,
-        own: OjsOperation,
+        operation: OjsOperation,
     },
-    /// Commands on keys, all at once.
+    /// A client executed commands on keys in a transaction.
     Transact {
         number: u64,
         commands: Vec<Vec<String>>,
     },
-    /// Whoever waits for an answer went away.
+    /// The client that waits for a reply disconnected.
     GoAway {
         number: u64,
     },
-    /// A connection was closed.
     Close(Box<Actor>),
     Pass {
         ms: u64,
     },
-    /// What has ended was forgotten. These notes of limits and kinds are left, and jobs in so many
-    /// lanes.
+    /// All ended jobs were pruned. `notes` are the remaining documents of limits and unique kinds,
+    /// and the remaining jobs are in `lanes` lanes.
     Forgotten {
         notes: Vec<Vec<(String, String)>>,
         lanes: usize,
     },
-    /// Nothing went on any more, and these answers had come since the last time.
+    /// Nothing was in progress. The replies are those since the previous `Rest`.
     Rest(Vec<(u64, Reply)>),
 }
 
-/// The moves of a world, as they are made.
+/// Operation on jobs of the Open Job Spec.
+#[derive(Debug, Clone)]
+pub(super) enum OjsOperation {
+    /// Submits a JSON array of jobs.
+    Enqueue(String),
+    /// Fetches at most this number of jobs.
+    Fetch(u64),
+    /// Acknowledges the job with this id.
+    Ack(String),
+}
+
+/// Operations of a world, in order.
 #[derive(Debug, Default)]
 pub(super) struct OperationLog {
     pub(super) all: Vec<Operation>,
-    replies: Vec<(u64, Reply)>,
-}
-
-impl World {
-    /// Notes a move, where somebody wants to make it again.
-    pub(super) fn note(&mut self, made: impl FnOnce() -> Operation) {
-        if let Some(moves) = &mut self.moves {
-            moves.all.push(made());
-        }
-    }
-
-    /// Notes an answer.
-    pub(super) fn note_reply(&mut self, number: u64, reply: &Reply) {
-        if let Some(moves) = self.moves.as_mut().filter(|_| number != NOBODY) {
-            moves.replies.push((number, reply.clone()));
-        }
-    }
-
-    /// Where moves are noted, one is over before the next is made.
-    pub(super) fn rest_between(&mut self) -> Result<(), String> {
-        if self.moves.is_none() {
-            return Ok(());
-        }
-        self.settle()?;
-        self.write_all()?;
-        let Some(moves) = &mut self.moves else { return Ok(()) };
-        let mut replies = std::mem::take(&mut moves.replies);
-        replies.sort_by_key(|(number, _)| *number);
-        moves.all.push(Operation::Rest(replies));
-        Ok(())
-    }
+    /// Replies since the last [`Operation::Rest`].
+    pub(super) replies: Vec<(u64, Reply)>,
 }

@@ -1,4 +1,5 @@
-//! One process of agq below the socket: from its start on the bytes of a disk to its end, on one thread, in one order.
+//! One process of agq without its network layer, from its start on the bytes of a disk to its end.
+//! It has one thread.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -15,20 +16,21 @@ use tokio::sync::mpsc;
 
 use super::{disk::Disk, time::SimulatedTime};
 use crate::{
-    app::{AppState, Caller, Settings},
+    app::{AppState, Caller},
     auth::audit_log::AuditLog,
     clock::{Clock, TimeSource},
     registry::pubsub::{QueuedMessage, SubscriptionKind},
     resp::dispatch,
     resp::outcome::CommandOutcome,
+    settings::Settings,
     startup::services,
     store::{
-        Store, StoreAdmin,
+        Store, StoreAdmin, StoreFuture,
         redb::{RedbStore, Writer},
     },
 };
 
-/// The connection that listens to what happens to jobs; no command comes over it.
+/// Number of the connection that subscribes to events of jobs. It sends no commands.
 const LISTENER: u64 = 0;
 
 pub(super) struct SimulatedProcess {
@@ -43,13 +45,13 @@ pub(super) struct SimulatedProcess {
 }
 
 impl SimulatedProcess {
-    /// Starts agq; an error is the message with which it would end.
+    /// Starts agq. The error is the message with which agq would exit.
     pub(super) fn begin(disk: &Disk, time: &SimulatedTime, settings: &Settings) -> Result<Self, String> {
         let [database, journal] = disk.open();
         Self::begin_on(database, journal, time, settings)
     }
 
-    /// The same, on whatever keeps its two files.
+    /// Starts agq on the given files.
     pub(super) fn begin_on(
         database: impl StorageBackend,
         journal: impl StorageBackend,
@@ -71,12 +73,13 @@ impl SimulatedProcess {
         app.pubsub.update_interest(|is_heard| store.notifier().set_subscribers(is_heard));
         let spawner = pool.spawner();
         for work in works {
-            spawner.spawn_local(work).expect("the pool is there as long as its life");
+            spawner.spawn_local(work).expect("the pool is there as long as its process");
         }
         Ok(Self { app, store, writer, pool, spawner, heard, replies: Rc::default(), failure })
     }
 
-    /// Gives a command; its place in the order of writes is taken when this returns.
+    /// Sends a command. The position of its writes in the order of all writes is fixed when this
+    /// returns.
     pub(super) fn give(
         &mut self,
         number: u64,
@@ -89,7 +92,7 @@ impl SimulatedProcess {
         Ok(self.spawn(number, run))
     }
 
-    /// Lets something go on whose outcome is a reply.
+    /// Runs a future whose outcome is a reply.
     pub(super) fn spawn(
         &mut self,
         number: u64,
@@ -98,32 +101,32 @@ impl SimulatedProcess {
         let (work, abort) = abortable(work);
         let replies = Rc::clone(&self.replies);
         let told = work.map(move |done| replies.borrow_mut().extend(done.ok().map(|done| (number, done))));
-        self.spawner.spawn_local(told).expect("the pool is there as long as its life");
+        self.spawner.spawn_local(told).expect("the pool is there as long as its process");
         self.rest();
         abort
     }
 
-    /// Everything goes on until it waits for the writer, for time or for someone outside.
+    /// Runs all tasks until they wait for the writer, for time or for a client.
     pub(super) fn rest(&mut self) {
         self.pool.run_until_stalled();
     }
 
-    /// The writer writes one batch; whether there was any.
+    /// Writes one batch of at most `most` writes. Returns false if there was nothing to write.
     pub(super) fn write(&mut self, most: usize) -> bool {
         self.writer.step(most)
     }
 
-    /// The replies that are there since this was last asked.
+    /// Returns the replies since the last call.
     pub(super) fn replies(&mut self) -> Vec<(u64, CommandOutcome)> {
         self.replies.take()
     }
 
-    /// What happened to jobs since this was last asked, as JSON.
+    /// Returns the events of jobs since the last call, as JSON.
     pub(super) fn events(&mut self) -> Vec<Bytes> {
         std::iter::from_fn(|| Some(self.heard.try_recv().ok()?.message.payload)).collect()
     }
 
-    /// Why it cannot go on, if it cannot.
+    /// Returns the reason for which agq cannot go on, if there is one.
     pub(super) fn failure(&mut self) -> Option<String> {
         (&mut self.failure).now_or_never()
     }
@@ -134,7 +137,7 @@ fn start_over(pool: &mut LocalPool, writer: &mut Writer, app: &Arc<AppState>) ->
     let (told, own) = (Rc::clone(&outcome), Arc::clone(app));
     let work =
         async move { *told.borrow_mut() = Some(crate::service::workers::recover_after_restart(&own).await) };
-    pool.spawner().spawn_local(work).expect("the pool is there as long as its life");
+    pool.spawner().spawn_local(work).expect("the pool is there as long as its process");
     loop {
         pool.run_until_stalled();
         if let Some(outcome) = outcome.take() {
@@ -144,4 +147,10 @@ fn start_over(pool: &mut LocalPool, writer: &mut Writer, app: &Arc<AppState>) ->
             return Err("agq waits for nobody at its start".into());
         }
     }
+}
+
+/// Returns the result of a read, which must be ready without waiting.
+pub(super) fn now<T>(answer: StoreFuture<T>) -> Result<T, String> {
+    let answered = answer.now_or_never().ok_or("a read did not answer at once")?;
+    answered.map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! The end of a simulation: nothing goes wrong any more, everybody does their work, and every job ends.
+//! End of a simulation: faults stop, workers do their work, and every job must end.
 
 use agenix_protocol::documents::Status;
 use agenix_rules::cron::Schedule;
@@ -10,11 +10,11 @@ use super::{
 
 use crate::store::{DocumentKind, DocumentStore};
 
-/// How many rounds everything may take. Time passes in each, first little, then much.
+/// Maximum number of rounds. Little time passes in the first rounds, and much in the later ones.
 const ROUNDS: u64 = 80;
 
 impl World {
-    /// Lets everything come to its end.
+    /// Runs the world until every job has ended, and checks the result.
     pub(super) fn finish(&mut self, chance: fastrand::Rng) -> CheckResult {
         self.rng = chance;
         self.tell(|| "nothing goes wrong any more".into());
@@ -29,7 +29,8 @@ impl World {
         for worker in ["w0", "w1", "w2"] {
             self.order(&["WORKER.RESUME", worker])?;
         }
-        // Everybody comes anew, but for one worker and who has no name: they never come back.
+        // All actors reconnect. One worker and the connection without a worker send nothing any
+        // more.
         for at in 0..self.actors.len() {
             self.actors[at].holds.clear();
             self.part(at)?;
@@ -38,16 +39,16 @@ impl World {
         for round in 0..ROUNDS {
             self.check_quiet()?;
             if self.all_jobs()?.iter().all(agenix_rules::job::Job::is_ended) {
-                return self.look_back();
+                return self.check_end();
             }
             for at in [0, 1] {
-                self.work_honestly(at, round)?;
+                self.work_reliably(at, round)?;
             }
-            if self.moves.is_some() {
-                self.finish_own()?;
+            if self.operations.is_some() {
+                self.finish_ojs_jobs()?;
             }
             self.write_all()?;
-            // At once: much time may pass before they come again.
+            // Report at once, because much time may pass before the next round.
             for at in [0, 1] {
                 self.complete_all(at)?;
             }
@@ -61,14 +62,14 @@ impl World {
 
     fn order(&mut self, words: &[&str]) -> CheckResult {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let people = std::sync::Arc::clone(&self.people);
-        self.ask(PendingRequest::Anything, &people, &words)?;
+        let user = std::sync::Arc::clone(&self.user);
+        self.ask(PendingRequest::Anything, &user, &words)?;
         self.write_all()
     }
 
-    /// A worker that does what it should.
-    fn work_honestly(&mut self, at: usize, round: u64) -> CheckResult {
-        self.actors[at].unproven.clear();
+    /// Lets a worker register, report its jobs, and claim.
+    fn work_reliably(&mut self, at: usize, round: u64) -> CheckResult {
+        self.actors[at].unconfirmed.clear();
         if !self.actors[at].registered {
             self.actors[at].holds.clear();
             self.register(at)?;
@@ -90,15 +91,15 @@ impl World {
         Ok(())
     }
 
-    /// Everything that was acknowledged is there, also after agq was stopped and started once more.
-    fn look_back(&mut self) -> CheckResult {
+    /// Checks that all acknowledged data exists, also after a restart of agq.
+    fn check_end(&mut self) -> CheckResult {
         self.check_store()?;
         self.check_actions()?;
         self.write_all()?;
         self.check_schedules()?;
-        if self.moves.is_some() {
-            self.look_at_all()?;
-            return if self.ledger.forgets { self.forget_own() } else { Ok(()) };
+        if self.operations.is_some() {
+            self.request_all()?;
+            return if self.ledger.forgets { self.prune_ojs_jobs() } else { Ok(()) };
         }
         self.end_process();
         self.start()?;
@@ -114,8 +115,8 @@ impl World {
             self.write_all()?;
         }
         let now = self.time.wall();
-        let Some(life) = &self.life else { return Ok(()) };
-        for (name, note) in super::checks::now(life.store.documents(DocumentKind::Cron))? {
+        let Some(process) = &self.process else { return Ok(()) };
+        for (name, note) in super::process::now(process.store.documents(DocumentKind::Cron))? {
             let schedule: Schedule = serde_json::from_str(&note).map_err(|error| error.to_string())?;
             if let Some(next) = schedule.next_run_at.filter(|next| next.ms_since(now) > 60_000) {
                 return Err(format!(
@@ -126,8 +127,8 @@ impl World {
         Ok(())
     }
 
-    /// Asks for everything that there is.
-    fn look_at_all(&mut self) -> CheckResult {
+    /// Requests all records.
+    fn request_all(&mut self) -> CheckResult {
         let jobs: Vec<String> = self.all_jobs()?.iter().map(|job| job.job_id.to_string()).collect();
         let actions: Vec<String> = self.ledger.actions.keys().cloned().collect();
         let plans: Vec<String> = self.ledger.plans.iter().cloned().collect();

@@ -1,4 +1,4 @@
-//! What an answer means for whoever asked, and for the ledger.
+//! Hands replies to the actors, and records what they acknowledge in the ledger.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use agenix_protocol::{
 use super::{
     actors::{HeldJob, UnconfirmedClaim},
     ledger::CheckResult,
-    own,
+    ojs_jobs,
     world::{PendingRequest, World},
 };
 use crate::resp::outcome::{CommandOutcome, Effect};
 
 impl World {
-    /// A reply reaches whoever asked.
+    /// Delivers a reply to the actor that sent the request.
     pub(super) fn deliver(&mut self, number: u64, done: CommandOutcome) -> CheckResult {
         let Some(op) = self.ops.remove(&number) else { return Ok(()) };
         self.tell(|| format!("{number}: answered {:?}", done.reply));
@@ -45,7 +45,7 @@ impl World {
             }
             PendingRequest::Taken => self.element_taken(&done.reply)?,
             PendingRequest::Registered { actor } => self.registered(actor, done),
-            PendingRequest::Fetched => self.fetched.extend(own::ids(&done.reply)),
+            PendingRequest::Fetched => self.fetched.extend(ojs_jobs::ids(&done.reply)),
             PendingRequest::Claimed { actor } => self.claimed(actor, done)?,
             PendingRequest::Reported { actor, holder, job_id, end, attempt } => {
                 if done.reply == Reply::ok() && end == Some(Status::Completed) {
@@ -115,8 +115,8 @@ impl World {
         {
             return Err(format!("{holder} was given {job_id}, which {other:?} has"));
         }
-        self.actors[at].unproven.push(UnconfirmedClaim { job_id: job_id.clone(), holder, attempt });
-        // A reply may be lost: the connection with it, or only the client's patience.
+        self.actors[at].unconfirmed.push(UnconfirmedClaim { job_id: job_id.clone(), holder, attempt });
+        // A reply may be lost with its connection, or because the client has given up.
         match if self.is_calm { 2 } else { self.rng.u8(..20) } {
             0 => {
                 self.tell(|| format!("the reply to actor {at} is lost with its connection"));
@@ -139,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// A worker is given the plan and the input that were submitted.
+    /// Checks that a worker gets the submitted plan and input.
     fn check_document(&self, document: &JobDocument) -> CheckResult {
         let (action_id, input) = (document.action_id.as_str(), document.inputs.get());
         let action =
@@ -157,7 +157,7 @@ impl World {
                 self.ledger.ended(job_id, Status::Completed, Some(holder));
             }
         } else if matches!(reply, Reply::Error(_)) {
-            // It is told that the job is not its any more.
+            // The reply says that another actor holds the job now.
             actor.holds.retain(|holding| holding.job_id != job_id);
         }
     }

@@ -1,4 +1,4 @@
-//! One seed: its steps, its end, and what is left of it when it is made as short as it can be.
+//! Run of one seed: its steps, its end, and the search for the shortest script that still fails.
 
 use std::{
     collections::BTreeSet,
@@ -12,37 +12,37 @@ use crate::{
     store::redb::RedbStore,
 };
 
-/// How often a failing seed is run to make it shorter.
+/// Maximum number of runs in that search.
 const MAX_SHRINKS: usize = 300;
 
-/// Which steps of a seed are done.
+/// Seed with the number of its steps.
 #[derive(Debug, Clone)]
 pub(super) struct SeedScript {
     pub(super) seed: u64,
     pub(super) steps: u64,
-    /// Only these of them.
+    /// If given, only these steps are executed.
     pub(super) only: Option<BTreeSet<u64>>,
 }
 
-/// What became of a seed.
+/// Result of a seed.
 #[derive(Debug)]
 pub(super) struct SeedOutcome {
     pub(super) counts: SimulationMetrics,
-    /// The same for the same script.
+    /// Hash of the events. It is equal for equal scripts.
     pub(super) trace: u64,
     pub(super) failure: Option<SeedFailure>,
     pub(super) story: Vec<String>,
 }
 
-/// What went wrong.
+/// Failure of a seed.
 #[derive(Debug, Clone)]
 pub(super) struct SeedFailure {
-    /// In which step; none for the end.
+    /// Number of the failed step; `None` for the end of the seed.
     pub(super) step: Option<u64>,
     pub(super) message: String,
 }
 
-/// The bytes of a new database, with which every seed begins.
+/// Returns the files of a new database, on which every seed starts.
 pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
     let disk = Disk::empty();
     let [database, journal] = disk.open();
@@ -51,9 +51,9 @@ pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
 }
 
 impl SeedScript {
-    /// Does the steps. The story is told where somebody wants to read it.
-    pub(super) fn run(&self, image: &[u8], tells: bool) -> SeedOutcome {
-        let mut world = match World::new(self.seed, image, tells) {
+    /// Executes the steps. If `tells` is true, the outcome has the story.
+    pub(super) fn run(&self, image: &[u8], with_story: bool) -> SeedOutcome {
+        let mut world = match World::new(self.seed, image, with_story) {
             Ok(world) => world,
             Err(message) => {
                 let failure = Some(SeedFailure { step: Some(0), message });
@@ -88,7 +88,8 @@ impl SeedScript {
         Rng::with_seed(seed.u64(..) ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// The fewest steps with which it still fails, as far as they are found by leaving out one part after the other.
+    /// Returns a shorter script with the same failure. The search leaves out one part after the
+    /// other, at most [`MAX_SHRINKS`] times.
     pub(super) fn shrunk(&self, image: &[u8], failure: &SeedFailure) -> Self {
         let last = failure.step.unwrap_or(self.steps.saturating_sub(1));
         let known = self.only.clone();
@@ -119,7 +120,7 @@ impl SeedScript {
         Self { only: Some(steps.iter().copied().collect()), ..self.clone() }
     }
 
-    /// The line that runs it again.
+    /// Returns the command line that repeats the script.
     pub(super) fn command(&self) -> String {
         let Self { seed, steps, only } = self;
         let only = only.as_ref().map(|only| only.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
@@ -128,12 +129,12 @@ impl SeedScript {
     }
 }
 
-/// What a message is about, without the names in it.
+/// Returns the beginning of a message, without the names in it.
 fn kind(message: &str) -> String {
     message.chars().take_while(|letter| !letter.is_ascii_digit() && *letter != '{').collect()
 }
 
-/// A panic of agq is a failure as any other.
+/// Turns a panic of `work` into an error.
 pub(super) fn guarded(work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

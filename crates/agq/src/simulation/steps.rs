@@ -1,4 +1,4 @@
-//! What happens in one step: somebody does something, the writer writes, time passes, or something goes wrong.
+//! Steps of a world: a client acts, the writer writes, time passes, or a fault happens.
 
 use std::sync::Arc;
 
@@ -20,12 +20,13 @@ use crate::{
 const QUEUES: [&str; 2] = ["ready", "other"];
 
 impl World {
-    /// One step, by its own chance: it is the same step whatever was left out before it.
+    /// Executes a step. It depends on `chance` only, so that it is the same whichever steps before
+    /// it are left out.
     pub(super) fn step(&mut self, chance: Rng) -> CheckResult {
         self.rng = chance;
         self.counts.steps += 1;
         match self.rng.u8(..100) {
-            0..22 => self.people_act()?,
+            0..22 => self.user_acts()?,
             22..62 => self.worker_acts()?,
             62..82 => {
                 let most = [1, 1, 2, 3, 64][self.rng.usize(..5)];
@@ -33,7 +34,7 @@ impl World {
             }
             82..92 => self.time_passes()?,
             92..95 => self.check_quiet()?,
-            _ if self.is_calm => self.use_own()?,
+            _ if self.is_calm => self.use_ojs_jobs()?,
             _ => self.something_goes_wrong()?,
         }
         self.settle()
@@ -89,18 +90,18 @@ impl World {
         Ok(())
     }
 
-    /// agq stops as it does on a signal: what was given to the writer is written.
+    /// Stops agq as on a signal: pending writes are finished first.
     fn stop(&mut self) -> CheckResult {
         self.tell(|| "agq is stopped".into());
         self.write_all()?;
-        if self.life.is_some() {
+        if self.process.is_some() {
             self.end_process();
             self.start()?;
         }
         Ok(())
     }
 
-    fn people_act(&mut self) -> CheckResult {
+    fn user_acts(&mut self) -> CheckResult {
         let fresh = self.number().to_string();
         match self.rng.u8(..29) {
             0..3 => self.submit_plan(&fresh),
@@ -119,14 +120,14 @@ impl World {
         }
     }
 
-    fn people_ask(&mut self, asked: PendingRequest, words: &[&str]) -> Result<u64, String> {
+    fn user_asks(&mut self, asked: PendingRequest, words: &[&str]) -> Result<u64, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         self.people_ask_words(asked, &words)
     }
 
     fn people_ask_words(&mut self, asked: PendingRequest, words: &[String]) -> Result<u64, String> {
-        let people = Arc::clone(&self.people);
-        self.ask(asked, &people, words)
+        let user = Arc::clone(&self.user);
+        self.ask(asked, &user, words)
     }
 
     fn submit_plan(&mut self, fresh: &str) -> CheckResult {
@@ -137,7 +138,7 @@ impl World {
         let tasks = r#"[{"task_number":1,"command":"sort"}]"#;
         let json =
             format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{labels}}}"#);
-        self.people_ask(PendingRequest::Plan(plan_id), &["PLAN.SUBMIT", &json])?;
+        self.user_asks(PendingRequest::Plan(plan_id), &["PLAN.SUBMIT", &json])?;
         Ok(())
     }
 
@@ -162,15 +163,15 @@ impl World {
         self.counts.jobs += count as u64;
         let submitted = ExpectedAction { plan_id, inputs, json: json.clone(), ..ExpectedAction::default() };
         self.ledger.actions.insert(action_id.clone(), submitted);
-        self.people_ask(PendingRequest::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])?;
+        self.user_asks(PendingRequest::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])?;
         Ok(())
     }
 
-    /// A submission whose answer may have been lost.
+    /// Repeats a submission, as a client does if the reply was lost.
     fn submit_again(&mut self) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         let json = self.ledger.actions[&action_id].json.clone();
-        self.people_ask(PendingRequest::Anything, &["ACTION.SUBMIT", &json])?;
+        self.user_asks(PendingRequest::Anything, &["ACTION.SUBMIT", &json])?;
         Ok(())
     }
 
@@ -180,7 +181,7 @@ impl World {
         if !submitted.json.contains(r#""open":true"#) {
             return Ok(());
         }
-        // As agx does: what was not acknowledged is sent again from where that was.
+        // agx does the same: it sends the unacknowledged inputs again, from their position.
         let at = submitted.acknowledged;
         if submitted.inputs.len() == at {
             submitted.inputs.push(format!(r#"{{"n":"{fresh}"}}"#));
@@ -190,7 +191,7 @@ impl World {
         let inputs = format!("[{}]", submitted.inputs[at..].join(","));
         let place = at.to_string();
         let asked = PendingRequest::Inputs { action_id: action_id.clone(), count };
-        self.people_ask(asked, &["ACTION.ADD", &action_id, &inputs, "AT", &place])?;
+        self.user_asks(asked, &["ACTION.ADD", &action_id, &inputs, "AT", &place])?;
         Ok(())
     }
 
@@ -199,10 +200,10 @@ impl World {
             return Ok(());
         };
         if self.rng.bool() {
-            self.people_ask(PendingRequest::Cancel { job_id: job_id.clone() }, &["JOB.CANCEL", &job_id])?;
+            self.user_asks(PendingRequest::Cancel { job_id: job_id.clone() }, &["JOB.CANCEL", &job_id])?;
         } else {
             self.ledger.retry(&job_id);
-            self.people_ask(PendingRequest::Anything, &["JOB.RETRY", &job_id, "FORCE"])?;
+            self.user_asks(PendingRequest::Anything, &["JOB.RETRY", &job_id, "FORCE"])?;
         }
         Ok(())
     }
@@ -210,12 +211,12 @@ impl World {
     fn ask_of_an_action(&mut self) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         match self.rng.u8(..3) {
-            0 => self.people_ask(PendingRequest::Anything, &["ACTION.CANCEL", &action_id])?,
+            0 => self.user_asks(PendingRequest::Anything, &["ACTION.CANCEL", &action_id])?,
             1 => {
                 self.ledger.retry(&action_id);
-                self.people_ask(PendingRequest::Anything, &["ACTION.RETRY", &action_id])?
+                self.user_asks(PendingRequest::Anything, &["ACTION.RETRY", &action_id])?
             }
-            _ => self.people_ask(PendingRequest::Closed(action_id.clone()), &["ACTION.CLOSE", &action_id])?,
+            _ => self.user_asks(PendingRequest::Closed(action_id.clone()), &["ACTION.CLOSE", &action_id])?,
         };
         Ok(())
     }
@@ -225,8 +226,8 @@ impl World {
         let paused = self.rng.u8(..3) == 0;
         self.ledger.paused.insert(queue.clone(), None);
         let word = if paused { "QUEUE.PAUSE" } else { "QUEUE.RESUME" };
-        self.people_ask(PendingRequest::Pause { queue: queue.clone(), paused }, &[word, &queue])?;
-        // The next answer is the one that counts only when none is out.
+        self.user_asks(PendingRequest::Pause { queue: queue.clone(), paused }, &[word, &queue])?;
+        // Finish the write, so that at most one reply for the queue is outstanding.
         self.write_all()
     }
 
@@ -234,7 +235,7 @@ impl World {
         let at = self.rng.usize(..3);
         let worker_id = format!("w{at}");
         let word = if self.rng.u8(..3) == 0 { "WORKER.DRAIN" } else { "WORKER.RESUME" };
-        self.people_ask(PendingRequest::Anything, &[word, &worker_id])?;
+        self.user_asks(PendingRequest::Anything, &[word, &worker_id])?;
         Ok(())
     }
 
@@ -243,7 +244,7 @@ impl World {
             return Ok(());
         };
         self.ledger.unwanted_plans.insert(plan_id.clone());
-        self.people_ask(PendingRequest::Deleted(plan_id.clone()), &["PLAN.DELETE", &plan_id])?;
+        self.user_asks(PendingRequest::Deleted(plan_id.clone()), &["PLAN.DELETE", &plan_id])?;
         Ok(())
     }
 
@@ -260,9 +261,9 @@ impl World {
         let queued = works.iter().map(|work| key_command(&work.words())).collect::<Result<_, _>>()?;
         let number = self.number();
         self.tell(|| format!("{number}: MULTI {works:?} EXEC"));
-        let Some(life) = &mut self.life else { return Ok(()) };
-        let app = Arc::clone(&life.app);
-        let abort = life.spawn(number, dispatch::exec(app, queued));
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let app = Arc::clone(&process.app);
+        let abort = process.spawn(number, dispatch::exec(app, queued));
         self.ops.insert(number, InFlightRequest { asked, abort });
         self.note(|| Operation::Transact {
             number,
@@ -275,11 +276,11 @@ impl World {
         match self.rng.u8(..4) {
             0 | 1 => {
                 self.elements.sent.insert(fresh.to_owned());
-                self.people_ask(PendingRequest::Pushed(fresh.to_owned()), &["RPUSH", "w", fresh])?;
+                self.user_asks(PendingRequest::Pushed(fresh.to_owned()), &["RPUSH", "w", fresh])?;
             }
             2 => {
                 let wait = ["0", "0.5"][self.rng.usize(..2)];
-                self.people_ask(PendingRequest::Taken, &["BLPOP", "w", wait])?;
+                self.user_asks(PendingRequest::Taken, &["BLPOP", "w", wait])?;
             }
             _ => {
                 let waiting = self.ops.iter().find(|(_, op)| matches!(op.asked, PendingRequest::Taken));
@@ -296,12 +297,12 @@ impl World {
         Ok(())
     }
 
-    /// Sets a schedule that submits nothing. The check at the end looks at the time for which the
+    /// Sets a schedule that submits nothing. The check at the end verifies the time for which the
     /// schedule waits.
     fn set_a_schedule(&mut self) -> CheckResult {
         let json =
             r#"{"name":"s","expression":"* * * * *","enabled":false,"job_template":{"type":"t","args":[]}}"#;
-        self.people_ask(PendingRequest::Anything, &["SCHEDULE.SET", json])?;
+        self.user_asks(PendingRequest::Anything, &["SCHEDULE.SET", json])?;
         Ok(())
     }
 
@@ -315,7 +316,7 @@ impl World {
             4 => &["QUEUE.PEEK", "ready"],
             _ => &["INFO"],
         };
-        self.people_ask(PendingRequest::Anything, words)?;
+        self.user_asks(PendingRequest::Anything, words)?;
         Ok(())
     }
 
@@ -329,7 +330,7 @@ impl World {
     }
 }
 
-/// A command on keys as a transaction takes it.
+/// Parses a command on keys for a transaction.
 pub(super) fn key_command(words: &[String]) -> Result<QueuedCommand, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     match Request::parse(&words).map_err(|error| error.line())? {

@@ -1,4 +1,4 @@
-//! Time and chance, played: a clock that is a variable, and passes only when it is told to.
+//! Simulated time and randomness: a clock that advances only on request.
 
 use std::{
     collections::BTreeMap,
@@ -13,21 +13,21 @@ use tokio::sync::oneshot;
 
 use crate::clock::TimeSource;
 
-/// When every simulation begins: a day in 2026.
+/// Time at the start of every simulation, in milliseconds since 1970.
 const BEGIN_MS: u64 = 1_790_000_000_000;
 
 #[derive(Debug)]
 struct TimeState {
     rng: Rng,
-    /// Time since the beginning; never goes back.
+    /// Monotonic time since the start, in milliseconds.
     passed_ms: u64,
-    /// What the clock on the wall shows beyond that.
+    /// Difference of the wall clock from the monotonic time, in milliseconds.
     wall_ms: u64,
     sleepers: BTreeMap<(u64, u64), oneshot::Sender<()>>,
     next_sleeper: u64,
 }
 
-/// The clock of a simulation.
+/// Simulated clock, which all its clones share.
 #[derive(Debug, Clone)]
 pub(super) struct SimulatedTime(Arc<Mutex<TimeState>>);
 
@@ -43,43 +43,44 @@ impl SimulatedTime {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// How much time has passed since the beginning, in milliseconds.
+    /// Returns the monotonic time since the start, in milliseconds.
     pub(super) fn passed_ms(&self) -> u64 {
         self.lock().passed_ms
     }
 
-    /// When the next of those who sleep wakes, in milliseconds from now.
+    /// Returns the time until the next sleeper wakes, in milliseconds.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let state = self.lock();
         let ((at, _), _) = state.sleepers.first_key_value()?;
         Some(at.saturating_sub(state.passed_ms))
     }
 
-    /// Lets time pass. Who sleeps wakes in order; one moment at a time, for whoever wakes may go to sleep again.
+    /// Advances the time by `ms`. Sleepers wake in the order of their times, one moment after the
+    /// other, because a task that wakes may sleep again.
     pub(super) fn pass(&self, ms: u64) {
         let mut state = self.lock();
         state.passed_ms += ms;
         let first_later = (state.passed_ms + 1, 0);
         let later = state.sleepers.split_off(&first_later);
         for (_, wake) in std::mem::replace(&mut state.sleepers, later) {
-            // Whoever slept may be gone.
+            // The sleeper may be gone.
             let _gone = wake.send(());
         }
     }
 
-    /// The clock on the wall is set forward, or back.
+    /// Sets the wall clock forward or back.
     pub(super) fn set_wall(&self, by_ms: i64) {
         let mut state = self.lock();
         state.wall_ms = state.wall_ms.saturating_add_signed(by_ms);
     }
 
-    /// What the clock on the wall shows.
+    /// Returns the time of the wall clock.
     pub(super) fn wall(&self) -> Timestamp {
         let state = self.lock();
         Timestamp(state.wall_ms + state.passed_ms)
     }
 
-    /// Nobody sleeps any more: the process is dead.
+    /// Drops all sleepers, because the process is dead.
     pub(super) fn forget_sleepers(&self) {
         self.lock().sleepers.clear();
     }
@@ -106,7 +107,7 @@ impl TimeSource for SimulatedTime {
         state.next_sleeper += 1;
         state.sleepers.insert((at, number), wake);
         Box::pin(async move {
-            // A sleeper of a dead process never wakes: the world it would wake in is gone.
+            // A sleeper of a dead process never wakes, because its world does not exist any more.
             if woken.await.is_err() {
                 std::future::pending::<()>().await;
             }

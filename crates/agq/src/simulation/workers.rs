@@ -1,4 +1,5 @@
-//! What workers do, and those who take jobs without being one: they claim, report, fall silent, come back, and tell things twice.
+//! Behaviour of workers, and of connections that claim jobs without a worker: they claim, report,
+//! fall silent, return, and repeat reports.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ impl World {
         if self.actors[at].silent_until_ms > self.time.passed_ms() {
             return Ok(());
         }
-        self.actors[at].unproven.clear();
+        self.actors[at].unconfirmed.clear();
         let is_worker = self.actors[at].worker_id.is_some();
         if is_worker && !self.actors[at].registered {
             return self.register(at);
@@ -83,7 +84,7 @@ impl World {
             _ => &["BRPOP", "queue:ready", "queue:other", wait],
         };
         let number = self.actor_asks(at, PendingRequest::Claimed { actor: at }, words)?;
-        // Where one thing happens after the other, it has its answer.
+        // In a recorded world the reply has arrived before this line.
         self.actors[at].waits = self.ops.contains_key(&number).then_some(number);
         Ok(())
     }
@@ -106,7 +107,7 @@ impl World {
             }
             _ => (Some(Status::Completed), format!(r#"{{"status":"completed","attempt":{attempt}}}"#)),
         };
-        // Not every worker says which claim it speaks of.
+        // Some workers do not name the attempt in their reports.
         let says_attempt = self.rng.u8(..4) > 0;
         let json = if says_attempt {
             json
@@ -114,7 +115,7 @@ impl World {
             json.replace(&format!(r#""attempt":{attempt}"#), r#""current_task":1"#)
         };
         if end.is_some_and(Status::is_ended) && self.rng.u8(..8) > 0 {
-            // Otherwise it believes to have the job still.
+            // In the other case the worker still believes to hold the job.
             self.actors[at].holds.remove(which);
         }
         self.actors[at].sent.push((held.job_id.clone(), json.clone()));
@@ -140,7 +141,7 @@ impl World {
         }
     }
 
-    /// A report comes twice, or late.
+    /// Sends a report a second time, or late.
     fn report_again(&mut self, at: usize) -> CheckResult {
         if self.actors[at].sent.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The world of one seed: a disk, a clock, agq, everybody who plays with it, and the ledger that all of it is held against.
+//! World of one seed: disk, clock, process of agq, actors, and the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +12,9 @@ use fastrand::Rng;
 use futures_util::future::AbortHandle;
 
 use crate::{
-    app::{Caller, Settings},
+    app::Caller,
     config,
+    settings::Settings,
     simulation::{
         actors::{Actor, close_connection},
         disk::{Disk, DiskEvent},
@@ -27,14 +28,14 @@ use crate::{
     },
 };
 
-/// The number of those replies that nobody waits for.
-pub(super) const NOBODY: u64 = 0;
+/// Number of requests whose replies are ignored.
+pub(super) const IGNORED: u64 = 0;
 
-/// What was asked, and what its answer means.
+/// Request in flight, with the data that is needed to interpret its reply.
 #[derive(Debug, Clone)]
 pub(super) enum PendingRequest {
     Plan(String),
-    /// So many inputs of an action are there when this is acknowledged.
+    /// An acknowledgement means that `count` inputs of the action are stored.
     Inputs {
         action_id: String,
         count: usize,
@@ -52,7 +53,7 @@ pub(super) enum PendingRequest {
         version: u64,
         expected: Vec<Reply>,
     },
-    /// An element of the list that is waited for: pushed, or taken.
+    /// Element that was pushed to the list on which actors wait.
     Pushed(String),
     Taken,
     Registered {
@@ -83,19 +84,20 @@ pub(super) struct InFlightRequest {
     pub(super) abort: AbortHandle,
 }
 
-/// Elements that pass through a list on which others wait.
+/// Elements of the list on which actors wait.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
     pub(super) sent: BTreeSet<String>,
     pub(super) acknowledged: BTreeSet<String>,
     pub(super) taken: BTreeSet<String>,
-    /// How many were under way to somebody who went away, or when agq died: as in Redis, those may be lost.
+    /// Number of elements that were on their way to a client that disconnected, or when agq died.
+    /// As in Redis, these may be lost.
     pub(super) in_doubt: usize,
-    /// How many left in this life of agq without an answer.
+    /// Number of clients that disconnected without a reply since the last start of agq.
     pub(super) gone_waiters: usize,
 }
 
-/// What agq has promised so far, and what may be there besides.
+/// State that agq has acknowledged, and changes that are possible besides.
 #[derive(Debug, Clone)]
 pub(super) struct Expectations {
     ledger: Ledger,
@@ -103,44 +105,41 @@ pub(super) struct Expectations {
 }
 
 pub(super) struct World {
-    /// Chance for the step that is under way.
     pub(super) rng: Rng,
     pub(super) time: SimulatedTime,
     pub(super) disk: Disk,
     pub(super) settings: Settings,
-    pub(super) life: Option<SimulatedProcess>,
+    pub(super) process: Option<SimulatedProcess>,
     pub(super) ops: BTreeMap<u64, InFlightRequest>,
     next_number: u64,
     pub(super) actors: Vec<Actor>,
-    pub(super) people: Arc<Caller>,
+    pub(super) user: Arc<Caller>,
     pub(super) ledger: Ledger,
     pub(super) keys: KeyHistory,
     pub(super) elements: Elements,
     pub(super) fetched: Vec<String>,
-    /// Nothing goes wrong any more.
+    /// Set if no more faults happen.
     pub(super) is_calm: bool,
-    /// Everybody is heard of all the time.
+    /// Set if every actor sends heartbeats all the time.
     pub(super) is_regular: bool,
     pub(super) counts: SimulationMetrics,
     trace: DefaultHasher,
-    /// What was promised before each batch, where somebody wants to start agq on what was there then.
+    /// Expectations before each batch, if the disk is recorded.
     promised: Option<Vec<Expectations>>,
-    /// What happened, line by line, where somebody wants to read it.
+    /// Log of the world, if it is wanted.
     pub(super) story: Option<Vec<String>>,
-    /// What happened, where somebody wants to do it again.
-    pub(super) moves: Option<OperationLog>,
-    /// With which chance its time began.
+    pub(super) operations: Option<OperationLog>,
     pub(super) time_seed: u64,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
-        let mut world = Self::before(seed, image, tells)?;
+    pub(super) fn new(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
+        let mut world = Self::before(seed, image, with_story)?;
         world.start()?;
         Ok(world)
     }
 
-    /// agq is started on what is left of another world's disk, and must keep what was promised there.
+    /// Starts agq on the disk of another world, and checks that everything in `promised` exists.
     pub(super) fn on(seed: u64, image: &[u8], promised: &Expectations) -> Result<Self, String> {
         let mut world = Self::before(seed, image, false)?;
         Expectations { ledger: world.ledger, keys: world.keys } = promised.clone();
@@ -149,7 +148,7 @@ impl World {
         Ok(world)
     }
 
-    fn before(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
+    fn before(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
         log::begin(seed);
         let mut rng = Rng::with_seed(seed);
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
@@ -165,11 +164,11 @@ impl World {
             rng,
             disk: Disk::with(image),
             settings,
-            life: None,
+            process: None,
             ops: BTreeMap::new(),
             next_number: 1,
             actors: Vec::new(),
-            people: Actor::new(1, None).caller,
+            user: Actor::new(1, None).caller,
             ledger: Ledger::new(forgets),
             keys: KeyHistory::new(),
             elements: Elements::default(),
@@ -179,8 +178,8 @@ impl World {
             counts: SimulationMetrics::default(),
             trace: DefaultHasher::new(),
             promised: None,
-            story: tells.then(Vec::new),
-            moves: None,
+            story: with_story.then(Vec::new),
+            operations: None,
         };
         for name in [Some("w0"), Some("w1"), Some("w2"), None] {
             let number = world.number();
@@ -189,23 +188,24 @@ impl World {
         Ok(world)
     }
 
-    /// A world in which nothing goes wrong, and one thing happens after the other: its moves are noted.
-    pub(super) fn orderly(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
-        let mut world = Self::before(seed, image, tells)?;
+    /// Returns a world without faults, in which each operation is finished before the next one. Its
+    /// operations are recorded.
+    pub(super) fn orderly(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
+        let mut world = Self::before(seed, image, with_story)?;
         world.is_calm = true;
         world.start()?;
         world.write_all()?;
-        world.moves = Some(OperationLog::default());
+        world.operations = Some(OperationLog::default());
         Ok(world)
     }
 
-    /// From now on, everything that is done to the disk is written down; the file as it is now.
+    /// Starts to record the changes of the disk. Returns the current file.
     pub(super) fn record(&mut self) -> Vec<u8> {
         self.promised = Some(Vec::new());
         self.disk.record()
     }
 
-    /// What was done to the disk, and what was promised at each mark.
+    /// Returns the changes of the disk, and the expectations at each mark.
     pub(super) fn recorded(&mut self) -> (Vec<DiskEvent>, Vec<Expectations>) {
         self.mark();
         (self.disk.recorded(), self.promised.take().unwrap_or_default())
@@ -218,12 +218,11 @@ impl World {
         }
     }
 
-    /// What happened so far, as a number: the same for the same seed.
+    /// Returns a hash of all events so far. It is equal for equal seeds.
     pub(super) fn trace(&self) -> u64 {
         self.trace.finish()
     }
 
-    /// Notes what happens.
     pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             story.push(line());
@@ -235,12 +234,13 @@ impl World {
         self.next_number
     }
 
-    /// Starts agq on what is on the disk, and looks whether it still knows what it promised. A start that a fault prevents
-    /// is tried again, with one fault less.
+    /// Starts agq on the disk, and checks that all acknowledged data exists.
+    ///
+    /// If a fault prevents the start, the disk is repaired, and the start is repeated.
     pub(super) fn start(&mut self) -> CheckResult {
-        let life = loop {
+        let process = loop {
             match SimulatedProcess::begin(&self.disk, &self.time, &self.settings) {
-                Ok(life) => break life,
+                Ok(process) => break process,
                 Err(message) => {
                     self.tell(|| format!("agq cannot start: {message}"));
                     self.time.forget_sleepers();
@@ -251,11 +251,11 @@ impl World {
                 }
             }
         };
-        self.life = Some(life);
+        self.process = Some(process);
         self.counts.restarts += 1;
         self.tell(|| "agq has started".into());
         let jobs = self.all_jobs()?;
-        self.ledger.started_again(&jobs)?;
+        self.ledger.check_restart(&jobs)?;
         let found = self.found_keys()?;
         self.keys.settle(&found)?;
         self.settle_pauses()?;
@@ -263,25 +263,24 @@ impl World {
         self.settle()
     }
 
-    /// agq is dead, and with it every connection.
+    /// Ends the process of agq, which closes all connections.
     pub(super) fn end_process(&mut self) {
         let pending = self.ops.values().filter(|op| matches!(op.asked, PendingRequest::Taken)).count();
         self.elements.in_doubt += pending + std::mem::take(&mut self.elements.gone_waiters);
         self.ops.clear();
-        self.life = None;
+        self.process = None;
         self.time.forget_sleepers();
         for at in 0..self.actors.len() {
             let number = self.number();
             let is_nobody = self.actors[at].worker_id.is_none();
             self.actors[at].connect(number);
             if is_nobody {
-                // What a connection held goes back when agq starts.
+                // At its start agq releases the jobs of connections.
                 self.actors[at].holds.clear();
             }
         }
     }
 
-    /// Somebody gives a command.
     pub(super) fn ask(
         &mut self,
         asked: PendingRequest,
@@ -292,8 +291,8 @@ impl World {
         self.tell(|| format!("{number}: {} asks {}", caller.connection, words.join(" ")));
         let spoken = words.to_vec();
         let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        let life = self.life.as_mut().ok_or("nobody is asked while agq is dead")?;
-        let abort = life.give(number, Arc::clone(caller), &words)?;
+        let process = self.process.as_mut().ok_or("nobody is asked while agq is dead")?;
+        let abort = process.give(number, Arc::clone(caller), &words)?;
         self.counts.commands += 1;
         self.ops.insert(number, InFlightRequest { asked, abort });
         self.note(|| Operation::Ask { number, caller: Arc::clone(caller), words: spoken });
@@ -301,7 +300,6 @@ impl World {
         Ok(number)
     }
 
-    /// Time passes.
     pub(super) fn pass(&mut self, ms: u64) -> CheckResult {
         self.time.pass(ms);
         self.note(|| Operation::Pass { ms });
@@ -309,12 +307,13 @@ impl World {
         self.rest_between()
     }
 
-    /// Someone outside goes on until nothing happens any more without the writer or time; then everything must be in order.
+    /// Delivers replies and events until all tasks wait for the writer or for time. Then restarts
+    /// agq if it has failed.
     pub(super) fn settle(&mut self) -> CheckResult {
         loop {
-            let Some(life) = &mut self.life else { return Ok(()) };
-            life.rest();
-            let (replies, events) = (life.replies(), life.events());
+            let Some(process) = &mut self.process else { return Ok(()) };
+            process.rest();
+            let (replies, events) = (process.replies(), process.events());
             if replies.is_empty() && events.is_empty() {
                 break;
             }
@@ -331,13 +330,13 @@ impl World {
                 self.deliver(number, done)?;
             }
         }
-        self.look_after_agq()
+        self.restart_if_failed()
     }
 
-    /// Whether agq lives; it is started again when it does not.
-    fn look_after_agq(&mut self) -> CheckResult {
-        let Some(life) = &mut self.life else { return Ok(()) };
-        let reason = life.failure();
+    /// Restarts agq if it has failed or is dead.
+    fn restart_if_failed(&mut self) -> CheckResult {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let reason = process.failure();
         if let Some(reason) = &reason {
             self.tell(|| format!("agq cannot go on: {reason}"));
         }
@@ -348,11 +347,11 @@ impl World {
         self.start()
     }
 
-    /// The writer writes, and everything that was written must be in order.
+    /// Writes one batch, and checks the store. Returns false if there was nothing to write.
     pub(super) fn write(&mut self, most: usize) -> Result<bool, String> {
         self.mark();
-        let Some(life) = &mut self.life else { return Ok(false) };
-        if !life.write(most) {
+        let Some(process) = &mut self.process else { return Ok(false) };
+        if !process.write(most) {
             return Ok(false);
         }
         self.counts.writes += 1;
@@ -361,13 +360,13 @@ impl World {
         Ok(true)
     }
 
-    /// Writes until nothing waits to be written.
     pub(super) fn write_all(&mut self) -> CheckResult {
         while self.write(64)? {}
         Ok(())
     }
 
-    /// A connection breaks: what was under way on it is dropped, and agq clears up.
+    /// Closes the connection of an actor. Its request is aborted, and agq does the work for a
+    /// closed connection.
     pub(super) fn disconnect(&mut self, at: usize) {
         if let Some(op) = self.actors[at].waits.and_then(|number| self.ops.remove(&number)) {
             op.abort.abort();
@@ -376,9 +375,9 @@ impl World {
             self.note(|| Operation::GoAway { number });
         }
         let next = self.number();
-        if let Some(life) = &mut self.life {
-            life.rest();
-            life.spawn(NOBODY, close_connection(&life.app, &self.actors[at]));
+        if let Some(process) = &mut self.process {
+            process.rest();
+            process.spawn(IGNORED, close_connection(&process.app, &self.actors[at]));
         }
         let gone = self.actors[at].clone();
         self.note(|| Operation::Close(Box::new(gone)));
@@ -388,7 +387,7 @@ impl World {
         self.actors[at].connect(next);
     }
 
-    /// A connection breaks, between two other things that happen.
+    /// Closes the connection of an actor as an operation of its own.
     pub(super) fn part(&mut self, at: usize) -> CheckResult {
         self.disconnect(at);
         self.rest_between()

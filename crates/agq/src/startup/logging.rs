@@ -1,10 +1,10 @@
-//! Logs: to stderr, for people; how much is set by `AGQ_LOG`.
+//! Log on stderr, filtered by `AGQ_LOG`.
 
 use std::io::IsTerminal;
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// Starts logging. `AGQ_LOG` takes what `RUST_LOG` takes: `info`, `debug`, `agq::server=trace`.
+/// Starts logging. `AGQ_LOG` has the syntax of `RUST_LOG`: `info`, `debug`, `agq::server=trace`.
 pub(crate) fn start() {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     start_on(std::io::stderr, colour);

@@ -1,5 +1,5 @@
-//! SIGHUP: the keys and the certificates are read again, the audit log is opened anew. Whoever is connected notices
-//! nothing, and what cannot be read stays as it was.
+//! Reload on SIGHUP: reads keys and certificates again, and reopens the audit log. Connections stay
+//! open, and a file that cannot be read changes nothing.
 
 use std::{
     io::{IsTerminal, stdin},
@@ -11,7 +11,7 @@ use tracing::{error, info};
 
 use crate::{app::AppState, auth::keyring::Keyring, config::KeySource, net::TlsAcceptance};
 
-/// What is read again.
+/// Parts of the server that SIGHUP reloads.
 pub(crate) struct Reload {
     pub(crate) key_source: KeySource,
     pub(crate) keyring: Arc<Keyring>,
@@ -20,8 +20,10 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// Obeys SIGHUP for as long as agq runs. Comes back only when the terminal that agq was started on has gone, which
-    /// SIGHUP tells, too.
+    /// Reloads on every SIGHUP.
+    ///
+    /// Returns only when the terminal on which agq was started is gone, because that sends SIGHUP
+    /// as well.
     pub(crate) async fn run(&self, mut hangups: Signal) {
         let was_on_terminal = stdin().is_terminal();
         while hangups.recv().await.is_some() {
@@ -35,12 +37,16 @@ impl Reload {
 
     fn once(&self) {
         let keys = self.key_source.read().map(|keys| self.keyring.replace(keys));
-        report("keys", "read again; who is connected stays, others need a key that is listed now", keys);
+        report("keys", "read again; connections stay open, new logins need a key that is listed now", keys);
         if let Some(tls) = &self.tls {
-            report("certificates", "read again; new connections get the new ones", tls.reload());
+            report("certificates", "read again; new connections use them", tls.reload());
         }
         if self.app.audit.is_on() {
-            report("audit log", "a new file where the old one was moved away", self.app.audit.reopen());
+            report(
+                "audit log",
+                "reopened; a file that was moved away is created again",
+                self.app.audit.reopen(),
+            );
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Puts a house together on its store, with everything that goes on in it.
+//! Builds the application state on a store, and its background tasks.
 
 use std::sync::Arc;
 
 use agenix_protocol::documents::PlanCache;
 
 use crate::{
-    app::{AppState, CapabilityCache, OutcomeTracker, Settings, UnendedSteps},
+    app::{AppState, CapabilityCache, OutcomeTracker, UnendedSteps},
     auth::audit_log::AuditLog,
     background::{event_publisher, reaper},
     clock::Clock,
@@ -15,18 +15,20 @@ use crate::{
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
     service::halting,
+    settings::Settings,
     store::Store,
     waiters::{BackgroundTask, Waiters},
 };
 
-/// The house on a store, and what is to go on in it beside the commands, until it is dropped.
+/// Returns the application state on `store`, and the background tasks that must run beside the
+/// commands.
 pub(crate) fn build(
     store: Arc<dyn Store>,
     clock: Clock,
     audit: AuditLog,
     settings: Settings,
 ) -> (Arc<AppState>, Vec<BackgroundTask>) {
-    let (waiters, matching) = Waiters::new(&store, &clock, settings.start_timeout_ms);
+    let (waiters, waiter_tasks) = Waiters::new(&store, &clock, settings.start_timeout_ms);
     let started_at = clock.now();
     let app = Arc::new(AppState {
         waiters,
@@ -49,9 +51,9 @@ pub(crate) fn build(
         audit,
         settings,
     });
-    let mut works = Vec::from(matching);
-    works.push(Box::pin(reaper::run(Arc::clone(&app))));
-    works.push(Box::pin(event_publisher::run(Arc::clone(&app))));
-    works.push(Box::pin(halting::run(Arc::clone(&app))));
-    (app, works)
+    let mut tasks = Vec::from(waiter_tasks);
+    tasks.push(Box::pin(reaper::run(Arc::clone(&app))));
+    tasks.push(Box::pin(event_publisher::run(Arc::clone(&app))));
+    tasks.push(Box::pin(halting::run(Arc::clone(&app))));
+    (app, tasks)
 }

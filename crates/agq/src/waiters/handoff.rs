@@ -1,9 +1,11 @@
-//! Something on its way to whoever waited for it.
+//! Guard for a claim or a list element on its way to a client.
 
 use tokio::sync::mpsc;
 
-/// A thing handed over. Dropped without being taken, it goes back: between the hand-over and the reply its receiver may
-/// disappear at any point, and every way of disappearing ends in a drop.
+/// Claim or element on its way to the client that waited for it.
+///
+/// If the handoff is dropped before [`Handoff::take`], the content goes back to its queue or list.
+/// The receiver may disappear at any point before the reply, and each such end drops the handoff.
 #[derive(Debug)]
 pub(crate) struct Handoff<T> {
     thing: Option<T>,
@@ -15,12 +17,12 @@ impl<T> Handoff<T> {
         Self { thing: Some(thing), back }
     }
 
-    /// Looks at it without taking it.
+    /// Returns the content without taking it.
     pub(crate) fn get(&self) -> &T {
         self.thing.as_ref().expect("only take and drop empty it, and both end it")
     }
 
-    /// Takes it for good.
+    /// Takes the content, which then never goes back.
     pub(crate) fn take(mut self) -> T {
         self.thing.take().expect("only take and drop empty it, and both end it")
     }
@@ -29,7 +31,7 @@ impl<T> Handoff<T> {
 impl<T> Drop for Handoff<T> {
     fn drop(&mut self) {
         if let Some(thing) = self.thing.take() {
-            // Without a matchmaker agq is stopping, and the store is not asked any more.
+            // A closed channel means that agq is stopping. A job then goes back at the next start.
             let _stopping = self.back.send(thing);
         }
     }

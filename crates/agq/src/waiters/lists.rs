@@ -1,7 +1,8 @@
-//! Matches elements of lists with the connections that wait for them in BRPOP, BLPOP and BLMOVE.
+//! Long polling of lists: gives elements to the connections that wait in BRPOP, BLPOP and BLMOVE,
+//! first come, first served.
 //!
-//! A key is looked at when someone new waits for it and when it got elements, for all who wait for it, in the order in
-//! which they came. Looking is a read; only where there is something, one write takes it for all of them.
+//! A list is checked when a new waiter names it and when it has got elements. The check is a read.
+//! Only if it finds elements, one write takes them for all waiters of the list.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -25,106 +26,107 @@ use crate::{
 
 type PopResult = Result<RuleResult<Handoff<Element>>, StoreError>;
 
-/// How many may wait before those who have gone are looked for, at least.
-const TOLERATED: usize = 64;
+/// Minimum number of waiters at which waiters whose connection is gone are removed.
+const MIN_CLEANUP: usize = 64;
 
-/// A connection that waits.
+/// Connection that waits for an element.
 pub(super) struct ListWaiter {
     pub(super) number: u64,
     pub(super) pop: BlockingPop,
-    pub(super) give: oneshot::Sender<PopResult>,
+    pub(super) reply: oneshot::Sender<PopResult>,
 }
 
-/// What the matchmaker is told.
+/// Request to the task that matches elements with waiters.
 pub(super) enum ListRequest {
-    /// A connection comes.
-    Park(ListWaiter),
-    /// Whose time is over goes.
-    Leave(u64),
+    /// Adds a waiter.
+    Enqueue(ListWaiter),
+    /// Removes the waiter with this number, because its time is over.
+    Remove(u64),
 }
 
 pub(super) async fn run(
     store: Arc<dyn Store>,
     clock: Clock,
-    mut orders: mpsc::UnboundedReceiver<ListRequest>,
+    mut requests: mpsc::UnboundedReceiver<ListRequest>,
 ) {
     let notifier = store.notifier();
     let (back, mut returned) = mpsc::unbounded_channel();
     let mut waiting = WaitingLists::default();
     loop {
-        let (mut looked, mut new) = (HashSet::new(), HashSet::new());
+        let (mut changed, mut new) = (HashSet::new(), HashSet::new());
         tokio::select! {
             biased;
-            order = orders.recv() => match order {
+            request = requests.recv() => match request {
                 None => return,
-                Some(order) => waiting.handle(order, &mut looked, &mut new),
+                Some(request) => waiting.handle(request, &mut changed, &mut new),
             },
-            pushed = notifier.lists() => waiting.look(pushed, &mut looked),
+            pushed = notifier.lists() => waiting.mark_changed(pushed, &mut changed),
             Some(element) = returned.recv() => put_back(&*store, element, clock.now()),
         }
-        while let Ok(order) = orders.try_recv() {
-            waiting.handle(order, &mut looked, &mut new);
+        while let Ok(request) = requests.try_recv() {
+            waiting.handle(request, &mut changed, &mut new);
         }
-        // What goes back is there again before anything else is taken.
+        // Returned elements must be back before other elements are taken.
         while let Ok(element) = returned.try_recv() {
             put_back(&*store, element, clock.now());
         }
-        let asked = waiting.asked(&looked, &new);
-        notifier.set_list_interest(!waiting.tickets.is_empty());
-        if !asked.is_empty() {
-            serve(&*store, asked, clock.now(), &mut waiting, &back).await;
+        let pops = waiting.pops(&changed, &new);
+        notifier.set_list_interest(!waiting.waiters.is_empty());
+        if !pops.is_empty() {
+            serve(&*store, pops, clock.now(), &mut waiting, &back).await;
         }
     }
 }
 
-/// Who waits, by the order in which they came, and for which keys.
+/// Waiters by their number, which ascends in the order of arrival, and by the keys that they wait
+/// for.
 #[derive(Default)]
 struct WaitingLists {
-    tickets: BTreeMap<u64, ListWaiter>,
+    waiters: BTreeMap<u64, ListWaiter>,
     by_key: HashMap<Bytes, BTreeSet<u64>>,
-    /// How many may wait before those who have gone are looked for.
-    tolerated: usize,
+    /// Number of waiters at which waiters whose connection is gone are removed.
+    cleanup_at: usize,
 }
 
 impl WaitingLists {
-    fn handle(&mut self, order: ListRequest, looked: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
-        match order {
-            ListRequest::Park(ticket) => {
-                new.insert(ticket.number);
-                self.park(ticket, looked);
+    fn handle(&mut self, request: ListRequest, changed: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
+        match request {
+            ListRequest::Enqueue(waiter) => {
+                new.insert(waiter.number);
+                self.enqueue(waiter, changed);
             }
-            ListRequest::Leave(number) => drop(self.leave(number)),
+            ListRequest::Remove(number) => drop(self.remove(number)),
         }
     }
 
-    /// These lists are worth a look.
-    fn look(&self, pushed: ListPushes, looked: &mut HashSet<Bytes>) {
-        looked.extend(pushed.lists);
+    /// Adds the lists that have got elements to `changed`.
+    fn mark_changed(&self, pushed: ListPushes, changed: &mut HashSet<Bytes>) {
+        changed.extend(pushed.lists);
         if pushed.any {
-            looked.extend(self.by_key.keys().cloned());
+            changed.extend(self.by_key.keys().cloned());
         }
     }
 
-    /// A ticket comes; its keys are to be looked at.
-    fn park(&mut self, ticket: ListWaiter, looked: &mut HashSet<Bytes>) {
-        if self.tickets.len() >= self.tolerated {
-            let is_gone = |(number, ticket): (&u64, &ListWaiter)| ticket.give.is_closed().then_some(*number);
-            let gone: Vec<u64> = self.tickets.iter().filter_map(is_gone).collect();
+    /// Adds a waiter, and its keys to `changed`.
+    fn enqueue(&mut self, waiter: ListWaiter, changed: &mut HashSet<Bytes>) {
+        if self.waiters.len() >= self.cleanup_at {
+            let is_gone = |(number, waiter): (&u64, &ListWaiter)| waiter.reply.is_closed().then_some(*number);
+            let gone: Vec<u64> = self.waiters.iter().filter_map(is_gone).collect();
             for number in gone {
-                self.leave(number);
+                self.remove(number);
             }
-            self.tolerated = TOLERATED.max(self.tickets.len() * 2);
+            self.cleanup_at = MIN_CLEANUP.max(self.waiters.len() * 2);
         }
-        for key in &ticket.pop.keys {
-            self.by_key.entry(key.clone()).or_default().insert(ticket.number);
-            looked.insert(key.clone());
+        for key in &waiter.pop.keys {
+            self.by_key.entry(key.clone()).or_default().insert(waiter.number);
+            changed.insert(key.clone());
         }
-        self.tickets.insert(ticket.number, ticket);
+        self.waiters.insert(waiter.number, waiter);
     }
 
-    fn leave(&mut self, number: u64) -> Option<ListWaiter> {
-        let ticket = self.tickets.remove(&number)?;
-        for key in &ticket.pop.keys {
+    fn remove(&mut self, number: u64) -> Option<ListWaiter> {
+        let waiter = self.waiters.remove(&number)?;
+        for key in &waiter.pop.keys {
             if let Some(numbers) = self.by_key.get_mut(key) {
                 numbers.remove(&number);
                 if numbers.is_empty() {
@@ -132,31 +134,31 @@ impl WaitingLists {
                 }
             }
         }
-        Some(ticket)
+        Some(waiter)
     }
 
-    /// Those who wait for keys that are looked at, who came first first.
-    fn asked(&mut self, looked: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<WaitingPop> {
-        let numbers = looked.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
-        let mut asked = Vec::new();
+    /// Returns the pops of the waiters of the `changed` keys, in the order of arrival.
+    fn pops(&mut self, changed: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<WaitingPop> {
+        let numbers = changed.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
+        let mut pops = Vec::new();
         for number in numbers.collect::<BTreeSet<u64>>() {
-            let Some(ListWaiter { pop, give, .. }) = self.tickets.get(&number) else { continue };
-            if give.is_closed() {
-                self.leave(number);
+            let Some(ListWaiter { pop, reply, .. }) = self.waiters.get(&number) else { continue };
+            if reply.is_closed() {
+                self.remove(number);
                 continue;
             }
-            let keys = pop.keys.iter().filter(|key| looked.contains(*key)).cloned().collect();
+            let keys = pop.keys.iter().filter(|key| changed.contains(*key)).cloned().collect();
             let is_new = new.contains(&number);
-            asked.push(WaitingPop { number, keys, from: pop.from, to: pop.to.clone(), is_new });
+            pops.push(WaitingPop { number, keys, from: pop.from, to: pop.to.clone(), is_new });
         }
-        asked
+        pops
     }
 }
 
-/// What one of those who wait would take now.
+/// Pop of one waiter on the keys that must be checked.
 struct WaitingPop {
     number: u64,
-    /// In the order in which they were named.
+    /// Keys in the order of the command.
     keys: Vec<Bytes>,
     from: ListEnd,
     to: Option<(Bytes, ListEnd)>,
@@ -164,7 +166,8 @@ struct WaitingPop {
 }
 
 impl WaitingPop {
-    /// Takes an element from the first list that has one. `empty` are lists that were seen to have none.
+    /// Takes an element from the first of `keys` that has one. `empty` caches the lists that are
+    /// known to be empty.
     fn take<'a>(
         &'a self,
         keyspace: &mut dyn KeyWriter,
@@ -181,7 +184,8 @@ impl WaitingPop {
                     empty.insert(key);
                     continue;
                 }
-                // What is no list is refused to those who come. Who waits for a list goes on waiting.
+                // A key of another type is an error for a new command. A command that waits already
+                // goes on waiting.
                 Err(KeyCommandError::Rejected(_)) if !self.is_new => continue,
                 Err(error) => return Err(error),
             }
@@ -196,35 +200,35 @@ impl WaitingPop {
 
 type PoppedElements = Vec<(u64, RuleResult<Element>)>;
 
-/// Gives what there is to those who ask.
+/// Takes elements for `pops`, and sends them to the waiters.
 async fn serve(
     store: &dyn Store,
-    asked: Vec<WaitingPop>,
+    pops: Vec<WaitingPop>,
     now: Timestamp,
     waiting: &mut WaitingLists,
     back: &mpsc::UnboundedSender<Element>,
 ) {
-    let asked: Arc<[WaitingPop]> = asked.into();
-    let given: Vec<(u64, Result<RuleResult<Element>, StoreError>)> = match take_all(store, &asked, now).await
-    {
+    let pops: Arc<[WaitingPop]> = pops.into();
+    let given: Vec<(u64, Result<RuleResult<Element>, StoreError>)> = match take_all(store, &pops, now).await {
         Ok(taken) => taken.into_iter().map(|(number, ruled)| (number, Ok(ruled))).collect(),
-        Err(error) => asked.iter().map(|one| (one.number, Err(error.clone()))).collect(),
+        Err(error) => pops.iter().map(|one| (one.number, Err(error.clone()))).collect(),
     };
     for (number, given) in given {
         let given = given.map(|ruled| ruled.map(|element| Handoff::new(element, back.clone())));
-        if let Some(ticket) = waiting.leave(number) {
-            // Gone meanwhile: what comes back in the error is dropped, and goes back.
-            drop(ticket.give.send(given));
+        if let Some(waiter) = waiting.remove(number) {
+            // If the waiter is gone, `send` returns the handoff in its error. The drop puts the
+            // element back.
+            drop(waiter.reply.send(given));
         }
     }
 }
 
 async fn take_all(
     store: &dyn Store,
-    asked: &Arc<[WaitingPop]>,
+    pops: &Arc<[WaitingPop]>,
     now: Timestamp,
 ) -> Result<PoppedElements, StoreError> {
-    let all = Arc::clone(asked);
+    let all = Arc::clone(pops);
     let is_anything_there = look(store, move |keyspace| {
         for key in all.iter().flat_map(|one| &one.keys) {
             if redis::is_there(keyspace, key, now)? {
@@ -236,7 +240,7 @@ async fn take_all(
     if !is_anything_there.await? {
         return Ok(Vec::new());
     }
-    let all = Arc::clone(asked);
+    let all = Arc::clone(pops);
     let taken = change(store, move |keyspace| {
         let (mut taken, mut empty) = (Vec::new(), HashSet::new());
         for one in all.iter() {
@@ -249,14 +253,14 @@ async fn take_all(
     taken.await
 }
 
-/// Nobody received it: back to the end it was taken from, where its arrival is announced as any other. What was moved
-/// stays where it is.
+/// Puts an element that nobody received back to the end of the list from which it was taken, which
+/// notifies waiters like a push. An element that was moved to another list stays there.
 fn put_back(store: &dyn Store, element: Element, now: Timestamp) {
     let Element { key, value, back_to: Some(to) } = element else { return };
-    // The write has its place in the order; there is nobody to tell that it was done.
+    // The store keeps the order of writes. Nobody waits for the result.
     drop(change(store, move |keyspace| {
         if let Err(rejection) = redis::ruled(redis::put_back(keyspace, &key, &value, to, now))? {
-            warn!(key = %key.escape_ascii(), %rejection, "an element that nobody received could not go back");
+            warn!(key = %key.escape_ascii(), %rejection, "an element that no client received could not be put back");
         }
         Ok(())
     }));
@@ -282,19 +286,19 @@ mod tests {
     use crate::redis;
     use crate::store::{Store, change, redb::RedbStore};
 
-    /// A store, and the desk where tickets are left.
+    /// Store, with the channel that takes requests.
     struct TestStore {
         store: Arc<dyn Store>,
-        desk: mpsc::UnboundedSender<ListRequest>,
-        tickets: AtomicU64,
+        requests: mpsc::UnboundedSender<ListRequest>,
+        next_number: AtomicU64,
     }
 
     impl TestStore {
         fn new() -> Self {
             let store: Arc<dyn Store> = Arc::new(RedbStore::in_memory().unwrap());
-            let (desk, tickets) = mpsc::unbounded_channel();
-            tokio::spawn(run(Arc::clone(&store), Clock::default(), tickets));
-            Self { store, desk, tickets: AtomicU64::default() }
+            let (requests, inputs) = mpsc::unbounded_channel();
+            tokio::spawn(run(Arc::clone(&store), Clock::default(), inputs));
+            Self { store, requests, next_number: AtomicU64::default() }
         }
 
         fn request(line: &str) -> Request {
@@ -305,13 +309,13 @@ mod tests {
 
         fn wait(&self, line: &str) -> oneshot::Receiver<PopResult> {
             let Request::BlockingPop(pop) = Self::request(line) else { panic!("{line} does not wait") };
-            let (give, get) = oneshot::channel();
-            let number = self.tickets.fetch_add(1, Ordering::Relaxed);
-            assert!(self.desk.send(ListRequest::Park(ListWaiter { number, pop, give })).is_ok());
+            let (reply, get) = oneshot::channel();
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            assert!(self.requests.send(ListRequest::Enqueue(ListWaiter { number, pop, reply })).is_ok());
             get
         }
 
-        /// Answers when all tickets were looked at that were left before.
+        /// Returns when all earlier requests have been handled.
         async fn settled(&self) {
             self.run(&["RPUSH settled v"]).await;
             taken(self.wait("BRPOP settled 0")).await;
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_came_first_is_served_first() {
+    async fn list_waiters_are_served_in_order_of_arrival() {
         let app = TestStore::new();
         let waiters: Vec<_> = (0..5).map(|_| app.wait("BRPOP l 0")).collect();
         app.run(&["LPUSH l 0 1 2 3 4"]).await;
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_list_that_has_an_element_gives_it() {
+    async fn list_pop_takes_from_the_first_list_with_elements() {
         let app = TestStore::new();
         app.run(&["RPUSH b 1 2", "RPUSH c 3 4"]).await;
         assert_eq!(taken(app.wait("BRPOP a b c 0")).await, pair("b", "2"));
@@ -358,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_takes_goes_back_to_the_end_it_came_from() {
+    async fn dropped_element_goes_back_to_its_end_of_the_list() {
         let app = TestStore::new();
         app.run(&["RPUSH l a b c"]).await;
         for line in ["BLPOP l 0", "BRPOP l 0"] {
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_move_is_whole_and_stays_whoever_hears_of_it() {
+    async fn list_move_is_atomic_and_survives_a_lost_reply() {
         let app = TestStore::new();
         let (moved, next) = (app.wait("BLMOVE a b LEFT LEFT 0"), app.wait("BRPOP b 0"));
         app.run(&["RPUSH a 1"]).await;
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_type_is_refused_to_who_comes_and_ignored_by_who_waits() {
+    async fn wrong_type_fails_new_pops_and_is_ignored_by_waiters() {
         let app = TestStore::new();
         let mut waits = app.wait("BRPOP l 0");
         app.settled().await;

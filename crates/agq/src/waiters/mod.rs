@@ -1,9 +1,19 @@
-//! Who waits for what. Only this lives in memory alone: everything else is in the store (design, decision 1).
+//! Long polling: clients that wait for a job or a list element.
 //!
-//! Callers leave a ticket and wait for their turn; first come, first served. Whatever is handed over to someone who
-//! has gone meanwhile goes back at once.
+//! A waiting client is a waiter in memory. The queues and lists themselves are in the store (ADR
+//! 1). There are two tasks, one for jobs (`jobs`) and one for lists (`lists`). Each has a queue of
+//! waiters in the order of arrival.
+//!
+//! - A client that finds no waiters tries to claim at once. If nothing is ready, it enqueues a
+//!   waiter with a one-shot channel, and waits on the channel until its time-out.
+//! - The task wakes when a waiter arrives, and when the store notifies it of new jobs or elements.
+//!   It claims for all waiters in one write, and sends each claim through the channel of its
+//!   waiter.
+//! - A client whose time is over removes its waiter, and then waits until the task has confirmed
+//!   that. A claim that was sent meanwhile is received, and not lost.
+//! - Claims and elements travel in a [`Handoff`]. If the receiver is gone, the handoff is dropped,
+//!   and its content goes back to the queue or list.
 
-mod claims;
 mod handoff;
 mod jobs;
 mod lists;
@@ -26,80 +36,86 @@ pub(crate) use crate::waiters::handoff::Handoff;
 use crate::{
     clock::Clock,
     store::{Claim, Claimant, RuleResult, Store, StoreError},
-    waiters::claims::JobWaiters,
+    waiters::jobs::JobWaiters,
 };
 
-/// What goes on until it is dropped.
+/// Task that runs until it is dropped.
 pub(crate) type BackgroundTask = BoxFuture<'static, ()>;
 
-/// The front of the matchmakers: one for jobs, one for the elements of lists.
+/// Handle by which commands wait for jobs and list elements.
 #[derive(Clone)]
 pub(crate) struct Waiters {
     clock: Clock,
     jobs: JobWaiters,
     elements: mpsc::UnboundedSender<lists::ListRequest>,
-    next_ticket: Arc<AtomicU64>,
+    next_number: Arc<AtomicU64>,
 }
 
 impl Waiters {
-    /// The matchmakers, and their work: it ends when the last `Matchmaker` is dropped.
+    /// Returns the handle, and the two tasks behind it. The tasks end when the last clone of the
+    /// handle is dropped.
     pub(crate) fn new(
         store: &Arc<dyn Store>,
         clock: &Clock,
         start_timeout_ms: u64,
     ) -> (Self, [BackgroundTask; 2]) {
-        let (jobs, orders) = JobWaiters::new(store, clock, start_timeout_ms);
-        let (elements, tickets) = mpsc::unbounded_channel();
-        let matching: BackgroundTask = Box::pin(jobs::run(orders));
-        let giving: BackgroundTask = Box::pin(lists::run(Arc::clone(store), clock.clone(), tickets));
-        (Self { jobs, elements, clock: clock.clone(), next_ticket: Arc::default() }, [matching, giving])
+        let (jobs, inputs) = JobWaiters::new(store, clock, start_timeout_ms);
+        let (elements, list_requests) = mpsc::unbounded_channel();
+        let jobs_task: BackgroundTask = Box::pin(jobs::run(inputs));
+        let lists: BackgroundTask = Box::pin(lists::run(Arc::clone(store), clock.clone(), list_requests));
+        (Self { jobs, elements, clock: clock.clone(), next_number: Arc::default() }, [jobs_task, lists])
     }
 
-    /// How many were ever sent away: to be asked before it is looked who a claimant is.
+    /// Returns the number of evictions since the start. Read it before the claimant is looked up,
+    /// and pass it to [`Self::jobs`].
     pub(crate) fn evictions(&self) -> u64 {
         self.jobs.evictions()
     }
 
-    /// Waits for a job that the claimant can run; of those that are there, it gets at most so many. None when the time is over, or
-    /// the claimant was sent away, if only since so many had been.
+    /// Waits for a job that `claimant` can run. Returns at most `most` jobs if they are ready at
+    /// once, and one job after a wait.
+    ///
+    /// Returns nothing if the time is over, or if the holder has been evicted since the counter was
+    /// at `evictions`.
     pub(crate) async fn jobs(
         &self,
         claimant: Claimant,
-        dismissals: u64,
+        evictions: u64,
         wait: BlockingWait,
         most: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            let given = self.jobs.claim_many(&claimant, most).await?;
-            if !given.is_empty() {
-                return Ok(given);
+            let claimed = self.jobs.claim_many(&claimant, most).await?;
+            if !claimed.is_empty() {
+                return Ok(claimed);
             }
         }
-        let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
-        let ticket = jobs::JobWaiter { number, is_passing: false, claimant, give };
-        if !self.jobs.enqueue(ticket, dismissals)? {
+        let (number, (reply, result)) = (self.next_number(), oneshot::channel());
+        let waiter = jobs::JobWaiter { number, no_wait: false, claimant, reply };
+        if !self.jobs.enqueue(waiter, evictions)? {
             return Ok(Vec::new());
         }
-        let leave = || drop(self.jobs.send(jobs::JobRequest::Leave(number)));
-        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten().into_iter().collect())
+        let leave = || drop(self.jobs.send(jobs::JobRequest::Remove(number)));
+        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
-    /// A job that is there now. It is handed over as one that was waited for: a claimant may go away meanwhile.
+    /// Claims a job that is ready now. The claim travels in a handoff, because the client may
+    /// disappear meanwhile.
     pub(crate) async fn job_now(&self, claimant: Claimant) -> Result<Option<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
             return self.jobs.claim_at_once(&claimant).await;
         }
-        let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
-        self.jobs.send(jobs::JobRequest::Park(jobs::JobWaiter {
+        let (number, (reply, result)) = (self.next_number(), oneshot::channel());
+        self.jobs.send(jobs::JobRequest::Enqueue(jobs::JobWaiter {
             number,
-            is_passing: true,
+            no_wait: true,
             claimant,
-            give,
+            reply,
         }))?;
-        get.await.map_err(|_| gone())?
+        result.await.map_err(|_| gone())?
     }
 
-    /// As many jobs as are there now, at most `count`.
+    /// Claims at most `count` jobs that are ready now.
     pub(crate) async fn jobs_now(
         &self,
         claimant: &Claimant,
@@ -117,34 +133,36 @@ impl Waiters {
         Ok(jobs)
     }
 
-    /// Sends away everyone who waits for a job in the name of a holder that is no more.
+    /// Evicts all waiters of a holder that was removed.
     pub(crate) fn evict(&self, holder: &str) {
         self.jobs.evict(holder.into());
     }
 
-    /// Waits for an element of a list, and moves it where it is to be moved; `None` when the time is over.
+    /// Waits for an element of a list, and moves it to the destination of `pop`, if there is one.
+    /// Returns `None` if the time is over.
     pub(crate) async fn element(
         &self,
         pop: BlockingPop,
     ) -> Result<RuleResult<Option<Handoff<Element>>>, StoreError> {
-        let (wait, number, (give, get)) = (pop.timeout, self.ticket_number(), oneshot::channel());
-        let ticket = lists::ListWaiter { number, pop, give };
-        self.elements.send(lists::ListRequest::Park(ticket)).map_err(|_| gone())?;
-        let leave = || drop(self.elements.send(lists::ListRequest::Leave(number)));
-        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.transpose())
+        let (wait, number, (reply, result)) = (pop.timeout, self.next_number(), oneshot::channel());
+        let waiter = lists::ListWaiter { number, pop, reply };
+        self.elements.send(lists::ListRequest::Enqueue(waiter)).map_err(|_| gone())?;
+        let leave = || drop(self.elements.send(lists::ListRequest::Remove(number)));
+        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.transpose())
     }
 
-    fn ticket_number(&self) -> u64 {
-        self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// An element that was taken from a list.
+/// Element that was taken from a list.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub(crate) key: Bytes,
     pub(crate) value: Bytes,
-    /// The end of the list that it goes back to when nobody receives it; none where it was moved to another list.
+    /// End of the list to which the element goes back if nobody receives it. `None` if the element
+    /// was moved to another list.
     pub(crate) back_to: Option<ListEnd>,
 }
 
@@ -152,8 +170,10 @@ fn gone() -> StoreError {
     StoreError("agq is stopping".into())
 }
 
-/// Waits for a turn. Whose time is over leaves, and does not go before the matchmaker has seen that: what was on its way to it
-/// is received, and not taken from the store for nobody.
+/// Waits for the result of a waiter, at most for `wait`.
+///
+/// After the time-out it calls `leave`, and waits until the task has removed the waiter. A result
+/// that was sent meanwhile is received, and not given back.
 async fn await_turn<T>(
     clock: &Clock,
     mut get: oneshot::Receiver<Result<T, StoreError>>,
@@ -164,8 +184,8 @@ async fn await_turn<T>(
     match wait {
         BlockingWait::Forever => Some(get.await.unwrap_or_else(lost)),
         BlockingWait::Ms(ms) => {
-            if let Some(given) = clock.within(Duration::from_millis(ms), &mut get).await {
-                return Some(given.unwrap_or_else(lost));
+            if let Some(received) = clock.within(Duration::from_millis(ms), &mut get).await {
+                return Some(received.unwrap_or_else(lost));
             }
             leave();
             get.await.ok()
@@ -182,24 +202,27 @@ mod tests {
     use crate::{clock::Clock, store::StoreError};
 
     #[tokio::test]
-    async fn a_wait_ends_without_anything_after_its_time() {
-        let (give, get) = oneshot::channel::<Result<(), StoreError>>();
-        assert!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), || drop(give)).await.is_none());
+    async fn await_turn_returns_nothing_after_the_time_out() {
+        let (reply, result) = oneshot::channel::<Result<(), StoreError>>();
+        assert!(await_turn(&Clock::default(), result, BlockingWait::Ms(1), || drop(reply)).await.is_none());
     }
 
     #[tokio::test]
-    async fn what_is_on_its_way_when_the_time_is_over_is_received() {
-        let (give, get) = oneshot::channel();
-        let leave = || assert!(give.send(Ok(7)).is_ok());
-        assert_eq!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), leave).await.unwrap().unwrap(), 7);
-    }
-
-    #[tokio::test]
-    async fn what_is_handed_over_in_time_is_received() {
-        let (give, get) = oneshot::channel::<Result<u8, StoreError>>();
-        assert!(give.send(Ok(7)).is_ok());
+    async fn await_turn_receives_a_result_sent_at_the_time_out() {
+        let (reply, result) = oneshot::channel();
+        let leave = || assert!(reply.send(Ok(7)).is_ok());
         assert_eq!(
-            await_turn(&Clock::default(), get, BlockingWait::Ms(1000), || {}).await.unwrap().unwrap(),
+            await_turn(&Clock::default(), result, BlockingWait::Ms(1), leave).await.unwrap().unwrap(),
+            7
+        );
+    }
+
+    #[tokio::test]
+    async fn await_turn_receives_a_result_in_time() {
+        let (reply, result) = oneshot::channel::<Result<u8, StoreError>>();
+        assert!(reply.send(Ok(7)).is_ok());
+        assert_eq!(
+            await_turn(&Clock::default(), result, BlockingWait::Ms(1000), || {}).await.unwrap().unwrap(),
             7
         );
     }

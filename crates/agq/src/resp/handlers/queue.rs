@@ -15,10 +15,11 @@ use serde_json::value::RawValue;
 
 use super::keyspace;
 use crate::{
-    app::{AppState, Caller, PopReply},
+    app::{AppState, Caller},
     error::CommandError,
     resp::outcome::{CommandOutcome, CommandResult, Effect, json},
     service::{identity, queue_stats, queues, worker_health::end_trial_claim},
+    settings::PopReply,
     store::{Claim, StoreError},
     waiters::Handoff,
 };

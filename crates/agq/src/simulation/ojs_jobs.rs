@@ -1,5 +1,5 @@
-//! Jobs that come with limits and kinds of their own, as the Open Job Spec has them. They are used
-//! where nothing goes wrong, so that another store can be compared.
+//! Jobs of the Open Job Spec with limits and unique kinds. They are used in worlds without faults
+//! only, to compare two stores.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,35 +16,26 @@ use crate::{
     resp::outcome::CommandOutcome,
     service::{fetch, ojs_reports, ojs_submission},
     simulation::{
-        checks::now,
         ledger::CheckResult,
-        operations::Operation,
+        operations::{OjsOperation, Operation},
+        process::now,
         world::{InFlightRequest, PendingRequest, World},
     },
     store::{Claim, DocumentKind, DocumentStore, StoreError, StoredJob},
 };
 
-/// The queue of these jobs, from which nobody else takes any.
+/// Queue of these jobs. No other actor claims from it.
 pub(super) const QUEUE: &str = "own";
-/// Maximum number of jobs that are fetched at once.
+/// Maximum number of jobs per fetch.
 const MOST_FETCHED: u64 = 3;
-/// Time in which everything that has ended is forgotten, in rounds of a second.
+/// Time in which all ended jobs are pruned, in rounds of a second.
 const FORGETTING_ROUNDS: usize = 20;
-/// Notes that go with the jobs that they are about.
+/// Kinds of documents that are removed with their jobs.
 pub(super) const OF_JOBS: [DocumentKind; 2] = [DocumentKind::Limit, DocumentKind::Unique];
 
-/// Something that is done with such jobs.
-#[derive(Debug, Clone)]
-pub(super) enum OjsOperation {
-    /// Jobs are submitted together, as an array.
-    Enqueue(String),
-    Fetch(u64),
-    Ack(String),
-}
-
-/// Does it. Both stores have to give the same reply.
-pub(super) async fn act(app: Arc<AppState>, own: OjsOperation) -> CommandOutcome {
-    let reply = match own {
+/// Executes an operation. Both stores must give the same reply.
+pub(super) async fn act(app: Arc<AppState>, operation: OjsOperation) -> CommandOutcome {
+    let reply = match operation {
         OjsOperation::Enqueue(json) => enqueue(&app, &json).await,
         OjsOperation::Fetch(count) => fetch(&app, count).await,
         OjsOperation::Ack(job_id) => ack(&app, job_id).await,
@@ -63,7 +54,7 @@ async fn fetch(app: &AppState, count: u64) -> Result<Reply, CommandError> {
     claims.map(|claim| Ok(shown(&stored(claim))?)).collect::<Result<_, CommandError>>().map(Reply::Array)
 }
 
-/// Fetches jobs in nobody's name.
+/// Fetches jobs anonymously.
 pub(super) async fn fetched(app: &AppState, count: u64) -> Result<Vec<Claim>, CommandError> {
     let asked = OjsFetch {
         queues: vec![QUEUE.to_owned()],
@@ -90,7 +81,7 @@ fn shown(job: &StoredJob) -> Result<Reply, StoreError> {
     Ok(Reply::bulk(to_json(&crate::http::job_view::job_view(job)?)))
 }
 
-/// The ids of the jobs in an answer to a fetch.
+/// Returns the ids of the jobs in the reply to a fetch.
 pub(super) fn ids(reply: &Reply) -> Vec<String> {
     let Reply::Array(jobs) = reply else { return Vec::new() };
     let id = |job: &Reply| {
@@ -102,21 +93,21 @@ pub(super) fn ids(reply: &Reply) -> Vec<String> {
 }
 
 impl World {
-    /// Somebody submits jobs with limits and kinds, fetches some, or reports one.
-    pub(super) fn use_own(&mut self) -> CheckResult {
+    /// Submits jobs with limits and unique kinds, fetches some, or acknowledges one.
+    pub(super) fn use_ojs_jobs(&mut self) -> CheckResult {
         match self.rng.u8(..8) {
             0..4 => {
                 let fresh = self.number();
-                let jobs: Vec<String> = (0..self.rng.u64(1..5)).map(|n| self.own_job(fresh, n)).collect();
-                self.ask_own(PendingRequest::Anything, OjsOperation::Enqueue(format!("[{}]", jobs.join(","))))
+                let jobs: Vec<String> = (0..self.rng.u64(1..5)).map(|n| self.ojs_job(fresh, n)).collect();
+                self.ask_ojs(PendingRequest::Anything, OjsOperation::Enqueue(format!("[{}]", jobs.join(","))))
             }
-            4..6 => self.fetch_own(),
-            _ => self.ack_own(),
+            4..6 => self.fetch_ojs_jobs(),
+            _ => self.ack_ojs_job(),
         }
     }
 
-    /// A job under the limit of a customer, who may be a new one, and often of a kind.
-    fn own_job(&mut self, fresh: u64, n: u64) -> String {
+    /// Returns a job under a limit, whose key is often new. Some jobs have a unique kind.
+    fn ojs_job(&mut self, fresh: u64, n: u64) -> String {
         let key = if self.rng.bool() { format!("k{}", self.rng.u8(..4)) } else { format!("c{fresh}-{n}") };
         let limit =
             [r#""concurrency":1"#, r#""concurrency":2"#, r#""max_per_second":1"#][self.rng.usize(..3)];
@@ -130,39 +121,39 @@ impl World {
         )
     }
 
-    fn fetch_own(&mut self) -> CheckResult {
-        self.ask_own(PendingRequest::Fetched, OjsOperation::Fetch(MOST_FETCHED))
+    fn fetch_ojs_jobs(&mut self) -> CheckResult {
+        self.ask_ojs(PendingRequest::Fetched, OjsOperation::Fetch(MOST_FETCHED))
     }
 
-    fn ack_own(&mut self) -> CheckResult {
+    fn ack_ojs_job(&mut self) -> CheckResult {
         let Some(job_id) = self.any_of(&self.fetched.clone()) else { return Ok(()) };
         self.fetched.retain(|known| *known != job_id);
-        self.ask_own(PendingRequest::Anything, OjsOperation::Ack(job_id))
+        self.ask_ojs(PendingRequest::Anything, OjsOperation::Ack(job_id))
     }
 
-    fn ask_own(&mut self, asked: PendingRequest, own: OjsOperation) -> CheckResult {
+    fn ask_ojs(&mut self, asked: PendingRequest, operation: OjsOperation) -> CheckResult {
         let number = self.number();
-        self.tell(|| format!("{number}: {own:?}"));
-        let Some(life) = &mut self.life else { return Ok(()) };
-        let app = Arc::clone(&life.app);
-        let abort = life.spawn(number, act(app, own.clone()));
+        self.tell(|| format!("{number}: {operation:?}"));
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let app = Arc::clone(&process.app);
+        let abort = process.spawn(number, act(app, operation.clone()));
         self.ops.insert(number, InFlightRequest { asked, abort });
-        self.note(|| Operation::Own { number, own });
+        self.note(|| Operation::Ojs { number, operation });
         self.rest_between()
     }
 
-    /// Works off what is there, as far as the limits let it.
-    pub(super) fn finish_own(&mut self) -> CheckResult {
-        self.fetch_own()?;
+    /// Fetches and acknowledges jobs, as far as their limits permit.
+    pub(super) fn finish_ojs_jobs(&mut self) -> CheckResult {
+        self.fetch_ojs_jobs()?;
         while !self.fetched.is_empty() {
-            self.ack_own()?;
+            self.ack_ojs_job()?;
         }
         Ok(())
     }
 
-    /// Lets everything that has ended be forgotten, and notes what is left of limits, kinds and
-    /// lanes: no more than is in use.
-    pub(super) fn forget_own(&mut self) -> CheckResult {
+    /// Waits until all ended jobs are pruned, and checks that only used documents and lanes are
+    /// left. Records them.
+    pub(super) fn prune_ojs_jobs(&mut self) -> CheckResult {
         for _round in 0..FORGETTING_ROUNDS {
             self.pass(1000)?;
         }
@@ -170,21 +161,21 @@ impl World {
         let used = |key: &str| {
             let of = |job: &Job| {
                 let ojs = job.ojs.as_ref();
-                ojs.is_some_and(|ojs| [&ojs.limit, &ojs.unique].into_iter().flatten().any(|own| own == key))
+                ojs.is_some_and(|ojs| [&ojs.limit, &ojs.unique].into_iter().flatten().any(|name| name == key))
             };
             jobs.iter().any(of)
         };
         let lanes = jobs.iter().map(|job| job.lane).collect::<BTreeSet<_>>().len();
-        let Some(life) = &self.life else { return Ok(()) };
+        let Some(process) = &self.process else { return Ok(()) };
         let mut notes = Vec::new();
         for kind in OF_JOBS {
-            let left = now(life.store.documents(kind))?;
+            let left = now(process.store.documents(kind))?;
             if let Some((key, _)) = left.iter().find(|(key, _)| !used(key)) {
                 return Err(format!("the note of {key} is kept, and no job is"));
             }
             notes.push(left);
         }
-        let kept = life.store.lane_count().map_err(|error| error.to_string())?;
+        let kept = process.store.lane_count().map_err(|error| error.to_string())?;
         if kept > lanes {
             return Err(format!("{kept} lanes are kept, and jobs are in {lanes}"));
         }

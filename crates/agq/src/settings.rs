@@ -1,0 +1,113 @@
+//! Settings of a running server as plain data. `config` fills them in from flags, variables and the
+//! config file.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use agenix_protocol::limits::Limits;
+
+/// Settings of the server that the commands and rules use.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) limits: Limits,
+    /// Number of inputs of an action that one write of the store makes jobs of.
+    pub(crate) inputs_at_once: usize,
+    /// Interval in which a worker should send a heartbeat, in milliseconds.
+    pub(crate) heartbeat_interval_ms: u64,
+    /// Number of intervals without a heartbeat after which a worker is dead.
+    pub(crate) heartbeat_factor: u32,
+    /// Time limit of one attempt of a job whose plan has none, in milliseconds; 0 for no limit.
+    pub(crate) job_timeout_ms: u64,
+    /// Time within which a worker must report a claimed job, in milliseconds; 0 for no limit. After
+    /// that time the job goes back to its queue.
+    pub(crate) start_timeout_ms: u64,
+    /// Time within which a connection must log in, in milliseconds; 0 for no limit.
+    pub(crate) login_timeout_ms: u64,
+    /// Time limit from the first to the last byte of a command, in milliseconds; 0 for no limit.
+    pub(crate) frame_timeout_ms: u64,
+    /// Time for which a client may read none of its replies, in milliseconds; 0 for no limit.
+    pub(crate) send_timeout_ms: u64,
+    /// Retention of completed, failed and cancelled jobs, in milliseconds; 0 for ever.
+    pub(crate) keep_ended_ms: u64,
+    /// Retention of dead jobs, in milliseconds; 0 for ever.
+    pub(crate) keep_dead_ms: u64,
+    /// Maximum number of ended jobs that are kept, without the dead ones; 0 for no limit.
+    pub(crate) keep_ended_count: u64,
+    /// Set if workers that fail far more often than others are quarantined.
+    pub(crate) quarantine: bool,
+    pub(crate) brpop_reply: PopReply,
+    pub(crate) auth_errors: AuthErrors,
+}
+
+/// Texts of authentication errors: those of the RESP specification, or those of Redis, which client
+/// libraries recognise by the first word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum AuthErrors {
+    /// The texts of Redis for clients that introduced themselves (HELLO, CLIENT, AUTH with the user
+    /// name `default`), and the texts of the specification for others.
+    #[default]
+    Auto,
+    /// Always the texts of the specification.
+    Plain,
+    /// Always the texts of Redis.
+    Redis,
+}
+
+/// Shape of BRPOP's reply for one key: the value alone, or the pair of key and value as in Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PopReply {
+    /// The pair for clients that introduced themselves (HELLO, CLIENT, AUTH with the user name
+    /// `default`), and the value for others.
+    #[default]
+    Auto,
+    /// Always the value.
+    Bulk,
+    /// Always the pair.
+    Pair,
+}
+
+impl Settings {
+    /// Returns the settings that must be the same at all nodes, because the nodes share jobs and
+    /// workers. Names are those of the command line, and times are in seconds.
+    pub(crate) fn shared_by_nodes(&self) -> String {
+        let seconds = |ms: u64| std::time::Duration::from_millis(ms).as_secs_f64();
+        format!(
+            "heartbeat-interval={} heartbeat-factor={} job-timeout={} start-timeout={} keep-ended={} keep-dead={} keep-ended-count={}",
+            seconds(self.heartbeat_interval_ms),
+            self.heartbeat_factor,
+            seconds(self.job_timeout_ms),
+            seconds(self.start_timeout_ms),
+            seconds(self.keep_ended_ms),
+            seconds(self.keep_dead_ms),
+            self.keep_ended_count,
+        )
+    }
+
+    /// Returns the time without a heartbeat after which a worker is dead, in milliseconds.
+    pub(crate) fn silence_ms(&self) -> u64 {
+        self.heartbeat_interval_ms.saturating_mul(u64::from(self.heartbeat_factor))
+    }
+}
+
+/// Addresses on which agq listens.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenAddresses {
+    pub(crate) tcp: Option<SocketAddr>,
+    /// Path of the Unix socket.
+    pub(crate) socket: Option<PathBuf>,
+    /// Certificates. If they are given, TCP connections use TLS.
+    pub(crate) tls: Option<TlsFiles>,
+    /// Address for HTTP. It uses TLS if TCP does.
+    pub(crate) http: Option<SocketAddr>,
+}
+
+/// Paths of the certificates and the private key, all PEM files.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    /// Certificate of the server, followed by the intermediate certificates.
+    pub(crate) cert: PathBuf,
+    /// Private key of the certificate.
+    pub(crate) key: PathBuf,
+    /// CAs of client certificates. If they are given, the handshake fails for a client without a
+    /// certificate of one of them.
+    pub(crate) client_ca: Option<PathBuf>,
+}

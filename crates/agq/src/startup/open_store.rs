@@ -1,0 +1,59 @@
+//! Opens the configured store, and builds the services on it.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::sync::mpsc;
+
+use super::services;
+use crate::{
+    app::AppState,
+    auth::audit_log::AuditLog,
+    background::event_publisher,
+    clock::Clock,
+    config::{ServerConfig, StoreLocation},
+    store::{Store, postgres::PostgresStore, redb::RedbStore},
+    waiters::BackgroundTask,
+};
+
+/// Maximum number of messages that wait to be sent to other nodes.
+const MAX_OUTGOING: usize = 10_000;
+
+/// Opens the store, and returns the application state and the background tasks on it.
+pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
+    let audit = AuditLog::open(config.audit_log.as_deref())?;
+    let build = |store| services::build(store, Clock::default(), audit, config.settings.clone());
+    match &config.store {
+        StoreLocation::DataDir => {
+            let (app, tasks) = build(Arc::new(open_redb(config)?));
+            // The database is open, so no other agq makes a copy in this directory.
+            app.backups
+                .clean_up_leftovers(&config.data_dir)
+                .context("cannot look for what is left of a backup")?;
+            Ok((app, tasks))
+        }
+        StoreLocation::Postgres { url, settings } => {
+            let store = Arc::new(PostgresStore::open(url, *settings).await?);
+            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>);
+            let (peers, outgoing) = mpsc::channel(MAX_OUTGOING);
+            app.pubsub.connect_peers(peers);
+            let weak_app = Arc::downgrade(&app);
+            store.join(&config.settings.shared_by_nodes(), outgoing, move |channel, payload| {
+                if let Some(app) = weak_app.upgrade() {
+                    event_publisher::on_peer_message(&app, &channel, &payload);
+                }
+            });
+            Ok((app, tasks))
+        }
+    }
+}
+
+fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {
+    std::fs::create_dir_all(&config.data_dir).with_context(|| {
+        format!(
+            "cannot create the data directory {}: choose another with --data-dir",
+            config.data_dir.display()
+        )
+    })?;
+    RedbStore::open(&config.data_dir.join("agq.redb"), config.opening)
+}
