@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, JsonBody, above_zero, job_id, shown as quoted, worker_id},
+        auth::role::Authenticated,
+        extract::{JsonBody, above_zero, job_id, worker_id},
         jobs::job_view,
         queues::{counts, set_paused},
-        response::{ApiError, HttpResult, nothing, object, ok, raw},
+        response::{ApiError, HttpResult, nothing, object, ok, quoted, raw},
     },
     registry::queue_limits::QueueSettings,
     service::{dead_letters, jobs, lookup, queues, workers},

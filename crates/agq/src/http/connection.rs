@@ -1,11 +1,6 @@
 //! One connection: HTTP/1.1 on whatever came in, until it closes or agq stops.
 
-use std::{
-    error::Error,
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{error::Error, io, sync::Arc, time::Duration};
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
@@ -22,8 +17,11 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    http::{HttpState, auth::Peer},
-    net::{ClientStream, ConnectionPermit, SlowClient, TimeoutWriter},
+    http::{
+        HttpState,
+        peer::{ConnectionSlot, Peer},
+    },
+    net::{ClientStream, SlowClient, TimeoutWriter},
 };
 
 /// How long a request under way may take once agq stops.
@@ -34,22 +32,6 @@ const PART_WITHIN: Duration = Duration::from_secs(5);
 /// Most bytes that are read ahead of a connection.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// Place of a connection among the connections of its address. A connection that becomes an event
-/// stream gives its place back.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ConnectionSlot(Arc<Mutex<Option<ConnectionPermit>>>);
-
-impl ConnectionSlot {
-    fn of(guest: Option<ConnectionPermit>) -> Self {
-        Self(Arc::new(Mutex::new(guest)))
-    }
-
-    /// Gives the place back, so that another connection can have it.
-    pub(super) fn give_back(&self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-}
-
 /// Serves a connection to its end.
 pub(super) async fn attend(
     desk: Arc<HttpState>,
@@ -58,13 +40,13 @@ pub(super) async fn attend(
     mut stop: watch::Receiver<bool>,
 ) {
     let ClientStream { reader, writer, ip, shown, certified, guest } = accepted;
-    let place = ConnectionSlot::of(guest);
+    let slot = ConnectionSlot::of(guest);
     let (closed, has_closed) = watch::channel(false);
     let (reader, reading) = watched(reader, closed);
     // Dropped, it ends what goes on in it.
     let mut aside = JoinSet::new();
     aside.spawn(reading);
-    let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, place: place.clone() };
+    let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, slot: slot.clone() };
     let router = router.layer(Extension(peer));
     let writer = TimeoutWriter::new(writer, Duration::from_millis(desk.app.settings.send_timeout_ms));
     let outcome = serve(&desk, router, (reader, writer), &mut stop).await;
@@ -84,7 +66,7 @@ pub(super) async fn attend(
             _ = stop.changed() => {}
         }
     }
-    place.give_back();
+    slot.give_back();
 }
 
 /// Answers requests until there are no more, and then closes `reader` and `writer`.

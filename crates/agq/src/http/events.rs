@@ -17,9 +17,10 @@ use crate::{
     app::AppState,
     http::{
         HttpState,
-        auth::{Peer, bearer},
-        extract::{Authenticated, job_id, shown},
-        response::{ApiError, HttpResult},
+        auth::{credentials::bearer, role::Authenticated},
+        extract::job_id,
+        peer::Peer,
+        response::{ApiError, HttpResult, quoted},
         stream::{self, StreamPermit},
     },
     registry::event_log::{EventLog, LoggedEvent},
@@ -50,9 +51,10 @@ impl EventChannel {
                 checked.map_err(|rejection| ApiError::invalid(format!("channel: {rejection}")))
             }
             None if text == "all" => Ok(Self::All),
-            _ => {
-                Err(ApiError::invalid(format!("channel is '{}': use job:ID, queue:NAME or all", shown(text))))
-            }
+            _ => Err(ApiError::invalid(format!(
+                "channel is '{}': use job:ID, queue:NAME or all",
+                quoted(text)
+            ))),
         }
     }
 

@@ -6,12 +6,11 @@ use agenix_protocol::{
     documents::{OjsDocument, check_fields, parse_object},
     ids::{JobId, WorkerId},
     limits::exceeds,
-    request::CommandAccess,
 };
 use axum::{
     body::{Body, HttpBody},
-    extract::{FromRequest, FromRequestParts},
-    http::{HeaderValue, Request, StatusCode, header, request::Parts},
+    extract::FromRequest,
+    http::{HeaderValue, Request, StatusCode, header},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -21,59 +20,12 @@ use tokio::time::timeout;
 
 use crate::{
     app::Settings,
-    auth::keyring::{Identity, Role},
     http::{
         HttpState,
-        response::{ApiError, forbidden},
+        auth::role::{Authenticated, CertificateAlone},
+        response::{ApiError, quoted},
     },
 };
-
-/// Whoever asks, known by a key or a certificate.
-#[derive(Debug, Clone)]
-pub(super) struct Authenticated(pub(super) Identity);
-
-impl Authenticated {
-    /// Whether the key may do this.
-    pub(super) fn require(&self, access: CommandAccess) -> Result<(), ApiError> {
-        if self.0.role.allows(access) {
-            return Ok(());
-        }
-        Err(forbidden(format!(
-            "this key is that of the {} '{}', and may not do this",
-            self.0.role, self.0.name
-        )))
-    }
-
-    /// The worker whose own key it is: it speaks for that worker alone.
-    pub(super) fn worker(&self) -> Option<WorkerId> {
-        Some(&self.0)
-            .filter(|identity| identity.role == Role::Worker)
-            .and_then(|identity| WorkerId::new(&*identity.name).ok())
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Authenticated {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        parts.extensions.get::<Self>().cloned().ok_or_else(unauthorized)
-    }
-}
-
-/// Nobody knows who asks.
-pub(super) fn unauthorized() -> ApiError {
-    let refusal = ApiError::new(
-        StatusCode::UNAUTHORIZED,
-        "unauthorized",
-        "no key that agq knows came with the request",
-        "Send the session key, or another key of the config file, as `Authorization: Bearer KEY`.",
-    );
-    ApiError { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }
-}
-
-/// Marker of a request whose sender is known by a certificate alone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CertificateAlone;
 
 /// Maximum number of bytes in a body from an unauthenticated client. A login has some hundred
 /// bytes.
@@ -233,17 +185,12 @@ pub(super) fn above_zero(name: &str, told: Option<usize>) -> Result<Option<usize
 
 /// A job's id in a path: what is none names no job.
 pub(super) fn job_id(text: &str) -> Result<JobId, ApiError> {
-    JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", shown(text))))
+    JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", quoted(text))))
 }
 
 /// A worker's id in a path.
 pub(super) fn worker_id(text: &str) -> Result<WorkerId, ApiError> {
-    WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", shown(text))))
-}
-
-/// What somebody sent, as far as it is shown again.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().take(80).collect::<String>().escape_debug().to_string()
+    WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", quoted(text))))
 }
 
 #[cfg(test)]

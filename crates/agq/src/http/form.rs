@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header},
 };
 
-use crate::http::{extract::shown, response::ApiError};
+use crate::http::response::{ApiError, quoted};
 
 /// Checks that HTTP/1.1 allows the request, as far as other programs could read the request in
 /// another way (RFC 9112 §3.2 and §6.1; RFC 9110 §10.1.1).
@@ -44,7 +44,7 @@ pub(super) fn check_version(request: &Request<Body>) -> Result<(), ApiError> {
     Err(ApiError::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "unsupported",
-        format!("OJS-Version is '{}', and agq speaks 1.0", shown(told)),
+        format!("OJS-Version is '{}', and agq speaks 1.0", quoted(told)),
         "Leave the header out, or say 1.0.",
     ))
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::Authenticated,
+        auth::role::Authenticated,
         response::{HttpResult, ok, with_status},
     },
     service::metrics::prometheus,

@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, JsonBody, job_id},
+        auth::role::Authenticated,
+        extract::{JsonBody, job_id},
         response::{ApiError, HttpResult, created, object, ok, raw, with_status},
     },
     service::{dead_letters, jobs, lookup, ojs_submission, queues},

@@ -14,10 +14,11 @@ use serde_json::{Value, json, value::RawValue};
 use crate::{
     http::{
         HttpState,
+        auth::role::Authenticated,
         events::envelope,
-        extract::{Authenticated, above_zero},
+        extract::above_zero,
         jobs::job_view,
-        response::{ApiError, HttpResult, object, ok, pagination, raw},
+        response::{ApiError, HttpResult, object, ok, pagination, quoted, raw},
     },
     registry::event_log::LoggedEvent,
     service::{dead_letters, queues},
@@ -98,7 +99,7 @@ fn status_of(state: &str) -> Result<Status, ApiError> {
         "discarded" => Ok(Status::Failed),
         other => Err(ApiError::invalid(format!(
             "state is '{}': use available, scheduled, pending, active, retryable, completed, cancelled or discarded",
-            crate::http::extract::shown(other)
+            quoted(other)
         ))),
     }
 }

@@ -7,12 +7,14 @@ mod connection;
 mod dashboard;
 mod events;
 mod extract;
+mod fallback;
 mod form;
 mod health;
 pub(crate) mod job_view;
 mod jobs;
 mod lists;
 mod openapi;
+mod peer;
 mod queues;
 mod response;
 mod stream;
@@ -36,7 +38,7 @@ use crate::{
 struct HttpState {
     app: Arc<AppState>,
     access_control: Arc<AccessControl>,
-    sessions: dashboard::DashboardSessions,
+    sessions: auth::session::DashboardSessions,
     /// Whether what goes over this door is encrypted.
     is_tls: bool,
 }
@@ -47,7 +49,7 @@ pub(crate) fn handler(
     access_control: &Arc<AccessControl>,
     is_tls: bool,
 ) -> ProtocolHandler {
-    let sessions = dashboard::DashboardSessions::new(&app.clock.uuid());
+    let sessions = auth::session::DashboardSessions::new(&app.clock.uuid());
     let desk = Arc::new(HttpState {
         app: Arc::clone(app),
         access_control: Arc::clone(access_control),
@@ -79,8 +81,8 @@ fn router(desk: &Arc<HttpState>) -> Router {
         .route("/health", get(health::health))
         .route("/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .fallback(auth::no_such_path)
-        .method_not_allowed_fallback(auth::no_such_method)
+        .fallback(fallback::no_such_path)
+        .method_not_allowed_fallback(fallback::no_such_method)
         .layer(middleware::from_fn_with_state(Arc::clone(desk), auth::authenticate))
         .with_state(Arc::clone(desk))
 }

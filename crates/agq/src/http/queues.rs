@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, shown},
-        response::{ApiError, HttpResult, ok},
+        auth::role::Authenticated,
+        response::{ApiError, HttpResult, ok, quoted},
     },
     service::queues,
     store::DocumentKind,
@@ -104,7 +104,7 @@ pub(super) async fn limit(
 ) -> HttpResult {
     let limit = queues::limit(&desk.app, &key).await?;
     let limit =
-        limit.ok_or_else(|| ApiError::not_found(format!("no job came with the limit '{}'", shown(&key))))?;
+        limit.ok_or_else(|| ApiError::not_found(format!("no job came with the limit '{}'", quoted(&key))))?;
     Ok(ok(&limit_of(&desk, &key, &limit)))
 }
 

@@ -202,6 +202,11 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// Returns the first 80 characters of text from a client, escaped, for messages and logs.
+pub(super) fn quoted(text: &str) -> String {
+    text.chars().take(80).collect::<String>().escape_debug().to_string()
+}
+
 /// A document, as it is sent.
 fn sent(status: StatusCode, json: String) -> Response<Body> {
     let mut response = Response::new(Body::from(json));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    http::{HttpState, auth::Peer, response::ApiError},
+    http::{HttpState, peer::Peer, response::ApiError},
     net::ConnectionPermit,
 };
 
@@ -34,7 +34,7 @@ impl StreamPermit {
                 "Close streams and dashboards that nobody looks at, or raise --max-connections-per-ip.";
             ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
         })?;
-        peer.place.give_back();
+        peer.slot.give_back();
         Ok(Self { is_admitted, _place: place })
     }
 }

@@ -22,9 +22,10 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        auth::Peer,
-        extract::{Authenticated, JsonBody, job_id, worker_id},
+        auth::role::Authenticated,
+        extract::{JsonBody, job_id, worker_id},
         jobs::{job_view, progress_of},
+        peer::Peer,
         response::{ApiError, HttpResult, object, ok, raw, with_status},
     },
     service::{fetch, lookup, ojs_reports, ojs_workers},

@@ -17,7 +17,8 @@ use serde_json::{
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, JsonBody},
+        auth::role::Authenticated,
+        extract::JsonBody,
         response::{ApiError, HttpResult, created, ok, with_status},
     },
     service::{schedules, workflow},

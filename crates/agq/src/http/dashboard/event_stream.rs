@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::{
     app::AppState,
     http::{
-        auth::Peer,
+        peer::Peer,
         stream::{self, StreamPermit},
     },
     registry::pubsub::{QueuedMessage, SubscriptionKind},

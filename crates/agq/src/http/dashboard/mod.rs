@@ -3,7 +3,6 @@
 //! rule and shows nothing that a command does not say.
 
 mod event_stream;
-mod sessions;
 
 use std::sync::Arc;
 
@@ -16,23 +15,24 @@ use agenix_protocol::{
 use axum::{
     Extension,
     body::Body,
-    extract::{FromRequestParts, State},
-    http::{HeaderMap, HeaderValue, Response, header, request::Parts},
+    extract::State,
+    http::{HeaderMap, HeaderValue, Response, header},
 };
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-pub(super) use sessions::DashboardSessions;
-
-use self::sessions::DashboardSession;
 use crate::{
     app::{Caller, connection_name},
     auth::{keyring::Identity, session_key::KeyHash},
     http::{
         HttpState,
-        auth::Peer,
-        extract::{Authenticated, JsonBody, unauthorized},
+        auth::{
+            refuse_key,
+            session::{ConfirmedUser, DashboardSession, confirmed_user, session_user},
+        },
+        extract::JsonBody,
+        peer::Peer,
         response::{ApiError, HttpResult, forbidden, nothing, ok, with_status},
         stream::StreamPermit,
     },
@@ -77,11 +77,6 @@ const RECENT: usize = 50;
 /// Most actions that are looked at for that, and most jobs: where there are more, the newest jobs say which actions are new.
 const MOST_LOOKED_AT: usize = 2000;
 const MOST_JOBS_LOOKED_AT: usize = 200;
-
-/// Whether a path is the dashboard's, which knows by itself who asks.
-pub(super) fn is_own(path: &str) -> bool {
-    path == "/" || path.starts_with("/dashboard/")
-}
 
 /// `GET /`
 pub(super) async fn page() -> Response<Body> {
@@ -134,55 +129,25 @@ pub(super) async fn login(
     let login: Login = sent.object()?;
     let key = login.key.trim().as_bytes();
     let Some(identity) = desk.access_control.identify(key) else {
-        let refusal = crate::http::auth::refuse_key(&desk, Some(&peer)).await;
+        let refusal = refuse_key(&desk, Some(&peer)).await;
         return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
     };
     let begun = desk.sessions.begin(KeyHash::of(key), desk.app.clock.now(), desk.is_tls);
     let (session, cookie) = begun.map_err(|error| ApiError::invalid(error.to_string()))?;
-    let mut response = ok(&shown(&identity, &session));
+    let mut response = ok(&session_json(&identity, &session));
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
 
-fn shown(identity: &Identity, session: &DashboardSession) -> Value {
+fn session_json(identity: &Identity, session: &DashboardSession) -> Value {
     let (name, role) = (&*identity.name, identity.role.to_string());
     json!({"name": name, "role": role, "csrf": session.csrf.reveal(), "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// Whoever has logged in.
-fn admitted(desk: &HttpState, headers: &HeaderMap) -> Result<(Identity, DashboardSession), ApiError> {
-    let session = desk.sessions.of(headers, desk.app.clock.now()).ok_or_else(unauthorized)?;
-    let identity = desk.access_control.identify_hash(&session.key).ok_or_else(unauthorized)?;
-    Ok((identity, session))
-}
-
-/// Whoever has logged in, and means it: the request did not come from another site.
-fn confirmed_user(desk: &HttpState, headers: &HeaderMap) -> Result<Identity, ApiError> {
-    let (identity, session) = admitted(desk, headers)?;
-    if session.is_meant(headers) {
-        return Ok(identity);
-    }
-    Err(forbidden("the header X-CSRF-Token is not that of this session"))
-}
-
-/// Extractor of a user who has logged in and whose request has the CSRF token of the session. The
-/// check comes before the body is read.
-pub(super) struct ConfirmedUser(Identity);
-
-impl FromRequestParts<Arc<HttpState>> for ConfirmedUser {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, desk: &Arc<HttpState>) -> Result<Self, ApiError> {
-        let identity = confirmed_user(desk, &parts.headers)?;
-        parts.extensions.insert(Authenticated(identity.clone()));
-        Ok(Self(identity))
-    }
-}
-
 /// `GET /dashboard/session`
 pub(super) async fn session(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    let (identity, session) = admitted(&desk, &headers)?;
-    Ok(ok(&shown(&identity, &session)))
+    let (identity, session) = session_user(&desk, &headers)?;
+    Ok(ok(&session_json(&identity, &session)))
 }
 
 /// `POST /dashboard/logout`
@@ -261,7 +226,7 @@ fn value(reply: Reply) -> Value {
 
 /// `GET /dashboard/recent`: the newest actions and the newest jobs of which nothing came.
 pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    let (identity, _) = admitted(&desk, &headers)?;
+    let (identity, _) = session_user(&desk, &headers)?;
     if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
         return Err(forbidden("this key is that of a worker"));
     }
@@ -308,7 +273,7 @@ fn summary(job: JobStatus) -> JobStatus {
 
 /// `GET /dashboard/history`: how many jobs had ended, every few seconds of the last hour.
 pub(super) async fn history(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    admitted(&desk, &headers)?;
+    session_user(&desk, &headers)?;
     Ok(ok(&json!({"points": desk.app.pace.history()})))
 }
 
@@ -318,9 +283,9 @@ pub(super) async fn events(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> HttpResult {
-    admitted(&desk, &headers)?;
+    session_user(&desk, &headers)?;
     let (known, app) = (Arc::clone(&desk), Arc::clone(&desk.app));
-    let is_admitted = Box::new(move || admitted(&known, &headers).is_ok());
+    let is_admitted = Box::new(move || session_user(&known, &headers).is_ok());
     let leave = StreamPermit::take(&desk, &peer, is_admitted)?;
     Ok(event_stream::events(&app, peer, leave))
 }
