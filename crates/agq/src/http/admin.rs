@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::{documents::Status, request::CommandAccess, request::Search};
+use agenix_protocol::{documents::Status, request::Search};
 use agenix_rules::worker::{Directive, Liveness, Worker};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        auth::role::Authenticated,
+        auth::role::{RequireAdmin, RequireClient},
         extract::{JsonBody, above_zero, job_id, worker_id},
         jobs::job_view,
         queues::{counts, set_paused},
@@ -22,8 +22,7 @@ use crate::{
 };
 
 /// `GET admin/stats`
-pub(super) async fn stats(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
+pub(super) async fn stats(State(desk): State<Arc<HttpState>>, _: RequireAdmin) -> HttpResult {
     let all = queues::queue_states(&desk.app).await?;
     let mut sum = [0; 8];
     for (_, numbers, _) in &all {
@@ -71,10 +70,9 @@ impl PageQuery {
 /// `GET admin/queues`
 pub(super) async fn queues(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Query(page): Query<PageQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let all = queues::queue_states(&desk.app).await?;
     let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
     let (items, pagination) = page.of(items)?;
@@ -84,10 +82,9 @@ pub(super) async fn queues(
 /// `GET admin/queues/{queue}`
 pub(super) async fn queue(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
     let mut queue = queue_of(&name, &numbers, paused);
     queue["config"] = json!(queues::queue_settings(&desk.app, &name).await?);
@@ -97,41 +94,39 @@ pub(super) async fn queue(
 /// `POST admin/queues/{queue}/pause`
 pub(super) async fn pause(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, true).await?;
+    set_paused(&desk, &name, true).await?;
     Ok(ok(&json!({"name": name, "paused": true})))
 }
 
 /// `POST admin/queues/{queue}/resume`
 pub(super) async fn resume(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, false).await?;
+    set_paused(&desk, &name, false).await?;
     Ok(ok(&json!({"name": name, "paused": false})))
 }
 
 /// `GET admin/queues/{queue}/config`
 pub(super) async fn config(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     Ok(ok(&json!({"name": name, "config": queues::queue_settings(&desk.app, &name).await?})))
 }
 
 /// `PUT admin/queues/{queue}/config`
 pub(super) async fn configure(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(name): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let settings: QueueSettings = sent.object()?;
     let settings = queues::configure(&desk.app, &name, settings).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
@@ -140,20 +135,18 @@ pub(super) async fn configure(
 /// `GET admin/jobs/{id}`: the job itself, without an object around it.
 pub(super) async fn job(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     Ok(ok(&job_view(&lookup::job(&desk.app, &job_id(&id)?).await?)?))
 }
 
 /// `POST admin/jobs/{id}/retry`
 pub(super) async fn retry(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let job = job_view(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
@@ -161,10 +154,9 @@ pub(super) async fn retry(
 /// `POST admin/dead-letter/{id}/retry`
 pub(super) async fn retry_dead(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let job = job_view(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
@@ -172,10 +164,9 @@ pub(super) async fn retry_dead(
 /// `POST admin/jobs/{id}/cancel`
 pub(super) async fn cancel(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let job = job_view(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
@@ -199,10 +190,9 @@ struct BulkFilter {
 /// `POST admin/jobs/bulk/retry`: every job that failed for good, or those of a queue or a type.
 pub(super) async fn retry_all(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let bulk: BulkRetry = sent.object_or_default()?;
     if !bulk.confirm {
         return Err(ApiError::invalid(
@@ -251,10 +241,9 @@ fn state_of(worker: &Worker) -> &'static str {
 /// `GET admin/workers`
 pub(super) async fn workers(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Query(page): Query<PageQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let all = desk.app.store.workers().await?;
     let count = |state: &str| all.iter().filter(|(worker, _)| state_of(worker) == state).count();
     let summary = json!({
@@ -271,10 +260,9 @@ pub(super) async fn workers(
 /// `GET admin/workers/{id}`
 pub(super) async fn worker(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
     let jobs = desk.app.store.held_by(worker.worker_id.as_str()).await?;
     let mut shown = worker_json(&worker, jobs.len() as u64);
@@ -285,10 +273,9 @@ pub(super) async fn worker(
 /// `POST admin/workers/{id}/quiet|terminate|resume`
 pub(super) async fn tell(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path((id, order)): Path<(String, String)>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let told = match order.as_str() {
         "quiet" => Some(Directive::Drain),
         "terminate" => Some(Directive::Terminate),
@@ -309,20 +296,18 @@ pub(super) async fn tell(
 /// `GET admin/dead-letter/{id}`
 pub(super) async fn dead_letter(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     Ok(ok(&job_view(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)?))
 }
 
 /// `DELETE admin/dead-letter/{id}`
 pub(super) async fn forget_dead(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     dead_letters::forget_dead(&desk.app, &job_id(&id)?).await?;
     Ok(nothing())
 }

@@ -17,7 +17,7 @@ use crate::{
     app::AppState,
     http::{
         HttpState,
-        auth::{credentials::bearer, role::Authenticated},
+        auth::{credentials::bearer, role::RequireClient},
         extract::job_id,
         peer::Peer,
         response::{ApiError, HttpResult, quoted},
@@ -151,12 +151,11 @@ struct EventStream {
 /// `GET events/stream`
 pub(super) async fn follow(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Extension(peer): Extension<Peer>,
     Query(query): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let channels = EventChannel::read_all(&query)?;
     let app = Arc::clone(&desk.app);
     // In this order: what ends after the look at the jobs is among the later events.

@@ -58,14 +58,14 @@ pub(super) async fn ready(State(desk): State<Arc<HttpState>>) -> HttpResult {
 }
 
 /// `GET /metrics`: the text format of Prometheus. Every key may read it: it says nothing of any one job.
-pub(super) async fn metrics(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
+pub(super) async fn metrics(State(desk): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
     let mut response = Response::new(Body::from(prometheus(&desk.app).await?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
 }
 
 /// `GET /ojs/manifest`: what agq implements of the specification.
-pub(super) async fn manifest(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
+pub(super) async fn manifest(State(desk): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
     Ok(ok(&document(backend(&desk))))
 }
 

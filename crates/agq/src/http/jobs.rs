@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::{
-    documents::{OjsDocument, OjsJob},
-    request::CommandAccess,
-};
+use agenix_protocol::documents::{OjsDocument, OjsJob};
 use agenix_rules::job::{Job, JobState};
 use axum::{
     body::Body,
@@ -18,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        auth::role::Authenticated,
+        auth::role::{Authenticated, RequireClient},
         extract::{JsonBody, job_id},
         response::{ApiError, HttpResult, created, object, ok, raw, with_status},
     },
@@ -39,11 +36,10 @@ pub(super) fn in_object(job: &StoredJob) -> HttpResult {
 /// `POST jobs`
 pub(super) async fn enqueue(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     headers: HeaderMap,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let mut document = sent.document()?;
     carry_trace(&mut document, &headers)?;
     let enqueued = ojs_submission::enqueue(&desk.app, document).await?;
@@ -114,10 +110,9 @@ struct BatchRequest {
 /// `POST jobs/batch`
 pub(super) async fn enqueue_all(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let BatchRequest { jobs } = sent.object()?;
     if jobs.is_empty() {
         return Err(ApiError::invalid("jobs is empty: send at least one"));
@@ -130,7 +125,7 @@ pub(super) async fn enqueue_all(
 /// `GET jobs/{id}`
 pub(super) async fn get(
     State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
     in_object(&lookup::job(&desk.app, &job_id(&id)?).await?)
@@ -139,47 +134,43 @@ pub(super) async fn get(
 /// `DELETE jobs/{id}`
 pub(super) async fn cancel(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     in_object(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/activate`
 pub(super) async fn activate(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     in_object(&jobs::activate(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/retry`
 pub(super) async fn retry(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     in_object(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST dead-letter/{id}/retry`
 pub(super) async fn retry_dead(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     in_object(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `GET jobs/{id}/progress`
 pub(super) async fn progress(
     State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
     let job = lookup::job_record(&desk.app, &job_id(&id)?).await?;
@@ -204,20 +195,18 @@ pub(super) fn progress_of(job: &Job) -> Value {
 /// `GET dead-letter/{id}`
 pub(super) async fn dead_letter(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     in_object(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE dead-letter/{id}`
 pub(super) async fn forget_dead(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let job_id = job_id(&id)?;
     dead_letters::forget_dead(&desk.app, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))

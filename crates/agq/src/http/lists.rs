@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::{
-    documents::Status,
-    ids::JobId,
-    request::{CommandAccess, Search},
-};
+use agenix_protocol::{documents::Status, ids::JobId, request::Search};
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
@@ -14,7 +10,7 @@ use serde_json::{Value, json, value::RawValue};
 use crate::{
     http::{
         HttpState,
-        auth::role::Authenticated,
+        auth::role::{RequireAdmin, RequireClient},
         events::envelope,
         extract::above_zero,
         jobs::job_view,
@@ -225,10 +221,9 @@ async fn total_of(desk: &HttpState, wanted: &ListQuery) -> Result<u64, ApiError>
 /// `GET jobs`
 pub(super) async fn jobs(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Query(wanted): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByCursor).await?;
     page.by_cursor(total_of(&desk, &wanted).await?)
 }
@@ -236,10 +231,9 @@ pub(super) async fn jobs(
 /// `GET admin/jobs`
 pub(super) async fn admin_jobs(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Query(wanted): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByNumber).await?;
     page.by_number(total_of(&desk, &wanted).await?, &wanted)
 }
@@ -263,10 +257,9 @@ async fn page_of_dead(
 /// `GET dead-letter`
 pub(super) async fn dead_letters(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Query(wanted): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let (total, page) = page_of_dead(&desk, wanted, Paging::ByCursor).await?;
     page.by_cursor(total)
 }
@@ -274,20 +267,15 @@ pub(super) async fn dead_letters(
 /// `GET admin/dead-letter`
 pub(super) async fn admin_dead_letters(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Query(wanted): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let (total, page) = page_of_dead(&desk, wanted.clone(), Paging::ByNumber).await?;
     page.by_number(total, &wanted)
 }
 
 /// `GET admin/dead-letter/stats`
-pub(super) async fn dead_letter_stats(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
-) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
+pub(super) async fn dead_letter_stats(State(desk): State<Arc<HttpState>>, _: RequireAdmin) -> HttpResult {
     let (total, _) = dead_letters::dead_letters(&desk.app, 0).await?;
     Ok(ok(&json!({"total": total, "retention_seconds": desk.app.settings.keep_dead_ms / 1000})))
 }
@@ -295,10 +283,9 @@ pub(super) async fn dead_letter_stats(
 /// `GET events`
 pub(super) async fn events(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Query(wanted): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let limit = wanted.most()?;
     let after = number("cursor", wanted.cursor.as_ref())?.unwrap_or_default();
     let (types, queues) = (ListQuery::words(wanted.types.as_ref()), ListQuery::words(wanted.queues.as_ref()));

@@ -93,7 +93,7 @@ const ROWS: &[OperationRow] = &[
 static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
 /// `GET openapi.json`
-pub(super) async fn openapi(_guest: crate::http::auth::role::Authenticated) -> Response<Body> {
+pub(super) async fn openapi(_: crate::http::auth::role::Authenticated) -> Response<Body> {
     ok(&*DOCUMENT)
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::request::CommandAccess;
 use agenix_rules::{job::JobState, limit::Limit};
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        auth::role::Authenticated,
+        auth::role::{Authenticated, RequireAdmin},
         response::{ApiError, HttpResult, ok, quoted},
     },
     service::queues,
@@ -42,7 +41,7 @@ fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
 }
 
 /// `GET queues`
-pub(super) async fn list(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
+pub(super) async fn list(State(desk): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
     let all = queues::queue_states(&desk.app).await?;
     let queues: Vec<Value> = all.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
     let total = queues.len();
@@ -52,7 +51,7 @@ pub(super) async fn list(State(desk): State<Arc<HttpState>>, _guest: Authenticat
 /// `GET queues/{queue}/stats`
 pub(super) async fn stats(
     State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    _: Authenticated,
     Path(name): Path<String>,
 ) -> HttpResult {
     let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
@@ -69,37 +68,31 @@ pub(super) async fn stats(
 /// `POST queues/{queue}/pause`
 pub(super) async fn pause(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, true).await?;
+    set_paused(&desk, &name, true).await?;
     Ok(ok(&json!({"queue": {"name": name, "paused": true, "status": "paused"}})))
 }
 
 /// `POST queues/{queue}/resume`
 pub(super) async fn resume(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, false).await?;
+    set_paused(&desk, &name, false).await?;
     Ok(ok(&json!({"queue": {"name": name, "paused": false, "status": "active"}})))
 }
 
-pub(super) async fn set_paused(
-    desk: &HttpState,
-    guest: &Authenticated,
-    name: &str,
-    paused: bool,
-) -> Result<(), ApiError> {
-    guest.require(CommandAccess::Admin)?;
+pub(super) async fn set_paused(desk: &HttpState, name: &str, paused: bool) -> Result<(), ApiError> {
     Ok(queues::pause(&desk.app, name, paused).await?)
 }
 
 /// `GET rate-limits/{key}`
 pub(super) async fn limit(
     State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    _: Authenticated,
     Path(key): Path<String>,
 ) -> HttpResult {
     let limit = queues::limit(&desk.app, &key).await?;
@@ -109,7 +102,7 @@ pub(super) async fn limit(
 }
 
 /// `GET rate-limits`
-pub(super) async fn limits(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
+pub(super) async fn limits(State(desk): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
     let mut items = Vec::new();
     for (key, json) in desk.app.store.documents(DocumentKind::Limit).await? {
         if let Ok(limit) = serde_json::from_str::<Limit>(&json) {

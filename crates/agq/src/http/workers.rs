@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::{
-    documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration},
-    request::CommandAccess,
-};
+use agenix_protocol::documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration};
 use agenix_rules::{
     job::Job,
     ojs::{HEARTBEAT_SECS, SILENCE_MS, VISIBILITY_MS},
@@ -22,7 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        auth::role::Authenticated,
+        auth::role::{Authenticated, RequireWorker},
         extract::{JsonBody, job_id, worker_id},
         jobs::{job_view, progress_of},
         peer::Peer,
@@ -35,14 +32,13 @@ use crate::{
 /// `POST workers/fetch`, `POST jobs/fetch`
 pub(super) async fn fetch(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     Extension(peer): Extension<Peer>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
     let asked: OjsFetch = sent.object()?;
     let waits = asked.wait_ms.is_some();
-    let worker = guest.worker();
+    let worker = sender.worker();
     let handed = tokio::select! {
         handed = fetch::fetch(&desk.app, worker.as_ref(), asked) => handed?,
         // Whoever waits and has gone gets nothing: what was on its way to them goes back.
@@ -70,31 +66,30 @@ fn stored(claim: &Claim) -> StoredJob {
 /// `POST workers/ack`
 pub(super) async fn ack(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
     let asked: OjsAck = sent.object()?;
     let id = named(asked.job_id.as_deref())?.to_owned();
-    ack_job(&desk, &guest, &id, asked).await
+    ack_job(&desk, &sender, &id, asked).await
 }
 
 /// `POST jobs/{id}/ack`
 pub(super) async fn ack_named(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    ack_job(&desk, &guest, &id, sent.object_or_default()?).await
+    ack_job(&desk, &sender, &id, sent.object_or_default()?).await
 }
 
 fn named(told: Option<&str>) -> Result<&str, ApiError> {
     told.ok_or_else(|| ApiError::invalid("job_id is missing: say which job it is about"))
 }
 
-async fn ack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsAck) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    let done = ojs_reports::ack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+async fn ack_job(desk: &HttpState, sender: &RequireWorker, id: &str, asked: OjsAck) -> HttpResult {
+    let done = ojs_reports::ack(&desk.app, sender.worker().as_ref(), &job_id(id)?, asked).await?;
     let job = job_view(&done.job)?;
     Ok(ok(&object([
         ("acknowledged", raw(&true)),
@@ -109,30 +104,29 @@ async fn ack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsAc
 /// `POST workers/nack`
 pub(super) async fn nack(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
     let asked: OjsNack = sent.object()?;
     let id = named(asked.job_id.as_deref())?.to_owned();
-    nack_job(&desk, &guest, &id, asked).await
+    nack_job(&desk, &sender, &id, asked).await
 }
 
 /// `POST jobs/{id}/nack`
 pub(super) async fn nack_named(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    nack_job(&desk, &guest, &id, sent.object_or_default()?).await
+    nack_job(&desk, &sender, &id, sent.object_or_default()?).await
 }
 
-async fn nack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsNack) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
+async fn nack_job(desk: &HttpState, sender: &RequireWorker, id: &str, asked: OjsNack) -> HttpResult {
     if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
         return Err(ApiError::invalid("error is missing: say what went wrong, or requeue the job"));
     }
-    let done = ojs_reports::nack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let done = ojs_reports::nack(&desk.app, sender.worker().as_ref(), &job_id(id)?, asked).await?;
     let job = job_view(&done.job)?;
     let mut body = object([
         ("id", raw(&job.id)),
@@ -153,26 +147,24 @@ async fn nack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsN
 /// `PUT jobs/{id}/progress`
 pub(super) async fn report_progress(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
     let asked: OjsProgress = sent.object()?;
     let job: Job =
-        ojs_reports::report_progress(&desk.app, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
+        ojs_reports::report_progress(&desk.app, sender.worker().as_ref(), &job_id(&id)?, asked).await?;
     Ok(ok(&progress_of(&job)))
 }
 
 /// `POST workers/register`
 pub(super) async fn register(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
     let asked: OjsRegistration = sent.object()?;
-    let worker_id = ojs_workers::register(&desk.app, guest.worker().as_ref(), asked).await?;
+    let worker_id = ojs_workers::register(&desk.app, sender.worker().as_ref(), asked).await?;
     Ok(ok(&json!({
         "ok": true,
         "worker_id": worker_id,
@@ -186,13 +178,12 @@ pub(super) async fn register(
 /// `POST workers/heartbeat`
 pub(super) async fn heartbeat(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
     let asked: OjsHeartbeat = sent.object()?;
     let visibility = asked.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
-    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
+    let beat = ojs_workers::beat(&desk.app, sender.worker().as_ref(), &asked).await?;
     Ok(ok(&json!({
         "state": beat.state,
         "visibility_timeout": visibility,
@@ -205,16 +196,15 @@ pub(super) async fn heartbeat(
 /// `POST workers/beat` (ext graceful-shutdown)
 pub(super) async fn beat(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
     let mut asked: OjsHeartbeat = sent.object()?;
     if asked.shutdown == Some(true) {
         asked.state = Some("shutting_down".into());
     }
     let told = asked.state.clone().unwrap_or_else(|| "running".into());
-    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
+    let beat = ojs_workers::beat(&desk.app, sender.worker().as_ref(), &asked).await?;
     let state = if beat.state == "running" { told } else { beat.state.to_owned() };
     Ok(ok(&json!({"acknowledged": true, "state": state, "server_time": desk.app.clock.now()})))
 }
@@ -222,7 +212,7 @@ pub(super) async fn beat(
 /// `GET workers/{id}/health` (ext graceful-shutdown)
 pub(super) async fn health(
     State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
     let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
@@ -252,24 +242,23 @@ struct WorkerIdBody {
 /// `POST workers/deregister`
 pub(super) async fn deregister(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
     let WorkerIdBody { worker_id } = sent.object()?;
-    leave(&desk, &guest, &worker_id).await
+    leave(&desk, &sender, &worker_id).await
 }
 
 /// `DELETE workers/{id}`
 pub(super) async fn deregister_named(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    sender: RequireWorker,
     Path(id): Path<String>,
 ) -> HttpResult {
-    leave(&desk, &guest, &id).await
+    leave(&desk, &sender, &id).await
 }
 
-async fn leave(desk: &HttpState, guest: &Authenticated, id: &str) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    ojs_workers::deregister(&desk.app, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
+async fn leave(desk: &HttpState, sender: &RequireWorker, id: &str) -> HttpResult {
+    ojs_workers::deregister(&desk.app, sender.worker().as_ref(), worker_id(id)?.as_str()).await?;
     Ok(ok(&json!({"ok": true, "worker_id": id, "state": "terminated"})))
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use agenix_protocol::{documents::to_json, request::CommandAccess};
+use agenix_protocol::documents::to_json;
 use agenix_rules::{cron, workflow::WorkflowRequest};
 use axum::{
     extract::{Path, State},
@@ -17,7 +17,7 @@ use serde_json::{
 use crate::{
     http::{
         HttpState,
-        auth::role::Authenticated,
+        auth::role::RequireClient,
         extract::JsonBody,
         response::{ApiError, HttpResult, created, ok, with_status},
     },
@@ -48,10 +48,9 @@ struct ScheduleList {
 /// `POST cron`
 pub(super) async fn add_cron(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let wanted: cron::ScheduleRequest = sent.object()?;
     let schedule = schedules::set(&desk.app, wanted, false).await?;
     let location = format!("/ojs/v1/cron/{}", schedule.name);
@@ -61,11 +60,10 @@ pub(super) async fn add_cron(
 /// `PUT cron/{name}`
 pub(super) async fn set_cron(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(name): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let mut document: BTreeMap<String, Box<RawValue>> = sent.object()?;
     let invalid = |error: serde_json::Error| ApiError::invalid(error.to_string());
     document.insert("name".into(), to_raw_value(&name).map_err(invalid)?);
@@ -75,8 +73,7 @@ pub(super) async fn set_cron(
 }
 
 /// `GET cron`
-pub(super) async fn crons(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
+pub(super) async fn crons(State(desk): State<Arc<HttpState>>, _: RequireClient) -> HttpResult {
     let crons: Vec<_> = schedules::list(&desk.app).await?.into_iter().map(schedules::schedule_view).collect();
     let pagination = json!({"total": crons.len(), "has_more": false});
     Ok(ok(&ScheduleList { crons, pagination }))
@@ -85,20 +82,18 @@ pub(super) async fn crons(State(desk): State<Arc<HttpState>>, guest: Authenticat
 /// `GET cron/{name}`
 pub(super) async fn cron(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     Ok(ok(&ScheduleReply::of(schedules::get(&desk.app, &name).await?)))
 }
 
 /// `DELETE cron/{name}`
 pub(super) async fn delete_cron(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let cron = ScheduleReply::of(schedules::delete(&desk.app, &name).await?);
     Ok(ok(&ScheduleReply { deleted: Some(true), ..cron }))
 }
@@ -106,10 +101,9 @@ pub(super) async fn delete_cron(
 /// `POST workflows`
 pub(super) async fn submit(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let wanted: WorkflowRequest = sent.object()?;
     let workflow = workflow::submit(&desk.app, wanted).await?;
     let location = format!("/ojs/v1/workflows/{}", workflow.id);
@@ -117,8 +111,7 @@ pub(super) async fn submit(
 }
 
 /// `GET workflows`
-pub(super) async fn list(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
+pub(super) async fn list(State(desk): State<Arc<HttpState>>, _: RequireClient) -> HttpResult {
     let workflows: Vec<Value> =
         workflow::list(&desk.app).await?.iter().map(workflow::workflow_view).collect();
     let total = workflows.len();
@@ -128,20 +121,18 @@ pub(super) async fn list(State(desk): State<Arc<HttpState>>, guest: Authenticate
 /// `GET workflows/{id}`
 pub(super) async fn get(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     Ok(ok(&json!({"workflow": workflow::workflow_view(&workflow::observe_step(&desk.app, &id).await?)})))
 }
 
 /// `DELETE workflows/{id}`
 pub(super) async fn cancel(
     State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let workflow = workflow::cancel(&desk.app, &id).await?;
     Ok(with_status(StatusCode::OK, &json!({"workflow": workflow::workflow_view(&workflow)})))
 }
