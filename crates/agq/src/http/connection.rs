@@ -25,33 +25,33 @@ use crate::{
 };
 
 /// How long a request under way may take once agq stops.
-const LINGER: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Maximum time for which agq reads from a client after the last answer. Unread bytes would make
 /// the system reset the connection, and a reset would take the answer away.
-const PART_WITHIN: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes that are read ahead of a connection.
-const READ_AHEAD: usize = 64 * 1024;
+const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// Serves a connection to its end.
-pub(super) async fn attend(
-    desk: Arc<HttpState>,
+pub(super) async fn serve_connection(
+    state: Arc<HttpState>,
     router: Router,
     (accepted, number): (ClientStream, u64),
     mut stop: watch::Receiver<bool>,
 ) {
-    let ClientStream { reader, writer, ip, shown, certified, guest } = accepted;
-    let slot = ConnectionSlot::of(guest);
-    let (closed, has_closed) = watch::channel(false);
-    let (reader, reading) = watched(reader, closed);
+    let ClientStream { reader, writer, ip, shown, certified, permit } = accepted;
+    let slot = ConnectionSlot::of(permit);
+    let (closing, has_closed) = watch::channel(false);
+    let (stream, reading) = read_ahead(reader, closing);
     // Dropped, it ends what goes on in it.
-    let mut aside = JoinSet::new();
-    aside.spawn(reading);
+    let mut read_task = JoinSet::new();
+    read_task.spawn(reading);
     let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, slot: slot.clone() };
     let router = router.layer(Extension(peer));
-    let writer = TimeoutWriter::new(writer, Duration::from_millis(desk.app.settings.send_timeout_ms));
-    let outcome = serve(&desk, router, (reader, writer), &mut stop).await;
+    let writer = TimeoutWriter::new(writer, Duration::from_millis(state.app.settings.send_timeout_ms));
+    let outcome = serve_requests(&state, router, (stream, writer), &mut stop).await;
     match outcome {
-        Err(error) if is_behind(&error) => {
+        Err(error) if is_slow_client(&error) => {
             warn!(from = shown, error = %cause(&error), "a client is cut off");
             return;
         }
@@ -60,7 +60,7 @@ pub(super) async fn attend(
     }
     if !*stop.borrow() {
         tokio::select! {
-            parted = timeout(PART_WITHIN, aside.join_next()) => if parted.is_err() {
+            closed = timeout(CLOSE_TIMEOUT, read_task.join_next()) => if closed.is_err() {
                 debug!(from = shown, "a client did not close its connection");
             },
             _ = stop.changed() => {}
@@ -70,17 +70,17 @@ pub(super) async fn attend(
 }
 
 /// Answers requests until there are no more, and then closes `reader` and `writer`.
-async fn serve(
-    desk: &HttpState,
+async fn serve_requests(
+    state: &HttpState,
     router: Router,
     (reader, writer): (DuplexStream, TimeoutWriter),
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let mut builder = http1::Builder::new();
     // Whoever has sent all and closes their side is still owed the answer.
-    builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD);
-    if desk.app.settings.frame_timeout_ms > 0 {
-        builder.header_read_timeout(Duration::from_millis(desk.app.settings.frame_timeout_ms));
+    builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD_BYTES);
+    if state.app.settings.frame_timeout_ms > 0 {
+        builder.header_read_timeout(Duration::from_millis(state.app.settings.frame_timeout_ms));
     }
     let serving =
         builder.serve_connection(TokioIo::new(join(reader, writer)), TowerToHyperService::new(router));
@@ -89,7 +89,7 @@ async fn serve(
         outcome = serving.as_mut() => outcome,
         _ = stop.changed() => {
             serving.as_mut().graceful_shutdown();
-            timeout(LINGER, serving).await.unwrap_or(Ok(()))
+            timeout(SHUTDOWN_GRACE, serving).await.unwrap_or(Ok(()))
         }
     }
 }
@@ -100,29 +100,29 @@ fn cause(error: &hyper::Error) -> String {
 }
 
 /// Returns whether the connection failed because the client took no data.
-fn is_behind(error: &hyper::Error) -> bool {
+fn is_slow_client(error: &hyper::Error) -> bool {
     error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(SlowClient::is_behind)
 }
 
 /// What comes, and the work of reading it: while a request is under way, nobody else would notice that no more will come.
 /// After the server has dropped the returned stream, the work discards all further bytes.
-fn watched(
+fn read_ahead(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
-    closed: watch::Sender<bool>,
+    closing: watch::Sender<bool>,
 ) -> (DuplexStream, impl Future<Output = ()> + Send) {
-    let (mut to, reader) = duplex(READ_AHEAD);
+    let (mut to, stream) = duplex(READ_AHEAD_BYTES);
     let reading = async move {
         // An end and an error are the same here: nothing more comes.
         let _ended = copy(&mut from, &mut to).await.is_ok();
-        closed.send_replace(true);
+        closing.send_replace(true);
         drop(to);
         let _ended = copy(&mut from, &mut sink()).await.is_ok();
     };
-    (reader, reading)
+    (stream, reading)
 }
 
 /// What someone is told for whom there is no place.
-pub(super) fn farewell(reason: &str) -> String {
+pub(super) fn too_many_connections(reason: &str) -> String {
     let body = format!(r#"{{"error":{{"code":"rate_limited","message":{reason:?},"retryable":true}}}}"#);
     format!(
         "HTTP/1.1 429 Too Many Requests\r\nOJS-Version: 1.0\r\nContent-Type: application/openjobspec+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",

@@ -135,32 +135,32 @@ fn message(log: &EventLog, event: &LoggedEvent) -> String {
 
 /// Follower of the events; dropped, it follows no more.
 struct EventStream {
-    leave: StreamPermit,
+    permit: StreamPermit,
     app: Arc<AppState>,
     peer: Peer,
     channels: Vec<EventChannel>,
     up_to: u64,
-    later: watch::Receiver<u64>,
+    changes: watch::Receiver<u64>,
     has_begun: bool,
     /// Jobs that had ended when the stream began, and were not told of yet.
     ended: Vec<Job>,
     /// Jobs that have not ended, of a stream of nothing but jobs.
-    open: Option<BTreeSet<JobId>>,
+    running: Option<BTreeSet<JobId>>,
 }
 
 /// `GET events/stream`
 pub(super) async fn follow(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     Extension(peer): Extension<Peer>,
     Query(query): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> HttpResult {
     let channels = EventChannel::read_all(&query)?;
-    let app = Arc::clone(&desk.app);
+    let app = Arc::clone(&state.app);
     // In this order: what ends after the look at the jobs is among the later events.
-    let (last, later) = app.events.listen();
-    let told = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
+    let (last, changes) = app.events.listen();
+    let last_seen = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
     let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
     for channel in &channels {
         let EventChannel::Job(id) = channel else { continue };
@@ -175,22 +175,22 @@ pub(super) async fn follow(
         }
     }
     let is_of_jobs = channels.iter().all(|channel| matches!(channel, EventChannel::Job(_)));
-    let known = Arc::clone(&desk);
+    let checked_state = Arc::clone(&state);
     let is_admitted = Box::new(move || {
-        let key = headers.get(header::AUTHORIZATION).and_then(|told| bearer(told.as_bytes()));
+        let key = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         key.is_none_or(|key| {
-            known
+            checked_state
                 .access_control
                 .identify(key)
                 .is_some_and(|identity| identity.role.allows(CommandAccess::Client))
         })
     });
-    let leave = StreamPermit::take(&desk, &peer, is_admitted)?;
-    let (up_to, has_begun, open) = (told.unwrap_or(last), false, is_of_jobs.then_some(jobs));
-    let follower = EventStream { leave, app, peer, channels, up_to, later, has_begun, ended, open };
-    Ok(stream::response(unfold(follower, |mut follower| async move {
-        let text = follower.next().await?;
-        Some((text, follower))
+    let permit = StreamPermit::take(&state, &peer, is_admitted)?;
+    let (up_to, has_begun, running) = (last_seen.unwrap_or(last), false, is_of_jobs.then_some(jobs));
+    let stream_state = EventStream { permit, app, peer, channels, up_to, changes, has_begun, ended, running };
+    Ok(stream::response(unfold(stream_state, |mut stream_state| async move {
+        let text = stream_state.next().await?;
+        Some((text, stream_state))
     })))
 }
 
@@ -203,25 +203,25 @@ impl EventStream {
         }
         let clock = self.app.clock.clone();
         loop {
-            if self.open.as_ref().is_some_and(BTreeSet::is_empty) {
+            if self.running.as_ref().is_some_and(BTreeSet::is_empty) {
                 return None;
             }
-            let text = self.happened()?;
+            let text = self.new_events()?;
             if !text.is_empty() {
-                return (self.leave.is_admitted)().then_some(text);
+                return (self.permit.is_admitted)().then_some(text);
             }
             tokio::select! {
                 () = self.peer.gone() => return None,
-                later = self.later.changed() => later.ok()?,
+                changes = self.changes.changed() => changes.ok()?,
                 () = clock.sleep(HEARTBEAT) => {
-                    return (self.leave.is_admitted)().then(|| ":heartbeat\n\n".into());
+                    return (self.permit.is_admitted)().then(|| ":heartbeat\n\n".into());
                 }
             }
         }
     }
 
     /// Returns what has happened since the last call, or `None` if some of it was forgotten.
-    fn happened(&mut self) -> Option<String> {
+    fn new_events(&mut self) -> Option<String> {
         let log = &self.app.events;
         let channels = &self.channels;
         let followed =
@@ -231,15 +231,15 @@ impl EventStream {
         }
         self.up_to = followed.up_to;
         let mut events = followed.events;
-        let told = events.iter().filter(|event| event.is_last()).map(|event| event.job_id.clone());
-        let told: BTreeSet<JobId> = told.collect();
+        let reported = events.iter().filter(|event| event.is_last()).map(|event| event.job_id.clone());
+        let reported: BTreeSet<JobId> = reported.collect();
         if events.len() < PAGE {
-            let untold = self.ended.drain(..).filter(|job| !told.contains(&job.job_id));
-            events.extend(untold.filter_map(|job| log.end_of(&job, self.app.clock.now())));
+            let unreported = self.ended.drain(..).filter(|job| !reported.contains(&job.job_id));
+            events.extend(unreported.filter_map(|job| log.end_of(&job, self.app.clock.now())));
         }
-        if let Some(open) = &mut self.open {
+        if let Some(running) = &mut self.running {
             for event in events.iter().filter(|event| event.is_last()) {
-                open.remove(&event.job_id);
+                running.remove(&event.job_id);
             }
         }
         Some(events.iter().map(|event| message(log, event)).collect())

@@ -38,20 +38,23 @@ struct BodyLimits {
     bytes: usize,
     /// Maximum reading time; zero means no bound.
     time: Duration,
-    is_known: bool,
+    is_authenticated: bool,
 }
 
 impl BodyLimits {
-    fn of(settings: &Settings, is_known: bool) -> Self {
-        let most = settings.limits.max_message_bytes;
-        let anonymous = if exceeds(MAX_ANONYMOUS_BYTES, most) { most } else { MAX_ANONYMOUS_BYTES };
-        let (bytes, ms) =
-            if is_known { (most, settings.frame_timeout_ms) } else { (anonymous, settings.login_timeout_ms) };
-        Self { bytes, time: Duration::from_millis(ms), is_known }
+    fn of(settings: &Settings, is_authenticated: bool) -> Self {
+        let max = settings.limits.max_message_bytes;
+        let anonymous = if exceeds(MAX_ANONYMOUS_BYTES, max) { max } else { MAX_ANONYMOUS_BYTES };
+        let (bytes, ms) = if is_authenticated {
+            (max, settings.frame_timeout_ms)
+        } else {
+            (anonymous, settings.login_timeout_ms)
+        };
+        Self { bytes, time: Duration::from_millis(ms), is_authenticated }
     }
 
     fn too_large(self) -> ApiError {
-        let hint = if self.is_known {
+        let hint = if self.is_authenticated {
             "Send less at once, or start agq with a larger --max-message-bytes."
         } else {
             "Log in, or send a key: only then is a longer body read."
@@ -79,10 +82,10 @@ pub(super) struct JsonBody(Bytes);
 impl FromRequest<Arc<HttpState>> for JsonBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request<Body>, desk: &Arc<HttpState>) -> Result<Self, ApiError> {
+    async fn from_request(request: Request<Body>, state: &Arc<HttpState>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let is_known = parts.extensions.get::<Authenticated>().is_some();
-        let bytes = read_all(body, BodyLimits::of(&desk.app.settings, is_known)).await?;
+        let is_authenticated = parts.extensions.get::<Authenticated>().is_some();
+        let bytes = read_all(body, BodyLimits::of(&state.app.settings, is_authenticated)).await?;
         if !bytes.is_empty() {
             let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
             check_type(content_type, parts.extensions.get::<CertificateAlone>().is_some())?;
@@ -121,19 +124,19 @@ async fn collect(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
 /// Checks the `Content-Type` against the two media types that mean JSON here. A missing type means
 /// JSON unless `is_required`. A request with a certificate alone requires a type, because a browser
 /// sends a request of another site's page without a preflight request if the type is missing.
-fn check_type(told: Option<&[u8]>, is_required: bool) -> Result<(), ApiError> {
-    const KNOWN: &str = "application/openjobspec+json or application/json";
-    let Some(told) = told else {
-        let missing = format!("there is no Content-Type: with a certificate alone it is to be {KNOWN}");
+fn check_type(content_type: Option<&[u8]>, is_required: bool) -> Result<(), ApiError> {
+    const EXPECTED: &str = "application/openjobspec+json or application/json";
+    let Some(content_type) = content_type else {
+        let missing = format!("there is no Content-Type: with a certificate alone it is to be {EXPECTED}");
         return if is_required { Err(ApiError::invalid(missing)) } else { Ok(()) };
     };
-    let told = String::from_utf8_lossy(told).to_ascii_lowercase();
-    let media = told.split(';').next().unwrap_or_default().trim();
+    let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
+    let media = content_type.split(';').next().unwrap_or_default().trim();
     if matches!(media, "application/openjobspec+json" | "application/json") {
         return Ok(());
     }
     let message = format!("Content-Type is '{}'", media.escape_debug());
-    Err(ApiError::invalid(format!("{message}: it is to be {KNOWN}")))
+    Err(ApiError::invalid(format!("{message}: it is to be {EXPECTED}")))
 }
 
 impl JsonBody {
@@ -176,11 +179,11 @@ impl JsonBody {
 }
 
 /// Refuses zero as a number of entries. `name` is the name of the parameter.
-pub(super) fn above_zero(name: &str, told: Option<usize>) -> Result<Option<usize>, ApiError> {
-    if told == Some(0) {
+pub(super) fn above_zero(name: &str, value: Option<usize>) -> Result<Option<usize>, ApiError> {
+    if value == Some(0) {
         return Err(ApiError::invalid(format!("{name} is to be a whole number from 1 on")));
     }
-    Ok(told)
+    Ok(value)
 }
 
 /// A job's id in a path: what is none names no job.
@@ -204,7 +207,8 @@ mod tests {
     use super::{BodyLimits, check_type, read_all};
     use crate::http::response::ApiError;
 
-    const BOUNDS: BodyLimits = BodyLimits { bytes: 4, time: Duration::from_secs(3600), is_known: false };
+    const BOUNDS: BodyLimits =
+        BodyLimits { bytes: 4, time: Duration::from_secs(3600), is_authenticated: false };
 
     async fn read(body: Body, bounds: BodyLimits) -> Result<Bytes, (u16, String)> {
         read_all(body, bounds).await.map_err(|ApiError { status, message, .. }| (status.as_u16(), message))

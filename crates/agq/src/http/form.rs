@@ -39,12 +39,14 @@ pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
 
 /// Whoever says which version they speak speaks this one.
 pub(super) fn check_version(request: &Request<Body>) -> Result<(), ApiError> {
-    let told = request.headers().get("ojs-version").and_then(|told| told.to_str().ok());
-    let Some(told) = told.filter(|told| *told != "1" && !told.starts_with("1.")) else { return Ok(()) };
+    let version = request.headers().get("ojs-version").and_then(|value| value.to_str().ok());
+    let Some(version) = version.filter(|version| *version != "1" && !version.starts_with("1.")) else {
+        return Ok(());
+    };
     Err(ApiError::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "unsupported",
-        format!("OJS-Version is '{}', and agq speaks 1.0", quoted(told)),
+        format!("OJS-Version is '{}', and agq speaks 1.0", quoted(version)),
         "Leave the header out, or say 1.0.",
     ))
 }
@@ -56,10 +58,10 @@ pub(super) fn may_change(method: &Method) -> bool {
 /// Returns whether a browser says that a page of another site sends the request (Fetch Metadata;
 /// RFC 6454). Clients other than browsers do not send these headers.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
-    let told = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-    let is_cross_site = told("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));
-    let host = told("host").unwrap_or_default();
-    let is_foreign = told("origin").is_some_and(|origin| {
+    let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let is_cross_site = value("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));
+    let host = value("host").unwrap_or_default();
+    let is_foreign = value("origin").is_some_and(|origin| {
         let scheme = origin.windows(3).position(|part| part == b"://");
         scheme.is_none_or(|at| !origin[at + 3..].eq_ignore_ascii_case(host))
     });

@@ -20,32 +20,32 @@ use crate::{
 };
 
 /// Maximum time for which a probe waits for the store.
-const LONGEST_LOOK: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// `GET /health`: it runs, and whether its store answers.
-pub(super) async fn health(State(desk): State<Arc<HttpState>>) -> HttpResult {
-    let is_well = store_state(&desk).await.is_ok();
-    let word = if is_well { "ok" } else { "degraded" };
+pub(super) async fn health(State(state): State<Arc<HttpState>>) -> HttpResult {
+    let is_healthy = store_state(&state).await.is_ok();
+    let word = if is_healthy { "ok" } else { "degraded" };
     Ok(ok(&json!({
         "status": word,
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime_seconds": desk.app.clock.now().ms_since(desk.app.started_at) / 1000,
-        "backend": {"type": backend(&desk), "status": if is_well { "ok" } else { "unhealthy" }},
+        "uptime_seconds": state.app.clock.now().ms_since(state.app.started_at) / 1000,
+        "backend": {"type": backend(&state), "status": if is_healthy { "ok" } else { "unhealthy" }},
     })))
 }
 
-/// Returns whether the store can do its work, within `LONGEST_LOOK` even if the store does not
+/// Returns whether the store can do its work, within `PROBE_TIMEOUT` even if the store does not
 /// answer. An orchestrator takes a process that does not answer for dead, and would end all
 /// processes while the database is away.
-async fn store_state(desk: &HttpState) -> Result<(), StoreError> {
-    let state = desk.app.clock.within(LONGEST_LOOK, desk.app.store.is_healthy()).await;
-    let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
+async fn store_state(state: &HttpState) -> Result<(), StoreError> {
+    let state = state.app.clock.within(PROBE_TIMEOUT, state.app.store.is_healthy()).await;
+    let late = || StoreError(format!("it has not answered for {} milliseconds", PROBE_TIMEOUT.as_millis()));
     state.unwrap_or_else(|| Err(late()))
 }
 
 /// `GET /ready`: whether it can do what it is asked.
-pub(super) async fn ready(State(desk): State<Arc<HttpState>>) -> HttpResult {
-    match store_state(&desk).await {
+pub(super) async fn ready(State(state): State<Arc<HttpState>>) -> HttpResult {
+    match store_state(&state).await {
         Ok(()) => Ok(ok(&json!({"status": "ready"}))),
         Err(error) => {
             // A probe needs no key, so the text of the store is for the log alone, because that
@@ -58,15 +58,15 @@ pub(super) async fn ready(State(desk): State<Arc<HttpState>>) -> HttpResult {
 }
 
 /// `GET /metrics`: the text format of Prometheus. Every key may read it: it says nothing of any one job.
-pub(super) async fn metrics(State(desk): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
-    let mut response = Response::new(Body::from(prometheus(&desk.app).await?));
+pub(super) async fn metrics(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+    let mut response = Response::new(Body::from(prometheus(&state.app).await?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
 }
 
 /// `GET /ojs/manifest`: what agq implements of the specification.
-pub(super) async fn manifest(State(desk): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
-    Ok(ok(&document(backend(&desk))))
+pub(super) async fn manifest(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+    Ok(ok(&document(backend(&state))))
 }
 
 fn document(backend: &str) -> Value {
@@ -99,6 +99,6 @@ fn document(backend: &str) -> Value {
     })
 }
 
-fn backend(desk: &HttpState) -> &'static str {
-    if desk.app.store.node().is_some() { "postgresql" } else { "redb" }
+fn backend(state: &HttpState) -> &'static str {
+    if state.app.store.node().is_some() { "postgresql" } else { "redb" }
 }

@@ -39,14 +39,15 @@ impl Parts {
             None => OjsDocument::new(),
         };
         document.remove("type");
-        let told = options.get("expires_at").and_then(|told| serde_json::from_str::<String>(told.get()).ok());
+        let expires_at =
+            options.get("expires_at").and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
         let shown =
             SHOWN_OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), options.remove(*name)?)));
         let shown: Vec<_> = shown.collect();
         let meta = document.remove("meta").filter(|meta| meta.get() != "null");
         let tags = options.remove("tags").filter(|tags| tags.get() != "null");
         document.extend(shown);
-        let expires_at = told.filter(|told| !told.starts_with('+'));
+        let expires_at = expires_at.filter(|text| !text.starts_with('+'));
         Ok(Self { args, meta, tags, expires_at, others: document })
     }
 }

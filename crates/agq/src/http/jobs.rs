@@ -35,14 +35,14 @@ pub(super) fn in_object(job: &StoredJob) -> HttpResult {
 
 /// `POST jobs`
 pub(super) async fn enqueue(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     headers: HeaderMap,
     sent: JsonBody,
 ) -> HttpResult {
     let mut document = sent.document()?;
-    carry_trace(&mut document, &headers)?;
-    let enqueued = ojs_submission::enqueue(&desk.app, document).await?;
+    add_trace(&mut document, &headers)?;
+    let enqueued = ojs_submission::enqueue(&state.app, document).await?;
     let (job, is_new) = (enqueued.job, enqueued.is_new);
     let limited = job.job.ojs.as_ref().and_then(|ojs| ojs.limit.clone());
     let name = job.queue.clone();
@@ -50,20 +50,20 @@ pub(super) async fn enqueue(
     let location = format!("/ojs/v1/jobs/{}", job.id);
     let body = object([("job", raw(&job))])?;
     let mut response = if is_new { created(&body, &location) } else { with_status(StatusCode::OK, &body) };
-    say_how_full(&desk, &name, &mut response).await?;
+    set_depth_headers(&state, &name, &mut response).await?;
     if let Some(key) = limited {
-        say_how_limited(&desk, &key, &mut response).await?;
+        set_limit_headers(&state, &key, &mut response).await?;
     }
     Ok(response)
 }
 
 /// A trace that came with the request goes with the job, where it says nothing of one itself (W3C Trace Context).
-fn carry_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), ApiError> {
+fn add_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), ApiError> {
     for name in ["traceparent", "tracestate"] {
-        let Some(told) = headers.get(name).and_then(|told| told.to_str().ok()) else { continue };
+        let Some(trace) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
         let meta = document.get("meta").map_or("{}", |meta| meta.get());
         let Ok(Value::Object(mut meta)) = serde_json::from_str::<Value>(meta) else { return Ok(()) };
-        meta.entry(name).or_insert_with(|| told.into());
+        meta.entry(name).or_insert_with(|| trace.into());
         let meta = serde_json::value::to_raw_value(&meta);
         document.insert("meta".into(), meta.map_err(|error| ApiError::invalid(error.to_string()))?);
     }
@@ -77,8 +77,12 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
 }
 
 /// Whoever submits to a queue that is all but full is warned (ext backpressure).
-async fn say_how_full(desk: &HttpState, queue: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
-    if let Some(room) = queues::room(&desk.app, queue).await? {
+async fn set_depth_headers(
+    state: &HttpState,
+    queue: &str,
+    response: &mut Response<Body>,
+) -> Result<(), ApiError> {
+    if let Some(room) = queues::room(&state.app, queue).await? {
         set(response, "x-ojs-queue-depth", &room.depth.to_string());
         set(response, "x-ojs-queue-bound", &room.bound.to_string());
         if room.is_tight {
@@ -91,8 +95,12 @@ async fn say_how_full(desk: &HttpState, queue: &str, response: &mut Response<Bod
 }
 
 /// What the limit of a job allows (ext rate-limiting).
-async fn say_how_limited(desk: &HttpState, key: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
-    if let Some(limit) = queues::limit(&desk.app, key).await? {
+async fn set_limit_headers(
+    state: &HttpState,
+    key: &str,
+    response: &mut Response<Body>,
+) -> Result<(), ApiError> {
+    if let Some(limit) = queues::limit(&state.app, key).await? {
         let most = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
         set(response, "x-ratelimit-limit", &most.to_string());
         let left = limit.terms.concurrency.map_or(most, |most| most.saturating_sub(limit.active));
@@ -109,7 +117,7 @@ struct BatchRequest {
 
 /// `POST jobs/batch`
 pub(super) async fn enqueue_all(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     sent: JsonBody,
 ) -> HttpResult {
@@ -117,63 +125,63 @@ pub(super) async fn enqueue_all(
     if jobs.is_empty() {
         return Err(ApiError::invalid("jobs is empty: send at least one"));
     }
-    let all = ojs_submission::enqueue_all(&desk.app, jobs).await?;
+    let all = ojs_submission::enqueue_all(&state.app, jobs).await?;
     let jobs = all.into_iter().map(|one| job_view(&one.job)).collect::<Result<Vec<_>, _>>()?;
     Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
 }
 
 /// `GET jobs/{id}`
 pub(super) async fn get(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&lookup::job(&desk.app, &job_id(&id)?).await?)
+    in_object(&lookup::job(&state.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE jobs/{id}`
 pub(super) async fn cancel(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)
+    in_object(&jobs::cancel_unended(&state.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/activate`
 pub(super) async fn activate(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&jobs::activate(&desk.app, &job_id(&id)?).await?)
+    in_object(&jobs::activate(&state.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/retry`
 pub(super) async fn retry(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::retry(&state.app, &job_id(&id)?).await?)
 }
 
 /// `POST dead-letter/{id}/retry`
 pub(super) async fn retry_dead(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::retry_dead(&state.app, &job_id(&id)?).await?)
 }
 
 /// `GET jobs/{id}/progress`
 pub(super) async fn progress(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    let job = lookup::job_record(&desk.app, &job_id(&id)?).await?;
+    let job = lookup::job_record(&state.app, &job_id(&id)?).await?;
     Ok(ok(&progress_of(&job)))
 }
 
@@ -194,20 +202,20 @@ pub(super) fn progress_of(job: &Job) -> Value {
 
 /// `GET dead-letter/{id}`
 pub(super) async fn dead_letter(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::dead_letter(&state.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE dead-letter/{id}`
 pub(super) async fn forget_dead(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
     let job_id = job_id(&id)?;
-    dead_letters::forget_dead(&desk.app, &job_id).await?;
+    dead_letters::forget_dead(&state.app, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))
 }

@@ -50,21 +50,21 @@ pub(crate) fn handler(
     is_tls: bool,
 ) -> ProtocolHandler {
     let sessions = auth::session::DashboardSessions::new(&app.clock.uuid());
-    let desk = Arc::new(HttpState {
+    let state = Arc::new(HttpState {
         app: Arc::clone(app),
         access_control: Arc::clone(access_control),
         sessions,
         is_tls,
     });
-    let router = router(&desk);
-    let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
-        Box::pin(connection::attend(Arc::clone(&desk), router.clone(), (accepted, number), stop))
+    let router = router(&state);
+    let serve = move |accepted, number, stop| -> BoxFuture<'static, ()> {
+        Box::pin(connection::serve_connection(Arc::clone(&state), router.clone(), (accepted, number), stop))
     };
-    ProtocolHandler { attend: Box::new(attend), farewell: connection::farewell }
+    ProtocolHandler { serve: Box::new(serve), rejection: connection::too_many_connections }
 }
 
 /// Every path there is.
-fn router(desk: &Arc<HttpState>) -> Router {
+fn router(state: &Arc<HttpState>) -> Router {
     let v1 = Router::new()
         .merge(job_routes())
         .merge(worker_routes())
@@ -83,8 +83,8 @@ fn router(desk: &Arc<HttpState>) -> Router {
         .route("/metrics", get(health::metrics))
         .fallback(fallback::no_such_path)
         .method_not_allowed_fallback(fallback::no_such_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(desk), auth::authenticate))
-        .with_state(Arc::clone(desk))
+        .layer(middleware::from_fn_with_state(Arc::clone(state), auth::authenticate))
+        .with_state(Arc::clone(state))
 }
 
 type Routes = Router<Arc<HttpState>>;
@@ -172,7 +172,7 @@ fn admin_routes() -> Routes {
         .route("/admin/jobs/{id}/cancel", post(admin::cancel))
         .route("/admin/workers", get(admin::workers))
         .route("/admin/workers/{id}", get(admin::worker))
-        .route("/admin/workers/{id}/{order}", post(admin::tell))
+        .route("/admin/workers/{id}/{order}", post(admin::set_directive))
         .route("/admin/dead-letter", get(lists::admin_dead_letters))
         .route("/admin/dead-letter/stats", get(lists::dead_letter_stats))
         .route("/admin/dead-letter/{id}", get(admin::dead_letter).delete(admin::forget_dead))

@@ -144,7 +144,7 @@ impl ApiError {
             "docs_url": DOCS,
             "request_id": request_id,
         }});
-        let mut response = sent(self.status, to_json(&body));
+        let mut response = json_response(self.status, to_json(&body));
         for (name, value) in self.headers {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
@@ -208,7 +208,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// A document, as it is sent.
-fn sent(status: StatusCode, json: String) -> Response<Body> {
+fn json_response(status: StatusCode, json: String) -> Response<Body> {
     let mut response = Response::new(Body::from(json));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(OJS_MEDIA_TYPE));
@@ -217,12 +217,12 @@ fn sent(status: StatusCode, json: String) -> Response<Body> {
 
 /// 200 and a document.
 pub(super) fn ok<T: Serialize>(document: &T) -> Response<Body> {
-    sent(StatusCode::OK, to_json(document))
+    json_response(StatusCode::OK, to_json(document))
 }
 
 /// Any status and a document.
 pub(super) fn with_status<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
-    sent(status, to_json(document))
+    json_response(status, to_json(document))
 }
 
 /// An object of documents, each as it is: what is inside one is not read again, and a number stays what it was.
@@ -249,7 +249,7 @@ pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, ser
 
 /// 201, a document, and where it is found.
 pub(super) fn created<T: Serialize>(document: &T, location: &str) -> Response<Body> {
-    let mut response = sent(StatusCode::CREATED, to_json(document));
+    let mut response = json_response(StatusCode::CREATED, to_json(document));
     if let Ok(location) = HeaderValue::from_str(location) {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -257,7 +257,7 @@ pub(super) fn created<T: Serialize>(document: &T, location: &str) -> Response<Bo
 }
 
 /// 204.
-pub(super) fn nothing() -> Response<Body> {
+pub(super) fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response

@@ -18,24 +18,24 @@ use crate::{
 pub(super) struct StreamPermit {
     /// Check before each event, because a session may end, or a key be withdrawn, while its stream goes on.
     pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
-    _place: Option<ConnectionPermit>,
+    _permit: Option<ConnectionPermit>,
 }
 
 impl StreamPermit {
     /// Takes a place among the event streams of the address, and gives the place among its connections
     /// back.
     pub(super) fn take(
-        desk: &HttpState,
+        state: &HttpState,
         peer: &Peer,
         is_admitted: Box<dyn Fn() -> bool + Send>,
     ) -> Result<Self, ApiError> {
-        let place = desk.access_control.admit_stream(peer.ip).map_err(|reason| {
+        let permit = state.access_control.admit_stream(peer.ip).map_err(|reason| {
             let hint =
                 "Close streams and dashboards that nobody looks at, or raise --max-connections-per-ip.";
             ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
         })?;
         peer.slot.give_back();
-        Ok(Self { is_admitted, _place: place })
+        Ok(Self { is_admitted, _permit: permit })
     }
 }
 

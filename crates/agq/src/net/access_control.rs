@@ -21,19 +21,19 @@ use crate::auth::{
 };
 
 /// Divisor that turns the maximum of connections of an address into the maximum of event streams.
-const STREAMS: usize = 4;
+const CONNECTIONS_PER_STREAM: usize = 4;
 
 /// The door that every connection comes through.
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) auth_guard: AuthGuard,
-    pub(crate) guests: Arc<ConnectionLimiter>,
+    pub(crate) connection_limiter: Arc<ConnectionLimiter>,
     /// The number of the last connection, over RESP and HTTP together.
     last_connection: AtomicU64,
     /// Event streams, which go on until the client leaves. The door counts event streams apart from
     /// connections.
-    streams: Arc<ConnectionLimiter>,
+    stream_limiter: Arc<ConnectionLimiter>,
 }
 
 impl AccessControl {
@@ -63,17 +63,18 @@ impl AccessControl {
     /// dashboards keep nobody else away.
     pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<ConnectionPermit>, String> {
         let Some(ip) = ip else { return Ok(None) };
-        let place = self.streams.admit(ip).map(Some);
-        place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.streams.max()))
+        let place = self.stream_limiter.admit(ip).map(Some);
+        place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.stream_limiter.max()))
     }
 
     /// A door with these keys and the bounds that concern whoever comes in.
     pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
         let auth_guard = AuthGuard::new(limits.max_auth_failures);
-        let (guests, streams) =
-            (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(STREAMS));
-        let (guests, streams) = (ConnectionLimiter::new(guests), ConnectionLimiter::new(streams));
-        Self { keyring, auth_guard, guests, streams, last_connection: AtomicU64::new(0) }
+        let (connection_limiter, stream_limiter) =
+            (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(CONNECTIONS_PER_STREAM));
+        let (connection_limiter, stream_limiter) =
+            (ConnectionLimiter::new(connection_limiter), ConnectionLimiter::new(stream_limiter));
+        Self { keyring, auth_guard, connection_limiter, stream_limiter, last_connection: AtomicU64::new(0) }
     }
 }
 
@@ -105,7 +106,7 @@ mod tests {
         ];
         let refused = access_control.admit_stream(Some(HERE)).unwrap_err();
         assert_eq!(refused, "too many event streams from 127.0.0.1: max 2");
-        let connections: Vec<_> = (0..5).map(|_| access_control.guests.admit(HERE)).collect();
+        let connections: Vec<_> = (0..5).map(|_| access_control.connection_limiter.admit(HERE)).collect();
         assert!(connections.iter().all(Option::is_some), "streams take no place of a connection");
         assert!(access_control.admit_stream(Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))).is_ok());
     }

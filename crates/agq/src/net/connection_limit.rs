@@ -19,7 +19,7 @@ pub(crate) struct ConnectionLimiter {
 /// One connection's place; dropped, it is free.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    guests: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     ip: IpAddr,
 }
 
@@ -37,7 +37,7 @@ impl ConnectionLimiter {
             return None;
         }
         by_ip.insert(ip, present + 1);
-        Some(ConnectionPermit { guests: Arc::clone(self), ip })
+        Some(ConnectionPermit { limiter: Arc::clone(self), ip })
     }
 
     /// Returns the maximum number of places of one address; 0 means no limit.
@@ -53,7 +53,7 @@ impl ConnectionLimiter {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut by_ip = self.guests.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_ip = self.limiter.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(present) = by_ip.get_mut(&self.ip) {
             *present -= 1;
             if *present == 0 {
@@ -69,26 +69,26 @@ mod tests {
 
     use super::ConnectionLimiter;
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
     #[test]
     fn the_edge_is_admitted_one_more_is_not_and_a_place_becomes_free() {
-        let guests = ConnectionLimiter::new(2);
-        let first = guests.admit(HERE).unwrap();
-        let _second = guests.admit(HERE).unwrap();
-        assert!(guests.admit(HERE).is_none());
-        assert_eq!(guests.refusal(HERE), "ERR Too many connections from 127.0.0.1: max 2");
-        assert!(guests.admit(THERE).is_some(), "another address has places of its own");
+        let limiter = ConnectionLimiter::new(2);
+        let first = limiter.admit(LOCAL).unwrap();
+        let _second = limiter.admit(LOCAL).unwrap();
+        assert!(limiter.admit(LOCAL).is_none());
+        assert_eq!(limiter.refusal(LOCAL), "ERR Too many connections from 127.0.0.1: max 2");
+        assert!(limiter.admit(OTHER).is_some(), "another address has places of its own");
         drop(first);
-        assert!(guests.admit(HERE).is_some());
+        assert!(limiter.admit(LOCAL).is_some());
     }
 
     #[test]
     fn zero_is_no_limit_and_who_has_left_is_forgotten() {
-        let guests = ConnectionLimiter::new(0);
-        let many: Vec<_> = (0..1000).map(|_| guests.admit(HERE).unwrap()).collect();
+        let limiter = ConnectionLimiter::new(0);
+        let many: Vec<_> = (0..1000).map(|_| limiter.admit(LOCAL).unwrap()).collect();
         drop(many);
-        assert!(guests.by_ip.lock().unwrap().is_empty());
+        assert!(limiter.by_ip.lock().unwrap().is_empty());
     }
 }

@@ -73,20 +73,20 @@ pub(crate) struct ClientStream {
     /// Who it is by its certificate; it need not AUTH.
     pub(crate) certified: Option<Identity>,
     /// Its place among the connections of its address; to be kept as long as it is open.
-    pub(crate) guest: Option<ConnectionPermit>,
+    pub(crate) permit: Option<ConnectionPermit>,
 }
 
 impl Listeners {
     /// Listens at these places.
-    pub(crate) async fn open(places: &ListenAddresses) -> anyhow::Result<Self> {
-        let tls = places.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
-        let tcp = match places.tcp {
+    pub(crate) async fn open(addresses: &ListenAddresses) -> anyhow::Result<Self> {
+        let tls = addresses.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
+        let tcp = match addresses.tcp {
             None => None,
             Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
                 format!("cannot listen on {address}: choose another --port (0 takes a free one)")
             })?),
         };
-        let unix = places.socket.as_deref().map(bind).transpose()?;
+        let unix = addresses.socket.as_deref().map(bind).transpose()?;
         Ok(Self { tcp, unix, tls })
     }
 
@@ -142,15 +142,15 @@ impl Listeners {
             }
         };
         tokio::select! {
-            arrival = tcp => arrival,
-            arrival = unix => arrival,
+            incoming = tcp => incoming,
+            incoming = unix => incoming,
         }
     }
 }
 
 impl ClientStream {
     /// A connection over plain TCP.
-    pub(crate) fn tcp(socket: TcpStream, peer: SocketAddr, guest: ConnectionPermit) -> Self {
+    pub(crate) fn tcp(socket: TcpStream, peer: SocketAddr, permit: ConnectionPermit) -> Self {
         let (reader, writer) = socket.into_split();
         Self {
             reader: Box::new(reader),
@@ -158,7 +158,7 @@ impl ClientStream {
             ip: Some(peer.ip()),
             shown: peer.to_string(),
             certified: None,
-            guest: Some(guest),
+            permit: Some(permit),
         }
     }
 
@@ -166,7 +166,7 @@ impl ClientStream {
     pub(crate) fn tls(
         stream: TlsStream<TcpStream>,
         peer: SocketAddr,
-        guest: ConnectionPermit,
+        permit: ConnectionPermit,
         certified: Option<Identity>,
     ) -> Self {
         let (reader, writer) = tokio::io::split(stream);
@@ -176,7 +176,7 @@ impl ClientStream {
             ip: Some(peer.ip()),
             shown: peer.to_string(),
             certified,
-            guest: Some(guest),
+            permit: Some(permit),
         }
     }
 
@@ -189,13 +189,13 @@ impl ClientStream {
             ip: None,
             shown,
             certified: None,
-            guest: None,
+            permit: None,
         }
     }
 }
 
 /// Replies go out at once, and a client that lost its power is noticed.
-pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
+pub(crate) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER)?;
@@ -282,11 +282,11 @@ mod tests {
     async fn the_socket_is_ours_alone_and_goes_with_us() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq.sock");
-        let entrance = open(&path).await.unwrap();
+        let listeners = open(&path).await.unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(entrance.addresses().unwrap(), [format!("unix:{}", path.display())]);
-        drop(entrance);
+        assert_eq!(listeners.addresses().unwrap(), [format!("unix:{}", path.display())]);
+        drop(listeners);
         assert!(!path.exists());
     }
 
@@ -296,10 +296,10 @@ mod tests {
         let path = dir.path().join("agq.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a listener that was only dropped leaves its file");
-        let entrance = open(&path).await.unwrap();
+        let listeners = open(&path).await.unwrap();
         let second = open(&path).await.err().unwrap().to_string();
         assert!(second.contains("something already listens on"), "{second}");
-        drop(entrance);
+        drop(listeners);
         std::fs::write(&path, "precious").unwrap();
         let file = open(&path).await.err().unwrap().to_string();
         assert!(file.contains("is no socket"), "{file}");

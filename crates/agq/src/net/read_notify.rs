@@ -16,14 +16,14 @@ use tokio::{
 /// The reader of a connection.
 pub(crate) struct NotifyOnRead {
     inner: Box<dyn AsyncRead + Send + Unpin>,
-    heard: Arc<Notify>,
+    received: Arc<Notify>,
 }
 
 impl NotifyOnRead {
     /// A reader, and what is told when bytes have come.
     pub(crate) fn new(inner: Box<dyn AsyncRead + Send + Unpin>) -> (Self, Arc<Notify>) {
-        let heard = Arc::new(Notify::new());
-        (Self { inner, heard: Arc::clone(&heard) }, heard)
+        let received = Arc::new(Notify::new());
+        (Self { inner, received: Arc::clone(&received) }, received)
     }
 }
 
@@ -34,7 +34,7 @@ impl AsyncRead for NotifyOnRead {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        self.heard.notify_one();
+        self.received.notify_one();
         Poll::Ready(Ok(()))
     }
 }

@@ -21,7 +21,7 @@ use tracing::warn;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 /// How long a handshake may take.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the certificates are; all are PEM files.
 #[derive(Debug, Clone)]
@@ -56,19 +56,19 @@ impl TlsAcceptance {
 
     /// Makes a TLS connection of a TCP one. The names are the DNS names of the client's certificate, which is verified;
     /// none where it was not asked for one.
-    pub(crate) async fn shake_hands(
+    pub(crate) async fn handshake(
         &self,
         socket: TcpStream,
     ) -> std::io::Result<(TlsStream<TcpStream>, Vec<String>)> {
         let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let stream = timeout(HANDSHAKE_WITHIN, acceptor.accept(socket)).await??;
-        let names = names_of(&stream);
+        let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await??;
+        let names = certificate_names(&stream);
         Ok((stream, names))
     }
 }
 
 /// The DNS names in the certificate that a client showed.
-fn names_of(stream: &TlsStream<TcpStream>) -> Vec<String> {
+fn certificate_names(stream: &TlsStream<TcpStream>) -> Vec<String> {
     let (_, tls) = stream.get_ref();
     let shown = tls.peer_certificates().and_then(|chain| chain.first());
     let parsed = shown.and_then(|certificate| EndEntityCert::try_from(certificate).ok());

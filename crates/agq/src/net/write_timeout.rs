@@ -43,24 +43,24 @@ pub(crate) struct TimeoutWriter {
     /// How long it may take nothing; zero for as long as it likes.
     bound: Duration,
     /// Runs while it takes nothing.
-    patience: Option<Pin<Box<Sleep>>>,
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl TimeoutWriter {
     /// The writer of a client that may take nothing for `bound`.
     pub(crate) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
-        Self { inner, bound, patience: None }
+        Self { inner, bound, stalled: None }
     }
 
     /// What came of sending, or the end of the patience.
     fn check<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if sent.is_ready() || self.bound.is_zero() {
-            self.patience = None;
+            self.stalled = None;
             return sent;
         }
         let bound = self.bound;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(bound)));
-        patience.as_mut().poll(cx).map(|()| Err(SlowClient::Replies(bound).into()))
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(bound)));
+        stalled.as_mut().poll(cx).map(|()| Err(SlowClient::Replies(bound).into()))
     }
 }
 
@@ -105,37 +105,37 @@ mod tests {
     use super::{SlowClient, TimeoutWriter};
 
     /// An outlet that has room for one byte, and the client.
-    fn narrow(bound: Duration) -> (TimeoutWriter, DuplexStream) {
+    fn pipe_of_one_byte(bound: Duration) -> (TimeoutWriter, DuplexStream) {
         let (ours, theirs) = duplex(1);
         (TimeoutWriter::new(Box::new(ours), bound), theirs)
     }
 
     #[tokio::test]
     async fn whoever_takes_nothing_is_given_up_on() {
-        let (mut outlet, _deaf) = narrow(Duration::from_millis(5));
-        assert_eq!(outlet.write(b"ab").await.unwrap(), 1);
-        let error = outlet.write(b"b").await.unwrap_err();
+        let (mut writer, _silent) = pipe_of_one_byte(Duration::from_millis(5));
+        assert_eq!(writer.write(b"ab").await.unwrap(), 1);
+        let error = writer.write(b"b").await.unwrap_err();
         assert!(SlowClient::is_behind(&error), "{error:?}");
         assert_eq!(error.to_string(), "it has read none of its replies for 0.005 seconds");
     }
 
     #[tokio::test]
     async fn whoever_takes_something_has_all_the_time_again() {
-        let (mut outlet, mut slow) = narrow(Duration::from_secs(3600));
-        assert_eq!(outlet.write(b"a").await.unwrap(), 1);
-        assert!(poll!(Box::pin(outlet.write(b"b"))).is_pending());
-        assert!(outlet.patience.is_some());
+        let (mut writer, mut slow) = pipe_of_one_byte(Duration::from_secs(3600));
+        assert_eq!(writer.write(b"a").await.unwrap(), 1);
+        assert!(poll!(Box::pin(writer.write(b"b"))).is_pending());
+        assert!(writer.stalled.is_some());
         assert_eq!(slow.read_u8().await.unwrap(), b'a');
-        assert_eq!(outlet.write(b"b").await.unwrap(), 1);
-        assert!(outlet.patience.is_none());
+        assert_eq!(writer.write(b"b").await.unwrap(), 1);
+        assert!(writer.stalled.is_none());
     }
 
     #[tokio::test]
     async fn zero_is_no_bound() {
-        let (mut outlet, _deaf) = narrow(Duration::ZERO);
-        assert_eq!(outlet.write(b"a").await.unwrap(), 1);
-        assert!(poll!(Box::pin(outlet.write(b"b"))).is_pending());
-        assert!(outlet.patience.is_none());
+        let (mut writer, _silent) = pipe_of_one_byte(Duration::ZERO);
+        assert_eq!(writer.write(b"a").await.unwrap(), 1);
+        assert!(poll!(Box::pin(writer.write(b"b"))).is_pending());
+        assert!(writer.stalled.is_none());
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::{
         },
         extract::JsonBody,
         peer::Peer,
-        response::{ApiError, HttpResult, forbidden, nothing, ok, with_status},
+        response::{ApiError, HttpResult, forbidden, no_content, ok, with_status},
         stream::StreamPermit,
     },
     resp::dispatch,
@@ -71,12 +71,12 @@ const COMMANDS: [&str; 19] = [
     "QUEUE.RESUME",
 ];
 /// Most commands in one request.
-const MOST_COMMANDS: usize = 100;
+const MAX_COMMANDS: usize = 100;
 /// Most actions and dead jobs that are shown as recent.
-const RECENT: usize = 50;
+const MAX_RECENT: usize = 50;
 /// Most actions that are looked at for that, and most jobs: where there are more, the newest jobs say which actions are new.
-const MOST_LOOKED_AT: usize = 2000;
-const MOST_JOBS_LOOKED_AT: usize = 200;
+const MAX_ACTIONS_READ: usize = 2000;
+const MAX_JOBS_READ: usize = 200;
 
 /// `GET /`
 pub(super) async fn page() -> Response<Body> {
@@ -122,17 +122,17 @@ struct Login {
 
 /// `POST /dashboard/login`
 pub(super) async fn login(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
     sent: JsonBody,
 ) -> HttpResult {
     let login: Login = sent.object()?;
     let key = login.key.trim().as_bytes();
-    let Some(identity) = desk.access_control.identify(key) else {
-        let refusal = refuse_key(&desk, Some(&peer)).await;
+    let Some(identity) = state.access_control.identify(key) else {
+        let refusal = refuse_key(&state, Some(&peer)).await;
         return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
     };
-    let begun = desk.sessions.begin(KeyHash::of(key), desk.app.clock.now(), desk.is_tls);
+    let begun = state.sessions.begin(KeyHash::of(key), state.app.clock.now(), state.is_tls);
     let (session, cookie) = begun.map_err(|error| ApiError::invalid(error.to_string()))?;
     let mut response = ok(&session_json(&identity, &session));
     response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -145,16 +145,16 @@ fn session_json(identity: &Identity, session: &DashboardSession) -> Value {
 }
 
 /// `GET /dashboard/session`
-pub(super) async fn session(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    let (identity, session) = session_user(&desk, &headers)?;
+pub(super) async fn session(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    let (identity, session) = session_user(&state, &headers)?;
     Ok(ok(&session_json(&identity, &session)))
 }
 
 /// `POST /dashboard/logout`
-pub(super) async fn logout(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    confirmed_user(&desk, &headers)?;
-    desk.sessions.end(&headers);
-    Ok(nothing())
+pub(super) async fn logout(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    confirmed_user(&state, &headers)?;
+    state.sessions.end(&headers);
+    Ok(no_content())
 }
 
 /// One command or several.
@@ -167,13 +167,13 @@ enum CommandBody {
 
 /// `POST /dashboard/command`
 pub(super) async fn command(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
     ConfirmedUser(identity): ConfirmedUser,
     sent: JsonBody,
 ) -> HttpResult {
     let caller = Arc::new(Caller {
-        connection: connection_name(desk.app.store.node(), peer.number),
+        connection: connection_name(state.app.store.node(), peer.number),
         number: peer.number,
         from: peer.shown.as_str().into(),
         identity: Some(identity),
@@ -182,22 +182,22 @@ pub(super) async fn command(
         is_introduced: true,
     });
     match sent.any::<CommandBody>()? {
-        CommandBody::One(words) => Ok(ok(&run(&desk, &caller, words).await)),
-        CommandBody::Several(all) if all.len() <= MOST_COMMANDS => {
+        CommandBody::One(words) => Ok(ok(&run(&state, &caller, words).await)),
+        CommandBody::Several(all) if all.len() <= MAX_COMMANDS => {
             let mut replies = Vec::with_capacity(all.len());
             for words in all {
-                replies.push(run(&desk, &caller, words).await);
+                replies.push(run(&state, &caller, words).await);
             }
             Ok(ok(&json!({"replies": replies})))
         }
         CommandBody::Several(all) => {
-            Err(ApiError::invalid(format!("there are {} commands, max {MOST_COMMANDS}", all.len())))
+            Err(ApiError::invalid(format!("there are {} commands, max {MAX_COMMANDS}", all.len())))
         }
     }
 }
 
 /// Carries a command out; what it answers.
-async fn run(desk: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Value {
+async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Value {
     let words: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
     let (command, request) = match Request::parse(&words) {
         Ok(parsed) => parsed,
@@ -207,7 +207,7 @@ async fn run(desk: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Valu
     if !may || !COMMANDS.contains(&command.name) {
         return json!({"error": format!("NOPERM this is not for the dashboard, or not for this key: '{}'", command.name)});
     }
-    let done = dispatch::run(Arc::clone(&desk.app), Arc::clone(caller), command, request, 0).await;
+    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request, 0).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),
@@ -225,15 +225,15 @@ fn value(reply: Reply) -> Value {
 }
 
 /// `GET /dashboard/recent`: the newest actions and the newest jobs of which nothing came.
-pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    let (identity, _) = session_user(&desk, &headers)?;
+pub(super) async fn recent(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    let (identity, _) = session_user(&state, &headers)?;
     if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
         return Err(forbidden("this key is that of a worker"));
     }
-    let app = &desk.app;
-    let page = Page { limit: MOST_LOOKED_AT, ..Page::default() };
+    let app = &state.app;
+    let page = Page { limit: MAX_ACTIONS_READ, ..Page::default() };
     let mut ids: std::collections::BTreeSet<ActionId> = app.store.actions(page).await?.into_iter().collect();
-    let newest = Search { limit: MOST_JOBS_LOOKED_AT, ..Search::default() };
+    let newest = Search { limit: MAX_JOBS_READ, ..Search::default() };
     for job_id in app.store.search(newest).await? {
         ids.extend(app.store.job_record(&job_id).await?.map(|job| job.action_id));
     }
@@ -244,7 +244,7 @@ pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMa
         }
     }
     actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));
-    actions.truncate(RECENT);
+    actions.truncate(MAX_RECENT);
     let mut plans = serde_json::Map::new();
     for action in &actions {
         let name = action.plan_id.to_string();
@@ -256,13 +256,13 @@ pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMa
     }
     let mut dead = Vec::new();
     for status in [Status::Dead, Status::Failed] {
-        let search = Search { status: Some(status), limit: RECENT, ..Search::default() };
+        let search = Search { status: Some(status), limit: MAX_RECENT, ..Search::default() };
         for job_id in app.store.search(search).await? {
             dead.extend(service::jobs::status(app, &job_id).await?.map(summary));
         }
     }
     dead.sort_by_key(|job| std::cmp::Reverse(job.completed_at));
-    dead.truncate(RECENT);
+    dead.truncate(MAX_RECENT);
     Ok(ok(&json!({"actions": actions, "dead": dead, "plans": plans})))
 }
 
@@ -272,20 +272,20 @@ fn summary(job: JobStatus) -> JobStatus {
 }
 
 /// `GET /dashboard/history`: how many jobs had ended, every few seconds of the last hour.
-pub(super) async fn history(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    session_user(&desk, &headers)?;
-    Ok(ok(&json!({"points": desk.app.pace.history()})))
+pub(super) async fn history(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    session_user(&state, &headers)?;
+    Ok(ok(&json!({"points": state.app.pace.history()})))
 }
 
 /// `GET /dashboard/events`
 pub(super) async fn events(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> HttpResult {
-    session_user(&desk, &headers)?;
-    let (known, app) = (Arc::clone(&desk), Arc::clone(&desk.app));
-    let is_admitted = Box::new(move || session_user(&known, &headers).is_ok());
-    let leave = StreamPermit::take(&desk, &peer, is_admitted)?;
-    Ok(event_stream::events(&app, peer, leave))
+    session_user(&state, &headers)?;
+    let (checked_state, app) = (Arc::clone(&state), Arc::clone(&state.app));
+    let is_admitted = Box::new(move || session_user(&checked_state, &headers).is_ok());
+    let permit = StreamPermit::take(&state, &peer, is_admitted)?;
+    Ok(event_stream::events(&app, peer, permit))
 }

@@ -24,7 +24,7 @@ pub(crate) struct AuthGuard {
     /// Wrong keys in a minute that are answered at once; 0 for all.
     max: usize,
     /// By address; Unix sockets together.
-    seen: Mutex<HashMap<Option<IpAddr>, Failures>>,
+    failures_by_ip: Mutex<HashMap<Option<IpAddr>, Failures>>,
 }
 
 /// The wrong keys of one address.
@@ -41,7 +41,7 @@ struct Failures {
 impl AuthGuard {
     /// A guard that answers `max` wrong keys a minute at once; 0 for all.
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, seen: Mutex::default() }
+        Self { max, failures_by_ip: Mutex::default() }
     }
 
     /// Counts a wrong key; how long its answer has to wait. Zero is "at once".
@@ -49,12 +49,12 @@ impl AuthGuard {
         if self.max == 0 {
             return Duration::ZERO;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= MAX_ADDRESSES && !seen.contains_key(&ip) {
-            make_room(&mut seen, now);
+        let mut failures_by_ip = self.failures_by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures_by_ip.len() >= MAX_ADDRESSES && !failures_by_ip.contains_key(&ip) {
+            make_room(&mut failures_by_ip, now);
         }
-        let failures = seen.entry(ip).or_insert(Failures { since: now, count: 0, delayed: 0 });
-        failures.turn_the_minute(now, self.max);
+        let failures = failures_by_ip.entry(ip).or_insert(Failures { since: now, count: 0, delayed: 0 });
+        failures.advance_window(now, self.max);
         failures.count += 1;
         if !exceeds(failures.count, self.max) {
             return Duration::ZERO;
@@ -67,7 +67,7 @@ impl AuthGuard {
 
 impl Failures {
     /// Begins a new minute when the last is over. Delays go on where they were unless a minute has passed without any.
-    fn turn_the_minute(&mut self, now: Timestamp, max: usize) {
+    fn advance_window(&mut self, now: Timestamp, max: usize) {
         let passed_ms = now.ms_since(self.since);
         if passed_ms < WINDOW_MS {
             return;
@@ -80,12 +80,12 @@ impl Failures {
 }
 
 /// Forgets who has been quiet for two minutes, or else the one that has been quiet for the longest time.
-fn make_room(seen: &mut HashMap<Option<IpAddr>, Failures>, now: Timestamp) {
-    seen.retain(|_, failures| now.ms_since(failures.since) < 2 * WINDOW_MS);
-    if seen.len() >= MAX_ADDRESSES {
-        let oldest = seen.iter().min_by_key(|(_, failures)| failures.since).map(|(ip, _)| *ip);
+fn make_room(failures_by_ip: &mut HashMap<Option<IpAddr>, Failures>, now: Timestamp) {
+    failures_by_ip.retain(|_, failures| now.ms_since(failures.since) < 2 * WINDOW_MS);
+    if failures_by_ip.len() >= MAX_ADDRESSES {
+        let oldest = failures_by_ip.iter().min_by_key(|(_, failures)| failures.since).map(|(ip, _)| *ip);
         if let Some(ip) = oldest {
-            seen.remove(&ip);
+            failures_by_ip.remove(&ip);
         }
     }
 }
@@ -141,10 +141,10 @@ mod tests {
         for n in 1..=many {
             assert_eq!(delays(&guard, ip(n), u64::from(n), 1), [0]);
         }
-        assert_eq!(guard.seen.lock().unwrap().len(), MAX_ADDRESSES);
+        assert_eq!(guard.failures_by_ip.lock().unwrap().len(), MAX_ADDRESSES);
         assert_eq!(delays(&guard, ip(0), 20_000, 1), [0], "the oldest made room");
         assert_eq!(delays(&guard, ip(many), 20_000, 1), [1], "the newest did not");
         guard.wrong_key(ip(many + 1), Timestamp(500_000));
-        assert_eq!(guard.seen.lock().unwrap().len(), 1, "all the others have been quiet for long");
+        assert_eq!(guard.failures_by_ip.lock().unwrap().len(), 1, "all the others have been quiet for long");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct CommandRate {
     level: i64,
     /// When it was last filled.
     at: Timestamp,
-    strain: Option<OverloadPeriod>,
+    overload: Option<OverloadPeriod>,
 }
 
 /// A time of delays without a pause.
@@ -49,7 +49,7 @@ impl CommandRate {
     /// A full bucket for `max` commands a second; 0 for no limit.
     pub(crate) fn new(max: usize, now: Timestamp) -> Self {
         let per_sec = i64::try_from(max).unwrap_or(MOST_PER_SEC).min(MOST_PER_SEC);
-        Self { per_sec, level: per_sec * TOKEN, at: now, strain: None }
+        Self { per_sec, level: per_sec * TOKEN, at: now, overload: None }
     }
 
     /// Takes the turn of one command.
@@ -61,19 +61,19 @@ impl CommandRate {
         let filled = self.level.saturating_add(passed_ms.saturating_mul(self.per_sec));
         self.level = filled.min(self.per_sec * TOKEN);
         self.at = now;
-        self.strain = self.strain.filter(|strain| now.ms_since(strain.until) < PAUSE_MS);
+        self.overload = self.overload.filter(|overload| now.ms_since(overload.until) < PAUSE_MS);
         if self.level >= TOKEN {
             self.level -= TOKEN;
             return RateDecision::Now;
         }
-        let since = self.strain.map_or(now, |strain| strain.since);
+        let since = self.overload.map_or(now, |overload| overload.since);
         if now.ms_since(since) >= REFUSE_AFTER_MS {
-            self.strain = Some(OverloadPeriod { since, until: now });
+            self.overload = Some(OverloadPeriod { since, until: now });
             return RateDecision::Refused;
         }
         self.level -= TOKEN;
         let wait_ms = (-self.level).unsigned_abs().div_ceil(self.per_sec.unsigned_abs());
-        self.strain = Some(OverloadPeriod { since, until: now.plus_ms(wait_ms) });
+        self.overload = Some(OverloadPeriod { since, until: now.plus_ms(wait_ms) });
         RateDecision::After(Duration::from_millis(wait_ms))
     }
 }

@@ -65,17 +65,17 @@ impl ClientTimeouts {
 
     /// How much longer to wait; none where there is no hurry.
     pub(crate) fn left(&self, now: Timestamp) -> Option<Duration> {
-        self.waits().map(|(since, bound, _)| bound.saturating_sub(passed(since, now))).min()
+        self.deadlines().map(|(since, bound, _)| bound.saturating_sub(passed(since, now))).min()
     }
 
     /// What was waited for too long.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<TimedOut> {
-        let over = self.waits().find(|(since, bound, _)| passed(*since, now) >= *bound);
+        let over = self.deadlines().find(|(since, bound, _)| passed(*since, now) >= *bound);
         over.map(|(_, bound, overdue)| overdue(bound))
     }
 
     /// What is waited for: since when, how long, and what it is called when it is over.
-    fn waits(&self) -> impl Iterator<Item = (Timestamp, Duration, fn(Duration) -> TimedOut)> {
+    fn deadlines(&self) -> impl Iterator<Item = (Timestamp, Duration, fn(Duration) -> TimedOut)> {
         let login =
             self.waits_for_login.map(|since| (since, self.bounds.login, TimedOut::Login as fn(_) -> _));
         let frame = self.frame_began.map(|since| (since, self.bounds.frame, TimedOut::Frame as fn(_) -> _));
@@ -100,13 +100,13 @@ mod tests {
 
     #[test]
     fn a_login_has_ten_seconds() {
-        let mut patience = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
-        assert_eq!(patience.left(Timestamp(1000)), Some(Duration::from_secs(10)));
-        assert_eq!(patience.overdue(Timestamp(10_999)), None);
-        assert_eq!(patience.overdue(Timestamp(11_000)), Some(TimedOut::Login(BOUNDS.login)));
-        assert_eq!(patience.left(Timestamp(12_000)), Some(Duration::ZERO));
-        patience.logged_in();
-        assert_eq!((patience.left(Timestamp(99_000)), patience.overdue(Timestamp(99_000))), (None, None));
+        let mut timeouts = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
+        assert_eq!(timeouts.left(Timestamp(1000)), Some(Duration::from_secs(10)));
+        assert_eq!(timeouts.overdue(Timestamp(10_999)), None);
+        assert_eq!(timeouts.overdue(Timestamp(11_000)), Some(TimedOut::Login(BOUNDS.login)));
+        assert_eq!(timeouts.left(Timestamp(12_000)), Some(Duration::ZERO));
+        timeouts.logged_in();
+        assert_eq!((timeouts.left(Timestamp(99_000)), timeouts.overdue(Timestamp(99_000))), (None, None));
         let certified = ClientTimeouts::new(Timestamp(0), true, BOUNDS);
         assert_eq!(certified.left(Timestamp(0)), None);
         assert_eq!(TimedOut::Login(BOUNDS.login).to_string(), "no AUTH within 10 seconds");
@@ -114,42 +114,42 @@ mod tests {
 
     #[test]
     fn the_delay_of_an_answer_is_not_counted_as_time_to_log_in() {
-        let mut patience = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
-        patience.answer_delayed(Duration::from_secs(16));
-        assert_eq!(patience.overdue(Timestamp(17_000)), None, "the answer goes out");
-        assert_eq!(patience.overdue(Timestamp(27_000)), Some(TimedOut::Login(BOUNDS.login)));
-        patience.logged_in();
-        patience.answer_delayed(Duration::from_secs(16));
-        assert_eq!(patience.overdue(Timestamp(99_000)), None);
+        let mut timeouts = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
+        timeouts.answer_delayed(Duration::from_secs(16));
+        assert_eq!(timeouts.overdue(Timestamp(17_000)), None, "the answer goes out");
+        assert_eq!(timeouts.overdue(Timestamp(27_000)), Some(TimedOut::Login(BOUNDS.login)));
+        timeouts.logged_in();
+        timeouts.answer_delayed(Duration::from_secs(16));
+        assert_eq!(timeouts.overdue(Timestamp(99_000)), None);
     }
 
     #[test]
     fn a_frame_has_a_minute_from_its_first_byte() {
-        let mut patience = ClientTimeouts::new(Timestamp(0), true, BOUNDS);
-        patience.frame_began(Timestamp(5_000));
-        patience.frame_began(Timestamp(50_000));
-        assert_eq!(patience.left(Timestamp(5_000)), Some(Duration::from_secs(60)));
-        assert_eq!(patience.overdue(Timestamp(64_999)), None);
-        assert_eq!(patience.overdue(Timestamp(65_000)), Some(TimedOut::Frame(BOUNDS.frame)));
-        patience.frame_ended();
-        assert_eq!(patience.overdue(Timestamp(65_000)), None);
-        patience.frame_began(Timestamp(65_000));
-        assert_eq!(patience.left(Timestamp(66_000)), Some(Duration::from_secs(59)));
+        let mut timeouts = ClientTimeouts::new(Timestamp(0), true, BOUNDS);
+        timeouts.frame_began(Timestamp(5_000));
+        timeouts.frame_began(Timestamp(50_000));
+        assert_eq!(timeouts.left(Timestamp(5_000)), Some(Duration::from_secs(60)));
+        assert_eq!(timeouts.overdue(Timestamp(64_999)), None);
+        assert_eq!(timeouts.overdue(Timestamp(65_000)), Some(TimedOut::Frame(BOUNDS.frame)));
+        timeouts.frame_ended();
+        assert_eq!(timeouts.overdue(Timestamp(65_000)), None);
+        timeouts.frame_began(Timestamp(65_000));
+        assert_eq!(timeouts.left(Timestamp(66_000)), Some(Duration::from_secs(59)));
     }
 
     #[test]
     fn zero_is_no_bound() {
         let none = TimeoutLimits { login: Duration::ZERO, frame: Duration::ZERO };
-        let mut patience = ClientTimeouts::new(Timestamp(0), false, none);
-        patience.frame_began(Timestamp(0));
-        assert_eq!((patience.left(Timestamp(1)), patience.overdue(Timestamp(u64::MAX))), (None, None));
+        let mut timeouts = ClientTimeouts::new(Timestamp(0), false, none);
+        timeouts.frame_began(Timestamp(0));
+        assert_eq!((timeouts.left(Timestamp(1)), timeouts.overdue(Timestamp(u64::MAX))), (None, None));
     }
 
     #[test]
     fn what_comes_first_counts() {
-        let mut patience = ClientTimeouts::new(Timestamp(0), false, BOUNDS);
-        patience.frame_began(Timestamp(0));
-        assert_eq!(patience.left(Timestamp(4_000)), Some(Duration::from_secs(6)));
-        assert_eq!(patience.overdue(Timestamp(70_000)), Some(TimedOut::Login(BOUNDS.login)));
+        let mut timeouts = ClientTimeouts::new(Timestamp(0), false, BOUNDS);
+        timeouts.frame_began(Timestamp(0));
+        assert_eq!(timeouts.left(Timestamp(4_000)), Some(Duration::from_secs(6)));
+        assert_eq!(timeouts.overdue(Timestamp(70_000)), Some(TimedOut::Login(BOUNDS.login)));
     }
 }
