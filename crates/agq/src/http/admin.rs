@@ -1,4 +1,4 @@
-//! What those see and do who look after agq (ext admin-api).
+//! Handlers of the admin API (extension admin-api).
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn queue_of(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
     })
 }
 
-/// Which page of a list.
+/// Page number and page size of a list.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PageQuery {
     page: Option<usize>,
@@ -58,7 +58,7 @@ pub(super) struct PageQuery {
 }
 
 impl PageQuery {
-    /// The entries of the page, and what is said of it.
+    /// Returns the entries of the page and its `pagination` object.
     fn of(&self, items: Vec<Value>) -> Result<(Vec<Value>, Value), ApiError> {
         let per_page = above_zero("per_page", self.per_page)?.unwrap_or(50).min(200);
         let page = self.page.unwrap_or(1).max(1);
@@ -133,7 +133,7 @@ pub(super) async fn configure(
     Ok(ok(&json!({"name": name, "config": settings})))
 }
 
-/// `GET admin/jobs/{id}`: the job itself, without an object around it.
+/// `GET admin/jobs/{id}`: answers with the bare job, without an enclosing object.
 pub(super) async fn job(
     State(state): State<Arc<HttpState>>,
     _: RequireAdmin,
@@ -172,7 +172,7 @@ pub(super) async fn cancel(
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
-/// What `POST admin/jobs/bulk/retry` takes.
+/// Body of `POST admin/jobs/bulk/retry`.
 #[derive(Debug, Default, Deserialize)]
 struct BulkRetry {
     #[serde(default)]
@@ -188,7 +188,7 @@ struct BulkFilter {
     job_type: Option<String>,
 }
 
-/// `POST admin/jobs/bulk/retry`: every job that failed for good, or those of a queue or a type.
+/// `POST admin/jobs/bulk/retry`: retries all failed and dead jobs, or those of a queue or a type.
 pub(super) async fn retry_all(
     State(state): State<Arc<HttpState>>,
     _: RequireAdmin,
@@ -228,7 +228,7 @@ fn worker_json(worker: &Worker, jobs: u64) -> Value {
     })
 }
 
-/// A worker's state as the extension names it.
+/// Returns the state of a worker as the extension names it.
 fn state_of(worker: &Worker) -> &'static str {
     match (worker.standing, worker.told) {
         (Liveness::Dead, _) => "stale",

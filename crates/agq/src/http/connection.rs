@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 on whatever came in, until it closes or agq stops.
+//! Serves one HTTP/1.1 connection until the client closes it or agq stops.
 
 use std::{error::Error, io, sync::Arc, time::Duration};
 
@@ -24,15 +24,14 @@ use crate::{
     net::{ClientStream, SlowClient, TimeoutWriter},
 };
 
-/// How long a request under way may take once agq stops.
+/// Maximum time for running requests after agq begins to stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Maximum time for which agq reads from a client after the last answer. Unread bytes would make
-/// the system reset the connection, and a reset would take the answer away.
+/// the system reset the connection, and a reset would discard the answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes that are read ahead of a connection.
+/// Maximum number of bytes that agq reads ahead of the HTTP parser.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
-/// Serves a connection to its end.
 pub(super) async fn serve_connection(
     state: Arc<HttpState>,
     router: Router,
@@ -43,7 +42,7 @@ pub(super) async fn serve_connection(
     let slot = ConnectionSlot::of(permit);
     let (closing, has_closed) = watch::channel(false);
     let (stream, reading) = read_ahead(reader, closing);
-    // Dropped, it ends what goes on in it.
+    // Dropping the set aborts the reading task.
     let mut read_task = JoinSet::new();
     read_task.spawn(reading);
     let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, slot: slot.clone() };
@@ -69,7 +68,7 @@ pub(super) async fn serve_connection(
     slot.give_back();
 }
 
-/// Answers requests until there are no more, and then closes `reader` and `writer`.
+/// Answers requests until the connection ends, and then closes `reader` and `writer`.
 async fn serve_requests(
     state: &HttpState,
     router: Router,
@@ -77,7 +76,7 @@ async fn serve_requests(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let mut builder = http1::Builder::new();
-    // Whoever has sent all and closes their side is still owed the answer.
+    // A client that has closed its sending side still gets the answer.
     builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD_BYTES);
     if state.app.settings.frame_timeout_ms > 0 {
         builder.header_read_timeout(Duration::from_millis(state.app.settings.frame_timeout_ms));
@@ -99,20 +98,21 @@ fn cause(error: &hyper::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Returns whether the connection failed because the client took no data.
+/// Returns true if the connection failed because the client did not read.
 fn is_slow_client(error: &hyper::Error) -> bool {
     error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(SlowClient::is_behind)
 }
 
-/// What comes, and the work of reading it: while a request is under way, nobody else would notice that no more will come.
-/// After the server has dropped the returned stream, the work discards all further bytes.
+/// Returns a stream with the bytes of `from`, and the task that reads them. The task sets `closing`
+/// at the end of the input, which the HTTP parser would not notice during a request. After the
+/// server has dropped the stream, the task discards further bytes.
 fn read_ahead(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
     closing: watch::Sender<bool>,
 ) -> (DuplexStream, impl Future<Output = ()> + Send) {
     let (mut to, stream) = duplex(READ_AHEAD_BYTES);
     let reading = async move {
-        // An end and an error are the same here: nothing more comes.
+        // End of input and read errors are equal here: no more bytes arrive.
         let _ended = copy(&mut from, &mut to).await.is_ok();
         closing.send_replace(true);
         drop(to);
@@ -121,7 +121,7 @@ fn read_ahead(
     (stream, reading)
 }
 
-/// What someone is told for whom there is no place.
+/// Formats the only answer to a client whose connection is over a limit.
 pub(super) fn too_many_connections(reason: &str) -> String {
     let body = format!(r#"{{"error":{{"code":"rate_limited","message":{reason:?},"retryable":true}}}}"#);
     format!(

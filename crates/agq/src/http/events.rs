@@ -1,4 +1,4 @@
-//! What happens to jobs, as it happens (ojs-events, ojs-realtime), and the forms of events.
+//! Events of jobs: JSON forms and the event stream (OJS events, OJS realtime).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -27,14 +27,14 @@ use crate::{
     service::lookup,
 };
 
-/// Interval of comments on a stream on which nothing happens, because proxies close idle connections.
+/// Interval of comments on an idle stream, because proxies close idle connections.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Maximum number of events that are written at once.
+/// Maximum number of events in one write.
 const PAGE: usize = 100;
 /// Maximum number of channels of a stream.
 const MAX_CHANNELS: usize = 100;
 
-/// What a stream tells of.
+/// Selection of events on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum EventChannel {
     Job(JobId),
@@ -80,7 +80,7 @@ impl EventChannel {
     }
 }
 
-/// What an event says of its job, in both forms.
+/// Returns the fields that both JSON forms of an event share.
 fn data_of(event: &LoggedEvent) -> Value {
     let mut data = json!({
         "job_id": event.job_id,
@@ -112,7 +112,7 @@ fn data_of(event: &LoggedEvent) -> Value {
     data
 }
 
-/// An event as a document of its own.
+/// Formats an event as a JSON document for lists.
 pub(super) fn envelope(log: &EventLog, event: &LoggedEvent) -> Value {
     json!({
         "specversion": "1.0",
@@ -125,7 +125,7 @@ pub(super) fn envelope(log: &EventLog, event: &LoggedEvent) -> Value {
     })
 }
 
-/// An event on a stream.
+/// Formats an event as a server-sent event.
 fn message(log: &EventLog, event: &LoggedEvent) -> String {
     let mut data = data_of(event);
     data["type"] = event.job_type.as_str().into();
@@ -133,7 +133,7 @@ fn message(log: &EventLog, event: &LoggedEvent) -> String {
     format!("id: {}\nevent: {}\ndata: {data}\n\n", log.id_of(event), event.kind)
 }
 
-/// Follower of the events; dropped, it follows no more.
+/// State of one event stream.
 struct EventStream {
     permit: StreamPermit,
     app: Arc<AppState>,
@@ -142,9 +142,9 @@ struct EventStream {
     up_to: u64,
     changes: watch::Receiver<u64>,
     has_begun: bool,
-    /// Jobs that had ended when the stream began, and were not told of yet.
+    /// Jobs that had ended before the stream began and have no event on it yet.
     ended: Vec<Job>,
-    /// Jobs that have not ended, of a stream of nothing but jobs.
+    /// Unfinished jobs, if all channels are jobs. The stream ends when the set is empty.
     running: Option<BTreeSet<JobId>>,
 }
 
@@ -158,7 +158,8 @@ pub(super) async fn follow(
 ) -> HttpResult {
     let channels = EventChannel::read_all(&query)?;
     let app = Arc::clone(&state.app);
-    // In this order: what ends after the look at the jobs is among the later events.
+    // The subscription precedes the reading of the jobs, so that a job that ends in between has an
+    // event on the stream.
     let (last, changes) = app.events.listen();
     let last_seen = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
     let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
@@ -195,7 +196,7 @@ pub(super) async fn follow(
 }
 
 impl EventStream {
-    /// Returns the next events, or `None` where the stream is over.
+    /// Returns the next events, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<String> {
         if !self.has_begun {
             self.has_begun = true;
@@ -220,7 +221,8 @@ impl EventStream {
         }
     }
 
-    /// Returns what has happened since the last call, or `None` if some of it was forgotten.
+    /// Returns the text of the events since the last call. Returns `None` if the log no longer has
+    /// some of them.
     fn new_events(&mut self) -> Option<String> {
         let log = &self.app.events;
         let channels = &self.channels;

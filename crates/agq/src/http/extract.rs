@@ -1,4 +1,4 @@
-//! A request as handlers see it: who asks, what was sent, and what the path and the query say.
+//! Extractor of JSON bodies, with bounds on size and time, and parsers of ids in paths.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,11 +27,12 @@ use crate::{
     },
 };
 
-/// Maximum number of bytes in a body from an unauthenticated client. A login has some hundred
-/// bytes.
+/// Maximum number of bytes in a body from an unauthenticated client. The body of a login is much
+/// smaller.
 const MAX_ANONYMOUS_BYTES: usize = 4096;
 
-/// Bounds on the size and the reading time of a body. Both bounds are those of a command over RESP.
+/// Bounds on the size and the reading time of a body. The bounds of authenticated clients are those
+/// of a command over RESP.
 #[derive(Debug, Clone, Copy)]
 struct BodyLimits {
     /// Maximum number of bytes; zero means no bound.
@@ -76,7 +77,7 @@ fn closing(refusal: ApiError) -> ApiError {
     ApiError { headers: vec![("connection", "close".into())], ..refusal }
 }
 
-/// What was sent.
+/// Extractor of a JSON body. Handlers parse it by one of its methods.
 pub(super) struct JsonBody(Bytes);
 
 impl FromRequest<Arc<HttpState>> for JsonBody {
@@ -94,8 +95,8 @@ impl FromRequest<Arc<HttpState>> for JsonBody {
     }
 }
 
-/// Reads a body within `bounds`. Refuses a body that announces too large a size before any of it is
-/// read.
+/// Reads a body within `bounds`. Refuses a body with too large an announced size before any of it
+/// is read.
 async fn read_all(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if exceeds(announced, bounds.bytes) {
@@ -140,7 +141,7 @@ fn check_type(content_type: Option<&[u8]>, is_required: bool) -> Result<(), ApiE
 }
 
 impl JsonBody {
-    /// A document; its form is checked by its type.
+    /// Parses an object of type `T`.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         // Other programs read the document as the client wrote it. A number that is too large, half
@@ -149,22 +150,22 @@ impl JsonBody {
         Ok(object)
     }
 
-    /// Any JSON of this form.
+    /// Parses any JSON value of type `T`.
     pub(super) fn any<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.0).map_err(|error| self.refuse(&error.to_string()))
     }
 
-    /// A document, where one was sent.
+    /// Parses an object of type `T`, or returns the default for an empty body.
     pub(super) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ApiError> {
         if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { self.object() }
     }
 
-    /// A job's document, each field as it came.
+    /// Parses the document of a job, and keeps the text of each field.
     pub(super) fn document(&self) -> Result<OjsDocument, ApiError> {
         self.object()
     }
 
-    /// Whether it is no JSON at all, or JSON of another form.
+    /// Returns the error of a body that is not JSON, or otherwise an error with `reason`.
     fn refuse(&self, reason: &str) -> ApiError {
         if let Err(error) = serde_json::from_slice::<Value>(&self.0) {
             return ApiError::new(
@@ -178,7 +179,7 @@ impl JsonBody {
     }
 }
 
-/// Refuses zero as a number of entries. `name` is the name of the parameter.
+/// Returns `value` unless it is zero. `name` is the query parameter that the error names.
 pub(super) fn above_zero(name: &str, value: Option<usize>) -> Result<Option<usize>, ApiError> {
     if value == Some(0) {
         return Err(ApiError::invalid(format!("{name} is to be a whole number from 1 on")));
@@ -186,12 +187,12 @@ pub(super) fn above_zero(name: &str, value: Option<usize>) -> Result<Option<usiz
     Ok(value)
 }
 
-/// A job's id in a path: what is none names no job.
+/// Parses the id of a job in a path. Text that is not an id names no job.
 pub(super) fn job_id(text: &str) -> Result<JobId, ApiError> {
     JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", quoted(text))))
 }
 
-/// A worker's id in a path.
+/// Parses the id of a worker in a path.
 pub(super) fn worker_id(text: &str) -> Result<WorkerId, ApiError> {
     WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", quoted(text))))
 }
@@ -214,7 +215,7 @@ mod tests {
         read_all(body, bounds).await.map_err(|ApiError { status, message, .. }| (status.as_u16(), message))
     }
 
-    /// Returns a body whose length is unknown until the body has come.
+    /// Returns a body of unknown length.
     fn in_pieces(pieces: &[&'static str]) -> Body {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
         Body::from_stream(stream::iter(pieces))

@@ -1,5 +1,5 @@
-//! Form of a request: whether HTTP allows the request and agq understands it, and whether a page of
-//! another site sent it.
+//! Checks of the form of a request: HTTP/1.1 syntax, version of the specification, and origin of
+//! the page that sends it.
 
 use axum::{
     body::Body,
@@ -8,8 +8,8 @@ use axum::{
 
 use crate::http::response::{ApiError, quoted};
 
-/// Checks that HTTP/1.1 allows the request, as far as other programs could read the request in
-/// another way (RFC 9112 §3.2 and §6.1; RFC 9110 §10.1.1).
+/// Checks the headers that other programs could interpret in another way (RFC 9112 §3.2 and §6.1;
+/// RFC 9110 §10.1.1).
 pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
     let headers = request.headers();
     let hosts = headers.get_all(header::HOST).iter().count();
@@ -37,7 +37,7 @@ pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whoever says which version they speak speaks this one.
+/// Checks that the version in `OJS-Version`, if there is one, is 1.x.
 pub(super) fn check_version(request: &Request<Body>) -> Result<(), ApiError> {
     let version = request.headers().get("ojs-version").and_then(|value| value.to_str().ok());
     let Some(version) = version.filter(|version| *version != "1" && !version.starts_with("1.")) else {
@@ -55,8 +55,8 @@ pub(super) fn may_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns whether a browser says that a page of another site sends the request (Fetch Metadata;
-/// RFC 6454). Clients other than browsers do not send these headers.
+/// Returns true if a browser says that a page of another site sends the request (Fetch Metadata;
+/// RFC 6454). Other clients do not send these headers.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
     let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_cross_site = value("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));

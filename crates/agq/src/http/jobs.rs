@@ -1,4 +1,4 @@
-//! Jobs for those who submit and watch.
+//! Handlers for clients that submit jobs, read jobs, and change jobs.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use crate::{
     store::StoredJob,
 };
 
-/// A job as it is sent.
+/// Returns the JSON form of a job.
 pub(super) fn job_view(job: &StoredJob) -> Result<OjsJob, ApiError> {
     Ok(crate::http::job_view::job_view(job)?)
 }
 
-/// `{"job": …}`
+/// Answers with `{"job": …}`.
 pub(super) fn in_object(job: &StoredJob) -> HttpResult {
     Ok(ok(&object([("job", raw(&job_view(job)?))])?))
 }
@@ -57,7 +57,8 @@ pub(super) async fn enqueue(
     Ok(response)
 }
 
-/// A trace that came with the request goes with the job, where it says nothing of one itself (W3C Trace Context).
+/// Copies the trace headers into the metadata of the job, unless the metadata has a trace (W3C
+/// Trace Context).
 fn add_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), ApiError> {
     for name in ["traceparent", "tracestate"] {
         let Some(trace) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
@@ -76,7 +77,8 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
     }
 }
 
-/// Whoever submits to a queue that is all but full is warned (ext backpressure).
+/// Sets the headers with depth and bound of the queue, and the pressure of a queue that is nearly
+/// full (extension backpressure).
 async fn set_depth_headers(
     state: &HttpState,
     queue: &str,
@@ -94,7 +96,7 @@ async fn set_depth_headers(
     Ok(())
 }
 
-/// What the limit of a job allows (ext rate-limiting).
+/// Sets the headers with the state of a rate limit (extension rate-limiting).
 async fn set_limit_headers(
     state: &HttpState,
     key: &str,
@@ -109,7 +111,7 @@ async fn set_limit_headers(
     Ok(())
 }
 
-/// What `POST jobs/batch` takes.
+/// Body of `POST jobs/batch`.
 #[derive(Deserialize)]
 struct BatchRequest {
     jobs: Vec<OjsDocument>,
@@ -185,7 +187,7 @@ pub(super) async fn progress(
     Ok(ok(&progress_of(&job)))
 }
 
-/// How far a job is.
+/// Returns the progress of a job.
 pub(super) fn progress_of(job: &Job) -> Value {
     let report = job.ojs.as_ref().and_then(|ojs| ojs.progress.as_ref());
     let percent =

@@ -1,4 +1,4 @@
-//! Lists: pages of jobs, dead letters, events.
+//! Handlers of lists: jobs, dead letters, events.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use crate::{
     store::{StoreError, StoredJob},
 };
 
-/// How many entries a page has where nothing is said, and at most.
+/// Default and maximum number of entries of a page.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 200;
-/// How far into a list anyone may go: what is passed over is looked at.
+/// Maximum offset in a list, because agq reads all entries before the offset.
 const MAX_OFFSET: usize = 10_000;
-/// Maximum number of jobs that agq looks at for a page: those of the furthest page, and one that
-/// shows whether there are more.
+/// Maximum number of jobs that agq reads for a page: those up to the last possible page, and one
+/// that shows whether more follow.
 const MAX_JOBS_READ: usize = MAX_OFFSET + MAX_PAGE + 1;
-/// Maximum number of bytes of the jobs of a page, because a page has up to 200 jobs, and a job a
-/// result of up to 8 MiB. The first job of a page may exceed this bound.
+/// Maximum number of bytes of the jobs in a page, because the result of each job may have
+/// megabytes. The first job of a page may exceed this bound.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Which part of a list, and which entries, are wanted.
+/// Query of a list: paging parameters and filters.
 #[derive(Debug, Default, Clone, Deserialize)]
 pub(super) struct ListQuery {
     limit: Option<String>,
@@ -53,7 +53,7 @@ fn number(name: &str, text: Option<&String>) -> Result<Option<usize>, ApiError> 
 }
 
 impl ListQuery {
-    /// How many are passed over, and how many are wanted.
+    /// Returns the offset and the maximum number of entries.
     fn range(&self) -> Result<(usize, usize), ApiError> {
         let limit = self.page_size()?;
         let offset = match number("page", self.page.as_ref())? {
@@ -79,13 +79,13 @@ impl ListQuery {
         self.page.as_ref().and_then(|page| page.parse().ok()).unwrap_or(1).max(1)
     }
 
-    /// The words of a list with commas; `None` where all are wanted.
+    /// Returns the words of a list with commas, or `None` without a filter.
     fn words(text: Option<&String>) -> Option<Vec<String>> {
         text.map(|text| text.split(',').map(|word| word.trim().to_owned()).collect())
     }
 }
 
-/// The status behind a state, and the state where several have that status.
+/// Returns the status of jobs in `state`. Several states share the status of pending jobs.
 fn status_of(state: &str) -> Result<Status, ApiError> {
     match state {
         "available" | "scheduled" | "retryable" | "pending" => Ok(Status::Pending),
@@ -103,15 +103,14 @@ fn status_of(state: &str) -> Result<Status, ApiError> {
 /// Paging scheme of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Paging {
-    /// Paging by cursor: a page says where the next one begins, and so may be shorter than
+    /// Paging by cursor: a page has the start of the next one, and may therefore be shorter than
     /// requested.
     ByCursor,
-    /// Paging by number: the number of a page says where the page begins. The jobs come without
-    /// results.
+    /// Paging by number: the page number determines the start. Jobs have no results.
     ByNumber,
 }
 
-/// Part of a list of jobs, each in the form in which agq sends it.
+/// Page of a list of jobs, each in its JSON form.
 struct PageOfJobs {
     jobs: Vec<Box<RawValue>>,
     offset: usize,
@@ -120,7 +119,7 @@ struct PageOfJobs {
 }
 
 impl PageOfJobs {
-    /// Reads the jobs among `ids` that `wanted` selects.
+    /// Reads the jobs among `ids` that match `query`.
     async fn of(
         state: &HttpState,
         ids: Vec<JobId>,
@@ -154,8 +153,8 @@ impl PageOfJobs {
         Ok(page)
     }
 
-    /// Adds a job. If there is no room for the job, returns `false` with cursors, and refuses the
-    /// page with page numbers.
+    /// Adds a job. If the page has no room, returns `false` with cursors, and an error with page
+    /// numbers.
     fn add(&mut self, stored: &StoredJob, paging: Paging) -> Result<bool, ApiError> {
         let mut job = job_view(stored)?;
         if paging == Paging::ByNumber {
@@ -188,14 +187,14 @@ impl PageOfJobs {
     }
 }
 
-/// Returns the ids of the jobs that `wanted` may select, the newest first.
+/// Returns the ids of the jobs that may match `query`, the newest first.
 async fn candidates(state: &HttpState, query: &ListQuery) -> Result<Vec<JobId>, ApiError> {
     let status = query.state.as_deref().map(status_of).transpose()?;
     let search =
         |status| state.app.store.search(Search { status, limit: MAX_JOBS_READ, ..Search::default() });
     let mut ids = match query.state.as_deref() {
-        // A search among all pending jobs might not reach these jobs, because they might be too
-        // old.
+        // A search among all pending jobs might not reach these jobs, because it reads the newest
+        // ones only.
         Some("scheduled" | "retryable") => state.app.store.peek_scheduled(MAX_JOBS_READ).await?,
         Some("discarded") => {
             let mut ids = search(status).await?;
@@ -208,7 +207,7 @@ async fn candidates(state: &HttpState, query: &ListQuery) -> Result<Vec<JobId>, 
     Ok(ids)
 }
 
-/// How many jobs are kept of the state that is wanted, or at all.
+/// Returns the number of dead letters, and a page of them.
 async fn total_of(state: &HttpState, query: &ListQuery) -> Result<u64, ApiError> {
     let all = queues::queue_states(&state.app).await?;
     let of_queue = all.iter().filter(|(name, ..)| query.queue.as_ref().is_none_or(|queue| queue == name));
@@ -239,7 +238,7 @@ pub(super) async fn admin_jobs(
     page.by_number(total_of(&state, &query).await?, &query)
 }
 
-/// Pages by their numbers, as the admin extension has them.
+/// Returns the `pagination` object of the admin extension.
 fn numbered(total: u64, query: &ListQuery) -> Result<Value, ApiError> {
     Ok(json!({"total": total, "page": query.page_number(), "per_page": query.range()?.1}))
 }

@@ -1,5 +1,21 @@
-//! The HTTP door: the Open Job Spec (the OJS worker spec), health, figures. It translates: rules are in `rules`, and what is done is in
-//! `commands`, as for RESP.
+//! HTTP interface of agq: the Open Job Spec (OJS), the dashboard, health checks and metrics. The
+//! handlers translate between HTTP and the operations of `service`, as the handlers of `resp` do.
+//! Rules about jobs are in `rules`.
+//!
+//! Life of a request:
+//!
+//! 1. [`connection`] parses HTTP/1.1 on a stream of `net` and adds the [`Peer`](peer::Peer) to each
+//!    request.
+//! 2. [`auth::authenticate`] checks the [`form`], assigns a request id, and proves the identity of
+//!    the sender.
+//! 3. The router below selects a handler. The handler's role extractor from [`auth::role`] refuses
+//!    a sender whose role does not allow the route.
+//! 4. The extractors of [`extract`] read the body and parse ids. Then the handler calls `service`.
+//! 5. [`response`] formats the document or the error. A request that changes something gets an
+//!    audit entry.
+//!
+//! An event stream ([`events`], [`dashboard`]) keeps its connection until the client leaves; see
+//! [`stream`].
 
 mod admin;
 mod auth;
@@ -34,16 +50,16 @@ use crate::{
     net::{AccessControl, ProtocolHandler},
 };
 
-/// What every handler works with.
+/// State that all handlers share.
 struct HttpState {
     app: Arc<AppState>,
     access_control: Arc<AccessControl>,
     sessions: auth::session::DashboardSessions,
-    /// Whether what goes over this door is encrypted.
+    /// True if the connections are encrypted.
     is_tls: bool,
 }
 
-/// How HTTP is spoken.
+/// Returns the handler of HTTP connections.
 pub(crate) fn handler(
     app: &Arc<AppState>,
     access_control: &Arc<AccessControl>,
@@ -63,7 +79,7 @@ pub(crate) fn handler(
     ProtocolHandler { serve: Box::new(serve), rejection: connection::too_many_connections }
 }
 
-/// Every path there is.
+/// Builds the router with the routes of all modules.
 fn router(state: &Arc<HttpState>) -> Router {
     let v1 = Router::new()
         .merge(job_routes())
@@ -89,7 +105,7 @@ fn router(state: &Arc<HttpState>) -> Router {
 
 type Routes = Router<Arc<HttpState>>;
 
-/// For browsers: they log in by themselves.
+/// Routes of the dashboard, which authenticate by session.
 fn dashboard_routes() -> Routes {
     Router::new()
         .route("/app.js", get(dashboard::script))
@@ -148,7 +164,7 @@ fn queue_routes() -> Routes {
         .route("/rate-limits/{key}", get(queues::limit))
 }
 
-/// What is submitted later.
+/// Routes of cron jobs and workflows.
 fn schedule_routes() -> Routes {
     Router::new()
         .route("/cron", post(workflows::add_cron).get(workflows::crons))

@@ -1,4 +1,5 @@
-//! What can be asked over HTTP, as an OpenAPI document: the paths stand here, the forms of bodies come from their types.
+//! OpenAPI document of the HTTP interface. The paths are in a table here; the schemas of most
+//! bodies are derived from their types.
 
 use std::sync::LazyLock;
 
@@ -11,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use crate::http::response::ok;
 
-/// An operation: method, path below `/ojs/v1` (or from the root, after `//`), who may, what it does, its body, its status when all is well.
+/// Operation: method, path below `/ojs/v1` (or from the root, after `//`), required role, summary,
+/// schema of the body, and status of success.
 type OperationRow = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
 
 #[rustfmt::skip]
@@ -151,7 +153,7 @@ fn operation((method, path, who, summary, body, status): &OperationRow) -> Value
     operation
 }
 
-/// The forms of bodies.
+/// Returns the schemas of the bodies.
 fn schemas() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;

@@ -1,4 +1,4 @@
-//! Queues, and the limits that jobs stand under.
+//! Handlers of queues and rate limits.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     store::DocumentKind,
 };
 
-/// How many jobs are in each state, by the specification's names.
+/// Returns the number of jobs in each state, under the names of the specification.
 pub(super) fn counts(counts: &[u64; 8]) -> Value {
     let of = |state: JobState| counts[state as usize];
     json!({
@@ -31,7 +31,7 @@ pub(super) fn counts(counts: &[u64; 8]) -> Value {
     })
 }
 
-/// A queue with its counts beside its name.
+/// Returns the JSON form of a queue in lists.
 fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
     let mut queue = counts(numbers);
     queue["name"] = name.into();

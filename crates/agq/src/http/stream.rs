@@ -1,4 +1,4 @@
-//! Answers that go on: server-sent events (HTML living standard §9.2), and who may have them.
+//! Responses with server-sent events (HTML living standard §9.2), and the limit on their number.
 
 use std::convert::Infallible;
 
@@ -14,15 +14,16 @@ use crate::{
     net::ConnectionPermit,
 };
 
-/// Permission to listen, and the listener's place among the event streams.
+/// Permission to receive an event stream, and its place under the limit of the address.
 pub(super) struct StreamPermit {
-    /// Check before each event, because a session may end, or a key be withdrawn, while its stream goes on.
+    /// Returns true while the sender may receive events. The stream calls this before each event,
+    /// because a session may end, or a key be withdrawn, during the stream.
     pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
     _permit: Option<ConnectionPermit>,
 }
 
 impl StreamPermit {
-    /// Takes a place among the event streams of the address, and gives the place among its connections
+    /// Takes a place among the event streams of the address, and gives the connection its place
     /// back.
     pub(super) fn take(
         state: &HttpState,
@@ -39,14 +40,14 @@ impl StreamPermit {
     }
 }
 
-/// Answers with an event stream.
+/// Returns a response that streams `texts`.
 pub(super) fn response(texts: impl Stream<Item = String> + Send + 'static) -> Response<Body> {
     let mut response =
         Response::new(Body::from_stream(texts.map(|text| Ok::<_, Infallible>(Bytes::from(text)))));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The connection has given its place back, so it must take no other request.
+    // The connection has given its place back, so that it must not serve another request.
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

@@ -1,4 +1,4 @@
-//! What workers ask and say.
+//! Handlers for workers: fetch, reports, registration and heartbeats.
 
 use std::sync::Arc;
 
@@ -41,18 +41,19 @@ pub(super) async fn fetch(
     let worker = sender.worker();
     let claims = tokio::select! {
         fetched = fetch::fetch(&state.app, worker.as_ref(), body) => fetched?,
-        // Whoever waits and has gone gets nothing: what was on its way to them goes back.
+        // A client that has left gets no jobs: dropping the future returns the claims to their
+        // queues.
         () = peer.gone(), if waits => Vec::new(),
     };
     let jobs = claims.iter().map(|claim| job_view(&stored(claim.get()))).collect::<Result<Vec<_>, _>>()?;
     let reply = object([("job", raw(&jobs.first())), ("jobs", raw(&jobs))])?;
     let response = ok(&reply);
-    // Until here they would go back.
+    // Claims that are dropped before this line return to their queues.
     claims.into_iter().for_each(|claim| drop(claim.take()));
     Ok(response)
 }
 
-/// A claim as a record.
+/// Returns the record of a claimed job.
 fn stored(claim: &Claim) -> StoredJob {
     StoredJob {
         job: claim.job.clone(),

@@ -1,4 +1,4 @@
-//! Cron jobs and workflows.
+//! Handlers of cron jobs and workflows.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
     service::{schedules, workflow},
 };
 
-/// Answer with one schedule.
+/// Body of an answer with one schedule.
 #[derive(Serialize)]
 struct ScheduleReply {
     cron: schedules::ScheduleView,
@@ -38,7 +38,7 @@ impl ScheduleReply {
     }
 }
 
-/// Answer with all schedules.
+/// Body of an answer with all schedules.
 #[derive(Serialize)]
 struct ScheduleList {
     crons: Vec<schedules::ScheduleView>,

@@ -1,4 +1,5 @@
-//! Takes connections until it is told to stop, then lets the commands under way finish.
+//! Accept loop of a listener: admits each connection, performs the TLS handshake, and spawns the
+//! handler of its protocol. At the stop of agq, the loop waits until all handlers have returned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,21 +19,21 @@ use super::{
     tls::TlsAcceptance,
 };
 
-/// How long to wait before accepting again when the system has no more file descriptors.
+/// Pause after a failed accept, because the system may have no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long someone who has no place here is still read, so that the reason arrives.
+/// Maximum time for which agq sends the reason to a rejected client and reads from that client.
 const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is done with connections, once they have come in: one manner for each door.
+/// Protocol of a listener.
 pub(crate) struct ProtocolHandler {
-    /// Serves one, which has this number, to its end, or until it is told to stop.
+    /// Serves a connection, which has the given number, until the connection or agq ends.
     pub(crate) serve:
         Box<dyn Fn(ClientStream, u64, watch::Receiver<bool>) -> BoxFuture<'static, ()> + Send + Sync>,
-    /// What someone is told for whom there is no place, and why.
+    /// Formats a reason as the only reply to a client whose connection is over a limit.
     pub(crate) rejection: fn(&str) -> String,
 }
 
-/// Serves connections until `stop` says so.
+/// Accepts and serves connections until `stop` becomes true.
 pub(crate) async fn serve(
     listeners: Listeners,
     handler: ProtocolHandler,
@@ -67,7 +68,7 @@ pub(crate) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// What every connection is met with.
+/// State that all connections of a listener share.
 struct Acceptor {
     tls: Option<Arc<TlsAcceptance>>,
     socket_shown: String,
@@ -76,7 +77,6 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Serves one connection to its end.
     async fn handle(self: Arc<Self>, incoming: IncomingStream, number: u64, stop: watch::Receiver<bool>) {
         let mut stopped = stop.clone();
         let accepted = tokio::select! {
@@ -89,7 +89,8 @@ impl Acceptor {
         }
     }
 
-    /// Finds a place for a connection, and shakes hands where that is asked for.
+    /// Takes a permit for the connection, and performs the TLS handshake if the listener has TLS.
+    /// Returns `None` if the client is rejected or the handshake fails.
     async fn handshake(&self, incoming: IncomingStream) -> Option<ClientStream> {
         let (socket, mut peer) = match incoming {
             IncomingStream::Unix(socket) => {
@@ -97,7 +98,7 @@ impl Acceptor {
             }
             IncomingStream::Tcp(socket, peer) => (socket, peer),
         };
-        // One address is one guest, whether it came over IPv4 or over IPv6 that holds IPv4.
+        // An IPv4 address and the IPv6 address that maps it share one limit.
         peer.set_ip(peer.ip().to_canonical());
         if let Err(error) = set_options(&socket) {
             debug!(%error, "the socket could not be tuned");
@@ -105,7 +106,8 @@ impl Acceptor {
         let Some(permit) = self.access_control.connection_limiter.admit(peer.ip()) else {
             let reason = self.access_control.connection_limiter.refusal(peer.ip());
             debug!(%peer, reason, "turned away");
-            // Without a handshake, which would be the guest's to ask for, nothing can be said over TLS.
+            // Over TLS, a rejected client gets no reason, because agq could send it only after a
+            // handshake that the client has to begin.
             if self.tls.is_none() {
                 reject(socket, &(self.handler.rejection)(&reason)).await;
             }
@@ -128,8 +130,8 @@ impl Acceptor {
     }
 }
 
-/// Says why there is no place. The client may have sent something already: it is read for a moment, for a reset would take
-/// the reason away from it.
+/// Sends `rejection` and then reads until the client closes. Unread bytes would make the system
+/// reset the connection, and a reset would discard the reason.
 async fn reject(mut socket: TcpStream, rejection: &str) {
     let sending = async {
         socket.write_all(rejection.as_bytes()).await?;

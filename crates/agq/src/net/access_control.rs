@@ -1,4 +1,5 @@
-//! What all connections share at the door: whose keys are known, who tried wrong ones, and how many come from where.
+//! Access control that all connections of RESP and HTTP share: keys, delays after wrong keys, and
+//! limits for each address.
 
 use std::{
     net::IpAddr,
@@ -23,51 +24,51 @@ use crate::auth::{
 /// Divisor that turns the maximum of connections of an address into the maximum of event streams.
 const CONNECTIONS_PER_STREAM: usize = 4;
 
-/// The door that every connection comes through.
+/// Decides which clients may connect and which keys are valid.
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) auth_guard: AuthGuard,
     pub(crate) connection_limiter: Arc<ConnectionLimiter>,
-    /// The number of the last connection, over RESP and HTTP together.
+    /// Number of the last connection, over RESP and HTTP together.
     last_connection: AtomicU64,
-    /// Event streams, which go on until the client leaves. The door counts event streams apart from
-    /// connections.
+    /// Limiter of event streams. An event stream lasts until the client leaves, and is counted
+    /// apart from other connections.
     stream_limiter: Arc<ConnectionLimiter>,
 }
 
 impl AccessControl {
-    /// Whose key this is.
+    /// Returns the identity of `key`, or `None` if the keyring does not have the key.
     pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
         self.keyring.identify(key)
     }
 
-    /// Whose key this is the hash of.
+    /// Returns the identity of the key with this hash.
     pub(crate) fn identify_hash(&self, hash: &KeyHash) -> Option<Identity> {
         self.keyring.identify_hash(hash)
     }
 
-    /// A wrong key came from here; how long its answer waits.
+    /// Counts a wrong key from `ip`, and returns the delay of the answer.
     pub(crate) fn wrong_key(&self, ip: Option<IpAddr>, now: Timestamp) -> Duration {
         self.auth_guard.wrong_key(ip, now)
     }
 
-    /// Numbers a connection. Numbers are unique over RESP and HTTP, because the hub and the
-    /// directory know connections by their numbers.
+    /// Returns the number of a new connection. Numbers are unique over RESP and HTTP, because
+    /// pub/sub and the registry of connections identify connections by number.
     pub(crate) fn next_connection(&self) -> u64 {
         self.last_connection.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns a place for an event stream, which goes on until the client leaves. The connection
-    /// of an event stream needs no place among the connections of its address, so that open
-    /// dashboards keep nobody else away.
+    /// Returns a permit for an event stream, or a message that names the limit. The connection of
+    /// an event stream needs no permit of the connection limiter, so that open dashboards do not
+    /// block other clients of the address. Unix sockets have no limit.
     pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<ConnectionPermit>, String> {
         let Some(ip) = ip else { return Ok(None) };
         let place = self.stream_limiter.admit(ip).map(Some);
         place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.stream_limiter.max()))
     }
 
-    /// A door with these keys and the bounds that concern whoever comes in.
+    /// Creates the access control for the keys in `keyring` and the bounds in `limits`.
     pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
         let auth_guard = AuthGuard::new(limits.max_auth_failures);
         let (connection_limiter, stream_limiter) =

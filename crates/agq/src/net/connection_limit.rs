@@ -1,4 +1,4 @@
-//! How many connections each IP address has, and when that is enough.
+//! Limit on simultaneous connections of an IP address.
 
 use std::{
     collections::HashMap,
@@ -8,15 +8,16 @@ use std::{
 
 use agenix_protocol::limits::exceeds;
 
-/// The connections of the moment, by address. Those over Unix sockets are not counted: whoever may open one is us.
+/// Counts open connections by address. Connections over the Unix socket are not counted, because
+/// only the owner of the socket can open them.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
-    /// Most connections of one address; 0 for no limit.
+    /// Maximum number of connections of an address; 0 means no limit.
     max: usize,
     by_ip: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection's place; dropped, it is free.
+/// Place of one connection under the limit of its address. Dropping the permit frees the place.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
@@ -24,12 +25,12 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// No connections yet; `max` of one address at most, 0 for no limit.
+    /// Creates a limiter of `max` connections for each address; 0 means no limit.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, by_ip: Mutex::default() })
     }
 
-    /// A place for one more connection from this address, or none.
+    /// Returns a permit for one more connection of `ip`, or `None` at the limit.
     pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr) -> Option<ConnectionPermit> {
         let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
         let present = by_ip.get(&ip).copied().unwrap_or_default();
@@ -40,12 +41,12 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { limiter: Arc::clone(self), ip })
     }
 
-    /// Returns the maximum number of places of one address; 0 means no limit.
+    /// Returns the maximum number of connections of an address; 0 means no limit.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// What someone is told for whom there is no place.
+    /// Returns the error message for a connection beyond the limit.
     pub(crate) fn refusal(&self, ip: IpAddr) -> String {
         format!("ERR Too many connections from {ip}: max {}", self.max)
     }

@@ -1,4 +1,5 @@
-//! Where connections come in: TCP, TLS over TCP, a Unix socket. What leaves here is the same for all.
+//! Listeners for TCP, TLS over TCP, and a Unix socket. All of them produce the same
+//! [`ClientStream`].
 
 use std::{
     fs,
@@ -23,18 +24,21 @@ use super::{
 };
 use crate::auth::keyring::Identity;
 
-/// Who may use the Unix socket: its owner. A connection needs the right to write.
+/// File mode of the Unix socket: only the owner can connect, because a connection needs write
+/// permission.
 const OWNER_ONLY: u32 = 0o600;
-/// How long a connection may be silent before it is asked whether it is still there.
+/// Idle time after which the system sends TCP keepalive probes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
-/// How long what was sent may go unacknowledged before the connection is dead, in milliseconds: a client that lost its
-/// power says nothing. Long enough for one that does not read for a while, as `less` makes agx do.
+/// Maximum time in milliseconds for which sent bytes may be unacknowledged (TCP user timeout),
+/// because a client that lost its power sends nothing. The time is long enough for a client that
+/// pauses its reading, as agx does under `less`.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 300_000;
 
-/// Bytes that the system takes of what a client does not read. A client is seen to read when a third of them has gone: were it
-/// megabytes, one that reads slowly would look as one that does not.
+/// Size of the send buffer of a socket in bytes. The system reports progress only after the client
+/// has read a third of the buffer. A larger buffer would make a slow reader look like a client that
+/// does not read.
 const SEND_BUFFER: usize = 128 * 1024;
 
 /// Where agq listens.
@@ -49,35 +53,36 @@ pub(crate) struct ListenAddresses {
     pub(crate) http: Option<SocketAddr>,
 }
 
-/// Open listeners.
+/// Open listeners of one protocol.
 pub(crate) struct Listeners {
     tcp: Option<TcpListener>,
     unix: Option<(UnixListener, SocketFile)>,
     tls: Option<Arc<TlsAcceptance>>,
 }
 
-/// A connection that has just come in.
+/// Connection before the TLS handshake.
 pub(crate) enum IncomingStream {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
 
-/// A connection, however it came in.
+/// Connection of a client, independent of its transport.
 pub(crate) struct ClientStream {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Where it comes from; none for a Unix socket.
+    /// IP address of the client; `None` for a Unix socket.
     pub(crate) ip: Option<IpAddr>,
-    /// Where it comes from, for logs and lists: `127.0.0.1:5000` or `unix:/run/agq.sock`.
+    /// Address for logs and lists: `127.0.0.1:5000` or `unix:/run/agq.sock`.
     pub(crate) shown: String,
-    /// Who it is by its certificate; it need not AUTH.
+    /// Identity that the certificate proves. Such a client needs no `AUTH`.
     pub(crate) certified: Option<Identity>,
-    /// Its place among the connections of its address; to be kept as long as it is open.
+    /// Permit of the connection, which the handler keeps until the connection ends; `None` for a
+    /// Unix socket.
     pub(crate) permit: Option<ConnectionPermit>,
 }
 
 impl Listeners {
-    /// Listens at these places.
+    /// Opens the RESP listeners at `addresses`.
     pub(crate) async fn open(addresses: &ListenAddresses) -> anyhow::Result<Self> {
         let tls = addresses.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
         let tcp = match addresses.tcp {
@@ -90,7 +95,7 @@ impl Listeners {
         Ok(Self { tcp, unix, tls })
     }
 
-    /// Listens where HTTP is spoken, as the other door is open: with its certificates, where it has some.
+    /// Opens the HTTP listener at `address`, with the TLS certificates of `self` if it has TLS.
     pub(crate) async fn for_http(&self, address: SocketAddr) -> anyhow::Result<Self> {
         let tcp = TcpListener::bind(address).await.with_context(|| {
             format!("cannot listen on {address} for HTTP: choose another --http ADDRESS, or say --http off")
@@ -98,19 +103,19 @@ impl Listeners {
         Ok(Self { tcp: Some(tcp), unix: None, tls: self.tls.clone() })
     }
 
-    /// Its address, as clients of HTTP take it.
+    /// Returns the URL of the HTTP listener.
     pub(crate) fn http_address(&self) -> io::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let address = self.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
         Ok(address.map(|address| format!("{scheme}://{address}")).unwrap_or_default())
     }
 
-    /// What the certificates are read again by.
+    /// Returns the TLS state, by which a reload replaces the certificates.
     pub(crate) fn tls(&self) -> Option<Arc<TlsAcceptance>> {
         self.tls.clone()
     }
 
-    /// The addresses, as clients take them.
+    /// Returns the addresses of all listeners in the form that clients accept.
     pub(crate) fn addresses(&self) -> io::Result<Vec<String>> {
         let scheme = if self.tls.is_some() { "rediss://" } else { "" };
         let tcp = self.tcp.as_ref().map(|tcp| tcp.local_addr().map(|address| format!("{scheme}{address}")));
@@ -118,12 +123,12 @@ impl Listeners {
         tcp.into_iter().chain(unix).collect()
     }
 
-    /// The Unix socket, as it is shown.
+    /// Returns the display form of the Unix socket, or an empty string.
     pub(crate) fn socket_shown(&self) -> String {
         self.unix.as_ref().map(|(_, file)| file.shown()).unwrap_or_default()
     }
 
-    /// Waits for the next connection. May be dropped and called again.
+    /// Waits for the next connection. Cancel safe.
     pub(crate) async fn accept(&self) -> io::Result<IncomingStream> {
         let tcp = async {
             match &self.tcp {
@@ -149,7 +154,7 @@ impl Listeners {
 }
 
 impl ClientStream {
-    /// A connection over plain TCP.
+    /// Wraps a plain TCP connection.
     pub(crate) fn tcp(socket: TcpStream, peer: SocketAddr, permit: ConnectionPermit) -> Self {
         let (reader, writer) = socket.into_split();
         Self {
@@ -162,7 +167,7 @@ impl ClientStream {
         }
     }
 
-    /// A connection over TLS.
+    /// Wraps a TLS connection.
     pub(crate) fn tls(
         stream: TlsStream<TcpStream>,
         peer: SocketAddr,
@@ -180,7 +185,7 @@ impl ClientStream {
         }
     }
 
-    /// A connection over the Unix socket.
+    /// Wraps a connection to the Unix socket.
     pub(crate) fn unix(socket: UnixStream, shown: String) -> Self {
         let (reader, writer) = socket.into_split();
         Self {
@@ -194,7 +199,8 @@ impl ClientStream {
     }
 }
 
-/// Replies go out at once, and a client that lost its power is noticed.
+/// Sets the socket options: no delay of replies, a bounded send buffer, and detection of clients
+/// that lost their power.
 pub(crate) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, true)?;
@@ -207,10 +213,10 @@ pub(crate) fn set_options(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The file of a Unix socket; dropped, it is removed, if it is still ours.
+/// File of a Unix socket. Dropping it removes the file if no other process has replaced the file.
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the file at the time of the bind.
     identity: Option<(u64, u64)>,
 }
 
@@ -223,7 +229,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity_of(&self.path) == self.identity {
-            // What stays behind is replaced by the next agq.
+            // After a failure, the next agq replaces the file.
             let _removed = fs::remove_file(&self.path);
         }
     }
@@ -236,7 +242,7 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
 fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     remove_stale_socket(path)?;
     let shown = path.display();
-    // By the mask that `main` sets nobody else can ever open it, not even between its making and this chmod.
+    // The umask that `main` sets denies access to others even between the bind and this call.
     let listener = UnixListener::bind(path)
         .with_context(|| format!("cannot listen on {shown}: choose another --socket"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))
@@ -246,7 +252,8 @@ fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile { path, identity }))
 }
 
-/// Removes what a dead agq left behind, and nothing else.
+/// Removes the socket file of an agq that has ended. Returns an error for a socket in use and for
+/// any other file.
 fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let metadata = match fs::symlink_metadata(path) {

@@ -1,5 +1,5 @@
-//! TLS at the TCP door: 1.3 and nothing older. With a CA for clients, everyone shows a certificate; whom it stands for is
-//! the keyring's business.
+//! TLS 1.3 for TCP listeners. With a CA for clients, every client has to present a certificate; the
+//! keyring maps the certificate to an identity.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +20,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::warn;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
-/// How long a handshake may take.
+/// Maximum duration of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the certificates are; all are PEM files.
@@ -34,28 +34,28 @@ pub(crate) struct TlsFiles {
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// What a TLS handshake needs. Its files can be read again while connections come in.
+/// Certificates and settings for TLS handshakes. `reload` replaces them while connections arrive.
 pub(crate) struct TlsAcceptance {
     files: TlsFiles,
     acceptor: RwLock<TlsAcceptor>,
 }
 
 impl TlsAcceptance {
-    /// Reads the files.
+    /// Reads the PEM files.
     pub(crate) fn open(files: TlsFiles) -> anyhow::Result<Self> {
         let acceptor = RwLock::new(acceptor(&files)?);
         Ok(Self { files, acceptor })
     }
 
-    /// Reads the files again. When something is wrong with them, what was read before stays.
+    /// Reads the PEM files again. After an error, the previous certificates stay in use.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let fresh = acceptor(&self.files)?;
         *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
 
-    /// Makes a TLS connection of a TCP one. The names are the DNS names of the client's certificate, which is verified;
-    /// none where it was not asked for one.
+    /// Performs the TLS handshake on `socket`. Returns the stream with the DNS names of the
+    /// verified client certificate. The names are empty if the client presented no certificate.
     pub(crate) async fn handshake(
         &self,
         socket: TcpStream,
@@ -67,7 +67,7 @@ impl TlsAcceptance {
     }
 }
 
-/// The DNS names in the certificate that a client showed.
+/// Returns the DNS names in the certificate of the client.
 fn certificate_names(stream: &TlsStream<TcpStream>) -> Vec<String> {
     let (_, tls) = stream.get_ref();
     let shown = tls.peer_certificates().and_then(|chain| chain.first());
@@ -115,8 +115,8 @@ fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
     }
 }
 
-/// Returns whether a certificate may sign others, and may therefore not stand for a server (RFC
-/// 5280 §4.2.1.9).
+/// Returns true if a certificate may sign others, and is therefore not valid for a server (RFC 5280
+/// §4.2.1.9).
 fn is_of_ca(certificate: &CertificateDer<'_>) -> bool {
     let (Ok(entity), Ok(anchor)) =
         (EndEntityCert::try_from(certificate), anchor_from_trusted_cert(certificate))

@@ -1,5 +1,6 @@
-//! A writer that gives up on a client that takes nothing of what is sent to it: its connection, and what waits to be sent, would
-//! else be there for as long as it likes. Whoever takes something, however little, has all the time again.
+//! Writer with a time-out for clients that do not read. Without it, the connection and its unsent
+//! bytes would remain until the client closes. Every byte that the client takes restarts the
+//! time-out.
 
 use std::{
     io,
@@ -13,19 +14,19 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// Why a client is cut off that is still there.
+/// Reason for which agq closes the connection of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SlowClient {
-    /// It takes nothing of what is sent to it.
+    /// The client has read nothing for the given time.
     #[error("it has read none of its replies for {} seconds", .0.as_secs_f64())]
     Replies(Duration),
-    /// It fell too far behind with the messages of its channels.
+    /// The client fell too far behind with the messages of its channels.
     #[error("it does not keep up with its messages")]
     Messages,
 }
 
 impl SlowClient {
-    /// Whether this is why an error came.
+    /// Returns true if `error` has a [`SlowClient`] as its cause.
     pub(crate) fn is_behind(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|cause| cause.is::<Self>())
     }
@@ -37,22 +38,22 @@ impl From<SlowClient> for io::Error {
     }
 }
 
-/// The writer of a connection.
+/// Writer of a connection, with a bound on the time without progress.
 pub(crate) struct TimeoutWriter {
     inner: Box<dyn AsyncWrite + Send + Unpin>,
-    /// How long it may take nothing; zero for as long as it likes.
+    /// Maximum time without progress; zero means no bound.
     bound: Duration,
-    /// Runs while it takes nothing.
+    /// Timer that runs while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl TimeoutWriter {
-    /// The writer of a client that may take nothing for `bound`.
+    /// Wraps `inner`. Writes fail once the client has taken nothing for `bound`.
     pub(crate) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
         Self { inner, bound, stalled: None }
     }
 
-    /// What came of sending, or the end of the patience.
+    /// Returns `sent` if it is ready, or an error if the time without progress has reached `bound`.
     fn check<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if sent.is_ready() || self.bound.is_zero() {
             self.stalled = None;
@@ -83,7 +84,8 @@ impl AsyncWrite for TimeoutWriter {
         self.inner.is_write_vectored()
     }
 
-    /// Only over TLS is there anything left to send: one record or a few, of which nothing is seen until the last has gone.
+    /// Flushes the buffered TLS records. Plain sockets have nothing to flush. The progress within a
+    /// flush is not visible until its last record is sent.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = Pin::new(&mut self.inner).poll_flush(cx);
         self.check(cx, sent)
@@ -104,7 +106,7 @@ mod tests {
 
     use super::{SlowClient, TimeoutWriter};
 
-    /// An outlet that has room for one byte, and the client.
+    /// Returns a writer with room for one byte, and the end of the client.
     fn pipe_of_one_byte(bound: Duration) -> (TimeoutWriter, DuplexStream) {
         let (ours, theirs) = duplex(1);
         (TimeoutWriter::new(Box::new(ours), bound), theirs)

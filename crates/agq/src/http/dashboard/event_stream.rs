@@ -1,5 +1,5 @@
-//! What the dashboard hears as it happens (server-sent events, HTML living standard §9.2): that something has changed, so that it
-//! looks again, and how many jobs there are.
+//! Event stream of the dashboard (server-sent events, HTML living standard §9.2): a `changed` event
+//! after changes, upon which the page reloads its data, and the totals of jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,19 +22,19 @@ use crate::{
     registry::pubsub::{QueuedMessage, SubscriptionKind},
 };
 
-/// Changes that come closer together are told as one.
+/// Time within which several changes become one event.
 const COALESCE_WITHIN: Duration = Duration::from_millis(500);
-/// How often the numbers are told.
+/// Interval of the `totals` events.
 const TOTALS_EVERY: Duration = Duration::from_secs(2);
 
-/// Who listens; dropped, they do no more.
+/// State of one event stream. Dropping it ends the subscription.
 struct DashboardListener {
     permit: StreamPermit,
     app: Arc<AppState>,
     number: u64,
     messages: mpsc::Receiver<QueuedMessage>,
     peer: Peer,
-    /// When the numbers were told last; they are the first that is told.
+    /// Time of the last `totals` event. The stream begins with one.
     totals_at: Option<Timestamp>,
 }
 
@@ -45,8 +45,8 @@ impl Drop for DashboardListener {
     }
 }
 
-/// Answers with an event stream that goes on until the browser leaves, the browser falls too far
-/// behind, or the session ends.
+/// Returns an event stream that ends when the browser leaves, the browser falls too far behind, or
+/// the session ends.
 pub(super) fn events(app: &Arc<AppState>, peer: Peer, permit: StreamPermit) -> Response<Body> {
     let messages = app.pubsub.join(peer.number, Arc::new(Notify::new()));
     let (app, number) = (Arc::clone(app), peer.number);
@@ -67,14 +67,13 @@ pub(super) fn events(app: &Arc<AppState>, peer: Peer, permit: StreamPermit) -> R
 }
 
 impl DashboardListener {
-    /// Returns the next event, or `None` if the browser no longer listens or no longer may listen.
+    /// Returns the next event, or `None` if the browser has left or its session has ended.
     async fn next(&mut self) -> Option<String> {
         let event = self.next_unchecked().await?;
         (self.permit.is_admitted)().then_some(event)
     }
 
-    /// Returns the next event without a check of the permission, or `None` if the browser no longer
-    /// listens.
+    /// Returns the next event without a check of the session, or `None` if the browser has left.
     async fn next_unchecked(&mut self) -> Option<String> {
         let clock = self.app.clock.clone();
         let since = self.totals_at.map_or(TOTALS_EVERY, |at| Duration::from_millis(clock.now().ms_since(at)));

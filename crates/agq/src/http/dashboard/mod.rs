@@ -1,6 +1,5 @@
-//! The dashboard: four files for the browser, a session for each user who has a key, and the
-//! commands that RESP clients have. The dashboard knows no
-//! rule and shows nothing that a command does not say.
+//! Dashboard: static files for the browser, login by key, and a JSON form of the RESP commands. The
+//! dashboard has no rules of its own, and shows only data that commands return.
 
 mod event_stream;
 
@@ -45,10 +44,11 @@ const SCRIPT: &str = include_str!("app.js");
 const STREAM: &str = include_str!("stream.js");
 const STYLE: &str = include_str!("style.css");
 
-/// Nothing but our own files is loaded, nobody else may frame or post (CSP level 3).
+/// Content security policy: the page loads only files of agq, and no other site may embed the page
+/// or receive its forms (CSP level 3).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// What of the commands the dashboard may give: what shows, and what is done to what is shown. Never one that waits.
+/// Commands that the dashboard may run. Commands that wait are not among them.
 const COMMANDS: [&str; 19] = [
     "INFO",
     "PLAN.GET",
@@ -70,11 +70,12 @@ const COMMANDS: [&str; 19] = [
     "QUEUE.PAUSE",
     "QUEUE.RESUME",
 ];
-/// Most commands in one request.
+/// Maximum number of commands in one request.
 const MAX_COMMANDS: usize = 100;
-/// Most actions and dead jobs that are shown as recent.
+/// Maximum number of recent actions and of recent dead jobs.
 const MAX_RECENT: usize = 50;
-/// Most actions that are looked at for that, and most jobs: where there are more, the newest jobs say which actions are new.
+/// Maximum number of actions that agq reads to find the recent ones. The actions of the newest jobs
+/// are added, because the newest actions may be beyond this bound.
 const MAX_ACTIONS_READ: usize = 2000;
 const MAX_JOBS_READ: usize = 200;
 
@@ -106,7 +107,7 @@ fn file(text: &'static str, kind: &'static str) -> Response<Body> {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // The next version of agq brings other files.
+        // The next version of agq has other files.
         (header::CACHE_CONTROL, "no-cache"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -114,7 +115,7 @@ fn file(text: &'static str, kind: &'static str) -> Response<Body> {
     response
 }
 
-/// A key, to log in with.
+/// Body of a login.
 #[derive(Deserialize)]
 struct Login {
     key: String,
@@ -157,7 +158,7 @@ pub(super) async fn logout(State(state): State<Arc<HttpState>>, headers: HeaderM
     Ok(no_content())
 }
 
-/// One command or several.
+/// Body with one command or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum CommandBody {
@@ -196,7 +197,7 @@ pub(super) async fn command(
     }
 }
 
-/// Carries a command out; what it answers.
+/// Runs a command, and returns its reply or its error as JSON.
 async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Value {
     let words: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
     let (command, request) = match Request::parse(&words) {
@@ -224,7 +225,7 @@ fn value(reply: Reply) -> Value {
     }
 }
 
-/// `GET /dashboard/recent`: the newest actions and the newest jobs of which nothing came.
+/// `GET /dashboard/recent`: the newest actions, and the newest failed and dead jobs.
 pub(super) async fn recent(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
     let (identity, _) = session_user(&state, &headers)?;
     if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
@@ -266,12 +267,12 @@ pub(super) async fn recent(State(state): State<Arc<HttpState>>, headers: HeaderM
     Ok(ok(&json!({"actions": actions, "dead": dead, "plans": plans})))
 }
 
-/// A job without what may be large.
+/// Removes the fields of a job that may be large.
 fn summary(job: JobStatus) -> JobStatus {
     JobStatus { inputs: RawValue::NULL.to_owned(), stdout: None, stderr: None, task_results: None, ..job }
 }
 
-/// `GET /dashboard/history`: how many jobs had ended, every few seconds of the last hour.
+/// `GET /dashboard/history`: the number of ended jobs at intervals of the last hour.
 pub(super) async fn history(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
     session_user(&state, &headers)?;
     Ok(ok(&json!({"points": state.app.pace.history()})))

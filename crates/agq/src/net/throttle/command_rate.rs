@@ -1,58 +1,59 @@
-//! How many commands a second one connection may send: a bucket of tokens with room for one second of them.
+//! Token bucket for the commands of a connection, with a burst of one second.
 
 use std::time::Duration;
 
 use agenix_protocol::time::Timestamp;
 
-/// What one command takes out of the bucket; each millisecond puts as much in as commands are allowed a second, so that
-/// whole milliseconds lose no fraction of a command.
+/// Cost of one command. Each millisecond adds as many units as commands are allowed in a second, so
+/// that whole milliseconds lose no fraction of a command.
 const TOKEN: i64 = 1000;
-/// After how long without a delay a connection has paused, in milliseconds.
+/// Time in milliseconds without a delay after which an overload period ends.
 const PAUSE_MS: u64 = 1000;
-/// How long a connection may be delayed without a pause, in milliseconds.
+/// Maximum length of an overload period in milliseconds.
 const REFUSE_AFTER_MS: u64 = 10_000;
-/// More than any connection can send; above it the bucket would not fit its number.
+/// Maximum rate, so that the units of the bucket fit into an `i64`.
 const MOST_PER_SEC: i64 = 1_000_000_000;
 
-/// When a command may be carried out.
+/// Time at which a command may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateDecision {
-    /// At once.
     Now,
-    /// After this time. Its place is taken: wait, then carry it out, without asking again.
+    /// After this delay. The token is already taken: the caller waits and then runs the command,
+    /// without another call.
     After(Duration),
-    /// Not at all: the connection has been too fast for ten seconds and did not heed the delays.
+    /// Never, because the overload period of the connection has reached its maximum.
     Refused,
 }
 
-/// The bucket of one connection.
+/// Token bucket of one connection.
 #[derive(Debug)]
 pub(crate) struct CommandRate {
-    /// Commands a second; 0 for no limit.
+    /// Commands in a second; 0 means no limit.
     per_sec: i64,
-    /// What is in the bucket, in thousandths of a command; below zero where commands were promised their turn.
+    /// Units in the bucket. The value is negative while delayed commands have taken tokens in
+    /// advance.
     level: i64,
-    /// When it was last filled.
+    /// Time of the last refill.
     at: Timestamp,
     overload: Option<OverloadPeriod>,
 }
 
-/// A time of delays without a pause.
+/// Time of delays without a pause.
 #[derive(Debug, Clone, Copy)]
 struct OverloadPeriod {
     since: Timestamp,
-    /// The end of the last delay.
+    /// End of the last delay.
     until: Timestamp,
 }
 
 impl CommandRate {
-    /// A full bucket for `max` commands a second; 0 for no limit.
+    /// Creates a full bucket for `max` commands in a second; 0 means no limit.
     pub(crate) fn new(max: usize, now: Timestamp) -> Self {
         let per_sec = i64::try_from(max).unwrap_or(MOST_PER_SEC).min(MOST_PER_SEC);
         Self { per_sec, level: per_sec * TOKEN, at: now, overload: None }
     }
 
-    /// Takes the turn of one command.
+    /// Takes the token of one command.
     pub(crate) fn take(&mut self, now: Timestamp) -> RateDecision {
         if self.per_sec == 0 {
             return RateDecision::Now;
@@ -124,7 +125,7 @@ mod tests {
         let free = (0..).take_while(|_| fast.take(Timestamp(0)) == RateDecision::Now).count();
         assert_eq!(free, 7_000);
         for tick in 1..=100 {
-            // The first of these pays for the one that was delayed just before.
+            // The first command of the tick pays for the command that was delayed before.
             let passed = (0..49).filter(|_| fast.take(Timestamp(tick * 7)) == RateDecision::Now).count();
             assert!((48..=49).contains(&passed), "{passed} at tick {tick}");
         }
