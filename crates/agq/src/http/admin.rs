@@ -197,7 +197,7 @@ pub(super) async fn retry_all(
     let bulk: BulkRetry = sent.object_or_default()?;
     if !bulk.confirm {
         return Err(ApiError::invalid(
-            "confirm is not true: this concerns many jobs, so say that it is meant",
+            "confirm is not true: this request may change many jobs, so it needs \"confirm\": true",
         ));
     }
     let (mut matched, mut retried) = (0, 0);
@@ -283,7 +283,7 @@ pub(super) async fn set_directive(
         "resume" => None,
         other => {
             return Err(ApiError::not_found(format!(
-                "a worker is told quiet, terminate or resume, not '{}'",
+                "there is no directive '{}': use quiet, terminate or resume",
                 quoted(other)
             )));
         }

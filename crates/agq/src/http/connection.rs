@@ -54,7 +54,7 @@ pub(super) async fn serve_connection(
             warn!(from = shown, error = %cause(&error), "a client is cut off");
             return;
         }
-        Err(error) => debug!(%error, "an HTTP connection broke"),
+        Err(error) => debug!(%error, "an HTTP connection failed"),
         Ok(()) => {}
     }
     if !*stop.borrow() {

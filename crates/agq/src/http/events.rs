@@ -168,7 +168,7 @@ pub(super) async fn follow(
         let job = lookup::job_record(&app, id).await?;
         if job.ojs.is_none() {
             return Err(ApiError::invalid(format!(
-                "channel: the job {id} came over RESP, and has no events here: SUBSCRIBE job:updates there"
+                "channel: the job {id} was submitted over RESP, and has no events over HTTP: SUBSCRIBE to job:updates over RESP"
             )));
         }
         if jobs.insert(id.clone()) && job.is_ended() {

@@ -58,7 +58,7 @@ impl BodyLimits {
         let hint = if self.is_authenticated {
             "Send less at once, or start agq with a larger --max-message-bytes."
         } else {
-            "Log in, or send a key: only then is a longer body read."
+            "Log in, or send a key: agq reads a longer body only from known clients."
         };
         let message = format!("the body has more than {} bytes", self.bytes);
         closing(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message, hint))
@@ -66,7 +66,7 @@ impl BodyLimits {
 
     fn too_slow(self) -> ApiError {
         let message = format!("the body was not complete within {} seconds", self.time.as_secs_f64());
-        let hint = "Send the request again, and its body without a pause.";
+        let hint = "Send the request again, and send its body without pauses.";
         closing(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message, hint))
     }
 }
@@ -171,7 +171,7 @@ impl JsonBody {
             return ApiError::new(
                 StatusCode::BAD_REQUEST,
                 "invalid_payload",
-                format!("the body is no JSON that can be read: {error}"),
+                format!("the body is not valid JSON: {error}"),
                 "Send a JSON object.",
             );
         }
@@ -182,7 +182,7 @@ impl JsonBody {
 /// Returns `value` unless it is zero. `name` is the query parameter that the error names.
 pub(super) fn above_zero(name: &str, value: Option<usize>) -> Result<Option<usize>, ApiError> {
     if value == Some(0) {
-        return Err(ApiError::invalid(format!("{name} is to be a whole number from 1 on")));
+        return Err(ApiError::invalid(format!("{name} must be a whole number of at least 1")));
     }
     Ok(value)
 }

@@ -13,6 +13,6 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
         StatusCode::METHOD_NOT_ALLOWED,
         "invalid_request",
         format!("{} does not take {method}", quoted(uri.path())),
-        "Look into docs/ojs.md for the methods of this path.",
+        "See docs/ojs.md for the methods of this path.",
     )
 }

@@ -30,8 +30,8 @@ pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
         return Err(ApiError::new(
             StatusCode::EXPECTATION_FAILED,
             "unsupported",
-            "Expect is not '100-continue', and agq meets no other expectation",
-            "Leave the header out.",
+            "Expect is not '100-continue', and agq supports no other expectation",
+            "Omit the header.",
         ));
     }
     Ok(())
@@ -47,7 +47,7 @@ pub(super) fn check_version(request: &Request<Body>) -> Result<(), ApiError> {
         StatusCode::UNPROCESSABLE_ENTITY,
         "unsupported",
         format!("OJS-Version is '{}', and agq speaks 1.0", quoted(version)),
-        "Leave the header out, or say 1.0.",
+        "Omit the header, or send 1.0.",
     ))
 }
 

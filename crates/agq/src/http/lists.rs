@@ -48,7 +48,7 @@ pub(super) struct ListQuery {
 }
 
 fn number(name: &str, text: Option<&String>) -> Result<Option<usize>, ApiError> {
-    let wrong = || ApiError::invalid(format!("{name} is to be a whole number from 0 on"));
+    let wrong = || ApiError::invalid(format!("{name} must be a whole number of at least 0"));
     text.map(|text| text.parse().map_err(|_| wrong())).transpose()
 }
 

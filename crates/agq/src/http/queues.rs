@@ -97,7 +97,7 @@ pub(super) async fn limit(
 ) -> HttpResult {
     let limit = queues::limit(&state.app, &key).await?;
     let limit =
-        limit.ok_or_else(|| ApiError::not_found(format!("no job came with the limit '{}'", quoted(&key))))?;
+        limit.ok_or_else(|| ApiError::not_found(format!("no job has the limit '{}'", quoted(&key))))?;
     Ok(ok(&limit_of(&state, &key, &limit)))
 }
 

@@ -52,7 +52,7 @@ impl ApiError {
             StatusCode::BAD_REQUEST,
             "invalid_request",
             message,
-            "Mend the field that the message names, and send the request again.",
+            "Correct the field that the message names, and send the request again.",
         )
     }
 
@@ -71,7 +71,7 @@ impl ApiError {
             StatusCode::CONFLICT,
             "conflict",
             message,
-            "Read the job: it is in another state, or at another attempt, than the request takes it to be.",
+            "Read the job: its state or its attempt differs from what the request assumes.",
         )
     }
 
@@ -80,7 +80,7 @@ impl ApiError {
             StatusCode::CONFLICT,
             "duplicate",
             message,
-            "The job is there already: read it, or leave the id or the unique options out.",
+            "The job exists: read it, or omit the id or the unique options.",
         )
     }
 
@@ -91,7 +91,7 @@ impl ApiError {
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "validation_error",
                 message,
-                "Mend the retry policy that the message names, and send the request again.",
+                "Correct the retry policy that the message names, and send the request again.",
             ),
             Rejection::JobNotFound(_)
             | Rejection::PlanNotFound(_)
@@ -181,7 +181,7 @@ impl From<CommandError> for ApiError {
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "backend_error",
                     other.to_string(),
-                    "agq could not do its work: send the request again, and look into its log.",
+                    "agq could not complete the request: send it again, and read the log of agq.",
                 )
             }
         }

@@ -31,8 +31,7 @@ impl StreamPermit {
         is_admitted: Box<dyn Fn() -> bool + Send>,
     ) -> Result<Self, ApiError> {
         let permit = state.access_control.admit_stream(peer.ip).map_err(|reason| {
-            let hint =
-                "Close streams and dashboards that nobody looks at, or raise --max-connections-per-ip.";
+            let hint = "Close streams and dashboards that are not in use, or raise --max-connections-per-ip.";
             ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
         })?;
         peer.slot.give_back();

@@ -86,7 +86,7 @@ pub(super) async fn ack_named(
 }
 
 fn required_job_id(job_id: Option<&str>) -> Result<&str, ApiError> {
-    job_id.ok_or_else(|| ApiError::invalid("job_id is missing: say which job it is about"))
+    job_id.ok_or_else(|| ApiError::invalid("job_id is missing: name the job"))
 }
 
 async fn ack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: OjsAck) -> HttpResult {
@@ -125,7 +125,7 @@ pub(super) async fn nack_named(
 
 async fn nack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: OjsNack) -> HttpResult {
     if body.error.is_none() && !body.requeue.unwrap_or_default() {
-        return Err(ApiError::invalid("error is missing: say what went wrong, or requeue the job"));
+        return Err(ApiError::invalid("error is missing: describe the failure, or set requeue"));
     }
     let done = ojs_reports::nack(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?;
     let job = job_view(&done.job)?;

@@ -105,7 +105,7 @@ impl Acceptor {
         }
         let Some(permit) = self.access_control.connection_limiter.admit(peer.ip()) else {
             let reason = self.access_control.connection_limiter.refusal(peer.ip());
-            debug!(%peer, reason, "turned away");
+            debug!(%peer, reason, "rejected a connection");
             // Over TLS, a rejected client gets no reason, because agq could send it only after a
             // handshake that the client has to begin.
             if self.tls.is_none() {
@@ -118,7 +118,7 @@ impl Acceptor {
             Ok((stream, names)) => {
                 let certified = self.access_control.keyring.of_certificate(&names);
                 if let Some(identity) = &certified {
-                    debug!(%peer, role = %identity.role, name = %identity.name, "known by a certificate");
+                    debug!(%peer, role = %identity.role, name = %identity.name, "authenticated by a certificate");
                 }
                 Some(ClientStream::tls(stream, peer, permit, certified))
             }
@@ -141,6 +141,6 @@ async fn reject(mut socket: TcpStream, rejection: &str) {
         Ok::<_, std::io::Error>(())
     };
     if timeout(REJECT_TIMEOUT, sending).await.is_err() {
-        debug!("someone who was turned away went on sending");
+        debug!("a rejected client did not close its connection");
     }
 }

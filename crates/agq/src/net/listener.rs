@@ -98,7 +98,7 @@ impl Listeners {
     /// Opens the HTTP listener at `address`, with the TLS certificates of `self` if it has TLS.
     pub(crate) async fn for_http(&self, address: SocketAddr) -> anyhow::Result<Self> {
         let tcp = TcpListener::bind(address).await.with_context(|| {
-            format!("cannot listen on {address} for HTTP: choose another --http ADDRESS, or say --http off")
+            format!("cannot listen on {address} for HTTP: choose another --http ADDRESS, or use --http off")
         })?;
         Ok(Self { tcp: Some(tcp), unix: None, tls: self.tls.clone() })
     }
@@ -246,7 +246,7 @@ fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     let listener = UnixListener::bind(path)
         .with_context(|| format!("cannot listen on {shown}: choose another --socket"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))
-        .with_context(|| format!("cannot close {shown} to others"))?;
+        .with_context(|| format!("cannot restrict access to {shown}"))?;
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let identity = identity_of(&path);
     Ok((listener, SocketFile { path, identity }))
@@ -258,10 +258,10 @@ fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found.with_context(|| format!("cannot look at {shown}: choose another --socket"))?,
+        found => found.with_context(|| format!("cannot inspect {shown}: choose another --socket"))?,
     };
     if !metadata.file_type().is_socket() {
-        bail!("{shown} is there and is no socket: choose another --socket, or remove it");
+        bail!("{shown} exists and is not a socket: choose another --socket, or remove it");
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => bail!("something already listens on {shown}: stop it, or choose another --socket"),
@@ -309,7 +309,7 @@ mod tests {
         drop(listeners);
         std::fs::write(&path, "precious").unwrap();
         let file = open(&path).await.err().unwrap().to_string();
-        assert!(file.contains("is no socket"), "{file}");
+        assert!(file.contains("is not a socket"), "{file}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 

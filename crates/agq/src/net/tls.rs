@@ -79,14 +79,14 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13])
-        .context("TLS 1.3 cannot be spoken")?;
+        .context("cannot set up TLS 1.3")?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let shown = path.display();
             let mut roots = RootCertStore::empty();
             for ca in certificates(path)? {
-                roots.add(ca).with_context(|| format!("a certificate in {shown} is no CA's"))?;
+                roots.add(ca).with_context(|| format!("a certificate in {shown} is not a CA certificate"))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
@@ -98,7 +98,7 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     warn_of_ca(&files.cert, &chain);
     let config = builder.with_single_cert(chain, key).with_context(|| {
         let (cert, key) = (files.cert.display(), files.key.display());
-        format!("the certificate in {cert} and the private key in {key} do not go together")
+        format!("the certificate in {cert} and the private key in {key} do not match")
     })?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

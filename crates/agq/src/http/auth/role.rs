@@ -73,7 +73,7 @@ impl<S: Send + Sync, A: RequiredAccess> FromRequestParts<S> for Require<A> {
             return Ok(Self { identity, access: PhantomData });
         }
         Err(forbidden(format!(
-            "this key is that of the {} '{}', and may not do this",
+            "this key belongs to the {} '{}', whose role does not allow this request",
             identity.role, identity.name
         )))
     }
@@ -94,7 +94,7 @@ pub(in crate::http) fn unauthorized() -> ApiError {
     let refusal = ApiError::new(
         StatusCode::UNAUTHORIZED,
         "unauthorized",
-        "no key that agq knows came with the request",
+        "the request has no valid key",
         "Send the session key, or another key of the config file, as `Authorization: Bearer KEY`.",
     );
     ApiError { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }

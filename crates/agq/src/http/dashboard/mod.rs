@@ -206,7 +206,7 @@ async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Val
     };
     let may = caller.identity.as_ref().is_some_and(|identity| identity.role.allows(command.access));
     if !may || !COMMANDS.contains(&command.name) {
-        return json!({"error": format!("NOPERM this is not for the dashboard, or not for this key: '{}'", command.name)});
+        return json!({"error": format!("NOPERM the dashboard or the role of this key does not allow the command: '{}'", command.name)});
     }
     let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request, 0).await;
     match done.reply {
@@ -229,7 +229,7 @@ fn value(reply: Reply) -> Value {
 pub(super) async fn recent(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
     let (identity, _) = session_user(&state, &headers)?;
     if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
-        return Err(forbidden("this key is that of a worker"));
+        return Err(forbidden("this key belongs to a worker, whose role does not allow this request"));
     }
     let app = &state.app;
     let page = Page { limit: MAX_ACTIONS_READ, ..Page::default() };
