@@ -33,6 +33,8 @@ mod openapi;
 mod peer;
 mod queues;
 mod response;
+#[cfg(test)]
+mod role_matrix;
 mod stream;
 mod workers;
 mod workflows;

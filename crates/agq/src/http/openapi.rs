@@ -14,10 +14,11 @@ use crate::http::response::ok;
 
 /// Operation: method, path below `/ojs/v1` (or from the root, after `//`), required role, summary,
 /// schema of the body, and status of success.
-type OperationRow = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
+pub(super) type OperationRow =
+    (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
 
 #[rustfmt::skip]
-const ROWS: &[OperationRow] = &[
+pub(super) const ROWS: &[OperationRow] = &[
     ("get", "//ojs/manifest", "all", "Lists what agq implements of the Open Job Spec.", None, 200),
     ("get", "//health", "none", "Reports the health of agq.", None, 200),
     ("get", "//ready", "none", "Reports whether agq is ready for requests.", None, 200),
