@@ -123,8 +123,8 @@ async fn collect(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
 }
 
 /// Checks the `Content-Type` against the two media types that mean JSON here. A missing type means
-/// JSON unless `is_required`. A request with a certificate alone requires a type, because a browser
-/// sends a request of another site's page without a preflight request if the type is missing.
+/// JSON unless `is_required`. A request with a certificate alone requires a type. Without a type, a
+/// browser sends the request of another site's page without a preflight request.
 fn check_type(content_type: Option<&[u8]>, is_required: bool) -> Result<(), ApiError> {
     const EXPECTED: &str = "application/openjobspec+json or application/json";
     let Some(content_type) = content_type else {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_read_to_its_bound_and_no_further() {
+    async fn body_is_refused_one_byte_beyond_its_bound() {
         assert_eq!(read(Body::from("1234"), BOUNDS).await.unwrap(), "1234");
         assert_eq!(read(in_pieces(&["12", "34"]), BOUNDS).await.unwrap(), "1234");
         let refused = (413, "the body has more than 4 bytes".to_owned());
@@ -233,13 +233,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_fits_is_refused_before_the_rest_has_come() {
+    async fn body_beyond_its_bound_is_refused_before_its_end() {
         let endless = stream::iter(["12", "345"].map(Ok::<_, std::io::Error>)).chain(stream::pending());
         assert_eq!(read(Body::from_stream(endless), BOUNDS).await.unwrap_err().0, 413);
     }
 
     #[tokio::test]
-    async fn a_body_that_does_not_come_is_not_waited_for() {
+    async fn body_is_refused_after_its_time() {
         let silent = stream::iter(["1"].map(Ok::<_, std::io::Error>)).chain(stream::pending());
         let bounds = BodyLimits { time: Duration::from_millis(5), ..BOUNDS };
         let refused = (408, "the body was not complete within 0.005 seconds".to_owned());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_alone_needs_a_content_type() {
+    fn body_needs_a_content_type_with_a_certificate_alone() {
         assert!(check_type(None, false).is_ok() && check_type(None, true).is_err());
         for required in [false, true] {
             assert!(check_type(Some(b"Application/JSON; charset=utf-8"), required).is_ok());

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_says_whose_page_sends_a_request() {
+    fn form_recognises_requests_of_pages_of_other_sites() {
         for own in [
             &[("host", "agq:6381")][..],
             &[("host", "agq:6381"), ("origin", "https://agq:6381"), ("sec-fetch-site", "same-origin")],
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_read_in_another_way_is_refused() {
+    fn form_refuses_ambiguous_requests() {
         let status = |version, all: &[(&'static str, &'static str)]| {
             let mut request = Request::new(Body::empty());
             *request.version_mut() = version;

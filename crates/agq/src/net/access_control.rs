@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn event_streams_are_counted_apart_from_connections_and_are_fewer() {
+    fn event_streams_have_a_smaller_limit_apart_from_connections() {
         let access_control = access_control(5);
         let _streams = [
             access_control.admit_stream(Some(HERE)).unwrap(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bound_on_connections_there_is_none_on_event_streams() {
+    fn event_streams_are_unlimited_without_a_limit_on_connections() {
         let access_control = access_control(0);
         let streams: Vec<_> = (0..100).map(|_| access_control.admit_stream(Some(HERE)).unwrap()).collect();
         assert!(streams.iter().all(Option::is_some));

@@ -74,7 +74,7 @@ mod tests {
     const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
     #[test]
-    fn the_edge_is_admitted_one_more_is_not_and_a_place_becomes_free() {
+    fn connection_limit_admits_the_maximum_and_frees_dropped_permits() {
         let limiter = ConnectionLimiter::new(2);
         let first = limiter.admit(LOCAL).unwrap();
         let _second = limiter.admit(LOCAL).unwrap();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_limit_and_who_has_left_is_forgotten() {
+    fn connection_limit_of_zero_admits_all_and_keeps_no_entry() {
         let limiter = ConnectionLimiter::new(0);
         let many: Vec<_> = (0..1000).map(|_| limiter.admit(LOCAL).unwrap()).collect();
         drop(many);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_socket_is_ours_alone_and_goes_with_us() {
+    async fn socket_file_is_private_and_removed_with_its_listener() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq.sock");
         let listeners = open(&path).await.unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_socket_is_replaced_and_a_living_one_or_a_file_is_not() {
+    async fn socket_file_is_replaced_only_if_no_process_listens() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_another_took_over_is_left_alone() {
+    async fn socket_file_of_another_listener_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq.sock");
         let first = open(&path).await.unwrap();

@@ -170,7 +170,7 @@ mod tests {
     use super::{TlsAcceptance, TlsFiles, certificates, is_of_ca, private_key};
 
     #[test]
-    fn files_that_cannot_be_used_are_named() {
+    fn tls_errors_name_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let (missing, empty) = (dir.path().join("missing.pem"), dir.path().join("empty.pem"));
         std::fs::write(&empty, "").unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_a_ca_is_told_from_that_of_a_server() {
+    fn tls_distinguishes_certificates_of_cas_and_servers() {
         let dir = tempfile::tempdir().unwrap();
         let make = |file: &str, more: &[&str]| {
             let usual = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "k.pem", "-out", file];
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_as_editors_and_openssl_write_them() {
+    fn tls_reads_keys_as_editors_and_openssl_write_them() {
         let dir = tempfile::tempdir().unwrap();
         let at = |file: &str| dir.path().join(file);
         openssl(dir.path(), &["ecparam", "-genkey", "-name", "prime256v1", "-out", "ec.pem"]);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_takes_nothing_is_given_up_on() {
+    async fn write_fails_after_the_time_without_progress() {
         let (mut writer, _silent) = pipe_of_one_byte(Duration::from_millis(5));
         assert_eq!(writer.write(b"ab").await.unwrap(), 1);
         let error = writer.write(b"b").await.unwrap_err();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_takes_something_has_all_the_time_again() {
+    async fn write_timeout_restarts_with_every_byte_that_the_client_takes() {
         let (mut writer, mut slow) = pipe_of_one_byte(Duration::from_secs(3600));
         assert_eq!(writer.write(b"a").await.unwrap(), 1);
         assert!(poll!(Box::pin(writer.write(b"b"))).is_pending());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn zero_is_no_bound() {
+    async fn write_timeout_of_zero_never_ends() {
         let (mut writer, _silent) = pipe_of_one_byte(Duration::ZERO);
         assert_eq!(writer.write(b"a").await.unwrap(), 1);
         assert!(poll!(Box::pin(writer.write(b"b"))).is_pending());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_are_not_the_clients_fault() {
+    fn slow_client_is_recognised_by_the_cause_of_the_error() {
         assert!(!SlowClient::is_behind(&std::io::ErrorKind::TimedOut.into()));
         assert!(SlowClient::is_behind(&SlowClient::Messages.into()));
     }

@@ -66,8 +66,8 @@ impl Credentials {
     }
 }
 
-/// Returns true if the middleware lets requests to `path` pass without a credential. The handlers of
-/// the dashboard authenticate by session.
+/// Returns true if the middleware lets requests to `path` pass without a credential. The handlers
+/// of the dashboard authenticate by session.
 fn is_open(path: &str) -> bool {
     PROBE_PATHS.contains(&path) || path == "/" || path.starts_with("/dashboard/")
 }

@@ -52,9 +52,9 @@ impl RequiredAccess for AdminAccess {
     const ACCESS: CommandAccess = CommandAccess::Admin;
 }
 
-/// Extractor of the sender of a request, whose role allows the access `A`. Every handler has an
-/// extractor of this kind or [`Authenticated`] before the body, so that a refused request is neither
-/// read nor carried out.
+/// Extractor of the sender of a request, whose role allows the access `A`. A handler has an
+/// extractor of this kind, or [`Authenticated`], before the body, so that agq does not read the
+/// body of a refused request.
 pub(in crate::http) struct Require<A> {
     identity: Identity,
     access: PhantomData<A>,
@@ -80,8 +80,8 @@ impl<S: Send + Sync, A: RequiredAccess> FromRequestParts<S> for Require<A> {
 }
 
 impl RequireWorker {
-    /// Returns the worker that the key belongs to, or `None` for the key of an admin. A worker's key
-    /// may act for that worker only.
+    /// Returns the worker that the key belongs to, or `None` for the key of an admin. The key of a
+    /// worker may act for that worker only.
     pub(in crate::http) fn worker(&self) -> Option<WorkerId> {
         Some(&self.identity)
             .filter(|identity| identity.role == Role::Worker)

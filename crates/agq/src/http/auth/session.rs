@@ -1,6 +1,6 @@
-//! Sessions of users who have logged in to the dashboard with a browser. A random cookie identifies a
-//! session. A request that changes something also needs a CSRF token, which no other site can read
-//! (OWASP, synchronizer token pattern).
+//! Sessions of users who have logged in to the dashboard with a browser. A random cookie identifies
+//! a session. A request that changes something also needs a CSRF token, which no other site can
+//! read (OWASP, synchronizer token pattern).
 
 use std::{
     collections::HashMap,
@@ -56,8 +56,8 @@ pub(in crate::http) struct DashboardSessions {
 }
 
 impl DashboardSessions {
-    /// Creates an empty set of sessions. The last characters of `own` distinguish the cookies of this
-    /// agq from those of others.
+    /// Creates an empty set of sessions. The last characters of `own` distinguish the cookies of
+    /// this agq from those of others.
     pub(in crate::http) fn new(own: &str) -> Self {
         let own = &own[own.len().saturating_sub(SUFFIX_LEN)..];
         Self { cookie_name: format!("{COOKIE_PREFIX}{own}"), sessions: Mutex::default() }
@@ -107,7 +107,7 @@ impl DashboardSessions {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the hash of the cookie. A look-up by hash takes a time that reveals nothing about the
+    /// Returns the hash of the cookie. The duration of a look-up by hash reveals nothing about the
     /// cookie.
     fn cookie_of(&self, headers: &HeaderMap) -> Option<KeyHash> {
         let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());

@@ -1,5 +1,5 @@
-//! Event stream of the dashboard (server-sent events, HTML living standard §9.2): a `changed` event
-//! after changes, upon which the page reloads its data, and the totals of jobs.
+//! Event stream of the dashboard (server-sent events, HTML living standard §9.2). A `changed` event
+//! makes the page reload its data; a `totals` event has the number of jobs.
 
 use std::{sync::Arc, time::Duration};
 

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn five_a_minute_are_answered_at_once_and_later_ones_twice_as_late_each() {
+    fn auth_guard_doubles_the_delay_after_the_maximum() {
         let guard = AuthGuard::new(5);
         assert_eq!(delays(&guard, ip(1), 0, 12), [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(delays(&guard, ip(2), 0, 1), [0], "another address has its own count");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_over_at_its_edge_and_not_before() {
+    fn auth_guard_starts_a_new_window_after_a_minute() {
         let guard = AuthGuard::new(2);
         assert_eq!(delays(&guard, ip(1), 0, 2), [0, 0]);
         assert_eq!(delays(&guard, ip(1), 59_999, 1), [1]);
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_breaks_nothing() {
+    fn auth_guard_survives_a_clock_that_is_set_back() {
         let guard = AuthGuard::new(1);
         assert_eq!(delays(&guard, ip(1), 1_000_000, 2), [0, 1]);
         assert_eq!(delays(&guard, ip(1), 0, 1), [2]);
     }
 
     #[test]
-    fn no_more_addresses_are_remembered_than_fit() {
+    fn auth_guard_bounds_the_number_of_addresses() {
         let guard = AuthGuard::new(1);
         let many = u32::try_from(MAX_ADDRESSES).unwrap();
         assert_eq!(delays(&guard, ip(0), 0, 1), [0]);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_commands_is_free_and_the_next_one_waits() {
+    fn command_rate_allows_a_burst_of_one_second() {
         let mut rate = CommandRate::new(10, Timestamp(0));
         for n in 0..10 {
             assert_eq!(rate.take(Timestamp(0)), RateDecision::Now, "{n}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fraction_is_lost_in_whole_milliseconds() {
+    fn command_rate_loses_no_fraction_in_whole_milliseconds() {
         let mut rate = CommandRate::new(3, Timestamp(0));
         let mut now = 0;
         let mut taken = 0;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_seconds_of_delays_without_a_pause_are_refused_and_a_pause_is_heeded() {
+    fn command_rate_refuses_after_ten_seconds_of_overload_until_a_pause() {
         let mut rate = CommandRate::new(1, Timestamp(0));
         assert_eq!(rate.take(Timestamp(0)), RateDecision::Now);
         for second in 0..10 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_breaks_nothing() {
+    fn command_rate_survives_a_clock_that_is_set_back() {
         let mut rate = CommandRate::new(1, Timestamp(1_000_000));
         assert_eq!(rate.take(Timestamp(1_000_000)), RateDecision::Now);
         assert_eq!(rate.take(Timestamp(0)), after(1000));

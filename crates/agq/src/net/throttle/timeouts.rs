@@ -100,7 +100,7 @@ mod tests {
         TimeoutLimits { login: Duration::from_secs(10), frame: Duration::from_secs(60) };
 
     #[test]
-    fn a_login_has_ten_seconds() {
+    fn login_timeout_is_over_at_its_bound() {
         let mut timeouts = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
         assert_eq!(timeouts.left(Timestamp(1000)), Some(Duration::from_secs(10)));
         assert_eq!(timeouts.overdue(Timestamp(10_999)), None);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_an_answer_is_not_counted_as_time_to_log_in() {
+    fn login_timeout_excludes_the_delay_of_an_answer() {
         let mut timeouts = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
         timeouts.answer_delayed(Duration::from_secs(16));
         assert_eq!(timeouts.overdue(Timestamp(17_000)), None, "the answer goes out");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_a_minute_from_its_first_byte() {
+    fn frame_timeout_begins_with_the_first_byte() {
         let mut timeouts = ClientTimeouts::new(Timestamp(0), true, BOUNDS);
         timeouts.frame_began(Timestamp(5_000));
         timeouts.frame_began(Timestamp(50_000));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_bound() {
+    fn timeouts_of_zero_never_end() {
         let none = TimeoutLimits { login: Duration::ZERO, frame: Duration::ZERO };
         let mut timeouts = ClientTimeouts::new(Timestamp(0), false, none);
         timeouts.frame_began(Timestamp(0));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_first_counts() {
+    fn timeouts_report_the_one_that_is_over() {
         let mut timeouts = ClientTimeouts::new(Timestamp(0), false, BOUNDS);
         timeouts.frame_began(Timestamp(0));
         assert_eq!(timeouts.left(Timestamp(4_000)), Some(Duration::from_secs(6)));
