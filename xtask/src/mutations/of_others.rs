@@ -42,7 +42,7 @@ pub(super) static OF_CHAOS: [Mutation; 2] = [
     Mutation {
         name: "each door numbers its own connections",
         file: "crates/agq/src/net/accept.rs",
-        from: "    loop {\n        tokio::select! {\n            arrival = entrance.accept() => match arrival {\n                Ok(arrival) => {\n                    let number = host.access_control.next_connection();",
-        to: "    let mut number = 0;\n    loop {\n        tokio::select! {\n            arrival = entrance.accept() => match arrival {\n                Ok(arrival) => {\n                    number += 1;",
+        from: "    loop {\n        tokio::select! {\n            incoming = listeners.accept() => match incoming {\n                Ok(incoming) => {\n                    let number = acceptor.access_control.next_connection();",
+        to: "    let mut number = 0;\n    loop {\n        tokio::select! {\n            incoming = listeners.accept() => match incoming {\n                Ok(incoming) => {\n                    number += 1;",
     },
 ];

@@ -1,8 +1,8 @@
-//! What those see and do who look after agq (ext admin-api).
+//! Handlers of the admin API (extension admin-api).
 
 use std::sync::Arc;
 
-use agenix_protocol::{documents::Status, request::CommandAccess, request::Search};
+use agenix_protocol::{documents::Status, request::Search};
 use agenix_rules::worker::{Directive, Liveness, Worker};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
@@ -11,32 +11,33 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, JsonBody, above_zero, job_id, shown as quoted, worker_id},
+        auth::role::{RequireAdmin, RequireClient},
+        extract::{JsonBody, above_zero, job_id, worker_id},
         jobs::job_view,
         queues::{counts, set_paused},
-        response::{ApiError, HttpResult, nothing, object, ok, raw},
+        response::{ApiError, HttpResult, no_content, object, ok, quoted, raw},
     },
     registry::queue_limits::QueueSettings,
     service::{dead_letters, jobs, lookup, queues, workers},
 };
 
 /// `GET admin/stats`
-pub(super) async fn stats(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let all = queues::queue_states(&desk.app).await?;
+pub(super) async fn stats(State(state): State<Arc<HttpState>>, _: RequireAdmin) -> HttpResult {
+    let all = queues::queue_states(&state.app).await?;
     let mut sum = [0; 8];
     for (_, numbers, _) in &all {
         sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
     }
-    let workers = desk.app.store.workers().await?;
+    let workers = state.app.store.workers().await?;
     let alive = workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active).count();
-    let (processed, failed) = desk.app.pace.per_minute(desk.app.clock.now(), &desk.app.store.totals().await?);
+    let (processed, failed) =
+        state.app.pace.per_minute(state.app.clock.now(), &state.app.store.totals().await?);
     Ok(ok(&json!({
         "queues": all.len(),
         "workers": alive,
         "jobs": counts(&sum),
         "throughput": {"processed_per_minute": processed, "failed_per_minute": failed},
-        "uptime_seconds": desk.app.clock.now().ms_since(desk.app.started_at) / 1000,
+        "uptime_seconds": state.app.clock.now().ms_since(state.app.started_at) / 1000,
     })))
 }
 
@@ -49,7 +50,7 @@ fn queue_of(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
     })
 }
 
-/// Which page of a list.
+/// Page number and page size of a list.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PageQuery {
     page: Option<usize>,
@@ -57,7 +58,7 @@ pub(super) struct PageQuery {
 }
 
 impl PageQuery {
-    /// The entries of the page, and what is said of it.
+    /// Returns the entries of the page and its `pagination` object.
     fn of(&self, items: Vec<Value>) -> Result<(Vec<Value>, Value), ApiError> {
         let per_page = above_zero("per_page", self.per_page)?.unwrap_or(50).min(200);
         let page = self.page.unwrap_or(1).max(1);
@@ -69,12 +70,11 @@ impl PageQuery {
 
 /// `GET admin/queues`
 pub(super) async fn queues(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Query(page): Query<PageQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let all = queues::queue_states(&desk.app).await?;
+    let all = queues::queue_states(&state.app).await?;
     let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
     let (items, pagination) = page.of(items)?;
     Ok(ok(&json!({"items": items, "pagination": pagination})))
@@ -82,104 +82,97 @@ pub(super) async fn queues(
 
 /// `GET admin/queues/{queue}`
 pub(super) async fn queue(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
+    let (numbers, paused) = queues::queue_counts(&state.app, &name).await?;
     let mut queue = queue_of(&name, &numbers, paused);
-    queue["config"] = json!(queues::queue_settings(&desk.app, &name).await?);
+    queue["config"] = json!(queues::queue_settings(&state.app, &name).await?);
     Ok(ok(&queue))
 }
 
 /// `POST admin/queues/{queue}/pause`
 pub(super) async fn pause(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, true).await?;
+    set_paused(&state, &name, true).await?;
     Ok(ok(&json!({"name": name, "paused": true})))
 }
 
 /// `POST admin/queues/{queue}/resume`
 pub(super) async fn resume(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, false).await?;
+    set_paused(&state, &name, false).await?;
     Ok(ok(&json!({"name": name, "paused": false})))
 }
 
 /// `GET admin/queues/{queue}/config`
 pub(super) async fn config(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    Ok(ok(&json!({"name": name, "config": queues::queue_settings(&desk.app, &name).await?})))
+    Ok(ok(&json!({"name": name, "config": queues::queue_settings(&state.app, &name).await?})))
 }
 
 /// `PUT admin/queues/{queue}/config`
 pub(super) async fn configure(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(name): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let settings: QueueSettings = sent.object()?;
-    let settings = queues::configure(&desk.app, &name, settings).await?;
+    let settings = queues::configure(&state.app, &name, settings).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
 }
 
-/// `GET admin/jobs/{id}`: the job itself, without an object around it.
+/// `GET admin/jobs/{id}`: answers with the bare job, without an enclosing object.
 pub(super) async fn job(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    Ok(ok(&job_view(&lookup::job(&desk.app, &job_id(&id)?).await?)?))
+    Ok(ok(&job_view(&lookup::job(&state.app, &job_id(&id)?).await?)?))
 }
 
 /// `POST admin/jobs/{id}/retry`
 pub(super) async fn retry(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let job = job_view(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)?;
+    let job = job_view(&dead_letters::retry(&state.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// `POST admin/dead-letter/{id}/retry`
 pub(super) async fn retry_dead(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let job = job_view(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)?;
+    let job = job_view(&dead_letters::retry_dead(&state.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// `POST admin/jobs/{id}/cancel`
 pub(super) async fn cancel(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let job = job_view(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)?;
+    let job = job_view(&jobs::cancel_unended(&state.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
-/// What `POST admin/jobs/bulk/retry` takes.
+/// Body of `POST admin/jobs/bulk/retry`.
 #[derive(Debug, Default, Deserialize)]
 struct BulkRetry {
     #[serde(default)]
@@ -195,29 +188,28 @@ struct BulkFilter {
     job_type: Option<String>,
 }
 
-/// `POST admin/jobs/bulk/retry`: every job that failed for good, or those of a queue or a type.
+/// `POST admin/jobs/bulk/retry`: retries all failed and dead jobs, or those of a queue or a type.
 pub(super) async fn retry_all(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
     let bulk: BulkRetry = sent.object_or_default()?;
     if !bulk.confirm {
         return Err(ApiError::invalid(
-            "confirm is not true: this concerns many jobs, so say that it is meant",
+            "confirm is not true: this request may change many jobs, so it needs \"confirm\": true",
         ));
     }
     let (mut matched, mut retried) = (0, 0);
     for status in [Status::Failed, Status::Dead] {
         let search = Search { status: Some(status), limit: usize::MAX, ..Search::default() };
-        for job_id in desk.app.store.search(search).await? {
-            let job = job_view(&lookup::job(&desk.app, &job_id).await?)?;
+        for job_id in state.app.store.search(search).await? {
+            let job = job_view(&lookup::job(&state.app, &job_id).await?)?;
             let fits = bulk.filter.queue.as_ref().is_none_or(|queue| *queue == job.queue)
                 && bulk.filter.job_type.as_ref().is_none_or(|name| *name == job.job_type);
             if fits {
                 matched += 1;
-                retried += u64::from(dead_letters::retry(&desk.app, &job_id).await.is_ok());
+                retried += u64::from(dead_letters::retry(&state.app, &job_id).await.is_ok());
             }
         }
     }
@@ -236,7 +228,7 @@ fn worker_json(worker: &Worker, jobs: u64) -> Value {
     })
 }
 
-/// A worker's state as the extension names it.
+/// Returns the state of a worker as the extension names it.
 fn state_of(worker: &Worker) -> &'static str {
     match (worker.standing, worker.told) {
         (Liveness::Dead, _) => "stale",
@@ -249,12 +241,11 @@ fn state_of(worker: &Worker) -> &'static str {
 
 /// `GET admin/workers`
 pub(super) async fn workers(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Query(page): Query<PageQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let all = desk.app.store.workers().await?;
+    let all = state.app.store.workers().await?;
     let count = |state: &str| all.iter().filter(|(worker, _)| state_of(worker) == state).count();
     let summary = json!({
         "total": all.len(),
@@ -269,59 +260,55 @@ pub(super) async fn workers(
 
 /// `GET admin/workers/{id}`
 pub(super) async fn worker(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
-    let jobs = desk.app.store.held_by(worker.worker_id.as_str()).await?;
+    let worker = lookup::worker(&state.app, &worker_id(&id)?).await?;
+    let jobs = state.app.store.held_by(worker.worker_id.as_str()).await?;
     let mut shown = worker_json(&worker, jobs.len() as u64);
     shown["active_job_ids"] = json!(jobs);
     Ok(ok(&shown))
 }
 
 /// `POST admin/workers/{id}/quiet|terminate|resume`
-pub(super) async fn tell(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+pub(super) async fn set_directive(
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path((id, order)): Path<(String, String)>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let told = match order.as_str() {
+    let directive = match order.as_str() {
         "quiet" => Some(Directive::Drain),
         "terminate" => Some(Directive::Terminate),
         "resume" => None,
         other => {
             return Err(ApiError::not_found(format!(
-                "a worker is told quiet, terminate or resume, not '{}'",
+                "there is no directive '{}': use quiet, terminate or resume",
                 quoted(other)
             )));
         }
     };
     let worker_id = worker_id(&id)?;
-    workers::set_directive(&desk.app, &worker_id, told).await?;
-    let worker = lookup::worker(&desk.app, &worker_id).await?;
+    workers::set_directive(&state.app, &worker_id, directive).await?;
+    let worker = lookup::worker(&state.app, &worker_id).await?;
     Ok(ok(&json!({"worker_id": worker_id, "state": state_of(&worker)})))
 }
 
 /// `GET admin/dead-letter/{id}`
 pub(super) async fn dead_letter(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    Ok(ok(&job_view(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)?))
+    Ok(ok(&job_view(&dead_letters::dead_letter(&state.app, &job_id(&id)?).await?)?))
 }
 
 /// `DELETE admin/dead-letter/{id}`
 pub(super) async fn forget_dead(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    dead_letters::forget_dead(&desk.app, &job_id(&id)?).await?;
-    Ok(nothing())
+    dead_letters::forget_dead(&state.app, &job_id(&id)?).await?;
+    Ok(no_content())
 }

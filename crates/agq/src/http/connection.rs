@@ -1,11 +1,6 @@
-//! One connection: HTTP/1.1 on whatever came in, until it closes or agq stops.
+//! Serves one HTTP/1.1 connection until the client closes it or agq stops.
 
-use std::{
-    error::Error,
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{error::Error, io, sync::Arc, time::Duration};
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
@@ -22,83 +17,69 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    http::{HttpState, auth::Peer},
-    net::{ClientStream, ConnectionPermit, SlowClient, TimeoutWriter},
+    http::{
+        HttpState,
+        peer::{ConnectionSlot, Peer},
+    },
+    net::{ClientStream, SlowClient, TimeoutWriter},
 };
 
-/// How long a request under way may take once agq stops.
-const LINGER: Duration = Duration::from_secs(2);
+/// Maximum time for running requests after agq begins to stop.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Maximum time for which agq reads from a client after the last answer. Unread bytes would make
-/// the system reset the connection, and a reset would take the answer away.
-const PART_WITHIN: Duration = Duration::from_secs(5);
-/// Most bytes that are read ahead of a connection.
-const READ_AHEAD: usize = 64 * 1024;
+/// the system reset the connection, and a reset would discard the answer.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of bytes that agq reads ahead of the HTTP parser.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
 
-/// Place of a connection among the connections of its address. A connection that becomes an event
-/// stream gives its place back.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ConnectionSlot(Arc<Mutex<Option<ConnectionPermit>>>);
-
-impl ConnectionSlot {
-    fn of(guest: Option<ConnectionPermit>) -> Self {
-        Self(Arc::new(Mutex::new(guest)))
-    }
-
-    /// Gives the place back, so that another connection can have it.
-    pub(super) fn give_back(&self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-}
-
-/// Serves a connection to its end.
-pub(super) async fn attend(
-    desk: Arc<HttpState>,
+pub(super) async fn serve_connection(
+    state: Arc<HttpState>,
     router: Router,
     (accepted, number): (ClientStream, u64),
     mut stop: watch::Receiver<bool>,
 ) {
-    let ClientStream { reader, writer, ip, shown, certified, guest } = accepted;
-    let place = ConnectionSlot::of(guest);
-    let (closed, has_closed) = watch::channel(false);
-    let (reader, reading) = watched(reader, closed);
-    // Dropped, it ends what goes on in it.
-    let mut aside = JoinSet::new();
-    aside.spawn(reading);
-    let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, place: place.clone() };
+    let ClientStream { reader, writer, ip, shown, certified, permit } = accepted;
+    let slot = ConnectionSlot::of(permit);
+    let (closing, has_closed) = watch::channel(false);
+    let (stream, reading) = read_ahead(reader, closing);
+    // Dropping the set aborts the reading task.
+    let mut read_task = JoinSet::new();
+    read_task.spawn(reading);
+    let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, slot: slot.clone() };
     let router = router.layer(Extension(peer));
-    let writer = TimeoutWriter::new(writer, Duration::from_millis(desk.app.settings.send_timeout_ms));
-    let outcome = serve(&desk, router, (reader, writer), &mut stop).await;
+    let writer = TimeoutWriter::new(writer, Duration::from_millis(state.app.settings.send_timeout_ms));
+    let outcome = serve_requests(&state, router, (stream, writer), &mut stop).await;
     match outcome {
-        Err(error) if is_behind(&error) => {
+        Err(error) if is_slow_client(&error) => {
             warn!(from = shown, error = %cause(&error), "a client is cut off");
             return;
         }
-        Err(error) => debug!(%error, "an HTTP connection broke"),
+        Err(error) => debug!(%error, "an HTTP connection failed"),
         Ok(()) => {}
     }
     if !*stop.borrow() {
         tokio::select! {
-            parted = timeout(PART_WITHIN, aside.join_next()) => if parted.is_err() {
+            closed = timeout(CLOSE_TIMEOUT, read_task.join_next()) => if closed.is_err() {
                 debug!(from = shown, "a client did not close its connection");
             },
             _ = stop.changed() => {}
         }
     }
-    place.give_back();
+    slot.give_back();
 }
 
-/// Answers requests until there are no more, and then closes `reader` and `writer`.
-async fn serve(
-    desk: &HttpState,
+/// Answers requests until the connection ends, and then closes `reader` and `writer`.
+async fn serve_requests(
+    state: &HttpState,
     router: Router,
     (reader, writer): (DuplexStream, TimeoutWriter),
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let mut builder = http1::Builder::new();
-    // Whoever has sent all and closes their side is still owed the answer.
-    builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD);
-    if desk.app.settings.frame_timeout_ms > 0 {
-        builder.header_read_timeout(Duration::from_millis(desk.app.settings.frame_timeout_ms));
+    // A client that has closed its sending side still gets the answer.
+    builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD_BYTES);
+    if state.app.settings.frame_timeout_ms > 0 {
+        builder.header_read_timeout(Duration::from_millis(state.app.settings.frame_timeout_ms));
     }
     let serving =
         builder.serve_connection(TokioIo::new(join(reader, writer)), TowerToHyperService::new(router));
@@ -107,7 +88,7 @@ async fn serve(
         outcome = serving.as_mut() => outcome,
         _ = stop.changed() => {
             serving.as_mut().graceful_shutdown();
-            timeout(LINGER, serving).await.unwrap_or(Ok(()))
+            timeout(SHUTDOWN_GRACE, serving).await.unwrap_or(Ok(()))
         }
     }
 }
@@ -117,30 +98,31 @@ fn cause(error: &hyper::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Returns whether the connection failed because the client took no data.
-fn is_behind(error: &hyper::Error) -> bool {
+/// Returns true if the connection failed because the client did not read.
+fn is_slow_client(error: &hyper::Error) -> bool {
     error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(SlowClient::is_behind)
 }
 
-/// What comes, and the work of reading it: while a request is under way, nobody else would notice that no more will come.
-/// After the server has dropped the returned stream, the work discards all further bytes.
-fn watched(
+/// Returns a stream with the bytes of `from`, and the task that reads them. The task sets `closing`
+/// at the end of the input, which the HTTP parser would not notice during a request. After the
+/// server has dropped the stream, the task discards further bytes.
+fn read_ahead(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
-    closed: watch::Sender<bool>,
+    closing: watch::Sender<bool>,
 ) -> (DuplexStream, impl Future<Output = ()> + Send) {
-    let (mut to, reader) = duplex(READ_AHEAD);
+    let (mut to, stream) = duplex(READ_AHEAD_BYTES);
     let reading = async move {
-        // An end and an error are the same here: nothing more comes.
+        // End of input and read errors are equal here: no more bytes arrive.
         let _ended = copy(&mut from, &mut to).await.is_ok();
-        closed.send_replace(true);
+        closing.send_replace(true);
         drop(to);
         let _ended = copy(&mut from, &mut sink()).await.is_ok();
     };
-    (reader, reading)
+    (stream, reading)
 }
 
-/// What someone is told for whom there is no place.
-pub(super) fn farewell(reason: &str) -> String {
+/// Formats the only answer to a client whose connection is over a limit.
+pub(super) fn too_many_connections(reason: &str) -> String {
     let body = format!(r#"{{"error":{{"code":"rate_limited","message":{reason:?},"retryable":true}}}}"#);
     format!(
         "HTTP/1.1 429 Too Many Requests\r\nOJS-Version: 1.0\r\nContent-Type: application/openjobspec+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",

@@ -1,4 +1,4 @@
-//! What happens to jobs, as it happens (ojs-events, ojs-realtime), and the forms of events.
+//! Events of jobs: JSON forms and the event stream (OJS events, OJS realtime).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,23 +17,24 @@ use crate::{
     app::AppState,
     http::{
         HttpState,
-        auth::{Peer, bearer},
-        extract::{Authenticated, job_id, shown},
-        response::{ApiError, HttpResult},
+        auth::{credentials::bearer, role::RequireClient},
+        extract::job_id,
+        peer::Peer,
+        response::{ApiError, HttpResult, quoted},
         stream::{self, StreamPermit},
     },
     registry::event_log::{EventLog, LoggedEvent},
     service::lookup,
 };
 
-/// Interval of comments on a stream on which nothing happens, because proxies close idle connections.
+/// Interval of comments on an idle stream, because proxies close idle connections.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Maximum number of events that are written at once.
+/// Maximum number of events in one write.
 const PAGE: usize = 100;
 /// Maximum number of channels of a stream.
 const MAX_CHANNELS: usize = 100;
 
-/// What a stream tells of.
+/// Selection of events on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum EventChannel {
     Job(JobId),
@@ -50,9 +51,10 @@ impl EventChannel {
                 checked.map_err(|rejection| ApiError::invalid(format!("channel: {rejection}")))
             }
             None if text == "all" => Ok(Self::All),
-            _ => {
-                Err(ApiError::invalid(format!("channel is '{}': use job:ID, queue:NAME or all", shown(text))))
-            }
+            _ => Err(ApiError::invalid(format!(
+                "channel is '{}': use job:ID, queue:NAME or all",
+                quoted(text)
+            ))),
         }
     }
 
@@ -78,7 +80,7 @@ impl EventChannel {
     }
 }
 
-/// What an event says of its job, in both forms.
+/// Returns the fields that both JSON forms of an event share.
 fn data_of(event: &LoggedEvent) -> Value {
     let mut data = json!({
         "job_id": event.job_id,
@@ -110,7 +112,7 @@ fn data_of(event: &LoggedEvent) -> Value {
     data
 }
 
-/// An event as a document of its own.
+/// Formats an event as a JSON document for lists.
 pub(super) fn envelope(log: &EventLog, event: &LoggedEvent) -> Value {
     json!({
         "specversion": "1.0",
@@ -123,7 +125,7 @@ pub(super) fn envelope(log: &EventLog, event: &LoggedEvent) -> Value {
     })
 }
 
-/// An event on a stream.
+/// Formats an event as a server-sent event.
 fn message(log: &EventLog, event: &LoggedEvent) -> String {
     let mut data = data_of(event);
     data["type"] = event.job_type.as_str().into();
@@ -131,42 +133,42 @@ fn message(log: &EventLog, event: &LoggedEvent) -> String {
     format!("id: {}\nevent: {}\ndata: {data}\n\n", log.id_of(event), event.kind)
 }
 
-/// Follower of the events; dropped, it follows no more.
+/// State of one event stream.
 struct EventStream {
-    leave: StreamPermit,
+    permit: StreamPermit,
     app: Arc<AppState>,
     peer: Peer,
     channels: Vec<EventChannel>,
     up_to: u64,
-    later: watch::Receiver<u64>,
+    changes: watch::Receiver<u64>,
     has_begun: bool,
-    /// Jobs that had ended when the stream began, and were not told of yet.
+    /// Jobs that had ended before the stream began and have no event on it yet.
     ended: Vec<Job>,
-    /// Jobs that have not ended, of a stream of nothing but jobs.
-    open: Option<BTreeSet<JobId>>,
+    /// Unfinished jobs, if all channels are jobs. The stream ends when the set is empty.
+    running: Option<BTreeSet<JobId>>,
 }
 
 /// `GET events/stream`
 pub(super) async fn follow(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Extension(peer): Extension<Peer>,
     Query(query): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let channels = EventChannel::read_all(&query)?;
-    let app = Arc::clone(&desk.app);
-    // In this order: what ends after the look at the jobs is among the later events.
-    let (last, later) = app.events.listen();
-    let told = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
+    let app = Arc::clone(&state.app);
+    // The subscription precedes the reading of the jobs, so that a job that ends in between has an
+    // event on the stream.
+    let (last, changes) = app.events.listen();
+    let last_seen = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
     let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
     for channel in &channels {
         let EventChannel::Job(id) = channel else { continue };
         let job = lookup::job_record(&app, id).await?;
         if job.ojs.is_none() {
             return Err(ApiError::invalid(format!(
-                "channel: the job {id} came over RESP, and has no events here: SUBSCRIBE job:updates there"
+                "channel: the job {id} was submitted over RESP, and has no events over HTTP: SUBSCRIBE to job:updates over RESP"
             )));
         }
         if jobs.insert(id.clone()) && job.is_ended() {
@@ -174,27 +176,27 @@ pub(super) async fn follow(
         }
     }
     let is_of_jobs = channels.iter().all(|channel| matches!(channel, EventChannel::Job(_)));
-    let known = Arc::clone(&desk);
+    let checked_state = Arc::clone(&state);
     let is_admitted = Box::new(move || {
-        let key = headers.get(header::AUTHORIZATION).and_then(|told| bearer(told.as_bytes()));
+        let key = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         key.is_none_or(|key| {
-            known
+            checked_state
                 .access_control
                 .identify(key)
                 .is_some_and(|identity| identity.role.allows(CommandAccess::Client))
         })
     });
-    let leave = StreamPermit::take(&desk, &peer, is_admitted)?;
-    let (up_to, has_begun, open) = (told.unwrap_or(last), false, is_of_jobs.then_some(jobs));
-    let follower = EventStream { leave, app, peer, channels, up_to, later, has_begun, ended, open };
-    Ok(stream::response(unfold(follower, |mut follower| async move {
-        let text = follower.next().await?;
-        Some((text, follower))
+    let permit = StreamPermit::take(&state, &peer, is_admitted)?;
+    let (up_to, has_begun, running) = (last_seen.unwrap_or(last), false, is_of_jobs.then_some(jobs));
+    let stream_state = EventStream { permit, app, peer, channels, up_to, changes, has_begun, ended, running };
+    Ok(stream::response(unfold(stream_state, |mut stream_state| async move {
+        let text = stream_state.next().await?;
+        Some((text, stream_state))
     })))
 }
 
 impl EventStream {
-    /// Returns the next events, or `None` where the stream is over.
+    /// Returns the next events, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<String> {
         if !self.has_begun {
             self.has_begun = true;
@@ -202,25 +204,26 @@ impl EventStream {
         }
         let clock = self.app.clock.clone();
         loop {
-            if self.open.as_ref().is_some_and(BTreeSet::is_empty) {
+            if self.running.as_ref().is_some_and(BTreeSet::is_empty) {
                 return None;
             }
-            let text = self.happened()?;
+            let text = self.new_events()?;
             if !text.is_empty() {
-                return (self.leave.is_admitted)().then_some(text);
+                return (self.permit.is_admitted)().then_some(text);
             }
             tokio::select! {
                 () = self.peer.gone() => return None,
-                later = self.later.changed() => later.ok()?,
+                changes = self.changes.changed() => changes.ok()?,
                 () = clock.sleep(HEARTBEAT) => {
-                    return (self.leave.is_admitted)().then(|| ":heartbeat\n\n".into());
+                    return (self.permit.is_admitted)().then(|| ":heartbeat\n\n".into());
                 }
             }
         }
     }
 
-    /// Returns what has happened since the last call, or `None` if some of it was forgotten.
-    fn happened(&mut self) -> Option<String> {
+    /// Returns the text of the events since the last call. Returns `None` if the log no longer has
+    /// some of them.
+    fn new_events(&mut self) -> Option<String> {
         let log = &self.app.events;
         let channels = &self.channels;
         let followed =
@@ -230,15 +233,15 @@ impl EventStream {
         }
         self.up_to = followed.up_to;
         let mut events = followed.events;
-        let told = events.iter().filter(|event| event.is_last()).map(|event| event.job_id.clone());
-        let told: BTreeSet<JobId> = told.collect();
+        let reported = events.iter().filter(|event| event.is_last()).map(|event| event.job_id.clone());
+        let reported: BTreeSet<JobId> = reported.collect();
         if events.len() < PAGE {
-            let untold = self.ended.drain(..).filter(|job| !told.contains(&job.job_id));
-            events.extend(untold.filter_map(|job| log.end_of(&job, self.app.clock.now())));
+            let unreported = self.ended.drain(..).filter(|job| !reported.contains(&job.job_id));
+            events.extend(unreported.filter_map(|job| log.end_of(&job, self.app.clock.now())));
         }
-        if let Some(open) = &mut self.open {
+        if let Some(running) = &mut self.running {
             for event in events.iter().filter(|event| event.is_last()) {
-                open.remove(&event.job_id);
+                running.remove(&event.job_id);
             }
         }
         Some(events.iter().map(|event| message(log, event)).collect())

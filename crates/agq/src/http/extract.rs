@@ -1,4 +1,4 @@
-//! A request as handlers see it: who asks, what was sent, and what the path and the query say.
+//! Extractor of JSON bodies, with bounds on size and time, and parsers of ids in paths.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,11 @@ use agenix_protocol::{
     documents::{OjsDocument, check_fields, parse_object},
     ids::{JobId, WorkerId},
     limits::exceeds,
-    request::CommandAccess,
 };
 use axum::{
     body::{Body, HttpBody},
-    extract::{FromRequest, FromRequestParts},
-    http::{HeaderValue, Request, StatusCode, header, request::Parts},
+    extract::FromRequest,
+    http::{HeaderValue, Request, StatusCode, header},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -20,89 +19,46 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    auth::keyring::{Identity, Role},
     http::{
         HttpState,
-        response::{ApiError, forbidden},
+        auth::role::{Authenticated, CertificateAlone},
+        response::{ApiError, quoted},
     },
     settings::Settings,
 };
 
-/// Whoever asks, known by a key or a certificate.
-#[derive(Debug, Clone)]
-pub(super) struct Authenticated(pub(super) Identity);
-
-impl Authenticated {
-    /// Whether the key may do this.
-    pub(super) fn require(&self, access: CommandAccess) -> Result<(), ApiError> {
-        if self.0.role.allows(access) {
-            return Ok(());
-        }
-        Err(forbidden(format!(
-            "this key is that of the {} '{}', and may not do this",
-            self.0.role, self.0.name
-        )))
-    }
-
-    /// The worker whose own key it is: it speaks for that worker alone.
-    pub(super) fn worker(&self) -> Option<WorkerId> {
-        Some(&self.0)
-            .filter(|identity| identity.role == Role::Worker)
-            .and_then(|identity| WorkerId::new(&*identity.name).ok())
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Authenticated {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        parts.extensions.get::<Self>().cloned().ok_or_else(unauthorized)
-    }
-}
-
-/// Nobody knows who asks.
-pub(super) fn unauthorized() -> ApiError {
-    let refusal = ApiError::new(
-        StatusCode::UNAUTHORIZED,
-        "unauthorized",
-        "no key that agq knows came with the request",
-        "Send the session key, or another key of the config file, as `Authorization: Bearer KEY`.",
-    );
-    ApiError { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }
-}
-
-/// Marker of a request whose sender is known by a certificate alone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CertificateAlone;
-
-/// Maximum number of bytes in a body from an unauthenticated client. A login has some hundred
-/// bytes.
+/// Maximum number of bytes in a body from an unauthenticated client. The body of a login is much
+/// smaller.
 const MAX_ANONYMOUS_BYTES: usize = 4096;
 
-/// Bounds on the size and the reading time of a body. Both bounds are those of a command over RESP.
+/// Bounds on the size and the reading time of a body. The bounds of authenticated clients are those
+/// of a command over RESP.
 #[derive(Debug, Clone, Copy)]
 struct BodyLimits {
     /// Maximum number of bytes; zero means no bound.
     bytes: usize,
     /// Maximum reading time; zero means no bound.
     time: Duration,
-    is_known: bool,
+    is_authenticated: bool,
 }
 
 impl BodyLimits {
-    fn of(settings: &Settings, is_known: bool) -> Self {
-        let most = settings.limits.max_message_bytes;
-        let anonymous = if exceeds(MAX_ANONYMOUS_BYTES, most) { most } else { MAX_ANONYMOUS_BYTES };
-        let (bytes, ms) =
-            if is_known { (most, settings.frame_timeout_ms) } else { (anonymous, settings.login_timeout_ms) };
-        Self { bytes, time: Duration::from_millis(ms), is_known }
+    fn of(settings: &Settings, is_authenticated: bool) -> Self {
+        let max = settings.limits.max_message_bytes;
+        let anonymous = if exceeds(MAX_ANONYMOUS_BYTES, max) { max } else { MAX_ANONYMOUS_BYTES };
+        let (bytes, ms) = if is_authenticated {
+            (max, settings.frame_timeout_ms)
+        } else {
+            (anonymous, settings.login_timeout_ms)
+        };
+        Self { bytes, time: Duration::from_millis(ms), is_authenticated }
     }
 
     fn too_large(self) -> ApiError {
-        let hint = if self.is_known {
+        let hint = if self.is_authenticated {
             "Send less at once, or start agq with a larger --max-message-bytes."
         } else {
-            "Log in, or send a key: only then is a longer body read."
+            "Log in, or send a key: agq reads a longer body only from known clients."
         };
         let message = format!("the body has more than {} bytes", self.bytes);
         closing(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message, hint))
@@ -110,7 +66,7 @@ impl BodyLimits {
 
     fn too_slow(self) -> ApiError {
         let message = format!("the body was not complete within {} seconds", self.time.as_secs_f64());
-        let hint = "Send the request again, and its body without a pause.";
+        let hint = "Send the request again, and send its body without pauses.";
         closing(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message, hint))
     }
 }
@@ -121,16 +77,16 @@ fn closing(refusal: ApiError) -> ApiError {
     ApiError { headers: vec![("connection", "close".into())], ..refusal }
 }
 
-/// What was sent.
+/// Extractor of a JSON body. Handlers parse it by one of its methods.
 pub(super) struct JsonBody(Bytes);
 
 impl FromRequest<Arc<HttpState>> for JsonBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request<Body>, desk: &Arc<HttpState>) -> Result<Self, ApiError> {
+    async fn from_request(request: Request<Body>, state: &Arc<HttpState>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let is_known = parts.extensions.get::<Authenticated>().is_some();
-        let bytes = read_all(body, BodyLimits::of(&desk.app.settings, is_known)).await?;
+        let is_authenticated = parts.extensions.get::<Authenticated>().is_some();
+        let bytes = read_all(body, BodyLimits::of(&state.app.settings, is_authenticated)).await?;
         if !bytes.is_empty() {
             let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
             check_type(content_type, parts.extensions.get::<CertificateAlone>().is_some())?;
@@ -139,8 +95,8 @@ impl FromRequest<Arc<HttpState>> for JsonBody {
     }
 }
 
-/// Reads a body within `bounds`. Refuses a body that announces too large a size before any of it is
-/// read.
+/// Reads a body within `bounds`. Refuses a body with too large an announced size before any of it
+/// is read.
 async fn read_all(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if exceeds(announced, bounds.bytes) {
@@ -167,25 +123,25 @@ async fn collect(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
 }
 
 /// Checks the `Content-Type` against the two media types that mean JSON here. A missing type means
-/// JSON unless `is_required`. A request with a certificate alone requires a type, because a browser
-/// sends a request of another site's page without a preflight request if the type is missing.
-fn check_type(told: Option<&[u8]>, is_required: bool) -> Result<(), ApiError> {
-    const KNOWN: &str = "application/openjobspec+json or application/json";
-    let Some(told) = told else {
-        let missing = format!("there is no Content-Type: with a certificate alone it is to be {KNOWN}");
+/// JSON unless `is_required`. A request with a certificate alone requires a type. Without a type, a
+/// browser sends the request of another site's page without a preflight request.
+fn check_type(content_type: Option<&[u8]>, is_required: bool) -> Result<(), ApiError> {
+    const EXPECTED: &str = "application/openjobspec+json or application/json";
+    let Some(content_type) = content_type else {
+        let missing = format!("there is no Content-Type: with a certificate alone it is to be {EXPECTED}");
         return if is_required { Err(ApiError::invalid(missing)) } else { Ok(()) };
     };
-    let told = String::from_utf8_lossy(told).to_ascii_lowercase();
-    let media = told.split(';').next().unwrap_or_default().trim();
+    let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
+    let media = content_type.split(';').next().unwrap_or_default().trim();
     if matches!(media, "application/openjobspec+json" | "application/json") {
         return Ok(());
     }
     let message = format!("Content-Type is '{}'", media.escape_debug());
-    Err(ApiError::invalid(format!("{message}: it is to be {KNOWN}")))
+    Err(ApiError::invalid(format!("{message}: it is to be {EXPECTED}")))
 }
 
 impl JsonBody {
-    /// A document; its form is checked by its type.
+    /// Parses an object of type `T`.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         // Other programs read the document as the client wrote it. A number that is too large, half
@@ -194,28 +150,28 @@ impl JsonBody {
         Ok(object)
     }
 
-    /// Any JSON of this form.
+    /// Parses any JSON value of type `T`.
     pub(super) fn any<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.0).map_err(|error| self.refuse(&error.to_string()))
     }
 
-    /// A document, where one was sent.
+    /// Parses an object of type `T`, or returns the default for an empty body.
     pub(super) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ApiError> {
         if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { self.object() }
     }
 
-    /// A job's document, each field as it came.
+    /// Parses the document of a job, and keeps the text of each field.
     pub(super) fn document(&self) -> Result<OjsDocument, ApiError> {
         self.object()
     }
 
-    /// Whether it is no JSON at all, or JSON of another form.
+    /// Returns the error of a body that is not JSON, or otherwise an error with `reason`.
     fn refuse(&self, reason: &str) -> ApiError {
         if let Err(error) = serde_json::from_slice::<Value>(&self.0) {
             return ApiError::new(
                 StatusCode::BAD_REQUEST,
                 "invalid_payload",
-                format!("the body is no JSON that can be read: {error}"),
+                format!("the body is not valid JSON: {error}"),
                 "Send a JSON object.",
             );
         }
@@ -223,27 +179,22 @@ impl JsonBody {
     }
 }
 
-/// Refuses zero as a number of entries. `name` is the name of the parameter.
-pub(super) fn above_zero(name: &str, told: Option<usize>) -> Result<Option<usize>, ApiError> {
-    if told == Some(0) {
-        return Err(ApiError::invalid(format!("{name} is to be a whole number from 1 on")));
+/// Returns `value` unless it is zero. `name` is the query parameter that the error names.
+pub(super) fn above_zero(name: &str, value: Option<usize>) -> Result<Option<usize>, ApiError> {
+    if value == Some(0) {
+        return Err(ApiError::invalid(format!("{name} must be a whole number of at least 1")));
     }
-    Ok(told)
+    Ok(value)
 }
 
-/// A job's id in a path: what is none names no job.
+/// Parses the id of a job in a path. Text that is not an id names no job.
 pub(super) fn job_id(text: &str) -> Result<JobId, ApiError> {
-    JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", shown(text))))
+    JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", quoted(text))))
 }
 
-/// A worker's id in a path.
+/// Parses the id of a worker in a path.
 pub(super) fn worker_id(text: &str) -> Result<WorkerId, ApiError> {
-    WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", shown(text))))
-}
-
-/// What somebody sent, as far as it is shown again.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().take(80).collect::<String>().escape_debug().to_string()
+    WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", quoted(text))))
 }
 
 #[cfg(test)]
@@ -257,20 +208,21 @@ mod tests {
     use super::{BodyLimits, check_type, read_all};
     use crate::http::response::ApiError;
 
-    const BOUNDS: BodyLimits = BodyLimits { bytes: 4, time: Duration::from_secs(3600), is_known: false };
+    const BOUNDS: BodyLimits =
+        BodyLimits { bytes: 4, time: Duration::from_secs(3600), is_authenticated: false };
 
     async fn read(body: Body, bounds: BodyLimits) -> Result<Bytes, (u16, String)> {
         read_all(body, bounds).await.map_err(|ApiError { status, message, .. }| (status.as_u16(), message))
     }
 
-    /// Returns a body whose length is unknown until the body has come.
+    /// Returns a body of unknown length.
     fn in_pieces(pieces: &[&'static str]) -> Body {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
         Body::from_stream(stream::iter(pieces))
     }
 
     #[tokio::test]
-    async fn a_body_is_read_to_its_bound_and_no_further() {
+    async fn body_is_refused_one_byte_beyond_its_bound() {
         assert_eq!(read(Body::from("1234"), BOUNDS).await.unwrap(), "1234");
         assert_eq!(read(in_pieces(&["12", "34"]), BOUNDS).await.unwrap(), "1234");
         let refused = (413, "the body has more than 4 bytes".to_owned());
@@ -281,13 +233,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_fits_is_refused_before_the_rest_has_come() {
+    async fn body_beyond_its_bound_is_refused_before_its_end() {
         let endless = stream::iter(["12", "345"].map(Ok::<_, std::io::Error>)).chain(stream::pending());
         assert_eq!(read(Body::from_stream(endless), BOUNDS).await.unwrap_err().0, 413);
     }
 
     #[tokio::test]
-    async fn a_body_that_does_not_come_is_not_waited_for() {
+    async fn body_is_refused_after_its_time() {
         let silent = stream::iter(["1"].map(Ok::<_, std::io::Error>)).chain(stream::pending());
         let bounds = BodyLimits { time: Duration::from_millis(5), ..BOUNDS };
         let refused = (408, "the body was not complete within 0.005 seconds".to_owned());
@@ -295,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_alone_needs_a_content_type() {
+    fn body_needs_a_content_type_with_a_certificate_alone() {
         assert!(check_type(None, false).is_ok() && check_type(None, true).is_err());
         for required in [false, true] {
             assert!(check_type(Some(b"Application/JSON; charset=utf-8"), required).is_ok());

@@ -1,15 +1,15 @@
-//! Form of a request: whether HTTP allows the request and agq understands it, and whether a page of
-//! another site sent it.
+//! Checks of the form of a request: HTTP/1.1 syntax, version of the specification, and origin of
+//! the page that sends it.
 
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header},
 };
 
-use crate::http::{extract::shown, response::ApiError};
+use crate::http::response::{ApiError, quoted};
 
-/// Checks that HTTP/1.1 allows the request, as far as other programs could read the request in
-/// another way (RFC 9112 §3.2 and §6.1; RFC 9110 §10.1.1).
+/// Checks the headers that other programs could interpret in another way (RFC 9112 §3.2 and §6.1;
+/// RFC 9110 §10.1.1).
 pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
     let headers = request.headers();
     let hosts = headers.get_all(header::HOST).iter().count();
@@ -30,22 +30,24 @@ pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
         return Err(ApiError::new(
             StatusCode::EXPECTATION_FAILED,
             "unsupported",
-            "Expect is not '100-continue', and agq meets no other expectation",
-            "Leave the header out.",
+            "Expect is not '100-continue', and agq supports no other expectation",
+            "Omit the header.",
         ));
     }
     Ok(())
 }
 
-/// Whoever says which version they speak speaks this one.
+/// Checks that the version in `OJS-Version`, if there is one, is 1.x.
 pub(super) fn check_version(request: &Request<Body>) -> Result<(), ApiError> {
-    let told = request.headers().get("ojs-version").and_then(|told| told.to_str().ok());
-    let Some(told) = told.filter(|told| *told != "1" && !told.starts_with("1.")) else { return Ok(()) };
+    let version = request.headers().get("ojs-version").and_then(|value| value.to_str().ok());
+    let Some(version) = version.filter(|version| *version != "1" && !version.starts_with("1.")) else {
+        return Ok(());
+    };
     Err(ApiError::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "unsupported",
-        format!("OJS-Version is '{}', and agq speaks 1.0", shown(told)),
-        "Leave the header out, or say 1.0.",
+        format!("OJS-Version is '{}', and agq speaks 1.0", quoted(version)),
+        "Omit the header, or send 1.0.",
     ))
 }
 
@@ -53,13 +55,13 @@ pub(super) fn may_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns whether a browser says that a page of another site sends the request (Fetch Metadata;
-/// RFC 6454). Clients other than browsers do not send these headers.
+/// Returns true if a browser says that a page of another site sends the request (Fetch Metadata;
+/// RFC 6454). Other clients do not send these headers.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
-    let told = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-    let is_cross_site = told("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));
-    let host = told("host").unwrap_or_default();
-    let is_foreign = told("origin").is_some_and(|origin| {
+    let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let is_cross_site = value("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));
+    let host = value("host").unwrap_or_default();
+    let is_foreign = value("origin").is_some_and(|origin| {
         let scheme = origin.windows(3).position(|part| part == b"://");
         scheme.is_none_or(|at| !origin[at + 3..].eq_ignore_ascii_case(host))
     });
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_says_whose_page_sends_a_request() {
+    fn form_recognises_requests_of_pages_of_other_sites() {
         for own in [
             &[("host", "agq:6381")][..],
             &[("host", "agq:6381"), ("origin", "https://agq:6381"), ("sec-fetch-site", "same-origin")],
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_read_in_another_way_is_refused() {
+    fn form_refuses_ambiguous_requests() {
         let status = |version, all: &[(&'static str, &'static str)]| {
             let mut request = Request::new(Body::empty());
             *request.version_mut() = version;

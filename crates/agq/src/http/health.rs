@@ -1,4 +1,4 @@
-//! Whether agq is well, what it can do, and its figures.
+//! Probes, metrics, and the manifest of the specification.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::Authenticated,
+        auth::role::Authenticated,
         response::{HttpResult, ok, with_status},
     },
     service::metrics::prometheus,
@@ -20,35 +20,34 @@ use crate::{
 };
 
 /// Maximum time for which a probe waits for the store.
-const LONGEST_LOOK: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// `GET /health`: it runs, and whether its store answers.
-pub(super) async fn health(State(desk): State<Arc<HttpState>>) -> HttpResult {
-    let is_well = store_state(&desk).await.is_ok();
-    let word = if is_well { "ok" } else { "degraded" };
+/// `GET /health`: answers 200 while agq runs. The body has the state of the store.
+pub(super) async fn health(State(state): State<Arc<HttpState>>) -> HttpResult {
+    let is_healthy = store_state(&state).await.is_ok();
+    let word = if is_healthy { "ok" } else { "degraded" };
     Ok(ok(&json!({
         "status": word,
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime_seconds": desk.app.clock.now().ms_since(desk.app.started_at) / 1000,
-        "backend": {"type": backend(&desk), "status": if is_well { "ok" } else { "unhealthy" }},
+        "uptime_seconds": state.app.clock.now().ms_since(state.app.started_at) / 1000,
+        "backend": {"type": backend(&state), "status": if is_healthy { "ok" } else { "unhealthy" }},
     })))
 }
 
-/// Returns whether the store can do its work, within `LONGEST_LOOK` even if the store does not
-/// answer. An orchestrator takes a process that does not answer for dead, and would end all
-/// processes while the database is away.
-async fn store_state(desk: &HttpState) -> Result<(), StoreError> {
-    let state = desk.app.clock.within(LONGEST_LOOK, desk.app.store.is_healthy()).await;
-    let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
+/// Checks the health of the store within `PROBE_TIMEOUT`. A longer wait would fail the probe, and
+/// an orchestrator would end all processes of agq while the database is away.
+async fn store_state(state: &HttpState) -> Result<(), StoreError> {
+    let state = state.app.clock.within(PROBE_TIMEOUT, state.app.store.is_healthy()).await;
+    let late = || StoreError(format!("it has not answered for {} milliseconds", PROBE_TIMEOUT.as_millis()));
     state.unwrap_or_else(|| Err(late()))
 }
 
-/// `GET /ready`: whether it can do what it is asked.
-pub(super) async fn ready(State(desk): State<Arc<HttpState>>) -> HttpResult {
-    match store_state(&desk).await {
+/// `GET /ready`: answers 200 if the store works, and 503 otherwise.
+pub(super) async fn ready(State(state): State<Arc<HttpState>>) -> HttpResult {
+    match store_state(&state).await {
         Ok(()) => Ok(ok(&json!({"status": "ready"}))),
         Err(error) => {
-            // A probe needs no key, so the text of the store is for the log alone, because that
+            // The error of the store goes to the log only, because a probe needs no key, and the
             // text may name hosts and users.
             tracing::debug!(%error, "the store does not answer");
             let body = json!({"status": "not_ready", "reason": "the store does not answer"});
@@ -57,16 +56,17 @@ pub(super) async fn ready(State(desk): State<Arc<HttpState>>) -> HttpResult {
     }
 }
 
-/// `GET /metrics`: the text format of Prometheus. Every key may read it: it says nothing of any one job.
-pub(super) async fn metrics(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
-    let mut response = Response::new(Body::from(prometheus(&desk.app).await?));
+/// `GET /metrics`: metrics in the text format of Prometheus. Every key may read them, because they
+/// contain no data of a single job.
+pub(super) async fn metrics(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+    let mut response = Response::new(Body::from(prometheus(&state.app).await?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
 }
 
-/// `GET /ojs/manifest`: what agq implements of the specification.
-pub(super) async fn manifest(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
-    Ok(ok(&document(backend(&desk))))
+/// `GET /ojs/manifest`: the parts of the specification that agq implements.
+pub(super) async fn manifest(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+    Ok(ok(&document(backend(&state))))
 }
 
 fn document(backend: &str) -> Value {
@@ -99,6 +99,6 @@ fn document(backend: &str) -> Value {
     })
 }
 
-fn backend(desk: &HttpState) -> &'static str {
-    if desk.app.store.node().is_some() { "postgresql" } else { "redb" }
+fn backend(state: &HttpState) -> &'static str {
+    if state.app.store.node().is_some() { "postgresql" } else { "redb" }
 }

@@ -1,4 +1,4 @@
-//! A job as the Open Job Spec shows it, whichever door it came by: a projection of its record.
+//! JSON form of a job in the Open Job Spec, for jobs of HTTP and of RESP.
 
 use agenix_protocol::documents::{OjsDocument, OjsError, OjsJob};
 use agenix_rules::{
@@ -9,17 +9,17 @@ use serde_json::value::RawValue;
 
 use crate::store::{StoreError, StoredJob};
 
-/// What of a job's options is shown as it came.
+/// Options of a job that the JSON form repeats unchanged.
 const SHOWN_OPTIONS: [&str; 4] = ["retry", "unique", "rate_limit", "metadata"];
 
-/// What was submitted, taken apart.
+/// Parts of a submitted document.
 struct Parts {
     args: Box<RawValue>,
     meta: Option<Box<RawValue>>,
     tags: Option<Box<RawValue>>,
-    /// The time that was named, as it came.
+    /// `expires_at` as submitted, unless it is relative.
     expires_at: Option<String>,
-    /// Everything else that is shown.
+    /// All other fields of the JSON form.
     others: OjsDocument,
 }
 
@@ -39,19 +39,20 @@ impl Parts {
             None => OjsDocument::new(),
         };
         document.remove("type");
-        let told = options.get("expires_at").and_then(|told| serde_json::from_str::<String>(told.get()).ok());
+        let expires_at =
+            options.get("expires_at").and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
         let shown =
             SHOWN_OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), options.remove(*name)?)));
         let shown: Vec<_> = shown.collect();
         let meta = document.remove("meta").filter(|meta| meta.get() != "null");
         let tags = options.remove("tags").filter(|tags| tags.get() != "null");
         document.extend(shown);
-        let expires_at = told.filter(|told| !told.starts_with('+'));
+        let expires_at = expires_at.filter(|text| !text.starts_with('+'));
         Ok(Self { args, meta, tags, expires_at, others: document })
     }
 }
 
-/// A job as it is shown.
+/// Returns the JSON form of a job.
 pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
     let StoredJob { job, queue, results, .. } = stored;
     let broken = |error: serde_json::Error| StoreError(format!("job {} cannot be read: {error}", job.job_id));
@@ -102,7 +103,7 @@ pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
     })
 }
 
-/// Whether somebody worked on it to its end: one that expired was never begun.
+/// Returns true if a worker finished the job. An expired job never began.
 fn is_complete(job: &Job) -> bool {
     let is_expired = job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired);
     job.state == JobState::Completed || (job.state == JobState::Discarded && !is_expired)
@@ -120,7 +121,8 @@ fn error_of(failure: &JobFailure) -> OjsError {
     }
 }
 
-/// What went wrong with a job that came by the other door, or that nobody worked on.
+/// Returns the error of a job without recorded failures: a job of RESP, or a job that no worker
+/// ran.
 fn plain_error(job: &Job) -> Option<OjsError> {
     let message = job.error.clone().filter(|_| job.state != JobState::Completed)?;
     let code = if job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired) { "expired" } else { "handler_error" };

@@ -1,11 +1,8 @@
-//! Jobs for those who submit and watch.
+//! Handlers for clients that submit jobs, read jobs, and change jobs.
 
 use std::sync::Arc;
 
-use agenix_protocol::{
-    documents::{OjsDocument, OjsJob},
-    request::CommandAccess,
-};
+use agenix_protocol::documents::{OjsDocument, OjsJob};
 use agenix_rules::job::{Job, JobState};
 use axum::{
     body::Body,
@@ -18,34 +15,34 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, JsonBody, job_id},
+        auth::role::{Authenticated, RequireClient},
+        extract::{JsonBody, job_id},
         response::{ApiError, HttpResult, created, object, ok, raw, with_status},
     },
     service::{dead_letters, jobs, lookup, ojs_submission, queues},
     store::StoredJob,
 };
 
-/// A job as it is sent.
+/// Returns the JSON form of a job.
 pub(super) fn job_view(job: &StoredJob) -> Result<OjsJob, ApiError> {
     Ok(crate::http::job_view::job_view(job)?)
 }
 
-/// `{"job": …}`
+/// Answers with `{"job": …}`.
 pub(super) fn in_object(job: &StoredJob) -> HttpResult {
     Ok(ok(&object([("job", raw(&job_view(job)?))])?))
 }
 
 /// `POST jobs`
 pub(super) async fn enqueue(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     headers: HeaderMap,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let mut document = sent.document()?;
-    carry_trace(&mut document, &headers)?;
-    let enqueued = ojs_submission::enqueue(&desk.app, document).await?;
+    add_trace(&mut document, &headers)?;
+    let enqueued = ojs_submission::enqueue(&state.app, document).await?;
     let (job, is_new) = (enqueued.job, enqueued.is_new);
     let limited = job.job.ojs.as_ref().and_then(|ojs| ojs.limit.clone());
     let name = job.queue.clone();
@@ -53,20 +50,21 @@ pub(super) async fn enqueue(
     let location = format!("/ojs/v1/jobs/{}", job.id);
     let body = object([("job", raw(&job))])?;
     let mut response = if is_new { created(&body, &location) } else { with_status(StatusCode::OK, &body) };
-    say_how_full(&desk, &name, &mut response).await?;
+    set_depth_headers(&state, &name, &mut response).await?;
     if let Some(key) = limited {
-        say_how_limited(&desk, &key, &mut response).await?;
+        set_limit_headers(&state, &key, &mut response).await?;
     }
     Ok(response)
 }
 
-/// A trace that came with the request goes with the job, where it says nothing of one itself (W3C Trace Context).
-fn carry_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), ApiError> {
+/// Copies the trace headers into the metadata of the job, unless the metadata has a trace (W3C
+/// Trace Context).
+fn add_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), ApiError> {
     for name in ["traceparent", "tracestate"] {
-        let Some(told) = headers.get(name).and_then(|told| told.to_str().ok()) else { continue };
+        let Some(trace) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
         let meta = document.get("meta").map_or("{}", |meta| meta.get());
         let Ok(Value::Object(mut meta)) = serde_json::from_str::<Value>(meta) else { return Ok(()) };
-        meta.entry(name).or_insert_with(|| told.into());
+        meta.entry(name).or_insert_with(|| trace.into());
         let meta = serde_json::value::to_raw_value(&meta);
         document.insert("meta".into(), meta.map_err(|error| ApiError::invalid(error.to_string()))?);
     }
@@ -79,9 +77,14 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
     }
 }
 
-/// Whoever submits to a queue that is all but full is warned (ext backpressure).
-async fn say_how_full(desk: &HttpState, queue: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
-    if let Some(room) = queues::room(&desk.app, queue).await? {
+/// Sets the headers with depth and bound of the queue, and the pressure of a queue that is nearly
+/// full (extension backpressure).
+async fn set_depth_headers(
+    state: &HttpState,
+    queue: &str,
+    response: &mut Response<Body>,
+) -> Result<(), ApiError> {
+    if let Some(room) = queues::room(&state.app, queue).await? {
         set(response, "x-ojs-queue-depth", &room.depth.to_string());
         set(response, "x-ojs-queue-bound", &room.bound.to_string());
         if room.is_tight {
@@ -93,9 +96,13 @@ async fn say_how_full(desk: &HttpState, queue: &str, response: &mut Response<Bod
     Ok(())
 }
 
-/// What the limit of a job allows (ext rate-limiting).
-async fn say_how_limited(desk: &HttpState, key: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
-    if let Some(limit) = queues::limit(&desk.app, key).await? {
+/// Sets the headers with the state of a rate limit (extension rate-limiting).
+async fn set_limit_headers(
+    state: &HttpState,
+    key: &str,
+    response: &mut Response<Body>,
+) -> Result<(), ApiError> {
+    if let Some(limit) = queues::limit(&state.app, key).await? {
         let most = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
         set(response, "x-ratelimit-limit", &most.to_string());
         let left = limit.terms.concurrency.map_or(most, |most| most.saturating_sub(limit.active));
@@ -104,7 +111,7 @@ async fn say_how_limited(desk: &HttpState, key: &str, response: &mut Response<Bo
     Ok(())
 }
 
-/// What `POST jobs/batch` takes.
+/// Body of `POST jobs/batch`.
 #[derive(Deserialize)]
 struct BatchRequest {
     jobs: Vec<OjsDocument>,
@@ -112,80 +119,75 @@ struct BatchRequest {
 
 /// `POST jobs/batch`
 pub(super) async fn enqueue_all(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let BatchRequest { jobs } = sent.object()?;
     if jobs.is_empty() {
         return Err(ApiError::invalid("jobs is empty: send at least one"));
     }
-    let all = ojs_submission::enqueue_all(&desk.app, jobs).await?;
+    let all = ojs_submission::enqueue_all(&state.app, jobs).await?;
     let jobs = all.into_iter().map(|one| job_view(&one.job)).collect::<Result<Vec<_>, _>>()?;
     Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
 }
 
 /// `GET jobs/{id}`
 pub(super) async fn get(
-    State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    in_object(&lookup::job(&desk.app, &job_id(&id)?).await?)
+    in_object(&lookup::job(&state.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE jobs/{id}`
 pub(super) async fn cancel(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    in_object(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)
+    in_object(&jobs::cancel_unended(&state.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/activate`
 pub(super) async fn activate(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    in_object(&jobs::activate(&desk.app, &job_id(&id)?).await?)
+    in_object(&jobs::activate(&state.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/retry`
 pub(super) async fn retry(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    in_object(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::retry(&state.app, &job_id(&id)?).await?)
 }
 
 /// `POST dead-letter/{id}/retry`
 pub(super) async fn retry_dead(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    in_object(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::retry_dead(&state.app, &job_id(&id)?).await?)
 }
 
 /// `GET jobs/{id}/progress`
 pub(super) async fn progress(
-    State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    let job = lookup::job_record(&desk.app, &job_id(&id)?).await?;
+    let job = lookup::job_record(&state.app, &job_id(&id)?).await?;
     Ok(ok(&progress_of(&job)))
 }
 
-/// How far a job is.
+/// Returns the progress of a job.
 pub(super) fn progress_of(job: &Job) -> Value {
     let report = job.ojs.as_ref().and_then(|ojs| ojs.progress.as_ref());
     let percent =
@@ -202,22 +204,20 @@ pub(super) fn progress_of(job: &Job) -> Value {
 
 /// `GET dead-letter/{id}`
 pub(super) async fn dead_letter(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    in_object(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)
+    in_object(&dead_letters::dead_letter(&state.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE dead-letter/{id}`
 pub(super) async fn forget_dead(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let job_id = job_id(&id)?;
-    dead_letters::forget_dead(&desk.app, &job_id).await?;
+    dead_letters::forget_dead(&state.app, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))
 }

@@ -1,12 +1,8 @@
-//! Lists: pages of jobs, dead letters, events.
+//! Handlers of lists: jobs, dead letters, events.
 
 use std::sync::Arc;
 
-use agenix_protocol::{
-    documents::Status,
-    ids::JobId,
-    request::{CommandAccess, Search},
-};
+use agenix_protocol::{documents::Status, ids::JobId, request::Search};
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
@@ -14,29 +10,30 @@ use serde_json::{Value, json, value::RawValue};
 use crate::{
     http::{
         HttpState,
+        auth::role::{RequireAdmin, RequireClient},
         events::envelope,
-        extract::{Authenticated, above_zero},
+        extract::above_zero,
         jobs::job_view,
-        response::{ApiError, HttpResult, object, ok, pagination, raw},
+        response::{ApiError, HttpResult, object, ok, pagination, quoted, raw},
     },
     registry::event_log::LoggedEvent,
     service::{dead_letters, queues},
     store::{StoreError, StoredJob},
 };
 
-/// How many entries a page has where nothing is said, and at most.
+/// Default and maximum number of entries of a page.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 200;
-/// How far into a list anyone may go: what is passed over is looked at.
+/// Maximum offset in a list, because agq reads all entries before the offset.
 const MAX_OFFSET: usize = 10_000;
-/// Maximum number of jobs that agq looks at for a page: those of the furthest page, and one that
-/// shows whether there are more.
-const MAX_LOOKED_AT: usize = MAX_OFFSET + MAX_PAGE + 1;
-/// Maximum number of bytes of the jobs of a page, because a page has up to 200 jobs, and a job a
-/// result of up to 8 MiB. The first job of a page may exceed this bound.
+/// Maximum number of jobs that agq reads for a page: those up to the last possible page, and one
+/// that shows whether more follow.
+const MAX_JOBS_READ: usize = MAX_OFFSET + MAX_PAGE + 1;
+/// Maximum number of bytes of the jobs in a page, because the result of each job may have
+/// megabytes. The first job of a page may exceed this bound.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Which part of a list, and which entries, are wanted.
+/// Query of a list: paging parameters and filters.
 #[derive(Debug, Default, Clone, Deserialize)]
 pub(super) struct ListQuery {
     limit: Option<String>,
@@ -50,15 +47,15 @@ pub(super) struct ListQuery {
     queues: Option<String>,
 }
 
-fn number(name: &str, told: Option<&String>) -> Result<Option<usize>, ApiError> {
-    let wrong = || ApiError::invalid(format!("{name} is to be a whole number from 0 on"));
-    told.map(|told| told.parse().map_err(|_| wrong())).transpose()
+fn number(name: &str, text: Option<&String>) -> Result<Option<usize>, ApiError> {
+    let wrong = || ApiError::invalid(format!("{name} must be a whole number of at least 0"));
+    text.map(|text| text.parse().map_err(|_| wrong())).transpose()
 }
 
 impl ListQuery {
-    /// How many are passed over, and how many are wanted.
-    fn part(&self) -> Result<(usize, usize), ApiError> {
-        let limit = self.most()?;
+    /// Returns the offset and the maximum number of entries.
+    fn range(&self) -> Result<(usize, usize), ApiError> {
+        let limit = self.page_size()?;
         let offset = match number("page", self.page.as_ref())? {
             Some(page) => page.saturating_sub(1).saturating_mul(limit),
             None => number("cursor", self.cursor.as_ref().or(self.offset.as_ref()))?.unwrap_or_default(),
@@ -72,7 +69,7 @@ impl ListQuery {
     }
 
     /// Returns the maximum number of entries in a page.
-    fn most(&self) -> Result<usize, ApiError> {
+    fn page_size(&self) -> Result<usize, ApiError> {
         let limit = above_zero("limit", number("limit", self.limit.as_ref())?)?;
         let per_page = above_zero("per_page", number("per_page", self.per_page.as_ref())?)?;
         Ok(limit.or(per_page).unwrap_or(PAGE).min(MAX_PAGE))
@@ -82,13 +79,13 @@ impl ListQuery {
         self.page.as_ref().and_then(|page| page.parse().ok()).unwrap_or(1).max(1)
     }
 
-    /// The words of a list with commas; `None` where all are wanted.
-    fn words(told: Option<&String>) -> Option<Vec<String>> {
-        told.map(|told| told.split(',').map(|word| word.trim().to_owned()).collect())
+    /// Returns the words of a list with commas, or `None` without a filter.
+    fn words(text: Option<&String>) -> Option<Vec<String>> {
+        text.map(|text| text.split(',').map(|word| word.trim().to_owned()).collect())
     }
 }
 
-/// The status behind a state, and the state where several have that status.
+/// Returns the status of jobs in `state`. Several states share the status of pending jobs.
 fn status_of(state: &str) -> Result<Status, ApiError> {
     match state {
         "available" | "scheduled" | "retryable" | "pending" => Ok(Status::Pending),
@@ -98,7 +95,7 @@ fn status_of(state: &str) -> Result<Status, ApiError> {
         "discarded" => Ok(Status::Failed),
         other => Err(ApiError::invalid(format!(
             "state is '{}': use available, scheduled, pending, active, retryable, completed, cancelled or discarded",
-            crate::http::extract::shown(other)
+            quoted(other)
         ))),
     }
 }
@@ -106,15 +103,14 @@ fn status_of(state: &str) -> Result<Status, ApiError> {
 /// Paging scheme of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Paging {
-    /// Paging by cursor: a page says where the next one begins, and so may be shorter than
+    /// Paging by cursor: a page has the start of the next one, and may therefore be shorter than
     /// requested.
     ByCursor,
-    /// Paging by number: the number of a page says where the page begins. The jobs come without
-    /// results.
+    /// Paging by number: the page number determines the start. Jobs have no results.
     ByNumber,
 }
 
-/// Part of a list of jobs, each in the form in which agq sends it.
+/// Page of a list of jobs, each in its JSON form.
 struct PageOfJobs {
     jobs: Vec<Box<RawValue>>,
     offset: usize,
@@ -123,26 +119,26 @@ struct PageOfJobs {
 }
 
 impl PageOfJobs {
-    /// Reads the jobs among `ids` that `wanted` selects.
+    /// Reads the jobs among `ids` that match `query`.
     async fn of(
-        desk: &HttpState,
+        state: &HttpState,
         ids: Vec<JobId>,
-        wanted: &ListQuery,
+        query: &ListQuery,
         paging: Paging,
     ) -> Result<Self, ApiError> {
-        let (offset, limit) = wanted.part()?;
+        let (offset, limit) = query.range()?;
         let (mut page, mut passed) = (Self { jobs: Vec::new(), offset, bytes: 0, has_more: false }, 0);
         for job_id in ids {
-            let Some(job) = desk.app.store.job_record(&job_id).await? else { continue };
-            if wanted.state.as_deref().is_some_and(|wanted| wanted != job.state.ojs_name()) {
+            let Some(job) = state.app.store.job_record(&job_id).await? else { continue };
+            if query.state.as_deref().is_some_and(|name| name != job.state.ojs_name()) {
                 continue;
             }
-            if wanted.queue.is_none() && passed < offset {
+            if query.queue.is_none() && passed < offset {
                 passed += 1;
                 continue;
             }
-            let Some(stored) = desk.app.store.job(&job_id).await? else { continue };
-            if wanted.queue.as_deref().is_some_and(|queue| queue != stored.queue) {
+            let Some(stored) = state.app.store.job(&job_id).await? else { continue };
+            if query.queue.as_deref().is_some_and(|queue| queue != stored.queue) {
                 continue;
             }
             if passed < offset {
@@ -157,8 +153,8 @@ impl PageOfJobs {
         Ok(page)
     }
 
-    /// Adds a job. If there is no room for the job, returns `false` with cursors, and refuses the
-    /// page with page numbers.
+    /// Adds a job. If the page has no room, returns `false` with cursors, and an error with page
+    /// numbers.
     fn add(&mut self, stored: &StoredJob, paging: Paging) -> Result<bool, ApiError> {
         let mut job = job_view(stored)?;
         if paging == Paging::ByNumber {
@@ -186,19 +182,20 @@ impl PageOfJobs {
     }
 
     /// Answers with `{items, pagination}`.
-    fn by_number(&self, total: u64, wanted: &ListQuery) -> HttpResult {
-        Ok(ok(&object([("items", raw(&self.jobs)), ("pagination", raw(&numbered(total, wanted)?))])?))
+    fn by_number(&self, total: u64, query: &ListQuery) -> HttpResult {
+        Ok(ok(&object([("items", raw(&self.jobs)), ("pagination", raw(&numbered(total, query)?))])?))
     }
 }
 
-/// Returns the ids of the jobs that `wanted` may select, the newest first.
-async fn sought(desk: &HttpState, wanted: &ListQuery) -> Result<Vec<JobId>, ApiError> {
-    let status = wanted.state.as_deref().map(status_of).transpose()?;
-    let search = |status| desk.app.store.search(Search { status, limit: MAX_LOOKED_AT, ..Search::default() });
-    let mut ids = match wanted.state.as_deref() {
-        // A search among all pending jobs might not reach these jobs, because they might be too
-        // old.
-        Some("scheduled" | "retryable") => desk.app.store.peek_scheduled(MAX_LOOKED_AT).await?,
+/// Returns the ids of the jobs that may match `query`, the newest first.
+async fn candidates(state: &HttpState, query: &ListQuery) -> Result<Vec<JobId>, ApiError> {
+    let status = query.state.as_deref().map(status_of).transpose()?;
+    let search =
+        |status| state.app.store.search(Search { status, limit: MAX_JOBS_READ, ..Search::default() });
+    let mut ids = match query.state.as_deref() {
+        // A search among all pending jobs might not reach these jobs, because it reads the newest
+        // ones only.
+        Some("scheduled" | "retryable") => state.app.store.peek_scheduled(MAX_JOBS_READ).await?,
         Some("discarded") => {
             let mut ids = search(status).await?;
             ids.extend(search(Some(Status::Dead)).await?);
@@ -210,11 +207,11 @@ async fn sought(desk: &HttpState, wanted: &ListQuery) -> Result<Vec<JobId>, ApiE
     Ok(ids)
 }
 
-/// How many jobs are kept of the state that is wanted, or at all.
-async fn total_of(desk: &HttpState, wanted: &ListQuery) -> Result<u64, ApiError> {
-    let all = queues::queue_states(&desk.app).await?;
-    let of_queue = all.iter().filter(|(name, ..)| wanted.queue.as_ref().is_none_or(|queue| queue == name));
-    let sum = of_queue.map(|(_, counts, _)| match &wanted.state {
+/// Returns the number of dead letters, and a page of them.
+async fn total_of(state: &HttpState, query: &ListQuery) -> Result<u64, ApiError> {
+    let all = queues::queue_states(&state.app).await?;
+    let of_queue = all.iter().filter(|(name, ..)| query.queue.as_ref().is_none_or(|queue| queue == name));
+    let sum = of_queue.map(|(_, counts, _)| match &query.state {
         None => counts.iter().sum(),
         Some(state) => super::queues::counts(counts)[state.as_str()].as_u64().unwrap_or_default(),
     });
@@ -223,90 +220,81 @@ async fn total_of(desk: &HttpState, wanted: &ListQuery) -> Result<u64, ApiError>
 
 /// `GET jobs`
 pub(super) async fn jobs(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
-    Query(wanted): Query<ListQuery>,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
+    Query(query): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByCursor).await?;
-    page.by_cursor(total_of(&desk, &wanted).await?)
+    let page = PageOfJobs::of(&state, candidates(&state, &query).await?, &query, Paging::ByCursor).await?;
+    page.by_cursor(total_of(&state, &query).await?)
 }
 
 /// `GET admin/jobs`
 pub(super) async fn admin_jobs(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
-    Query(wanted): Query<ListQuery>,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
+    Query(query): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByNumber).await?;
-    page.by_number(total_of(&desk, &wanted).await?, &wanted)
+    let page = PageOfJobs::of(&state, candidates(&state, &query).await?, &query, Paging::ByNumber).await?;
+    page.by_number(total_of(&state, &query).await?, &query)
 }
 
-/// Pages by their numbers, as the admin extension has them.
-fn numbered(total: u64, wanted: &ListQuery) -> Result<Value, ApiError> {
-    Ok(json!({"total": total, "page": wanted.page_number(), "per_page": wanted.part()?.1}))
+/// Returns the `pagination` object of the admin extension.
+fn numbered(total: u64, query: &ListQuery) -> Result<Value, ApiError> {
+    Ok(json!({"total": total, "page": query.page_number(), "per_page": query.range()?.1}))
 }
 
 /// Returns the number of dead letters, and a page of them.
-async fn page_of_dead(
-    desk: &HttpState,
-    wanted: ListQuery,
+async fn dead_letter_page(
+    state: &HttpState,
+    query: ListQuery,
     paging: Paging,
 ) -> Result<(u64, PageOfJobs), ApiError> {
-    let wanted = ListQuery { state: None, queue: None, ..wanted };
-    let (total, ids) = dead_letters::dead_letters(&desk.app, MAX_LOOKED_AT).await?;
-    Ok((total, PageOfJobs::of(desk, ids, &wanted, paging).await?))
+    let query = ListQuery { state: None, queue: None, ..query };
+    let (total, ids) = dead_letters::dead_letters(&state.app, MAX_JOBS_READ).await?;
+    Ok((total, PageOfJobs::of(state, ids, &query, paging).await?))
 }
 
 /// `GET dead-letter`
 pub(super) async fn dead_letters(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
-    Query(wanted): Query<ListQuery>,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
+    Query(query): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let (total, page) = page_of_dead(&desk, wanted, Paging::ByCursor).await?;
+    let (total, page) = dead_letter_page(&state, query, Paging::ByCursor).await?;
     page.by_cursor(total)
 }
 
 /// `GET admin/dead-letter`
 pub(super) async fn admin_dead_letters(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
-    Query(wanted): Query<ListQuery>,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
+    Query(query): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let (total, page) = page_of_dead(&desk, wanted.clone(), Paging::ByNumber).await?;
-    page.by_number(total, &wanted)
+    let (total, page) = dead_letter_page(&state, query.clone(), Paging::ByNumber).await?;
+    page.by_number(total, &query)
 }
 
 /// `GET admin/dead-letter/stats`
-pub(super) async fn dead_letter_stats(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
-) -> HttpResult {
-    guest.require(CommandAccess::Admin)?;
-    let (total, _) = dead_letters::dead_letters(&desk.app, 0).await?;
-    Ok(ok(&json!({"total": total, "retention_seconds": desk.app.settings.keep_dead_ms / 1000})))
+pub(super) async fn dead_letter_stats(State(state): State<Arc<HttpState>>, _: RequireAdmin) -> HttpResult {
+    let (total, _) = dead_letters::dead_letters(&state.app, 0).await?;
+    Ok(ok(&json!({"total": total, "retention_seconds": state.app.settings.keep_dead_ms / 1000})))
 }
 
 /// `GET events`
 pub(super) async fn events(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
-    Query(wanted): Query<ListQuery>,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
+    Query(query): Query<ListQuery>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let limit = wanted.most()?;
-    let after = number("cursor", wanted.cursor.as_ref())?.unwrap_or_default();
-    let (types, queues) = (ListQuery::words(wanted.types.as_ref()), ListQuery::words(wanted.queues.as_ref()));
+    let limit = query.page_size()?;
+    let after = number("cursor", query.cursor.as_ref())?.unwrap_or_default();
+    let (types, queues) = (ListQuery::words(query.types.as_ref()), ListQuery::words(query.queues.as_ref()));
     let is_wanted = |event: &LoggedEvent| {
         types.as_ref().is_none_or(|types| types.iter().any(|word| word == event.kind))
             && queues.as_ref().is_none_or(|queues| queues.contains(&event.queue))
     };
-    let (events, has_more) = desk.app.events.after(after as u64, limit, is_wanted);
+    let (events, has_more) = state.app.events.after(after as u64, limit, is_wanted);
     let cursor = events.last().map_or(after as u64, |event| event.number);
-    let shown: Vec<Value> = events.iter().map(|event| envelope(&desk.app.events, event)).collect();
+    let shown: Vec<Value> = events.iter().map(|event| envelope(&state.app.events, event)).collect();
     Ok(ok(&json!({"events": shown, "cursor": cursor.to_string(), "has_more": has_more})))
 }

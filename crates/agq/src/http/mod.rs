@@ -1,5 +1,21 @@
-//! The HTTP door: the Open Job Spec (the OJS worker spec), health, figures. It translates: rules are in `rules`, and what is done is in
-//! `commands`, as for RESP.
+//! HTTP interface of agq: the Open Job Spec (OJS), the dashboard, health checks and metrics. The
+//! handlers translate between HTTP and the operations of `service`, as the handlers of `resp` do.
+//! Rules about jobs are in `rules`.
+//!
+//! Life of a request:
+//!
+//! 1. [`connection`] parses HTTP/1.1 on a stream of `net` and adds the [`Peer`](peer::Peer) to each
+//!    request.
+//! 2. [`auth::authenticate`] checks the [`form`], assigns a request id, and proves the identity of
+//!    the sender.
+//! 3. The router below selects a handler. The handler's role extractor from [`auth::role`] refuses
+//!    a sender whose role does not allow the route.
+//! 4. The extractors of [`extract`] read the body and parse ids. Then the handler calls `service`.
+//! 5. [`response`] formats the document or the error. A request that changes something gets an
+//!    audit entry.
+//!
+//! An event stream ([`events`], [`dashboard`]) keeps its connection until the client leaves; see
+//! [`stream`].
 
 mod admin;
 mod auth;
@@ -7,14 +23,18 @@ mod connection;
 mod dashboard;
 mod events;
 mod extract;
+mod fallback;
 mod form;
 mod health;
 pub(crate) mod job_view;
 mod jobs;
 mod lists;
 mod openapi;
+mod peer;
 mod queues;
 mod response;
+#[cfg(test)]
+mod role_matrix;
 mod stream;
 mod workers;
 mod workflows;
@@ -32,37 +52,37 @@ use crate::{
     net::{AccessControl, ProtocolHandler},
 };
 
-/// What every handler works with.
+/// State that all handlers share.
 struct HttpState {
     app: Arc<AppState>,
     access_control: Arc<AccessControl>,
-    sessions: dashboard::DashboardSessions,
-    /// Whether what goes over this door is encrypted.
+    sessions: auth::session::DashboardSessions,
+    /// True if the connections are encrypted.
     is_tls: bool,
 }
 
-/// How HTTP is spoken.
+/// Returns the handler of HTTP connections.
 pub(crate) fn handler(
     app: &Arc<AppState>,
     access_control: &Arc<AccessControl>,
     is_tls: bool,
 ) -> ProtocolHandler {
-    let sessions = dashboard::DashboardSessions::new(&app.clock.uuid());
-    let desk = Arc::new(HttpState {
+    let sessions = auth::session::DashboardSessions::new(&app.clock.uuid());
+    let state = Arc::new(HttpState {
         app: Arc::clone(app),
         access_control: Arc::clone(access_control),
         sessions,
         is_tls,
     });
-    let router = router(&desk);
-    let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
-        Box::pin(connection::attend(Arc::clone(&desk), router.clone(), (accepted, number), stop))
+    let router = router(&state);
+    let serve = move |accepted, number, stop| -> BoxFuture<'static, ()> {
+        Box::pin(connection::serve_connection(Arc::clone(&state), router.clone(), (accepted, number), stop))
     };
-    ProtocolHandler { attend: Box::new(attend), farewell: connection::farewell }
+    ProtocolHandler { serve: Box::new(serve), rejection: connection::too_many_connections }
 }
 
-/// Every path there is.
-fn router(desk: &Arc<HttpState>) -> Router {
+/// Builds the router with the routes of all modules.
+fn router(state: &Arc<HttpState>) -> Router {
     let v1 = Router::new()
         .merge(job_routes())
         .merge(worker_routes())
@@ -79,15 +99,15 @@ fn router(desk: &Arc<HttpState>) -> Router {
         .route("/health", get(health::health))
         .route("/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .fallback(auth::no_such_path)
-        .method_not_allowed_fallback(auth::no_such_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(desk), auth::authenticate))
-        .with_state(Arc::clone(desk))
+        .fallback(fallback::no_such_path)
+        .method_not_allowed_fallback(fallback::no_such_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(state), auth::authenticate))
+        .with_state(Arc::clone(state))
 }
 
 type Routes = Router<Arc<HttpState>>;
 
-/// For browsers: they log in by themselves.
+/// Routes of the dashboard, which authenticate by session.
 fn dashboard_routes() -> Routes {
     Router::new()
         .route("/app.js", get(dashboard::script))
@@ -146,7 +166,7 @@ fn queue_routes() -> Routes {
         .route("/rate-limits/{key}", get(queues::limit))
 }
 
-/// What is submitted later.
+/// Routes of cron jobs and workflows.
 fn schedule_routes() -> Routes {
     Router::new()
         .route("/cron", post(workflows::add_cron).get(workflows::crons))
@@ -170,7 +190,7 @@ fn admin_routes() -> Routes {
         .route("/admin/jobs/{id}/cancel", post(admin::cancel))
         .route("/admin/workers", get(admin::workers))
         .route("/admin/workers/{id}", get(admin::worker))
-        .route("/admin/workers/{id}/{order}", post(admin::tell))
+        .route("/admin/workers/{id}/{order}", post(admin::set_directive))
         .route("/admin/dead-letter", get(lists::admin_dead_letters))
         .route("/admin/dead-letter/stats", get(lists::dead_letter_stats))
         .route("/admin/dead-letter/{id}", get(admin::dead_letter).delete(admin::forget_dead))

@@ -1,4 +1,5 @@
-//! What can be asked over HTTP, as an OpenAPI document: the paths stand here, the forms of bodies come from their types.
+//! OpenAPI document of the HTTP interface. The paths are in a table here; the schemas of most
+//! bodies are derived from their types.
 
 use std::sync::LazyLock;
 
@@ -11,89 +12,91 @@ use serde_json::{Map, Value, json};
 
 use crate::http::response::ok;
 
-/// An operation: method, path below `/ojs/v1` (or from the root, after `//`), who may, what it does, its body, its status when all is well.
-type OperationRow = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
+/// Operation: method, path below `/ojs/v1` (or from the root, after `//`), required role, summary,
+/// schema of the body, and status of success.
+pub(super) type OperationRow =
+    (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
 
 #[rustfmt::skip]
-const ROWS: &[OperationRow] = &[
-    ("get", "//ojs/manifest", "all", "What agq implements of the Open Job Spec.", None, 200),
-    ("get", "//health", "none", "Whether agq is well.", None, 200),
-    ("get", "//ready", "none", "Whether agq can do what it is asked.", None, 200),
-    ("get", "//metrics", "all", "Figures, in the text format of Prometheus.", None, 200),
-    ("get", "/health", "none", "Whether agq is well.", None, 200),
-    ("get", "/openapi.json", "all", "This document.", None, 200),
+pub(super) const ROWS: &[OperationRow] = &[
+    ("get", "//ojs/manifest", "all", "Lists what agq implements of the Open Job Spec.", None, 200),
+    ("get", "//health", "none", "Reports the health of agq.", None, 200),
+    ("get", "//ready", "none", "Reports whether agq is ready for requests.", None, 200),
+    ("get", "//metrics", "all", "Returns metrics in the text format of Prometheus.", None, 200),
+    ("get", "/health", "none", "Reports the health of agq.", None, 200),
+    ("get", "/openapi.json", "all", "Returns this document.", None, 200),
     ("post", "/jobs", "client", "Submits a job.", Some("OjsEnqueue"), 201),
     ("get", "/jobs", "client", "Lists jobs, the newest first.", None, 200),
     ("post", "/jobs/batch", "client", "Submits jobs, all or none.", Some("OjsEnqueueAll"), 201),
-    ("post", "/jobs/fetch", "worker", "Gives a worker jobs.", Some("OjsFetch"), 200),
+    ("post", "/jobs/fetch", "worker", "Claims jobs for a worker.", Some("OjsFetch"), 200),
     ("get", "/jobs/{id}", "all", "Shows a job.", None, 200),
     ("delete", "/jobs/{id}", "client", "Cancels a job.", None, 200),
-    ("post", "/jobs/{id}/ack", "worker", "A job is done.", Some("OjsAck"), 200),
-    ("post", "/jobs/{id}/nack", "worker", "A job failed, or is given back.", Some("OjsNack"), 200),
-    ("post", "/jobs/{id}/fail", "worker", "The same.", Some("OjsNack"), 200),
+    ("post", "/jobs/{id}/ack", "worker", "Reports a job as completed.", Some("OjsAck"), 200),
+    ("post", "/jobs/{id}/nack", "worker", "Reports a job as failed, or returns it to its queue.", Some("OjsNack"), 200),
+    ("post", "/jobs/{id}/fail", "worker", "Reports a job as failed, or returns it to its queue.", Some("OjsNack"), 200),
     ("post", "/jobs/{id}/activate", "client", "Releases a pending job.", None, 200),
-    ("post", "/jobs/{id}/retry", "client", "Tries a discarded job again.", None, 200),
-    ("put", "/jobs/{id}/progress", "worker", "Says how far a worker is.", Some("OjsProgress"), 200),
-    ("get", "/jobs/{id}/progress", "all", "How far a job's worker is.", None, 200),
+    ("post", "/jobs/{id}/retry", "client", "Retries a discarded job.", None, 200),
+    ("put", "/jobs/{id}/progress", "worker", "Reports the progress of a job.", Some("OjsProgress"), 200),
+    ("get", "/jobs/{id}/progress", "all", "Shows the progress of a job.", None, 200),
     ("get", "/dead-letter", "client", "Lists dead letters.", None, 200),
     ("get", "/dead-letter/{id}", "client", "Shows a dead letter.", None, 200),
-    ("delete", "/dead-letter/{id}", "client", "Forgets a dead letter.", None, 200),
-    ("post", "/dead-letter/{id}/retry", "client", "Tries a dead letter again.", None, 200),
-    ("get", "/events", "client", "What happened lately.", None, 200),
-    ("get", "/events/stream", "client", "Tells what happens to jobs, as server-sent events.", None, 200),
+    ("delete", "/dead-letter/{id}", "client", "Deletes a dead letter.", None, 200),
+    ("post", "/dead-letter/{id}/retry", "client", "Retries a dead letter.", None, 200),
+    ("get", "/events", "client", "Lists recent events.", None, 200),
+    ("get", "/events/stream", "client", "Streams events of jobs as server-sent events.", None, 200),
     ("get", "/workers", "client", "Lists workers.", None, 200),
-    ("post", "/workers/register", "worker", "A worker introduces itself.", Some("OjsRegistration"), 200),
-    ("post", "/workers/deregister", "worker", "A worker ends.", Some("OjsDeregistration"), 200),
-    ("post", "/workers/fetch", "worker", "Gives a worker jobs.", Some("OjsFetch"), 200),
-    ("post", "/workers/ack", "worker", "A job is done.", Some("OjsAck"), 200),
-    ("post", "/workers/nack", "worker", "A job failed, or is given back.", Some("OjsNack"), 200),
-    ("post", "/workers/heartbeat", "worker", "A worker lives.", Some("OjsHeartbeat"), 200),
-    ("post", "/workers/beat", "worker", "A worker lives, or is about to end.", Some("OjsHeartbeat"), 200),
+    ("post", "/workers/register", "worker", "Registers a worker.", Some("OjsRegistration"), 200),
+    ("post", "/workers/deregister", "worker", "Deregisters a worker.", Some("OjsDeregistration"), 200),
+    ("post", "/workers/fetch", "worker", "Claims jobs for a worker.", Some("OjsFetch"), 200),
+    ("post", "/workers/ack", "worker", "Reports a job as completed.", Some("OjsAck"), 200),
+    ("post", "/workers/nack", "worker", "Reports a job as failed, or returns it to its queue.", Some("OjsNack"), 200),
+    ("post", "/workers/heartbeat", "worker", "Sends a heartbeat.", Some("OjsHeartbeat"), 200),
+    ("post", "/workers/beat", "worker", "Sends a heartbeat with the state of the worker.", Some("OjsHeartbeat"), 200),
     ("get", "/workers/{id}", "client", "Shows a worker.", None, 200),
-    ("delete", "/workers/{id}", "worker", "A worker ends.", None, 200),
-    ("get", "/workers/{id}/health", "all", "How a worker stands.", None, 200),
+    ("delete", "/workers/{id}", "worker", "Deregisters a worker.", None, 200),
+    ("get", "/workers/{id}/health", "all", "Shows the health of a worker.", None, 200),
     ("get", "/queues", "all", "Lists queues.", None, 200),
     ("get", "/queues/{queue}", "all", "Shows a queue.", None, 200),
     ("get", "/queues/{queue}/stats", "all", "Shows a queue.", None, 200),
-    ("post", "/queues/{queue}/pause", "admin", "Lets a queue give no jobs.", None, 200),
-    ("post", "/queues/{queue}/resume", "admin", "Lets a queue give jobs again.", None, 200),
+    ("post", "/queues/{queue}/pause", "admin", "Pauses a queue.", None, 200),
+    ("post", "/queues/{queue}/resume", "admin", "Resumes a queue.", None, 200),
     ("get", "/rate-limits", "all", "Lists limits.", None, 200),
     ("get", "/rate-limits/{key}", "all", "Shows a limit.", None, 200),
-    ("post", "/cron", "client", "Makes a schedule.", Some("OjsCron"), 201),
+    ("post", "/cron", "client", "Creates a schedule.", Some("OjsCron"), 201),
     ("get", "/cron", "client", "Lists schedules.", None, 200),
     ("get", "/cron/{name}", "client", "Shows a schedule.", None, 200),
-    ("put", "/cron/{name}", "client", "Makes or replaces a schedule.", Some("OjsCron"), 200),
+    ("put", "/cron/{name}", "client", "Creates or replaces a schedule.", Some("OjsCron"), 200),
     ("delete", "/cron/{name}", "client", "Deletes a schedule.", None, 200),
-    ("post", "/workflows", "client", "Begins a workflow.", Some("OjsWorkflow"), 201),
+    ("post", "/workflows", "client", "Submits a workflow.", Some("OjsWorkflow"), 201),
     ("get", "/workflows", "client", "Lists workflows.", None, 200),
     ("get", "/workflows/{id}", "client", "Shows a workflow.", None, 200),
     ("delete", "/workflows/{id}", "client", "Cancels a workflow.", None, 200),
-    ("get", "/admin/stats", "admin", "Figures of all queues.", None, 200),
+    ("get", "/admin/stats", "admin", "Returns statistics of all queues.", None, 200),
     ("get", "/admin/queues", "admin", "Lists queues.", None, 200),
-    ("get", "/admin/queues/{queue}", "admin", "Shows a queue and what is set for it.", None, 200),
-    ("post", "/admin/queues/{queue}/pause", "admin", "Lets a queue give no jobs.", None, 200),
-    ("post", "/admin/queues/{queue}/resume", "admin", "Lets a queue give jobs again.", None, 200),
-    ("get", "/admin/queues/{queue}/config", "admin", "What is set for a queue.", None, 200),
+    ("get", "/admin/queues/{queue}", "admin", "Shows a queue with its settings.", None, 200),
+    ("post", "/admin/queues/{queue}/pause", "admin", "Pauses a queue.", None, 200),
+    ("post", "/admin/queues/{queue}/resume", "admin", "Resumes a queue.", None, 200),
+    ("get", "/admin/queues/{queue}/config", "admin", "Shows the settings of a queue.", None, 200),
     ("put", "/admin/queues/{queue}/config", "admin", "Sets the bound of a queue.", Some("OjsQueueConfig"), 200),
     ("get", "/admin/jobs", "admin", "Lists jobs.", None, 200),
-    ("post", "/admin/jobs/bulk/retry", "admin", "Tries all discarded jobs again.", Some("OjsBulk"), 200),
+    ("post", "/admin/jobs/bulk/retry", "admin", "Retries all discarded jobs, or those that match the filter.", Some("OjsBulk"), 200),
     ("get", "/admin/jobs/{id}", "admin", "Shows a job.", None, 200),
-    ("post", "/admin/jobs/{id}/retry", "admin", "Tries a discarded job again.", None, 200),
+    ("post", "/admin/jobs/{id}/retry", "admin", "Retries a discarded job.", None, 200),
     ("post", "/admin/jobs/{id}/cancel", "admin", "Cancels a job.", None, 200),
     ("get", "/admin/workers", "client", "Lists workers.", None, 200),
     ("get", "/admin/workers/{id}", "client", "Shows a worker.", None, 200),
-    ("post", "/admin/workers/{id}/{order}", "admin", "Tells a worker quiet, terminate or resume.", None, 200),
+    ("post", "/admin/workers/{id}/{order}", "admin", "Sends a worker the directive quiet, terminate or resume.", None, 200),
     ("get", "/admin/dead-letter", "admin", "Lists dead letters.", None, 200),
     ("get", "/admin/dead-letter/stats", "admin", "Counts dead letters.", None, 200),
     ("get", "/admin/dead-letter/{id}", "admin", "Shows a dead letter.", None, 200),
-    ("delete", "/admin/dead-letter/{id}", "admin", "Forgets a dead letter.", None, 204),
-    ("post", "/admin/dead-letter/{id}/retry", "admin", "Tries a dead letter again.", None, 200),
+    ("delete", "/admin/dead-letter/{id}", "admin", "Deletes a dead letter.", None, 204),
+    ("post", "/admin/dead-letter/{id}/retry", "admin", "Retries a dead letter.", None, 200),
 ];
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
 /// `GET openapi.json`
-pub(super) async fn openapi(_guest: crate::http::extract::Authenticated) -> Response<Body> {
+pub(super) async fn openapi(_: crate::http::auth::role::Authenticated) -> Response<Body> {
     ok(&*DOCUMENT)
 }
 
@@ -112,7 +115,7 @@ fn document() -> Value {
         "info": {
             "title": "agq",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The Open Job Spec over HTTP, as agq speaks it. docs/ojs.md says what each thing means.",
+            "description": "The Open Job Spec over HTTP, as agq implements it. docs/ojs.md describes each part.",
         },
         "paths": paths,
         "components": {
@@ -140,7 +143,7 @@ fn operation((method, path, who, summary, body, status): &OperationRow) -> Value
         "summary": summary,
         "description": format!("For: {who}."),
         "parameters": parameters,
-        "responses": {status.to_string(): {"description": "It was done."}, "default": error},
+        "responses": {status.to_string(): {"description": "Success."}, "default": error},
     });
     if *who != "none" {
         operation["security"] = json!([{"key": []}]);
@@ -151,7 +154,7 @@ fn operation((method, path, who, summary, body, status): &OperationRow) -> Value
     operation
 }
 
-/// The forms of bodies.
+/// Returns the schemas of the bodies.
 fn schemas() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;

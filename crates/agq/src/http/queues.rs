@@ -1,8 +1,7 @@
-//! Queues, and the limits that jobs stand under.
+//! Handlers of queues and rate limits.
 
 use std::sync::Arc;
 
-use agenix_protocol::request::CommandAccess;
 use agenix_rules::{job::JobState, limit::Limit};
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
@@ -10,14 +9,14 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, shown},
-        response::{ApiError, HttpResult, ok},
+        auth::role::{Authenticated, RequireAdmin},
+        response::{ApiError, HttpResult, ok, quoted},
     },
     service::queues,
     store::DocumentKind,
 };
 
-/// How many jobs are in each state, by the specification's names.
+/// Returns the number of jobs in each state, under the names of the specification.
 pub(super) fn counts(counts: &[u64; 8]) -> Value {
     let of = |state: JobState| counts[state as usize];
     json!({
@@ -32,7 +31,7 @@ pub(super) fn counts(counts: &[u64; 8]) -> Value {
     })
 }
 
-/// A queue with its counts beside its name.
+/// Returns the JSON form of a queue in lists.
 fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
     let mut queue = counts(numbers);
     queue["name"] = name.into();
@@ -42,8 +41,8 @@ fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
 }
 
 /// `GET queues`
-pub(super) async fn list(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
-    let all = queues::queue_states(&desk.app).await?;
+pub(super) async fn list(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+    let all = queues::queue_states(&state.app).await?;
     let queues: Vec<Value> = all.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
     let total = queues.len();
     Ok(ok(&json!({"queues": queues, "pagination": {"total": total, "has_more": false}})))
@@ -51,16 +50,16 @@ pub(super) async fn list(State(desk): State<Arc<HttpState>>, _guest: Authenticat
 
 /// `GET queues/{queue}/stats`
 pub(super) async fn stats(
-    State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: Authenticated,
     Path(name): Path<String>,
 ) -> HttpResult {
-    let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
+    let (numbers, paused) = queues::queue_counts(&state.app, &name).await?;
     let mut stats = counts(&numbers);
     stats["queue"] = name.as_str().into();
     stats["depth"] = numbers[JobState::Available as usize].into();
     stats["paused"] = paused.into();
-    if let Some(room) = queues::room(&desk.app, &name).await? {
+    if let Some(room) = queues::room(&state.app, &name).await? {
         stats["max_depth"] = room.bound.into();
     }
     Ok(ok(&json!({"queue": queue(&name, &numbers, paused), "stats": stats})))
@@ -68,59 +67,53 @@ pub(super) async fn stats(
 
 /// `POST queues/{queue}/pause`
 pub(super) async fn pause(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, true).await?;
+    set_paused(&state, &name, true).await?;
     Ok(ok(&json!({"queue": {"name": name, "paused": true, "status": "paused"}})))
 }
 
 /// `POST queues/{queue}/resume`
 pub(super) async fn resume(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&desk, &guest, &name, false).await?;
+    set_paused(&state, &name, false).await?;
     Ok(ok(&json!({"queue": {"name": name, "paused": false, "status": "active"}})))
 }
 
-pub(super) async fn set_paused(
-    desk: &HttpState,
-    guest: &Authenticated,
-    name: &str,
-    paused: bool,
-) -> Result<(), ApiError> {
-    guest.require(CommandAccess::Admin)?;
-    Ok(queues::pause(&desk.app, name, paused).await?)
+pub(super) async fn set_paused(state: &HttpState, name: &str, paused: bool) -> Result<(), ApiError> {
+    Ok(queues::pause(&state.app, name, paused).await?)
 }
 
 /// `GET rate-limits/{key}`
 pub(super) async fn limit(
-    State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: Authenticated,
     Path(key): Path<String>,
 ) -> HttpResult {
-    let limit = queues::limit(&desk.app, &key).await?;
+    let limit = queues::limit(&state.app, &key).await?;
     let limit =
-        limit.ok_or_else(|| ApiError::not_found(format!("no job came with the limit '{}'", shown(&key))))?;
-    Ok(ok(&limit_of(&desk, &key, &limit)))
+        limit.ok_or_else(|| ApiError::not_found(format!("no job has the limit '{}'", quoted(&key))))?;
+    Ok(ok(&limit_of(&state, &key, &limit)))
 }
 
 /// `GET rate-limits`
-pub(super) async fn limits(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
+pub(super) async fn limits(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
     let mut items = Vec::new();
-    for (key, json) in desk.app.store.documents(DocumentKind::Limit).await? {
+    for (key, json) in state.app.store.documents(DocumentKind::Limit).await? {
         if let Ok(limit) = serde_json::from_str::<Limit>(&json) {
-            items.push(limit_of(&desk, &key, &limit));
+            items.push(limit_of(&state, &key, &limit));
         }
     }
     Ok(ok(&json!({"rate_limits": items})))
 }
 
-fn limit_of(desk: &HttpState, key: &str, limit: &Limit) -> Value {
-    let now = desk.app.clock.now();
+fn limit_of(state: &HttpState, key: &str, limit: &Limit) -> Value {
+    let now = state.app.clock.now();
     json!({
         "key": key,
         "concurrency": {"limit": limit.terms.concurrency, "active": limit.active},

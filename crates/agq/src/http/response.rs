@@ -1,4 +1,5 @@
-//! How an answer is made, and how a refusal is: the error body of the specification, with a status, a word and what to do.
+//! Responses and errors of handlers. An error has the error body of the specification, with status,
+//! code, message and hint.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +18,13 @@ use serde_json::{
 
 use crate::{error::CommandError, store::StoreError};
 
-/// Where people read on.
+/// Address of the documentation in error bodies.
 const DOCS: &str = "https://github.com/agenix-sh/agenix/blob/main/docs/ojs.md";
 
-/// What a handler comes to.
+/// Result of a handler.
 pub(super) type HttpResult = Result<Response<Body>, ApiError>;
 
-/// A request that is not carried out.
+/// Error response of a request.
 #[derive(Debug, Clone)]
 pub(super) struct ApiError {
     pub(super) status: StatusCode,
@@ -45,17 +46,17 @@ impl ApiError {
         Self { status, code, message: message.into(), hint, is_retryable, headers: Vec::new() }
     }
 
-    /// Something in the request is missing or ill-formed.
+    /// Returns the error of a request with a missing or malformed part.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
             "invalid_request",
             message,
-            "Mend the field that the message names, and send the request again.",
+            "Correct the field that the message names, and send the request again.",
         )
     }
 
-    /// There is no such thing.
+    /// Returns the error of an id or a path that does not exist.
     pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -70,7 +71,7 @@ impl ApiError {
             StatusCode::CONFLICT,
             "conflict",
             message,
-            "Read the job: it is in another state, or at another attempt, than the request takes it to be.",
+            "Read the job: its state or its attempt differs from what the request assumes.",
         )
     }
 
@@ -79,7 +80,7 @@ impl ApiError {
             StatusCode::CONFLICT,
             "duplicate",
             message,
-            "The job is there already: read it, or leave the id or the unique options out.",
+            "The job exists: read it, or omit the id or the unique options.",
         )
     }
 
@@ -90,7 +91,7 @@ impl ApiError {
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "validation_error",
                 message,
-                "Mend the retry policy that the message names, and send the request again.",
+                "Correct the retry policy that the message names, and send the request again.",
             ),
             Rejection::JobNotFound(_)
             | Rejection::PlanNotFound(_)
@@ -133,7 +134,7 @@ impl ApiError {
         }
     }
 
-    /// The error as it is sent.
+    /// Formats the error body with the id of the request.
     pub(super) fn response(self, request_id: &str) -> Response<Body> {
         let body = json!({"error": {
             "code": self.code,
@@ -144,7 +145,7 @@ impl ApiError {
             "docs_url": DOCS,
             "request_id": request_id,
         }});
-        let mut response = sent(self.status, to_json(&body));
+        let mut response = json_response(self.status, to_json(&body));
         for (name, value) in self.headers {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
@@ -154,7 +155,7 @@ impl ApiError {
     }
 }
 
-/// A key that may not do this.
+/// Returns the error of a sender that is not allowed to do this.
 pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
     ApiError::new(
         StatusCode::FORBIDDEN,
@@ -180,7 +181,7 @@ impl From<CommandError> for ApiError {
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "backend_error",
                     other.to_string(),
-                    "agq could not do its work: send the request again, and look into its log.",
+                    "agq could not complete the request: send it again, and read the log of agq.",
                 )
             }
         }
@@ -194,7 +195,7 @@ impl From<StoreError> for ApiError {
 }
 
 impl IntoResponse for ApiError {
-    /// The outermost layer writes the body: only it knows the request's id.
+    /// The middleware formats the body later, because the id of the request is known only there.
     fn into_response(self) -> Response<Body> {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);
@@ -202,25 +203,31 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A document, as it is sent.
-fn sent(status: StatusCode, json: String) -> Response<Body> {
+/// Returns the first 80 characters of text from a client, escaped, for messages and logs.
+pub(super) fn quoted(text: &str) -> String {
+    text.chars().take(80).collect::<String>().escape_debug().to_string()
+}
+
+/// Returns a response with a JSON document.
+fn json_response(status: StatusCode, json: String) -> Response<Body> {
     let mut response = Response::new(Body::from(json));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(OJS_MEDIA_TYPE));
     response
 }
 
-/// 200 and a document.
+/// Returns status 200 with a document.
 pub(super) fn ok<T: Serialize>(document: &T) -> Response<Body> {
-    sent(StatusCode::OK, to_json(document))
+    json_response(StatusCode::OK, to_json(document))
 }
 
-/// Any status and a document.
+/// Returns `status` with a document.
 pub(super) fn with_status<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
-    sent(status, to_json(document))
+    json_response(status, to_json(document))
 }
 
-/// An object of documents, each as it is: what is inside one is not read again, and a number stays what it was.
+/// Builds an object of raw JSON values. Nested documents are not parsed again, so that numbers keep
+/// their text.
 pub(super) fn object<const N: usize>(
     fields: [(&'static str, Result<Box<RawValue>, serde_json::Error>); N],
 ) -> Object {
@@ -234,31 +241,31 @@ pub(super) fn object<const N: usize>(
     Ok(object)
 }
 
-/// See [`object`].
+/// Result of [`object`].
 pub(super) type Object = Result<BTreeMap<&'static str, Box<RawValue>>, StoreError>;
 
-/// A value of an [`object`].
+/// Serialises a value of an [`object`].
 pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
     to_raw_value(value)
 }
 
-/// 201, a document, and where it is found.
+/// Returns status 201 with a document and its location.
 pub(super) fn created<T: Serialize>(document: &T, location: &str) -> Response<Body> {
-    let mut response = sent(StatusCode::CREATED, to_json(document));
+    let mut response = json_response(StatusCode::CREATED, to_json(document));
     if let Ok(location) = HeaderValue::from_str(location) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     response
 }
 
-/// 204.
-pub(super) fn nothing() -> Response<Body> {
+/// Returns status 204.
+pub(super) fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
-/// What every response has.
+/// Sets the headers that every response has.
 pub(super) fn finish(response: &mut Response<Body>, request_id: &HeaderValue) {
     let headers = response.headers_mut();
     headers.insert("ojs-version", HeaderValue::from_static(OJS_VERSION));
@@ -266,8 +273,8 @@ pub(super) fn finish(response: &mut Response<Body>, request_id: &HeaderValue) {
     headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(OJS_MEDIA_TYPE));
 }
 
-/// Returns the `pagination` of a page. A page without entries has no next cursor, because a client
-/// that follows the cursors would otherwise never come to an end.
+/// Returns the `pagination` object of a page. A page without entries has no next cursor, because a
+/// client that follows the cursors would otherwise never stop.
 pub(super) fn pagination(total: u64, offset: usize, shown: usize, has_more: bool) -> Value {
     let end = offset.saturating_add(shown);
     let has_more = has_more && shown > 0;

@@ -1,4 +1,4 @@
-//! Answers that go on: server-sent events (HTML living standard §9.2), and who may have them.
+//! Responses with server-sent events (HTML living standard §9.2), and the limit on their number.
 
 use std::convert::Infallible;
 
@@ -10,43 +10,43 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    http::{HttpState, auth::Peer, response::ApiError},
+    http::{HttpState, peer::Peer, response::ApiError},
     net::ConnectionPermit,
 };
 
-/// Permission to listen, and the listener's place among the event streams.
+/// Permission to receive an event stream, and its place under the limit of the address.
 pub(super) struct StreamPermit {
-    /// Check before each event, because a session may end, or a key be withdrawn, while its stream goes on.
+    /// Returns true while the sender may receive events. The stream calls this before each event,
+    /// because a session may end, or a key be withdrawn, during the stream.
     pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
-    _place: Option<ConnectionPermit>,
+    _permit: Option<ConnectionPermit>,
 }
 
 impl StreamPermit {
-    /// Takes a place among the event streams of the address, and gives the place among its connections
+    /// Takes a place among the event streams of the address, and gives the connection its place
     /// back.
     pub(super) fn take(
-        desk: &HttpState,
+        state: &HttpState,
         peer: &Peer,
         is_admitted: Box<dyn Fn() -> bool + Send>,
     ) -> Result<Self, ApiError> {
-        let place = desk.access_control.admit_stream(peer.ip).map_err(|reason| {
-            let hint =
-                "Close streams and dashboards that nobody looks at, or raise --max-connections-per-ip.";
+        let permit = state.access_control.admit_stream(peer.ip).map_err(|reason| {
+            let hint = "Close streams and dashboards that are not in use, or raise --max-connections-per-ip.";
             ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
         })?;
-        peer.place.give_back();
-        Ok(Self { is_admitted, _place: place })
+        peer.slot.give_back();
+        Ok(Self { is_admitted, _permit: permit })
     }
 }
 
-/// Answers with an event stream.
+/// Returns a response that streams `texts`.
 pub(super) fn response(texts: impl Stream<Item = String> + Send + 'static) -> Response<Body> {
     let mut response =
         Response::new(Body::from_stream(texts.map(|text| Ok::<_, Infallible>(Bytes::from(text)))));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The connection has given its place back, so it must take no other request.
+    // The connection has given its place back, so that it must not serve another request.
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

@@ -1,11 +1,8 @@
-//! What workers ask and say.
+//! Handlers for workers: fetch, reports, registration and heartbeats.
 
 use std::sync::Arc;
 
-use agenix_protocol::{
-    documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration},
-    request::CommandAccess,
-};
+use agenix_protocol::documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration};
 use agenix_rules::{
     job::Job,
     ojs::{HEARTBEAT_SECS, SILENCE_MS, VISIBILITY_MS},
@@ -22,9 +19,10 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState,
-        auth::Peer,
-        extract::{Authenticated, JsonBody, job_id, worker_id},
+        auth::role::{Authenticated, RequireWorker},
+        extract::{JsonBody, job_id, worker_id},
         jobs::{job_view, progress_of},
+        peer::Peer,
         response::{ApiError, HttpResult, object, ok, raw, with_status},
     },
     service::{fetch, lookup, ojs_reports, ojs_workers},
@@ -33,29 +31,29 @@ use crate::{
 
 /// `POST workers/fetch`, `POST jobs/fetch`
 pub(super) async fn fetch(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     Extension(peer): Extension<Peer>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    let asked: OjsFetch = sent.object()?;
-    let waits = asked.wait_ms.is_some();
-    let worker = guest.worker();
-    let handed = tokio::select! {
-        handed = fetch::fetch(&desk.app, worker.as_ref(), asked) => handed?,
-        // Whoever waits and has gone gets nothing: what was on its way to them goes back.
+    let body: OjsFetch = sent.object()?;
+    let waits = body.wait_ms.is_some();
+    let worker = sender.worker();
+    let claims = tokio::select! {
+        fetched = fetch::fetch(&state.app, worker.as_ref(), body) => fetched?,
+        // A client that has left gets no jobs: dropping the future returns the claims to their
+        // queues.
         () = peer.gone(), if waits => Vec::new(),
     };
-    let jobs = handed.iter().map(|claim| job_view(&stored(claim.get()))).collect::<Result<Vec<_>, _>>()?;
-    let body = object([("job", raw(&jobs.first())), ("jobs", raw(&jobs))])?;
-    let response = ok(&body);
-    // Until here they would go back.
-    handed.into_iter().for_each(|claim| drop(claim.take()));
+    let jobs = claims.iter().map(|claim| job_view(&stored(claim.get()))).collect::<Result<Vec<_>, _>>()?;
+    let reply = object([("job", raw(&jobs.first())), ("jobs", raw(&jobs))])?;
+    let response = ok(&reply);
+    // Claims that are dropped before this line return to their queues.
+    claims.into_iter().for_each(|claim| drop(claim.take()));
     Ok(response)
 }
 
-/// A claim as a record.
+/// Returns the record of a claimed job.
 fn stored(claim: &Claim) -> StoredJob {
     StoredJob {
         job: claim.job.clone(),
@@ -68,32 +66,31 @@ fn stored(claim: &Claim) -> StoredJob {
 
 /// `POST workers/ack`
 pub(super) async fn ack(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    let asked: OjsAck = sent.object()?;
-    let id = named(asked.job_id.as_deref())?.to_owned();
-    ack_job(&desk, &guest, &id, asked).await
+    let body: OjsAck = sent.object()?;
+    let id = required_job_id(body.job_id.as_deref())?.to_owned();
+    ack_job(&state, &sender, &id, body).await
 }
 
 /// `POST jobs/{id}/ack`
 pub(super) async fn ack_named(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    ack_job(&desk, &guest, &id, sent.object_or_default()?).await
+    ack_job(&state, &sender, &id, sent.object_or_default()?).await
 }
 
-fn named(told: Option<&str>) -> Result<&str, ApiError> {
-    told.ok_or_else(|| ApiError::invalid("job_id is missing: say which job it is about"))
+fn required_job_id(job_id: Option<&str>) -> Result<&str, ApiError> {
+    job_id.ok_or_else(|| ApiError::invalid("job_id is missing: name the job"))
 }
 
-async fn ack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsAck) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    let done = ojs_reports::ack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+async fn ack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: OjsAck) -> HttpResult {
+    let done = ojs_reports::ack(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?;
     let job = job_view(&done.job)?;
     Ok(ok(&object([
         ("acknowledged", raw(&true)),
@@ -107,33 +104,32 @@ async fn ack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsAc
 
 /// `POST workers/nack`
 pub(super) async fn nack(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    let asked: OjsNack = sent.object()?;
-    let id = named(asked.job_id.as_deref())?.to_owned();
-    nack_job(&desk, &guest, &id, asked).await
+    let body: OjsNack = sent.object()?;
+    let id = required_job_id(body.job_id.as_deref())?.to_owned();
+    nack_job(&state, &sender, &id, body).await
 }
 
 /// `POST jobs/{id}/nack`
 pub(super) async fn nack_named(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    nack_job(&desk, &guest, &id, sent.object_or_default()?).await
+    nack_job(&state, &sender, &id, sent.object_or_default()?).await
 }
 
-async fn nack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsNack) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
-        return Err(ApiError::invalid("error is missing: say what went wrong, or requeue the job"));
+async fn nack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: OjsNack) -> HttpResult {
+    if body.error.is_none() && !body.requeue.unwrap_or_default() {
+        return Err(ApiError::invalid("error is missing: describe the failure, or set requeue"));
     }
-    let done = ojs_reports::nack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let done = ojs_reports::nack(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?;
     let job = job_view(&done.job)?;
-    let mut body = object([
+    let mut reply = object([
         ("id", raw(&job.id)),
         ("job_id", raw(&job.id)),
         ("state", raw(job.state)),
@@ -145,37 +141,35 @@ async fn nack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsN
         ("completed_at", raw(&job.completed_at)),
         ("job", raw(&job)),
     ])?;
-    body.retain(|_, value| value.get() != "null");
-    Ok(ok(&body))
+    reply.retain(|_, value| value.get() != "null");
+    Ok(ok(&reply))
 }
 
 /// `PUT jobs/{id}/progress`
 pub(super) async fn report_progress(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    let asked: OjsProgress = sent.object()?;
+    let body: OjsProgress = sent.object()?;
     let job: Job =
-        ojs_reports::report_progress(&desk.app, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
+        ojs_reports::report_progress(&state.app, sender.worker().as_ref(), &job_id(&id)?, body).await?;
     Ok(ok(&progress_of(&job)))
 }
 
 /// `POST workers/register`
 pub(super) async fn register(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    let asked: OjsRegistration = sent.object()?;
-    let worker_id = ojs_workers::register(&desk.app, guest.worker().as_ref(), asked).await?;
+    let body: OjsRegistration = sent.object()?;
+    let worker_id = ojs_workers::register(&state.app, sender.worker().as_ref(), body).await?;
     Ok(ok(&json!({
         "ok": true,
         "worker_id": worker_id,
-        "server_time": desk.app.clock.now(),
+        "server_time": state.app.clock.now(),
         "heartbeat_interval": HEARTBEAT_SECS,
         "heartbeat_timeout": SILENCE_MS / 1000,
         "visibility_timeout_default": VISIBILITY_MS / 1000,
@@ -184,54 +178,52 @@ pub(super) async fn register(
 
 /// `POST workers/heartbeat`
 pub(super) async fn heartbeat(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    let asked: OjsHeartbeat = sent.object()?;
-    let visibility = asked.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
-    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
+    let body: OjsHeartbeat = sent.object()?;
+    let visibility = body.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
+    let beat = ojs_workers::beat(&state.app, sender.worker().as_ref(), &body).await?;
     Ok(ok(&json!({
         "state": beat.state,
         "visibility_timeout": visibility,
         "jobs_extended": beat.extended,
         "jobs_lost": beat.lost,
-        "server_time": desk.app.clock.now(),
+        "server_time": state.app.clock.now(),
     })))
 }
 
 /// `POST workers/beat` (ext graceful-shutdown)
 pub(super) async fn beat(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    let mut asked: OjsHeartbeat = sent.object()?;
-    if asked.shutdown == Some(true) {
-        asked.state = Some("shutting_down".into());
+    let mut body: OjsHeartbeat = sent.object()?;
+    if body.shutdown == Some(true) {
+        body.state = Some("shutting_down".into());
     }
-    let told = asked.state.clone().unwrap_or_else(|| "running".into());
-    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
-    let state = if beat.state == "running" { told } else { beat.state.to_owned() };
-    Ok(ok(&json!({"acknowledged": true, "state": state, "server_time": desk.app.clock.now()})))
+    let own_state = body.state.clone().unwrap_or_else(|| "running".into());
+    let beat = ojs_workers::beat(&state.app, sender.worker().as_ref(), &body).await?;
+    let reply = if beat.state == "running" { own_state } else { beat.state.to_owned() };
+    Ok(ok(&json!({"acknowledged": true, "state": reply, "server_time": state.app.clock.now()})))
 }
 
 /// `GET workers/{id}/health` (ext graceful-shutdown)
 pub(super) async fn health(
-    State(desk): State<Arc<HttpState>>,
-    _guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: Authenticated,
     Path(id): Path<String>,
 ) -> HttpResult {
-    let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
-    let said = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
-    let said = said.as_ref().and_then(|said| said.get("state")?.as_str()).unwrap_or("running");
+    let worker = lookup::worker(&state.app, &worker_id(&id)?).await?;
+    let stats = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
+    let own_state = stats.as_ref().and_then(|stats| stats.get("state")?.as_str()).unwrap_or("running");
     let state = match (worker.standing, worker.told) {
         (agenix_rules::worker::Liveness::Dead, _) => "terminated",
         (_, Some(Directive::Terminate)) => "shutting_down",
         (_, Some(Directive::Drain)) => "draining",
-        _ => said,
+        _ => own_state,
     };
     let status = if state == "running" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({
@@ -250,25 +242,24 @@ struct WorkerIdBody {
 
 /// `POST workers/deregister`
 pub(super) async fn deregister(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     sent: JsonBody,
 ) -> HttpResult {
     let WorkerIdBody { worker_id } = sent.object()?;
-    leave(&desk, &guest, &worker_id).await
+    deregister_worker(&state, &sender, &worker_id).await
 }
 
 /// `DELETE workers/{id}`
 pub(super) async fn deregister_named(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    sender: RequireWorker,
     Path(id): Path<String>,
 ) -> HttpResult {
-    leave(&desk, &guest, &id).await
+    deregister_worker(&state, &sender, &id).await
 }
 
-async fn leave(desk: &HttpState, guest: &Authenticated, id: &str) -> HttpResult {
-    guest.require(CommandAccess::Worker)?;
-    ojs_workers::deregister(&desk.app, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
+async fn deregister_worker(state: &HttpState, sender: &RequireWorker, id: &str) -> HttpResult {
+    ojs_workers::deregister(&state.app, sender.worker().as_ref(), worker_id(id)?.as_str()).await?;
     Ok(ok(&json!({"ok": true, "worker_id": id, "state": "terminated"})))
 }

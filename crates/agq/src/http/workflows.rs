@@ -1,8 +1,8 @@
-//! Cron jobs and workflows.
+//! Handlers of cron jobs and workflows.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use agenix_protocol::{documents::to_json, request::CommandAccess};
+use agenix_protocol::documents::to_json;
 use agenix_rules::{cron, workflow::WorkflowRequest};
 use axum::{
     extract::{Path, State},
@@ -17,13 +17,14 @@ use serde_json::{
 use crate::{
     http::{
         HttpState,
-        extract::{Authenticated, JsonBody},
+        auth::role::RequireClient,
+        extract::JsonBody,
         response::{ApiError, HttpResult, created, ok, with_status},
     },
     service::{schedules, workflow},
 };
 
-/// Answer with one schedule.
+/// Body of an answer with one schedule.
 #[derive(Serialize)]
 struct ScheduleReply {
     cron: schedules::ScheduleView,
@@ -37,7 +38,7 @@ impl ScheduleReply {
     }
 }
 
-/// Answer with all schedules.
+/// Body of an answer with all schedules.
 #[derive(Serialize)]
 struct ScheduleList {
     crons: Vec<schedules::ScheduleView>,
@@ -46,101 +47,93 @@ struct ScheduleList {
 
 /// `POST cron`
 pub(super) async fn add_cron(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let wanted: cron::ScheduleRequest = sent.object()?;
-    let schedule = schedules::set(&desk.app, wanted, false).await?;
+    let request: cron::ScheduleRequest = sent.object()?;
+    let schedule = schedules::set(&state.app, request, false).await?;
     let location = format!("/ojs/v1/cron/{}", schedule.name);
     Ok(created(&ScheduleReply::of(schedule), &location))
 }
 
 /// `PUT cron/{name}`
 pub(super) async fn set_cron(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(name): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
     let mut document: BTreeMap<String, Box<RawValue>> = sent.object()?;
     let invalid = |error: serde_json::Error| ApiError::invalid(error.to_string());
     document.insert("name".into(), to_raw_value(&name).map_err(invalid)?);
-    let wanted = serde_json::from_str(&to_json(&document)).map_err(invalid)?;
-    let schedule = schedules::set(&desk.app, wanted, true).await?;
+    let request = serde_json::from_str(&to_json(&document)).map_err(invalid)?;
+    let schedule = schedules::set(&state.app, request, true).await?;
     Ok(ok(&ScheduleReply::of(schedule)))
 }
 
 /// `GET cron`
-pub(super) async fn crons(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let crons: Vec<_> = schedules::list(&desk.app).await?.into_iter().map(schedules::schedule_view).collect();
+pub(super) async fn crons(State(state): State<Arc<HttpState>>, _: RequireClient) -> HttpResult {
+    let crons: Vec<_> =
+        schedules::list(&state.app).await?.into_iter().map(schedules::schedule_view).collect();
     let pagination = json!({"total": crons.len(), "has_more": false});
     Ok(ok(&ScheduleList { crons, pagination }))
 }
 
 /// `GET cron/{name}`
 pub(super) async fn cron(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    Ok(ok(&ScheduleReply::of(schedules::get(&desk.app, &name).await?)))
+    Ok(ok(&ScheduleReply::of(schedules::get(&state.app, &name).await?)))
 }
 
 /// `DELETE cron/{name}`
 pub(super) async fn delete_cron(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(name): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let cron = ScheduleReply::of(schedules::delete(&desk.app, &name).await?);
+    let cron = ScheduleReply::of(schedules::delete(&state.app, &name).await?);
     Ok(ok(&ScheduleReply { deleted: Some(true), ..cron }))
 }
 
 /// `POST workflows`
 pub(super) async fn submit(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     sent: JsonBody,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let wanted: WorkflowRequest = sent.object()?;
-    let workflow = workflow::submit(&desk.app, wanted).await?;
+    let request: WorkflowRequest = sent.object()?;
+    let workflow = workflow::submit(&state.app, request).await?;
     let location = format!("/ojs/v1/workflows/{}", workflow.id);
     Ok(created(&json!({"workflow": workflow::workflow_view(&workflow)}), &location))
 }
 
 /// `GET workflows`
-pub(super) async fn list(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
+pub(super) async fn list(State(state): State<Arc<HttpState>>, _: RequireClient) -> HttpResult {
     let workflows: Vec<Value> =
-        workflow::list(&desk.app).await?.iter().map(workflow::workflow_view).collect();
+        workflow::list(&state.app).await?.iter().map(workflow::workflow_view).collect();
     let total = workflows.len();
     Ok(ok(&json!({"workflows": workflows, "pagination": {"total": total, "has_more": false}})))
 }
 
 /// `GET workflows/{id}`
 pub(super) async fn get(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    Ok(ok(&json!({"workflow": workflow::workflow_view(&workflow::observe_step(&desk.app, &id).await?)})))
+    Ok(ok(&json!({"workflow": workflow::workflow_view(&workflow::observe_step(&state.app, &id).await?)})))
 }
 
 /// `DELETE workflows/{id}`
 pub(super) async fn cancel(
-    State(desk): State<Arc<HttpState>>,
-    guest: Authenticated,
+    State(state): State<Arc<HttpState>>,
+    _: RequireClient,
     Path(id): Path<String>,
 ) -> HttpResult {
-    guest.require(CommandAccess::Client)?;
-    let workflow = workflow::cancel(&desk.app, &id).await?;
+    let workflow = workflow::cancel(&state.app, &id).await?;
     Ok(with_status(StatusCode::OK, &json!({"workflow": workflow::workflow_view(&workflow)})))
 }

@@ -1,4 +1,5 @@
-//! Takes connections until it is told to stop, then lets the commands under way finish.
+//! Accept loop of a listener: admits each connection, performs the TLS handshake, and spawns the
+//! handler of its protocol. At the stop of agq, the loop waits until all handlers have returned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,111 +15,112 @@ use tracing::{debug, info, warn};
 
 use super::{
     access_control::AccessControl,
-    listener::{ClientStream, IncomingStream, Listeners, tune},
+    listener::{ClientStream, IncomingStream, Listeners, set_options},
     tls::TlsAcceptance,
 };
 
-/// How long to wait before accepting again when the system has no more file descriptors.
+/// Pause after a failed accept, because the system may have no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long someone who has no place here is still read, so that the reason arrives.
-const TURN_AWAY_WITHIN: Duration = Duration::from_secs(1);
+/// Maximum time for which agq sends the reason to a rejected client and reads from that client.
+const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is done with connections, once they have come in: one manner for each door.
+/// Protocol of a listener.
 pub(crate) struct ProtocolHandler {
-    /// Serves one, which has this number, to its end, or until it is told to stop.
-    pub(crate) attend:
+    /// Serves a connection, which has the given number, until the connection or agq ends.
+    pub(crate) serve:
         Box<dyn Fn(ClientStream, u64, watch::Receiver<bool>) -> BoxFuture<'static, ()> + Send + Sync>,
-    /// What someone is told for whom there is no place, and why.
-    pub(crate) farewell: fn(&str) -> String,
+    /// Formats a reason as the only reply to a client whose connection is over a limit.
+    pub(crate) rejection: fn(&str) -> String,
 }
 
-/// Serves connections until `stop` says so.
+/// Accepts and serves connections until `stop` becomes true.
 pub(crate) async fn serve(
-    entrance: Listeners,
-    manner: ProtocolHandler,
+    listeners: Listeners,
+    handler: ProtocolHandler,
     access_control: Arc<AccessControl>,
     stop: watch::Receiver<bool>,
 ) {
-    let host = Arc::new(Acceptor {
-        tls: entrance.tls(),
-        socket_shown: entrance.socket_shown(),
-        manner,
+    let acceptor = Arc::new(Acceptor {
+        tls: listeners.tls(),
+        socket_shown: listeners.socket_shown(),
+        handler,
         access_control,
     });
-    let mut open = JoinSet::new();
+    let mut connections = JoinSet::new();
     let mut stopped = stop.clone();
     loop {
         tokio::select! {
-            arrival = entrance.accept() => match arrival {
-                Ok(arrival) => {
-                    let number = host.access_control.next_connection();
-                    open.spawn(Arc::clone(&host).handle(arrival, number, stop.clone()));
+            incoming = listeners.accept() => match incoming {
+                Ok(incoming) => {
+                    let number = acceptor.access_control.next_connection();
+                    connections.spawn(Arc::clone(&acceptor).handle(incoming, number, stop.clone()));
                 }
                 Err(error) => {
                     warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
-            Some(_ended) = open.join_next() => {}
+            Some(_ended) = connections.join_next() => {}
             _ = stopped.changed() => break,
         }
     }
-    drop(entrance);
-    while open.join_next().await.is_some() {}
+    drop(listeners);
+    while connections.join_next().await.is_some() {}
 }
 
-/// What every connection is met with.
+/// State that all connections of a listener share.
 struct Acceptor {
     tls: Option<Arc<TlsAcceptance>>,
     socket_shown: String,
-    manner: ProtocolHandler,
+    handler: ProtocolHandler,
     access_control: Arc<AccessControl>,
 }
 
 impl Acceptor {
-    /// Serves one connection to its end.
-    async fn handle(self: Arc<Self>, arrival: IncomingStream, number: u64, stop: watch::Receiver<bool>) {
+    async fn handle(self: Arc<Self>, incoming: IncomingStream, number: u64, stop: watch::Receiver<bool>) {
         let mut stopped = stop.clone();
         let accepted = tokio::select! {
-            accepted = self.handshake(arrival) => accepted,
+            accepted = self.handshake(incoming) => accepted,
             _ = stopped.changed() => return,
         };
         if let Some(accepted) = accepted {
             debug!(peer = accepted.shown, number, "connected");
-            (self.manner.attend)(accepted, number, stop).await;
+            (self.handler.serve)(accepted, number, stop).await;
         }
     }
 
-    /// Finds a place for a connection, and shakes hands where that is asked for.
-    async fn handshake(&self, arrival: IncomingStream) -> Option<ClientStream> {
-        let (socket, mut peer) = match arrival {
+    /// Takes a permit for the connection, and performs the TLS handshake if the listener has TLS.
+    /// Returns `None` if the client is rejected or the handshake fails.
+    async fn handshake(&self, incoming: IncomingStream) -> Option<ClientStream> {
+        let (socket, mut peer) = match incoming {
             IncomingStream::Unix(socket) => {
                 return Some(ClientStream::unix(socket, self.socket_shown.clone()));
             }
             IncomingStream::Tcp(socket, peer) => (socket, peer),
         };
-        // One address is one guest, whether it came over IPv4 or over IPv6 that holds IPv4.
+        // An IPv4 address and the IPv6 address that maps it share one limit.
         peer.set_ip(peer.ip().to_canonical());
-        if let Err(error) = tune(&socket) {
+        if let Err(error) = set_options(&socket) {
             debug!(%error, "the socket could not be tuned");
         }
-        let Some(guest) = self.access_control.guests.admit(peer.ip()) else {
-            let reason = self.access_control.guests.refusal(peer.ip());
-            debug!(%peer, reason, "turned away");
-            // Without a handshake, which would be the guest's to ask for, nothing can be said over TLS.
+        let Some(permit) = self.access_control.connection_limiter.admit(peer.ip()) else {
+            let reason = self.access_control.connection_limiter.refusal(peer.ip());
+            debug!(%peer, reason, "rejected a connection");
+            // Over TLS, a rejected client gets no reason, because agq could send it only after a
+            // handshake that the client has to begin.
             if self.tls.is_none() {
-                reject(socket, &(self.manner.farewell)(&reason)).await;
+                reject(socket, &(self.handler.rejection)(&reason)).await;
             }
             return None;
         };
-        let Some(tls) = &self.tls else { return Some(ClientStream::tcp(socket, peer, guest)) };
-        match tls.shake_hands(socket).await {
+        let Some(tls) = &self.tls else { return Some(ClientStream::tcp(socket, peer, permit)) };
+        match tls.handshake(socket).await {
             Ok((stream, names)) => {
                 let certified = self.access_control.keyring.of_certificate(&names);
                 if let Some(identity) = &certified {
-                    debug!(%peer, role = %identity.role, name = %identity.name, "known by a certificate");
+                    debug!(%peer, role = %identity.role, name = %identity.name, "authenticated by a certificate");
                 }
-                Some(ClientStream::tls(stream, peer, guest, certified))
+                Some(ClientStream::tls(stream, peer, permit, certified))
             }
             Err(error) => {
                 info!(%peer, %error, "a TLS handshake failed");
@@ -128,17 +130,17 @@ impl Acceptor {
     }
 }
 
-/// Says why there is no place. The client may have sent something already: it is read for a moment, for a reset would take
-/// the reason away from it.
-async fn reject(mut socket: TcpStream, farewell: &str) {
-    let parting = async {
-        socket.write_all(farewell.as_bytes()).await?;
+/// Sends `rejection` and then reads until the client closes. Unread bytes would make the system
+/// reset the connection, and a reset would discard the reason.
+async fn reject(mut socket: TcpStream, rejection: &str) {
+    let sending = async {
+        socket.write_all(rejection.as_bytes()).await?;
         socket.shutdown().await?;
         let mut sink = [0; 1024];
         while socket.read(&mut sink).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
-    if timeout(TURN_AWAY_WITHIN, parting).await.is_err() {
-        debug!("someone who was turned away went on sending");
+    if timeout(REJECT_TIMEOUT, sending).await.is_err() {
+        debug!("a rejected client did not close its connection");
     }
 }

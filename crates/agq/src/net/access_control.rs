@@ -1,4 +1,5 @@
-//! What all connections share at the door: whose keys are known, who tried wrong ones, and how many come from where.
+//! Access control that all connections of RESP and HTTP share: keys, delays after wrong keys, and
+//! limits for each address.
 
 use std::{
     net::IpAddr,
@@ -21,59 +22,60 @@ use crate::auth::{
 };
 
 /// Divisor that turns the maximum of connections of an address into the maximum of event streams.
-const STREAMS: usize = 4;
+const CONNECTIONS_PER_STREAM: usize = 4;
 
-/// The door that every connection comes through.
+/// Decides which clients may connect and which keys are valid.
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) auth_guard: AuthGuard,
-    pub(crate) guests: Arc<ConnectionLimiter>,
-    /// The number of the last connection, over RESP and HTTP together.
+    pub(crate) connection_limiter: Arc<ConnectionLimiter>,
+    /// Number of the last connection, over RESP and HTTP together.
     last_connection: AtomicU64,
-    /// Event streams, which go on until the client leaves. The door counts event streams apart from
-    /// connections.
-    streams: Arc<ConnectionLimiter>,
+    /// Limiter of event streams. An event stream lasts until the client leaves, and is counted
+    /// apart from other connections.
+    stream_limiter: Arc<ConnectionLimiter>,
 }
 
 impl AccessControl {
-    /// Whose key this is.
+    /// Returns the identity of `key`, or `None` if the keyring does not have the key.
     pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
         self.keyring.identify(key)
     }
 
-    /// Whose key this is the hash of.
+    /// Returns the identity of the key with this hash.
     pub(crate) fn identify_hash(&self, hash: &KeyHash) -> Option<Identity> {
         self.keyring.identify_hash(hash)
     }
 
-    /// A wrong key came from here; how long its answer waits.
+    /// Counts a wrong key from `ip`, and returns the delay of the answer.
     pub(crate) fn wrong_key(&self, ip: Option<IpAddr>, now: Timestamp) -> Duration {
         self.auth_guard.wrong_key(ip, now)
     }
 
-    /// Numbers a connection. Numbers are unique over RESP and HTTP, because the hub and the
-    /// directory know connections by their numbers.
+    /// Returns the number of a new connection. Numbers are unique over RESP and HTTP, because
+    /// pub/sub and the registry of connections identify connections by number.
     pub(crate) fn next_connection(&self) -> u64 {
         self.last_connection.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns a place for an event stream, which goes on until the client leaves. The connection
-    /// of an event stream needs no place among the connections of its address, so that open
-    /// dashboards keep nobody else away.
+    /// Returns a permit for an event stream, or a message that names the limit. The connection of
+    /// an event stream needs no permit of the connection limiter, so that open dashboards do not
+    /// block other clients of the address. Unix sockets have no limit.
     pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<ConnectionPermit>, String> {
         let Some(ip) = ip else { return Ok(None) };
-        let place = self.streams.admit(ip).map(Some);
-        place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.streams.max()))
+        let place = self.stream_limiter.admit(ip).map(Some);
+        place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.stream_limiter.max()))
     }
 
-    /// A door with these keys and the bounds that concern whoever comes in.
+    /// Creates the access control for the keys in `keyring` and the bounds in `limits`.
     pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
         let auth_guard = AuthGuard::new(limits.max_auth_failures);
-        let (guests, streams) =
-            (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(STREAMS));
-        let (guests, streams) = (ConnectionLimiter::new(guests), ConnectionLimiter::new(streams));
-        Self { keyring, auth_guard, guests, streams, last_connection: AtomicU64::new(0) }
+        let (connection_limiter, stream_limiter) =
+            (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(CONNECTIONS_PER_STREAM));
+        let (connection_limiter, stream_limiter) =
+            (ConnectionLimiter::new(connection_limiter), ConnectionLimiter::new(stream_limiter));
+        Self { keyring, auth_guard, connection_limiter, stream_limiter, last_connection: AtomicU64::new(0) }
     }
 }
 
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn event_streams_are_counted_apart_from_connections_and_are_fewer() {
+    fn event_streams_have_a_smaller_limit_apart_from_connections() {
         let access_control = access_control(5);
         let _streams = [
             access_control.admit_stream(Some(HERE)).unwrap(),
@@ -105,13 +107,13 @@ mod tests {
         ];
         let refused = access_control.admit_stream(Some(HERE)).unwrap_err();
         assert_eq!(refused, "too many event streams from 127.0.0.1: max 2");
-        let connections: Vec<_> = (0..5).map(|_| access_control.guests.admit(HERE)).collect();
+        let connections: Vec<_> = (0..5).map(|_| access_control.connection_limiter.admit(HERE)).collect();
         assert!(connections.iter().all(Option::is_some), "streams take no place of a connection");
         assert!(access_control.admit_stream(Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))).is_ok());
     }
 
     #[test]
-    fn without_a_bound_on_connections_there_is_none_on_event_streams() {
+    fn event_streams_are_unlimited_without_a_limit_on_connections() {
         let access_control = access_control(0);
         let streams: Vec<_> = (0..100).map(|_| access_control.admit_stream(Some(HERE)).unwrap()).collect();
         assert!(streams.iter().all(Option::is_some));

@@ -1,4 +1,4 @@
-//! How many connections each IP address has, and when that is enough.
+//! Limit on simultaneous connections of an IP address.
 
 use std::{
     collections::HashMap,
@@ -8,28 +8,29 @@ use std::{
 
 use agenix_protocol::limits::exceeds;
 
-/// The connections of the moment, by address. Those over Unix sockets are not counted: whoever may open one is us.
+/// Counts open connections by address. Connections over the Unix socket are not counted, because
+/// only the owner of the socket can open them.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
-    /// Most connections of one address; 0 for no limit.
+    /// Maximum number of connections of an address; 0 means no limit.
     max: usize,
     by_ip: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection's place; dropped, it is free.
+/// Place of one connection under the limit of its address. Dropping the permit frees the place.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    guests: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     ip: IpAddr,
 }
 
 impl ConnectionLimiter {
-    /// No connections yet; `max` of one address at most, 0 for no limit.
+    /// Creates a limiter of `max` connections for each address; 0 means no limit.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, by_ip: Mutex::default() })
     }
 
-    /// A place for one more connection from this address, or none.
+    /// Returns a permit for one more connection of `ip`, or `None` at the limit.
     pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr) -> Option<ConnectionPermit> {
         let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
         let present = by_ip.get(&ip).copied().unwrap_or_default();
@@ -37,15 +38,15 @@ impl ConnectionLimiter {
             return None;
         }
         by_ip.insert(ip, present + 1);
-        Some(ConnectionPermit { guests: Arc::clone(self), ip })
+        Some(ConnectionPermit { limiter: Arc::clone(self), ip })
     }
 
-    /// Returns the maximum number of places of one address; 0 means no limit.
+    /// Returns the maximum number of connections of an address; 0 means no limit.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// What someone is told for whom there is no place.
+    /// Returns the error message for a connection beyond the limit.
     pub(crate) fn refusal(&self, ip: IpAddr) -> String {
         format!("ERR Too many connections from {ip}: max {}", self.max)
     }
@@ -53,7 +54,7 @@ impl ConnectionLimiter {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut by_ip = self.guests.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_ip = self.limiter.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(present) = by_ip.get_mut(&self.ip) {
             *present -= 1;
             if *present == 0 {
@@ -69,26 +70,26 @@ mod tests {
 
     use super::ConnectionLimiter;
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
     #[test]
-    fn the_edge_is_admitted_one_more_is_not_and_a_place_becomes_free() {
-        let guests = ConnectionLimiter::new(2);
-        let first = guests.admit(HERE).unwrap();
-        let _second = guests.admit(HERE).unwrap();
-        assert!(guests.admit(HERE).is_none());
-        assert_eq!(guests.refusal(HERE), "ERR Too many connections from 127.0.0.1: max 2");
-        assert!(guests.admit(THERE).is_some(), "another address has places of its own");
+    fn connection_limit_admits_the_maximum_and_frees_dropped_permits() {
+        let limiter = ConnectionLimiter::new(2);
+        let first = limiter.admit(LOCAL).unwrap();
+        let _second = limiter.admit(LOCAL).unwrap();
+        assert!(limiter.admit(LOCAL).is_none());
+        assert_eq!(limiter.refusal(LOCAL), "ERR Too many connections from 127.0.0.1: max 2");
+        assert!(limiter.admit(OTHER).is_some(), "another address has places of its own");
         drop(first);
-        assert!(guests.admit(HERE).is_some());
+        assert!(limiter.admit(LOCAL).is_some());
     }
 
     #[test]
-    fn zero_is_no_limit_and_who_has_left_is_forgotten() {
-        let guests = ConnectionLimiter::new(0);
-        let many: Vec<_> = (0..1000).map(|_| guests.admit(HERE).unwrap()).collect();
+    fn connection_limit_of_zero_admits_all_and_keeps_no_entry() {
+        let limiter = ConnectionLimiter::new(0);
+        let many: Vec<_> = (0..1000).map(|_| limiter.admit(LOCAL).unwrap()).collect();
         drop(many);
-        assert!(guests.by_ip.lock().unwrap().is_empty());
+        assert!(limiter.by_ip.lock().unwrap().is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! Where connections come in: TCP, TLS over TCP, a Unix socket. What leaves here is the same for all.
+//! Listeners for TCP, TLS over TCP, and a Unix socket. All of them produce the same
+//! [`ClientStream`].
 
 use std::{
     fs,
@@ -20,82 +21,86 @@ use tokio_rustls::server::TlsStream;
 use super::{connection_limit::ConnectionPermit, tls::TlsAcceptance};
 use crate::{auth::keyring::Identity, settings::ListenAddresses};
 
-/// Who may use the Unix socket: its owner. A connection needs the right to write.
+/// File mode of the Unix socket: only the owner can connect, because a connection needs write
+/// permission.
 const OWNER_ONLY: u32 = 0o600;
-/// How long a connection may be silent before it is asked whether it is still there.
+/// Idle time after which the system sends TCP keepalive probes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
-/// How long what was sent may go unacknowledged before the connection is dead, in milliseconds: a client that lost its
-/// power says nothing. Long enough for one that does not read for a while, as `less` makes agx do.
+/// Maximum time in milliseconds for which sent bytes may be unacknowledged (TCP user timeout),
+/// because a client that lost its power sends nothing. The time is long enough for a client that
+/// pauses its reading, as agx does under `less`.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 300_000;
 
-/// Bytes that the system takes of what a client does not read. A client is seen to read when a third of them has gone: were it
-/// megabytes, one that reads slowly would look as one that does not.
+/// Size of the send buffer of a socket in bytes. The system reports progress only after the client
+/// has read a third of the buffer. A larger buffer would make a slow reader look like a client that
+/// does not read.
 const SEND_BUFFER: usize = 128 * 1024;
 
-/// Open listeners.
+/// Open listeners of one protocol.
 pub(crate) struct Listeners {
     tcp: Option<TcpListener>,
     unix: Option<(UnixListener, SocketFile)>,
     tls: Option<Arc<TlsAcceptance>>,
 }
 
-/// A connection that has just come in.
+/// Connection before the TLS handshake.
 pub(crate) enum IncomingStream {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
 
-/// A connection, however it came in.
+/// Connection of a client, independent of its transport.
 pub(crate) struct ClientStream {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Where it comes from; none for a Unix socket.
+    /// IP address of the client; `None` for a Unix socket.
     pub(crate) ip: Option<IpAddr>,
-    /// Where it comes from, for logs and lists: `127.0.0.1:5000` or `unix:/run/agq.sock`.
+    /// Address for logs and lists: `127.0.0.1:5000` or `unix:/run/agq.sock`.
     pub(crate) shown: String,
-    /// Who it is by its certificate; it need not AUTH.
+    /// Identity that the certificate proves. Such a client needs no `AUTH`.
     pub(crate) certified: Option<Identity>,
-    /// Its place among the connections of its address; to be kept as long as it is open.
-    pub(crate) guest: Option<ConnectionPermit>,
+    /// Permit of the connection, which the handler keeps until the connection ends; `None` for a
+    /// Unix socket.
+    pub(crate) permit: Option<ConnectionPermit>,
 }
 
 impl Listeners {
-    /// Listens at these places.
-    pub(crate) async fn open(places: &ListenAddresses) -> anyhow::Result<Self> {
-        let tls = places.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
-        let tcp = match places.tcp {
+    /// Opens the RESP listeners at `addresses`.
+    pub(crate) async fn open(addresses: &ListenAddresses) -> anyhow::Result<Self> {
+        let tls = addresses.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
+        let tcp = match addresses.tcp {
             None => None,
             Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
                 format!("cannot listen on {address}: choose another --port (0 takes a free one)")
             })?),
         };
-        let unix = places.socket.as_deref().map(bind).transpose()?;
+        let unix = addresses.socket.as_deref().map(bind).transpose()?;
         Ok(Self { tcp, unix, tls })
     }
 
-    /// Listens where HTTP is spoken, as the other door is open: with its certificates, where it has some.
+    /// Opens the HTTP listener at `address`, with the TLS certificates of `self` if it has TLS.
     pub(crate) async fn for_http(&self, address: SocketAddr) -> anyhow::Result<Self> {
         let tcp = TcpListener::bind(address).await.with_context(|| {
-            format!("cannot listen on {address} for HTTP: choose another --http ADDRESS, or say --http off")
+            format!("cannot listen on {address} for HTTP: choose another --http ADDRESS, or use --http off")
         })?;
         Ok(Self { tcp: Some(tcp), unix: None, tls: self.tls.clone() })
     }
 
-    /// Its address, as clients of HTTP take it.
+    /// Returns the URL of the HTTP listener.
     pub(crate) fn http_address(&self) -> io::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let address = self.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
         Ok(address.map(|address| format!("{scheme}://{address}")).unwrap_or_default())
     }
 
-    /// What the certificates are read again by.
+    /// Returns the TLS state, by which a reload replaces the certificates.
     pub(crate) fn tls(&self) -> Option<Arc<TlsAcceptance>> {
         self.tls.clone()
     }
 
-    /// The addresses, as clients take them.
+    /// Returns the addresses of all listeners in the form that clients accept.
     pub(crate) fn addresses(&self) -> io::Result<Vec<String>> {
         let scheme = if self.tls.is_some() { "rediss://" } else { "" };
         let tcp = self.tcp.as_ref().map(|tcp| tcp.local_addr().map(|address| format!("{scheme}{address}")));
@@ -103,12 +108,12 @@ impl Listeners {
         tcp.into_iter().chain(unix).collect()
     }
 
-    /// The Unix socket, as it is shown.
+    /// Returns the display form of the Unix socket, or an empty string.
     pub(crate) fn socket_shown(&self) -> String {
         self.unix.as_ref().map(|(_, file)| file.shown()).unwrap_or_default()
     }
 
-    /// Waits for the next connection. May be dropped and called again.
+    /// Waits for the next connection. Cancel safe.
     pub(crate) async fn accept(&self) -> io::Result<IncomingStream> {
         let tcp = async {
             match &self.tcp {
@@ -127,15 +132,15 @@ impl Listeners {
             }
         };
         tokio::select! {
-            arrival = tcp => arrival,
-            arrival = unix => arrival,
+            incoming = tcp => incoming,
+            incoming = unix => incoming,
         }
     }
 }
 
 impl ClientStream {
-    /// A connection over plain TCP.
-    pub(crate) fn tcp(socket: TcpStream, peer: SocketAddr, guest: ConnectionPermit) -> Self {
+    /// Wraps a plain TCP connection.
+    pub(crate) fn tcp(socket: TcpStream, peer: SocketAddr, permit: ConnectionPermit) -> Self {
         let (reader, writer) = socket.into_split();
         Self {
             reader: Box::new(reader),
@@ -143,15 +148,15 @@ impl ClientStream {
             ip: Some(peer.ip()),
             shown: peer.to_string(),
             certified: None,
-            guest: Some(guest),
+            permit: Some(permit),
         }
     }
 
-    /// A connection over TLS.
+    /// Wraps a TLS connection.
     pub(crate) fn tls(
         stream: TlsStream<TcpStream>,
         peer: SocketAddr,
-        guest: ConnectionPermit,
+        permit: ConnectionPermit,
         certified: Option<Identity>,
     ) -> Self {
         let (reader, writer) = tokio::io::split(stream);
@@ -161,11 +166,11 @@ impl ClientStream {
             ip: Some(peer.ip()),
             shown: peer.to_string(),
             certified,
-            guest: Some(guest),
+            permit: Some(permit),
         }
     }
 
-    /// A connection over the Unix socket.
+    /// Wraps a connection to the Unix socket.
     pub(crate) fn unix(socket: UnixStream, shown: String) -> Self {
         let (reader, writer) = socket.into_split();
         Self {
@@ -174,13 +179,14 @@ impl ClientStream {
             ip: None,
             shown,
             certified: None,
-            guest: None,
+            permit: None,
         }
     }
 }
 
-/// Replies go out at once, and a client that lost its power is noticed.
-pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
+/// Sets the socket options: no delay of replies, a bounded send buffer, and detection of clients
+/// that lost their power.
+pub(crate) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER)?;
@@ -192,10 +198,10 @@ pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The file of a Unix socket; dropped, it is removed, if it is still ours.
+/// File of a Unix socket. Dropping it removes the file if no other process has replaced the file.
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the file at the time of the bind.
     identity: Option<(u64, u64)>,
 }
 
@@ -208,7 +214,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity_of(&self.path) == self.identity {
-            // What stays behind is replaced by the next agq.
+            // After a failure, the next agq replaces the file.
             let _removed = fs::remove_file(&self.path);
         }
     }
@@ -221,25 +227,26 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
 fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     remove_stale_socket(path)?;
     let shown = path.display();
-    // By the mask that `main` sets nobody else can ever open it, not even between its making and this chmod.
+    // The umask that `main` sets denies access to others even between the bind and this call.
     let listener = UnixListener::bind(path)
         .with_context(|| format!("cannot listen on {shown}: choose another --socket"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))
-        .with_context(|| format!("cannot close {shown} to others"))?;
+        .with_context(|| format!("cannot restrict access to {shown}"))?;
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let identity = identity_of(&path);
     Ok((listener, SocketFile { path, identity }))
 }
 
-/// Removes what a dead agq left behind, and nothing else.
+/// Removes the socket file of an agq that has ended. Returns an error for a socket in use and for
+/// any other file.
 fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found.with_context(|| format!("cannot look at {shown}: choose another --socket"))?,
+        found => found.with_context(|| format!("cannot inspect {shown}: choose another --socket"))?,
     };
     if !metadata.file_type().is_socket() {
-        bail!("{shown} is there and is no socket: choose another --socket, or remove it");
+        bail!("{shown} exists and is not a socket: choose another --socket, or remove it");
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => bail!("something already listens on {shown}: stop it, or choose another --socket"),
@@ -265,35 +272,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_socket_is_ours_alone_and_goes_with_us() {
+    async fn socket_file_is_private_and_removed_with_its_listener() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq.sock");
-        let entrance = open(&path).await.unwrap();
+        let listeners = open(&path).await.unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(entrance.addresses().unwrap(), [format!("unix:{}", path.display())]);
-        drop(entrance);
+        assert_eq!(listeners.addresses().unwrap(), [format!("unix:{}", path.display())]);
+        drop(listeners);
         assert!(!path.exists());
     }
 
     #[tokio::test]
-    async fn a_dead_socket_is_replaced_and_a_living_one_or_a_file_is_not() {
+    async fn socket_file_is_replaced_only_if_no_process_listens() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a listener that was only dropped leaves its file");
-        let entrance = open(&path).await.unwrap();
+        let listeners = open(&path).await.unwrap();
         let second = open(&path).await.err().unwrap().to_string();
         assert!(second.contains("something already listens on"), "{second}");
-        drop(entrance);
+        drop(listeners);
         std::fs::write(&path, "precious").unwrap();
         let file = open(&path).await.err().unwrap().to_string();
-        assert!(file.contains("is no socket"), "{file}");
+        assert!(file.contains("is not a socket"), "{file}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 
     #[tokio::test]
-    async fn a_socket_that_another_took_over_is_left_alone() {
+    async fn socket_file_of_another_listener_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agq.sock");
         let first = open(&path).await.unwrap();

@@ -1,5 +1,5 @@
-//! A reader that tells when bytes have come, also those that make no whole command yet: whoever waits for the command would
-//! not hear of them.
+//! Reader that notifies a task when bytes arrive. A task that waits for a whole command would not
+//! notice the bytes of an incomplete one.
 
 use std::{
     io,
@@ -13,17 +13,17 @@ use tokio::{
     sync::Notify,
 };
 
-/// The reader of a connection.
+/// Reader of a connection.
 pub(crate) struct NotifyOnRead {
     inner: Box<dyn AsyncRead + Send + Unpin>,
-    heard: Arc<Notify>,
+    received: Arc<Notify>,
 }
 
 impl NotifyOnRead {
-    /// A reader, and what is told when bytes have come.
+    /// Wraps `inner`, and returns the notification of each successful read.
     pub(crate) fn new(inner: Box<dyn AsyncRead + Send + Unpin>) -> (Self, Arc<Notify>) {
-        let heard = Arc::new(Notify::new());
-        (Self { inner, heard: Arc::clone(&heard) }, heard)
+        let received = Arc::new(Notify::new());
+        (Self { inner, received: Arc::clone(&received) }, received)
     }
 }
 
@@ -34,7 +34,7 @@ impl AsyncRead for NotifyOnRead {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        self.heard.notify_one();
+        self.received.notify_one();
         Poll::Ready(Ok(()))
     }
 }

@@ -1,5 +1,5 @@
-//! TLS at the TCP door: 1.3 and nothing older. With a CA for clients, everyone shows a certificate; whom it stands for is
-//! the keyring's business.
+//! TLS 1.3 for TCP listeners. With a CA for clients, every client has to present a certificate; the
+//! keyring maps the certificate to an identity.
 
 use std::{
     path::Path,
@@ -22,44 +22,44 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use crate::settings::TlsFiles;
 
-/// How long a handshake may take.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// Maximum duration of a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a TLS handshake needs. Its files can be read again while connections come in.
+/// Certificates and settings for TLS handshakes. `reload` replaces them while connections arrive.
 pub(crate) struct TlsAcceptance {
     files: TlsFiles,
     acceptor: RwLock<TlsAcceptor>,
 }
 
 impl TlsAcceptance {
-    /// Reads the files.
+    /// Reads the PEM files.
     pub(crate) fn open(files: TlsFiles) -> anyhow::Result<Self> {
         let acceptor = RwLock::new(acceptor(&files)?);
         Ok(Self { files, acceptor })
     }
 
-    /// Reads the files again. When something is wrong with them, what was read before stays.
+    /// Reads the PEM files again. After an error, the previous certificates stay in use.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let fresh = acceptor(&self.files)?;
         *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
 
-    /// Makes a TLS connection of a TCP one. The names are the DNS names of the client's certificate, which is verified;
-    /// none where it was not asked for one.
-    pub(crate) async fn shake_hands(
+    /// Performs the TLS handshake on `socket`. Returns the stream with the DNS names of the
+    /// verified client certificate. The names are empty if the client presented no certificate.
+    pub(crate) async fn handshake(
         &self,
         socket: TcpStream,
     ) -> std::io::Result<(TlsStream<TcpStream>, Vec<String>)> {
         let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let stream = timeout(HANDSHAKE_WITHIN, acceptor.accept(socket)).await??;
-        let names = names_of(&stream);
+        let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await??;
+        let names = certificate_names(&stream);
         Ok((stream, names))
     }
 }
 
-/// The DNS names in the certificate that a client showed.
-fn names_of(stream: &TlsStream<TcpStream>) -> Vec<String> {
+/// Returns the DNS names in the certificate of the client.
+fn certificate_names(stream: &TlsStream<TcpStream>) -> Vec<String> {
     let (_, tls) = stream.get_ref();
     let shown = tls.peer_certificates().and_then(|chain| chain.first());
     let parsed = shown.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
@@ -70,14 +70,14 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13])
-        .context("TLS 1.3 cannot be spoken")?;
+        .context("cannot set up TLS 1.3")?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let shown = path.display();
             let mut roots = RootCertStore::empty();
             for ca in certificates(path)? {
-                roots.add(ca).with_context(|| format!("a certificate in {shown} is no CA's"))?;
+                roots.add(ca).with_context(|| format!("a certificate in {shown} is not a CA certificate"))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
@@ -89,7 +89,7 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     warn_of_ca(&files.cert, &chain);
     let config = builder.with_single_cert(chain, key).with_context(|| {
         let (cert, key) = (files.cert.display(), files.key.display());
-        format!("the certificate in {cert} and the private key in {key} do not go together")
+        format!("the certificate in {cert} and the private key in {key} do not match")
     })?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -106,8 +106,8 @@ fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
     }
 }
 
-/// Returns whether a certificate may sign others, and may therefore not stand for a server (RFC
-/// 5280 §4.2.1.9).
+/// Returns true if a certificate may sign others, and is therefore not valid for a server (RFC 5280
+/// §4.2.1.9).
 fn is_of_ca(certificate: &CertificateDer<'_>) -> bool {
     let (Ok(entity), Ok(anchor)) =
         (EndEntityCert::try_from(certificate), anchor_from_trusted_cert(certificate))
@@ -162,7 +162,7 @@ mod tests {
     use crate::settings::TlsFiles;
 
     #[test]
-    fn files_that_cannot_be_used_are_named() {
+    fn tls_errors_name_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let (missing, empty) = (dir.path().join("missing.pem"), dir.path().join("empty.pem"));
         std::fs::write(&empty, "").unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_a_ca_is_told_from_that_of_a_server() {
+    fn tls_distinguishes_certificates_of_cas_and_servers() {
         let dir = tempfile::tempdir().unwrap();
         let make = |file: &str, more: &[&str]| {
             let usual = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "k.pem", "-out", file];
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_as_editors_and_openssl_write_them() {
+    fn tls_reads_keys_as_editors_and_openssl_write_them() {
         let dir = tempfile::tempdir().unwrap();
         let at = |file: &str| dir.path().join(file);
         openssl(dir.path(), &["ecparam", "-genkey", "-name", "prime256v1", "-out", "ec.pem"]);

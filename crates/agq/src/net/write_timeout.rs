@@ -1,5 +1,6 @@
-//! A writer that gives up on a client that takes nothing of what is sent to it: its connection, and what waits to be sent, would
-//! else be there for as long as it likes. Whoever takes something, however little, has all the time again.
+//! Writer with a time-out for clients that do not read. Without it, the connection and its unsent
+//! bytes would remain until the client closes. Every byte that the client takes restarts the
+//! time-out.
 
 use std::{
     io,
@@ -13,19 +14,19 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// Why a client is cut off that is still there.
+/// Reason for which agq closes the connection of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SlowClient {
-    /// It takes nothing of what is sent to it.
+    /// The client has read nothing for the given time.
     #[error("it has read none of its replies for {} seconds", .0.as_secs_f64())]
     Replies(Duration),
-    /// It fell too far behind with the messages of its channels.
+    /// The client fell too far behind with the messages of its channels.
     #[error("it does not keep up with its messages")]
     Messages,
 }
 
 impl SlowClient {
-    /// Whether this is why an error came.
+    /// Returns true if `error` has a [`SlowClient`] as its cause.
     pub(crate) fn is_behind(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|cause| cause.is::<Self>())
     }
@@ -37,30 +38,30 @@ impl From<SlowClient> for io::Error {
     }
 }
 
-/// The writer of a connection.
+/// Writer of a connection, with a bound on the time without progress.
 pub(crate) struct TimeoutWriter {
     inner: Box<dyn AsyncWrite + Send + Unpin>,
-    /// How long it may take nothing; zero for as long as it likes.
+    /// Maximum time without progress; zero means no bound.
     bound: Duration,
-    /// Runs while it takes nothing.
-    patience: Option<Pin<Box<Sleep>>>,
+    /// Timer that runs while the client takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl TimeoutWriter {
-    /// The writer of a client that may take nothing for `bound`.
+    /// Wraps `inner`. Writes fail once the client has taken nothing for `bound`.
     pub(crate) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
-        Self { inner, bound, patience: None }
+        Self { inner, bound, stalled: None }
     }
 
-    /// What came of sending, or the end of the patience.
+    /// Returns `sent` if it is ready, or an error if the time without progress has reached `bound`.
     fn check<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if sent.is_ready() || self.bound.is_zero() {
-            self.patience = None;
+            self.stalled = None;
             return sent;
         }
         let bound = self.bound;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(bound)));
-        patience.as_mut().poll(cx).map(|()| Err(SlowClient::Replies(bound).into()))
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(bound)));
+        stalled.as_mut().poll(cx).map(|()| Err(SlowClient::Replies(bound).into()))
     }
 }
 
@@ -83,7 +84,8 @@ impl AsyncWrite for TimeoutWriter {
         self.inner.is_write_vectored()
     }
 
-    /// Only over TLS is there anything left to send: one record or a few, of which nothing is seen until the last has gone.
+    /// Flushes the buffered TLS records. Plain sockets have nothing to flush. The progress within a
+    /// flush is not visible until its last record is sent.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = Pin::new(&mut self.inner).poll_flush(cx);
         self.check(cx, sent)
@@ -104,42 +106,42 @@ mod tests {
 
     use super::{SlowClient, TimeoutWriter};
 
-    /// An outlet that has room for one byte, and the client.
-    fn narrow(bound: Duration) -> (TimeoutWriter, DuplexStream) {
+    /// Returns a writer with room for one byte, and the end of the client.
+    fn pipe_of_one_byte(bound: Duration) -> (TimeoutWriter, DuplexStream) {
         let (ours, theirs) = duplex(1);
         (TimeoutWriter::new(Box::new(ours), bound), theirs)
     }
 
     #[tokio::test]
-    async fn whoever_takes_nothing_is_given_up_on() {
-        let (mut outlet, _deaf) = narrow(Duration::from_millis(5));
-        assert_eq!(outlet.write(b"ab").await.unwrap(), 1);
-        let error = outlet.write(b"b").await.unwrap_err();
+    async fn write_fails_after_the_time_without_progress() {
+        let (mut writer, _silent) = pipe_of_one_byte(Duration::from_millis(5));
+        assert_eq!(writer.write(b"ab").await.unwrap(), 1);
+        let error = writer.write(b"b").await.unwrap_err();
         assert!(SlowClient::is_behind(&error), "{error:?}");
         assert_eq!(error.to_string(), "it has read none of its replies for 0.005 seconds");
     }
 
     #[tokio::test]
-    async fn whoever_takes_something_has_all_the_time_again() {
-        let (mut outlet, mut slow) = narrow(Duration::from_secs(3600));
-        assert_eq!(outlet.write(b"a").await.unwrap(), 1);
-        assert!(poll!(Box::pin(outlet.write(b"b"))).is_pending());
-        assert!(outlet.patience.is_some());
+    async fn write_timeout_restarts_with_every_byte_that_the_client_takes() {
+        let (mut writer, mut slow) = pipe_of_one_byte(Duration::from_secs(3600));
+        assert_eq!(writer.write(b"a").await.unwrap(), 1);
+        assert!(poll!(Box::pin(writer.write(b"b"))).is_pending());
+        assert!(writer.stalled.is_some());
         assert_eq!(slow.read_u8().await.unwrap(), b'a');
-        assert_eq!(outlet.write(b"b").await.unwrap(), 1);
-        assert!(outlet.patience.is_none());
+        assert_eq!(writer.write(b"b").await.unwrap(), 1);
+        assert!(writer.stalled.is_none());
     }
 
     #[tokio::test]
-    async fn zero_is_no_bound() {
-        let (mut outlet, _deaf) = narrow(Duration::ZERO);
-        assert_eq!(outlet.write(b"a").await.unwrap(), 1);
-        assert!(poll!(Box::pin(outlet.write(b"b"))).is_pending());
-        assert!(outlet.patience.is_none());
+    async fn write_timeout_of_zero_never_ends() {
+        let (mut writer, _silent) = pipe_of_one_byte(Duration::ZERO);
+        assert_eq!(writer.write(b"a").await.unwrap(), 1);
+        assert!(poll!(Box::pin(writer.write(b"b"))).is_pending());
+        assert!(writer.stalled.is_none());
     }
 
     #[test]
-    fn other_errors_are_not_the_clients_fault() {
+    fn slow_client_is_recognised_by_the_cause_of_the_error() {
         assert!(!SlowClient::is_behind(&std::io::ErrorKind::TimedOut.into()));
         assert!(SlowClient::is_behind(&SlowClient::Messages.into()));
     }

@@ -22,8 +22,8 @@ use crate::{
 
 /// Returns the handler of RESP connections.
 pub(crate) fn handler(app: Arc<AppState>, access_control: Arc<AccessControl>) -> ProtocolHandler {
-    let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
+    let serve = move |accepted, number, stop| -> BoxFuture<'static, ()> {
         Box::pin(connection::serve(accepted, number, Arc::clone(&app), Arc::clone(&access_control), stop))
     };
-    ProtocolHandler { attend: Box::new(attend), farewell: |reason| format!("-{reason}\r\n") }
+    ProtocolHandler { serve: Box::new(serve), rejection: |reason| format!("-{reason}\r\n") }
 }

@@ -1,5 +1,5 @@
-//! What the dashboard hears as it happens (server-sent events, HTML living standard §9.2): that something has changed, so that it
-//! looks again, and how many jobs there are.
+//! Event stream of the dashboard (server-sent events, HTML living standard §9.2). A `changed` event
+//! makes the page reload its data; a `totals` event has the number of jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,26 +16,26 @@ use tokio::sync::{Notify, mpsc};
 use crate::{
     app::AppState,
     http::{
-        auth::Peer,
+        peer::Peer,
         stream::{self, StreamPermit},
     },
     registry::pubsub::{QueuedMessage, SubscriptionKind},
 };
 
-/// Changes that come closer together are told as one.
-const APART: Duration = Duration::from_millis(500);
-/// How often the numbers are told.
-const EVERY: Duration = Duration::from_secs(2);
+/// Time within which several changes become one event.
+const COALESCE_WITHIN: Duration = Duration::from_millis(500);
+/// Interval of the `totals` events.
+const TOTALS_EVERY: Duration = Duration::from_secs(2);
 
-/// Who listens; dropped, they do no more.
+/// State of one event stream. Dropping it ends the subscription.
 struct DashboardListener {
-    leave: StreamPermit,
+    permit: StreamPermit,
     app: Arc<AppState>,
     number: u64,
-    heard: mpsc::Receiver<QueuedMessage>,
+    messages: mpsc::Receiver<QueuedMessage>,
     peer: Peer,
-    /// When the numbers were told last; they are the first that is told.
-    told_at: Option<Timestamp>,
+    /// Time of the last `totals` event. The stream begins with one.
+    totals_at: Option<Timestamp>,
 }
 
 impl Drop for DashboardListener {
@@ -45,12 +45,13 @@ impl Drop for DashboardListener {
     }
 }
 
-/// Answers with an event stream that goes on until the browser leaves, the browser falls too far
-/// behind, or the session ends.
-pub(super) fn events(app: &Arc<AppState>, peer: Peer, leave: StreamPermit) -> Response<Body> {
-    let heard = app.pubsub.join(peer.number, Arc::new(Notify::new()));
+/// Returns an event stream that ends when the browser leaves, the browser falls too far behind, or
+/// the session ends.
+pub(super) fn events(app: &Arc<AppState>, peer: Peer, permit: StreamPermit) -> Response<Body> {
+    let messages = app.pubsub.join(peer.number, Arc::new(Notify::new()));
     let (app, number) = (Arc::clone(app), peer.number);
-    let listener = DashboardListener { leave, app: Arc::clone(&app), number, heard, peer, told_at: None };
+    let listener =
+        DashboardListener { permit, app: Arc::clone(&app), number, messages, peer, totals_at: None };
     for channel in [JOB_UPDATES, WORKER_UPDATES] {
         app.pubsub.subscribe(
             listener.number,
@@ -66,27 +67,26 @@ pub(super) fn events(app: &Arc<AppState>, peer: Peer, leave: StreamPermit) -> Re
 }
 
 impl DashboardListener {
-    /// Returns the next event, or `None` if the browser no longer listens or no longer may listen.
+    /// Returns the next event, or `None` if the browser has left or its session has ended.
     async fn next(&mut self) -> Option<String> {
-        let told = self.happens().await?;
-        (self.leave.is_admitted)().then_some(told)
+        let event = self.next_unchecked().await?;
+        (self.permit.is_admitted)().then_some(event)
     }
 
-    /// Returns the next event without a check of the permission, or `None` if the browser no longer
-    /// listens.
-    async fn happens(&mut self) -> Option<String> {
+    /// Returns the next event without a check of the session, or `None` if the browser has left.
+    async fn next_unchecked(&mut self) -> Option<String> {
         let clock = self.app.clock.clone();
-        let since = self.told_at.map_or(EVERY, |at| Duration::from_millis(clock.now().ms_since(at)));
-        let left = EVERY.saturating_sub(since);
+        let since = self.totals_at.map_or(TOTALS_EVERY, |at| Duration::from_millis(clock.now().ms_since(at)));
+        let left = TOTALS_EVERY.saturating_sub(since);
         if left.is_zero() {
             return self.totals().await;
         }
         tokio::select! {
             () = self.peer.gone() => None,
-            heard = self.heard.recv() => {
-                heard?;
-                clock.sleep(APART).await;
-                while self.heard.try_recv().is_ok() {}
+            message = self.messages.recv() => {
+                message?;
+                clock.sleep(COALESCE_WITHIN).await;
+                while self.messages.try_recv().is_ok() {}
                 Some("event: changed\ndata: {}\n\n".into())
             }
             () = clock.sleep(left) => self.totals().await,
@@ -94,7 +94,7 @@ impl DashboardListener {
     }
 
     async fn totals(&mut self) -> Option<String> {
-        self.told_at = Some(self.app.clock.now());
+        self.totals_at = Some(self.app.clock.now());
         let totals = self.app.store.totals().await.ok()?;
         let (ever, now) =
             (|status: Status| totals.ever[status as usize], |status: Status| totals.now[status as usize]);

@@ -1,9 +1,7 @@
-//! The dashboard: four files for the browser, a session for each user who has a key, and the
-//! commands that RESP clients have. The dashboard knows no
-//! rule and shows nothing that a command does not say.
+//! Dashboard: static files for the browser, login by key, and a JSON form of the RESP commands. The
+//! dashboard has no rules of its own, and shows only data that commands return.
 
 mod event_stream;
-mod sessions;
 
 use std::sync::Arc;
 
@@ -16,24 +14,25 @@ use agenix_protocol::{
 use axum::{
     Extension,
     body::Body,
-    extract::{FromRequestParts, State},
-    http::{HeaderMap, HeaderValue, Response, header, request::Parts},
+    extract::State,
+    http::{HeaderMap, HeaderValue, Response, header},
 };
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-pub(super) use sessions::DashboardSessions;
-
-use self::sessions::DashboardSession;
 use crate::{
     app::{Caller, connection_name},
     auth::{keyring::Identity, session_key::KeyHash},
     http::{
         HttpState,
-        auth::Peer,
-        extract::{Authenticated, JsonBody, unauthorized},
-        response::{ApiError, HttpResult, forbidden, nothing, ok, with_status},
+        auth::{
+            refuse_key,
+            session::{ConfirmedUser, DashboardSession, confirmed_user, session_user},
+        },
+        extract::JsonBody,
+        peer::Peer,
+        response::{ApiError, HttpResult, forbidden, no_content, ok, with_status},
         stream::StreamPermit,
     },
     resp::dispatch,
@@ -45,10 +44,11 @@ const SCRIPT: &str = include_str!("app.js");
 const STREAM: &str = include_str!("stream.js");
 const STYLE: &str = include_str!("style.css");
 
-/// Nothing but our own files is loaded, nobody else may frame or post (CSP level 3).
+/// Content security policy: the page loads only files of agq, and no other site may embed the page
+/// or receive its forms (CSP level 3).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// What of the commands the dashboard may give: what shows, and what is done to what is shown. Never one that waits.
+/// Commands that the dashboard may run. Commands that wait are not among them.
 const COMMANDS: [&str; 19] = [
     "INFO",
     "PLAN.GET",
@@ -70,18 +70,14 @@ const COMMANDS: [&str; 19] = [
     "QUEUE.PAUSE",
     "QUEUE.RESUME",
 ];
-/// Most commands in one request.
-const MOST_COMMANDS: usize = 100;
-/// Most actions and dead jobs that are shown as recent.
-const RECENT: usize = 50;
-/// Most actions that are looked at for that, and most jobs: where there are more, the newest jobs say which actions are new.
-const MOST_LOOKED_AT: usize = 2000;
-const MOST_JOBS_LOOKED_AT: usize = 200;
-
-/// Whether a path is the dashboard's, which knows by itself who asks.
-pub(super) fn is_own(path: &str) -> bool {
-    path == "/" || path.starts_with("/dashboard/")
-}
+/// Maximum number of commands in one request.
+const MAX_COMMANDS: usize = 100;
+/// Maximum number of recent actions and of recent dead jobs.
+const MAX_RECENT: usize = 50;
+/// Maximum number of actions that agq reads to find the recent ones. The actions of the newest jobs
+/// are added, because the newest actions may be beyond this bound.
+const MAX_ACTIONS_READ: usize = 2000;
+const MAX_JOBS_READ: usize = 200;
 
 /// `GET /`
 pub(super) async fn page() -> Response<Body> {
@@ -111,7 +107,7 @@ fn file(text: &'static str, kind: &'static str) -> Response<Body> {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // The next version of agq brings other files.
+        // The next version of agq has other files.
         (header::CACHE_CONTROL, "no-cache"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -119,7 +115,7 @@ fn file(text: &'static str, kind: &'static str) -> Response<Body> {
     response
 }
 
-/// A key, to log in with.
+/// Body of a login.
 #[derive(Deserialize)]
 struct Login {
     key: String,
@@ -127,72 +123,42 @@ struct Login {
 
 /// `POST /dashboard/login`
 pub(super) async fn login(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
     sent: JsonBody,
 ) -> HttpResult {
     let login: Login = sent.object()?;
     let key = login.key.trim().as_bytes();
-    let Some(identity) = desk.access_control.identify(key) else {
-        let refusal = crate::http::auth::refuse_key(&desk, Some(&peer)).await;
+    let Some(identity) = state.access_control.identify(key) else {
+        let refusal = refuse_key(&state, Some(&peer)).await;
         return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
     };
-    let begun = desk.sessions.begin(KeyHash::of(key), desk.app.clock.now(), desk.is_tls);
+    let begun = state.sessions.begin(KeyHash::of(key), state.app.clock.now(), state.is_tls);
     let (session, cookie) = begun.map_err(|error| ApiError::invalid(error.to_string()))?;
-    let mut response = ok(&shown(&identity, &session));
+    let mut response = ok(&session_json(&identity, &session));
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
 
-fn shown(identity: &Identity, session: &DashboardSession) -> Value {
+fn session_json(identity: &Identity, session: &DashboardSession) -> Value {
     let (name, role) = (&*identity.name, identity.role.to_string());
     json!({"name": name, "role": role, "csrf": session.csrf.reveal(), "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// Whoever has logged in.
-fn admitted(desk: &HttpState, headers: &HeaderMap) -> Result<(Identity, DashboardSession), ApiError> {
-    let session = desk.sessions.of(headers, desk.app.clock.now()).ok_or_else(unauthorized)?;
-    let identity = desk.access_control.identify_hash(&session.key).ok_or_else(unauthorized)?;
-    Ok((identity, session))
-}
-
-/// Whoever has logged in, and means it: the request did not come from another site.
-fn confirmed_user(desk: &HttpState, headers: &HeaderMap) -> Result<Identity, ApiError> {
-    let (identity, session) = admitted(desk, headers)?;
-    if session.is_meant(headers) {
-        return Ok(identity);
-    }
-    Err(forbidden("the header X-CSRF-Token is not that of this session"))
-}
-
-/// Extractor of a user who has logged in and whose request has the CSRF token of the session. The
-/// check comes before the body is read.
-pub(super) struct ConfirmedUser(Identity);
-
-impl FromRequestParts<Arc<HttpState>> for ConfirmedUser {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, desk: &Arc<HttpState>) -> Result<Self, ApiError> {
-        let identity = confirmed_user(desk, &parts.headers)?;
-        parts.extensions.insert(Authenticated(identity.clone()));
-        Ok(Self(identity))
-    }
-}
-
 /// `GET /dashboard/session`
-pub(super) async fn session(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    let (identity, session) = admitted(&desk, &headers)?;
-    Ok(ok(&shown(&identity, &session)))
+pub(super) async fn session(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    let (identity, session) = session_user(&state, &headers)?;
+    Ok(ok(&session_json(&identity, &session)))
 }
 
 /// `POST /dashboard/logout`
-pub(super) async fn logout(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    confirmed_user(&desk, &headers)?;
-    desk.sessions.end(&headers);
-    Ok(nothing())
+pub(super) async fn logout(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    confirmed_user(&state, &headers)?;
+    state.sessions.end(&headers);
+    Ok(no_content())
 }
 
-/// One command or several.
+/// Body with one command or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum CommandBody {
@@ -202,13 +168,13 @@ enum CommandBody {
 
 /// `POST /dashboard/command`
 pub(super) async fn command(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
     ConfirmedUser(identity): ConfirmedUser,
     sent: JsonBody,
 ) -> HttpResult {
     let caller = Arc::new(Caller {
-        connection: connection_name(desk.app.store.node(), peer.number),
+        connection: connection_name(state.app.store.node(), peer.number),
         number: peer.number,
         from: peer.shown.as_str().into(),
         identity: Some(identity),
@@ -217,22 +183,22 @@ pub(super) async fn command(
         is_introduced: true,
     });
     match sent.any::<CommandBody>()? {
-        CommandBody::One(words) => Ok(ok(&run(&desk, &caller, words).await)),
-        CommandBody::Several(all) if all.len() <= MOST_COMMANDS => {
+        CommandBody::One(words) => Ok(ok(&run(&state, &caller, words).await)),
+        CommandBody::Several(all) if all.len() <= MAX_COMMANDS => {
             let mut replies = Vec::with_capacity(all.len());
             for words in all {
-                replies.push(run(&desk, &caller, words).await);
+                replies.push(run(&state, &caller, words).await);
             }
             Ok(ok(&json!({"replies": replies})))
         }
         CommandBody::Several(all) => {
-            Err(ApiError::invalid(format!("there are {} commands, max {MOST_COMMANDS}", all.len())))
+            Err(ApiError::invalid(format!("there are {} commands, max {MAX_COMMANDS}", all.len())))
         }
     }
 }
 
-/// Carries a command out; what it answers.
-async fn run(desk: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Value {
+/// Runs a command, and returns its reply or its error as JSON.
+async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Value {
     let words: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
     let (command, request) = match Request::parse(&words) {
         Ok(parsed) => parsed,
@@ -240,9 +206,9 @@ async fn run(desk: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Valu
     };
     let may = caller.identity.as_ref().is_some_and(|identity| identity.role.allows(command.access));
     if !may || !COMMANDS.contains(&command.name) {
-        return json!({"error": format!("NOPERM this is not for the dashboard, or not for this key: '{}'", command.name)});
+        return json!({"error": format!("NOPERM the dashboard or the role of this key does not allow the command: '{}'", command.name)});
     }
-    let done = dispatch::run(Arc::clone(&desk.app), Arc::clone(caller), command, request, 0).await;
+    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request, 0).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),
@@ -259,16 +225,16 @@ fn value(reply: Reply) -> Value {
     }
 }
 
-/// `GET /dashboard/recent`: the newest actions and the newest jobs of which nothing came.
-pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    let (identity, _) = admitted(&desk, &headers)?;
+/// `GET /dashboard/recent`: the newest actions, and the newest failed and dead jobs.
+pub(super) async fn recent(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    let (identity, _) = session_user(&state, &headers)?;
     if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
-        return Err(forbidden("this key is that of a worker"));
+        return Err(forbidden("this key belongs to a worker, whose role does not allow this request"));
     }
-    let app = &desk.app;
-    let page = Page { limit: MOST_LOOKED_AT, ..Page::default() };
+    let app = &state.app;
+    let page = Page { limit: MAX_ACTIONS_READ, ..Page::default() };
     let mut ids: std::collections::BTreeSet<ActionId> = app.store.actions(page).await?.into_iter().collect();
-    let newest = Search { limit: MOST_JOBS_LOOKED_AT, ..Search::default() };
+    let newest = Search { limit: MAX_JOBS_READ, ..Search::default() };
     for job_id in app.store.search(newest).await? {
         ids.extend(app.store.job_record(&job_id).await?.map(|job| job.action_id));
     }
@@ -279,7 +245,7 @@ pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMa
         }
     }
     actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));
-    actions.truncate(RECENT);
+    actions.truncate(MAX_RECENT);
     let mut plans = serde_json::Map::new();
     for action in &actions {
         let name = action.plan_id.to_string();
@@ -291,36 +257,36 @@ pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMa
     }
     let mut dead = Vec::new();
     for status in [Status::Dead, Status::Failed] {
-        let search = Search { status: Some(status), limit: RECENT, ..Search::default() };
+        let search = Search { status: Some(status), limit: MAX_RECENT, ..Search::default() };
         for job_id in app.store.search(search).await? {
             dead.extend(service::jobs::status(app, &job_id).await?.map(summary));
         }
     }
     dead.sort_by_key(|job| std::cmp::Reverse(job.completed_at));
-    dead.truncate(RECENT);
+    dead.truncate(MAX_RECENT);
     Ok(ok(&json!({"actions": actions, "dead": dead, "plans": plans})))
 }
 
-/// A job without what may be large.
+/// Removes the fields of a job that may be large.
 fn summary(job: JobStatus) -> JobStatus {
     JobStatus { inputs: RawValue::NULL.to_owned(), stdout: None, stderr: None, task_results: None, ..job }
 }
 
-/// `GET /dashboard/history`: how many jobs had ended, every few seconds of the last hour.
-pub(super) async fn history(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
-    admitted(&desk, &headers)?;
-    Ok(ok(&json!({"points": desk.app.pace.history()})))
+/// `GET /dashboard/history`: the number of ended jobs at intervals of the last hour.
+pub(super) async fn history(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    session_user(&state, &headers)?;
+    Ok(ok(&json!({"points": state.app.pace.history()})))
 }
 
 /// `GET /dashboard/events`
 pub(super) async fn events(
-    State(desk): State<Arc<HttpState>>,
+    State(state): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> HttpResult {
-    admitted(&desk, &headers)?;
-    let (known, app) = (Arc::clone(&desk), Arc::clone(&desk.app));
-    let is_admitted = Box::new(move || admitted(&known, &headers).is_ok());
-    let leave = StreamPermit::take(&desk, &peer, is_admitted)?;
-    Ok(event_stream::events(&app, peer, leave))
+    session_user(&state, &headers)?;
+    let (checked_state, app) = (Arc::clone(&state), Arc::clone(&state.app));
+    let is_admitted = Box::new(move || session_user(&checked_state, &headers).is_ok());
+    let permit = StreamPermit::take(&state, &peer, is_admitted)?;
+    Ok(event_stream::events(&app, peer, permit))
 }

@@ -1,4 +1,5 @@
-//! Wrong keys, counted by address: the first few in a minute are answered at once, the next ones later and later.
+//! Delays after wrong keys, counted by address. The first wrong keys of a minute have no delay;
+//! each further delay is twice the previous one.
 
 use std::{
     collections::HashMap,
@@ -9,52 +10,53 @@ use std::{
 
 use agenix_protocol::{limits::exceeds, time::Timestamp};
 
-/// How long wrong keys are counted together, in milliseconds.
+/// Length of the counting window in milliseconds.
 const WINDOW_MS: u64 = 60_000;
-/// How long the answer to the first wrong key too many takes; each next one takes twice as long.
+/// Delay of the first wrong key beyond the maximum. Each further delay is twice as long.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The longest that an answer takes.
+/// Maximum delay.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
-/// Most addresses that are remembered; the one that was quiet for the longest time makes room.
+/// Maximum number of addresses in memory. A new address replaces the one with the oldest window.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Slows down whoever tries keys. A right key is never asked about here, so it never waits, and it forgives nothing.
+/// Rate limit for wrong keys. The guard does not see valid keys: they have no delay, and they do
+/// not reset the count.
 #[derive(Debug)]
 pub(crate) struct AuthGuard {
-    /// Wrong keys in a minute that are answered at once; 0 for all.
+    /// Number of wrong keys in a minute without a delay; 0 means no limit.
     max: usize,
-    /// By address; Unix sockets together.
-    seen: Mutex<HashMap<Option<IpAddr>, Failures>>,
+    /// Failures by address. All Unix sockets share the key `None`.
+    failures_by_ip: Mutex<HashMap<Option<IpAddr>, Failures>>,
 }
 
-/// The wrong keys of one address.
+/// Wrong keys of one address.
 #[derive(Debug)]
 struct Failures {
-    /// The first of this minute.
+    /// Start of the current window.
     since: Timestamp,
-    /// How many in this minute.
+    /// Wrong keys in the current window.
     count: usize,
-    /// How many were delayed, one after the other, over any number of minutes.
+    /// Consecutive delayed answers over any number of windows.
     delayed: u32,
 }
 
 impl AuthGuard {
-    /// A guard that answers `max` wrong keys a minute at once; 0 for all.
+    /// Creates a guard that delays answers after `max` wrong keys in a minute; 0 means no limit.
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, seen: Mutex::default() }
+        Self { max, failures_by_ip: Mutex::default() }
     }
 
-    /// Counts a wrong key; how long its answer has to wait. Zero is "at once".
+    /// Counts a wrong key of `ip`, and returns the delay of its answer.
     pub(crate) fn wrong_key(&self, ip: Option<IpAddr>, now: Timestamp) -> Duration {
         if self.max == 0 {
             return Duration::ZERO;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= MAX_ADDRESSES && !seen.contains_key(&ip) {
-            make_room(&mut seen, now);
+        let mut failures_by_ip = self.failures_by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures_by_ip.len() >= MAX_ADDRESSES && !failures_by_ip.contains_key(&ip) {
+            make_room(&mut failures_by_ip, now);
         }
-        let failures = seen.entry(ip).or_insert(Failures { since: now, count: 0, delayed: 0 });
-        failures.turn_the_minute(now, self.max);
+        let failures = failures_by_ip.entry(ip).or_insert(Failures { since: now, count: 0, delayed: 0 });
+        failures.advance_window(now, self.max);
         failures.count += 1;
         if !exceeds(failures.count, self.max) {
             return Duration::ZERO;
@@ -66,8 +68,9 @@ impl AuthGuard {
 }
 
 impl Failures {
-    /// Begins a new minute when the last is over. Delays go on where they were unless a minute has passed without any.
-    fn turn_the_minute(&mut self, now: Timestamp, max: usize) {
+    /// Starts a new window if the current one is over. The delays continue to grow unless a whole
+    /// window passed without a delay.
+    fn advance_window(&mut self, now: Timestamp, max: usize) {
         let passed_ms = now.ms_since(self.since);
         if passed_ms < WINDOW_MS {
             return;
@@ -79,13 +82,14 @@ impl Failures {
     }
 }
 
-/// Forgets who has been quiet for two minutes, or else the one that has been quiet for the longest time.
-fn make_room(seen: &mut HashMap<Option<IpAddr>, Failures>, now: Timestamp) {
-    seen.retain(|_, failures| now.ms_since(failures.since) < 2 * WINDOW_MS);
-    if seen.len() >= MAX_ADDRESSES {
-        let oldest = seen.iter().min_by_key(|(_, failures)| failures.since).map(|(ip, _)| *ip);
+/// Removes the addresses whose window began two minutes ago or earlier. If there are none, removes
+/// the address with the oldest window.
+fn make_room(failures_by_ip: &mut HashMap<Option<IpAddr>, Failures>, now: Timestamp) {
+    failures_by_ip.retain(|_, failures| now.ms_since(failures.since) < 2 * WINDOW_MS);
+    if failures_by_ip.len() >= MAX_ADDRESSES {
+        let oldest = failures_by_ip.iter().min_by_key(|(_, failures)| failures.since).map(|(ip, _)| *ip);
         if let Some(ip) = oldest {
-            seen.remove(&ip);
+            failures_by_ip.remove(&ip);
         }
     }
 }
@@ -102,13 +106,13 @@ mod tests {
         Some(IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + last)))
     }
 
-    /// How long the answers to this many wrong keys at one moment take, in seconds.
+    /// Returns the delays of `count` wrong keys at one moment, in seconds.
     fn delays(guard: &AuthGuard, from: Option<IpAddr>, at_ms: u64, count: usize) -> Vec<u64> {
         (0..count).map(|_| guard.wrong_key(from, Timestamp(at_ms)).as_secs()).collect()
     }
 
     #[test]
-    fn five_a_minute_are_answered_at_once_and_later_ones_twice_as_late_each() {
+    fn auth_guard_doubles_the_delay_after_the_maximum() {
         let guard = AuthGuard::new(5);
         assert_eq!(delays(&guard, ip(1), 0, 12), [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(delays(&guard, ip(2), 0, 1), [0], "another address has its own count");
@@ -117,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_over_at_its_edge_and_not_before() {
+    fn auth_guard_starts_a_new_window_after_a_minute() {
         let guard = AuthGuard::new(2);
         assert_eq!(delays(&guard, ip(1), 0, 2), [0, 0]);
         assert_eq!(delays(&guard, ip(1), 59_999, 1), [1]);
@@ -127,24 +131,24 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_breaks_nothing() {
+    fn auth_guard_survives_a_clock_that_is_set_back() {
         let guard = AuthGuard::new(1);
         assert_eq!(delays(&guard, ip(1), 1_000_000, 2), [0, 1]);
         assert_eq!(delays(&guard, ip(1), 0, 1), [2]);
     }
 
     #[test]
-    fn no_more_addresses_are_remembered_than_fit() {
+    fn auth_guard_bounds_the_number_of_addresses() {
         let guard = AuthGuard::new(1);
         let many = u32::try_from(MAX_ADDRESSES).unwrap();
         assert_eq!(delays(&guard, ip(0), 0, 1), [0]);
         for n in 1..=many {
             assert_eq!(delays(&guard, ip(n), u64::from(n), 1), [0]);
         }
-        assert_eq!(guard.seen.lock().unwrap().len(), MAX_ADDRESSES);
+        assert_eq!(guard.failures_by_ip.lock().unwrap().len(), MAX_ADDRESSES);
         assert_eq!(delays(&guard, ip(0), 20_000, 1), [0], "the oldest made room");
         assert_eq!(delays(&guard, ip(many), 20_000, 1), [1], "the newest did not");
         guard.wrong_key(ip(many + 1), Timestamp(500_000));
-        assert_eq!(guard.seen.lock().unwrap().len(), 1, "all the others have been quiet for long");
+        assert_eq!(guard.failures_by_ip.lock().unwrap().len(), 1, "all the others have been quiet for long");
     }
 }

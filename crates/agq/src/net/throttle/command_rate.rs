@@ -1,58 +1,59 @@
-//! How many commands a second one connection may send: a bucket of tokens with room for one second of them.
+//! Token bucket for the commands of a connection, with a burst of one second.
 
 use std::time::Duration;
 
 use agenix_protocol::time::Timestamp;
 
-/// What one command takes out of the bucket; each millisecond puts as much in as commands are allowed a second, so that
-/// whole milliseconds lose no fraction of a command.
+/// Cost of one command. Each millisecond adds as many units as commands are allowed in a second, so
+/// that whole milliseconds lose no fraction of a command.
 const TOKEN: i64 = 1000;
-/// After how long without a delay a connection has paused, in milliseconds.
+/// Time in milliseconds without a delay after which an overload period ends.
 const PAUSE_MS: u64 = 1000;
-/// How long a connection may be delayed without a pause, in milliseconds.
+/// Maximum length of an overload period in milliseconds.
 const REFUSE_AFTER_MS: u64 = 10_000;
-/// More than any connection can send; above it the bucket would not fit its number.
+/// Maximum rate, so that the units of the bucket fit into an `i64`.
 const MOST_PER_SEC: i64 = 1_000_000_000;
 
-/// When a command may be carried out.
+/// Time at which a command may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateDecision {
-    /// At once.
     Now,
-    /// After this time. Its place is taken: wait, then carry it out, without asking again.
+    /// After this delay. The token is already taken: the caller waits and then runs the command,
+    /// without another call.
     After(Duration),
-    /// Not at all: the connection has been too fast for ten seconds and did not heed the delays.
+    /// Never, because the overload period of the connection has reached its maximum.
     Refused,
 }
 
-/// The bucket of one connection.
+/// Token bucket of one connection.
 #[derive(Debug)]
 pub(crate) struct CommandRate {
-    /// Commands a second; 0 for no limit.
+    /// Commands in a second; 0 means no limit.
     per_sec: i64,
-    /// What is in the bucket, in thousandths of a command; below zero where commands were promised their turn.
+    /// Units in the bucket. The value is negative while delayed commands have taken tokens in
+    /// advance.
     level: i64,
-    /// When it was last filled.
+    /// Time of the last refill.
     at: Timestamp,
-    strain: Option<OverloadPeriod>,
+    overload: Option<OverloadPeriod>,
 }
 
-/// A time of delays without a pause.
+/// Time of delays without a pause.
 #[derive(Debug, Clone, Copy)]
 struct OverloadPeriod {
     since: Timestamp,
-    /// The end of the last delay.
+    /// End of the last delay.
     until: Timestamp,
 }
 
 impl CommandRate {
-    /// A full bucket for `max` commands a second; 0 for no limit.
+    /// Creates a full bucket for `max` commands in a second; 0 means no limit.
     pub(crate) fn new(max: usize, now: Timestamp) -> Self {
         let per_sec = i64::try_from(max).unwrap_or(MOST_PER_SEC).min(MOST_PER_SEC);
-        Self { per_sec, level: per_sec * TOKEN, at: now, strain: None }
+        Self { per_sec, level: per_sec * TOKEN, at: now, overload: None }
     }
 
-    /// Takes the turn of one command.
+    /// Takes the token of one command.
     pub(crate) fn take(&mut self, now: Timestamp) -> RateDecision {
         if self.per_sec == 0 {
             return RateDecision::Now;
@@ -61,19 +62,19 @@ impl CommandRate {
         let filled = self.level.saturating_add(passed_ms.saturating_mul(self.per_sec));
         self.level = filled.min(self.per_sec * TOKEN);
         self.at = now;
-        self.strain = self.strain.filter(|strain| now.ms_since(strain.until) < PAUSE_MS);
+        self.overload = self.overload.filter(|overload| now.ms_since(overload.until) < PAUSE_MS);
         if self.level >= TOKEN {
             self.level -= TOKEN;
             return RateDecision::Now;
         }
-        let since = self.strain.map_or(now, |strain| strain.since);
+        let since = self.overload.map_or(now, |overload| overload.since);
         if now.ms_since(since) >= REFUSE_AFTER_MS {
-            self.strain = Some(OverloadPeriod { since, until: now });
+            self.overload = Some(OverloadPeriod { since, until: now });
             return RateDecision::Refused;
         }
         self.level -= TOKEN;
         let wait_ms = (-self.level).unsigned_abs().div_ceil(self.per_sec.unsigned_abs());
-        self.strain = Some(OverloadPeriod { since, until: now.plus_ms(wait_ms) });
+        self.overload = Some(OverloadPeriod { since, until: now.plus_ms(wait_ms) });
         RateDecision::After(Duration::from_millis(wait_ms))
     }
 }
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_commands_is_free_and_the_next_one_waits() {
+    fn command_rate_allows_a_burst_of_one_second() {
         let mut rate = CommandRate::new(10, Timestamp(0));
         for n in 0..10 {
             assert_eq!(rate.take(Timestamp(0)), RateDecision::Now, "{n}");
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fraction_is_lost_in_whole_milliseconds() {
+    fn command_rate_loses_no_fraction_in_whole_milliseconds() {
         let mut rate = CommandRate::new(3, Timestamp(0));
         let mut now = 0;
         let mut taken = 0;
@@ -124,14 +125,14 @@ mod tests {
         let free = (0..).take_while(|_| fast.take(Timestamp(0)) == RateDecision::Now).count();
         assert_eq!(free, 7_000);
         for tick in 1..=100 {
-            // The first of these pays for the one that was delayed just before.
+            // The first command of the tick pays for the command that was delayed before.
             let passed = (0..49).filter(|_| fast.take(Timestamp(tick * 7)) == RateDecision::Now).count();
             assert!((48..=49).contains(&passed), "{passed} at tick {tick}");
         }
     }
 
     #[test]
-    fn ten_seconds_of_delays_without_a_pause_are_refused_and_a_pause_is_heeded() {
+    fn command_rate_refuses_after_ten_seconds_of_overload_until_a_pause() {
         let mut rate = CommandRate::new(1, Timestamp(0));
         assert_eq!(rate.take(Timestamp(0)), RateDecision::Now);
         for second in 0..10 {
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_breaks_nothing() {
+    fn command_rate_survives_a_clock_that_is_set_back() {
         let mut rate = CommandRate::new(1, Timestamp(1_000_000));
         assert_eq!(rate.take(Timestamp(1_000_000)), RateDecision::Now);
         assert_eq!(rate.take(Timestamp(0)), after(1000));

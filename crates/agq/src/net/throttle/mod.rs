@@ -1,5 +1,5 @@
-//! How much one connection or one address may ask of agq. Pure: the time is an argument, and waiting is the caller's
-//! business.
+//! Limits on wrong keys, on commands, and on waiting for a client. The modules are pure: the time
+//! is an argument, and the caller waits.
 
 mod auth_guard;
 mod command_rate;

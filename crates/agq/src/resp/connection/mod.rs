@@ -142,7 +142,7 @@ pub(crate) async fn serve(
         slowed_until: None,
         is_refused: false,
         is_confirming: false,
-        _guest: accepted.guest,
+        _guest: accepted.permit,
     };
     let (stopped, cut) = (stop.clone(), connection.session.subscriptions.cut());
     let end = tokio::select! {

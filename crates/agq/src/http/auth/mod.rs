@@ -1,0 +1,139 @@
+//! Authentication of requests. The middleware [`authenticate`] gives every request an id and proves
+//! the identity of the sender by a bearer key or a certificate. It refuses requests without a valid
+//! credential. Handlers get the identity and the role by the extractors in [`role`], and users of
+//! the dashboard by their [`session`].
+
+mod audit;
+pub(super) mod credentials;
+pub(super) mod role;
+pub(super) mod session;
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderValue, Request, Response, StatusCode},
+    middleware::Next,
+    response::IntoResponse,
+};
+use tracing::warn;
+
+use self::{
+    audit::RequestAudit,
+    credentials::{Credentials, Proof},
+    role::{Authenticated, CertificateAlone, unauthorized},
+};
+use crate::{
+    auth::{audit_log, keyring::Identity},
+    http::{
+        HttpState,
+        form::{check_form, check_version},
+        peer::Peer,
+        response::{ApiError, finish, forbidden},
+    },
+};
+
+/// Maximum number of bytes of a request id that agq accepts from a client.
+const MAX_ID_BYTES: usize = 128;
+
+pub(super) async fn authenticate(
+    State(state): State<Arc<HttpState>>,
+    mut request: Request<Body>,
+    next: Next,
+) -> Response<Body> {
+    state.app.connections.count_command();
+    let request_id = request_id(&state, &request);
+    let (proof, peer) = (Credentials::of(&request).proof(), request.extensions().get::<Peer>().cloned());
+    let admitted = match check_form(&request).and_then(|()| check_version(&request)) {
+        Ok(()) => admit(&state, proof, peer).await,
+        Err(refusal) => Err(refusal),
+    };
+    let record = RequestAudit::of(&state, &request);
+    let mut response = match admitted {
+        Ok(user) => {
+            let identity = user.as_ref().map(|user| user.identity.clone());
+            if let Some(AuthenticatedUser { identity, by_certificate_alone }) = user {
+                request.extensions_mut().insert(Authenticated(identity));
+                if by_certificate_alone {
+                    request.extensions_mut().insert(CertificateAlone);
+                }
+            }
+            let response = next.run(request).await;
+            if let (Some(record), Some(identity)) = (record, identity) {
+                record.write(&state, &identity, &response);
+            }
+            response
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    if response.status() == StatusCode::BAD_REQUEST && response.extensions().get::<ApiError>().is_none() {
+        // An extractor of axum has refused the path or the query, with a body in its own format.
+        response = ApiError::invalid("the path or the query cannot be read").into_response();
+    }
+    if let Some(refusal) = response.extensions_mut().remove::<ApiError>() {
+        response = refusal.response(request_id.to_str().unwrap_or_default());
+    }
+    finish(&mut response, &request_id);
+    response
+}
+
+/// Returns the `X-Request-Id` of the request if it is usable, and a new id otherwise.
+fn request_id(state: &HttpState, request: &Request<Body>) -> HeaderValue {
+    let received = request.headers().get("x-request-id");
+    let is_usable = |id: &&HeaderValue| !id.is_empty() && id.len() <= MAX_ID_BYTES && id.to_str().is_ok();
+    match received.filter(is_usable) {
+        Some(id) => id.clone(),
+        None => {
+            let id = format!("req_{}", state.app.clock.uuid());
+            HeaderValue::from_str(&id).expect("a UUID is letters, digits and '-'")
+        }
+    }
+}
+
+/// Authenticated sender of a request.
+struct AuthenticatedUser {
+    identity: Identity,
+    by_certificate_alone: bool,
+}
+
+/// Returns the user that `proof` authenticates, or `None` on a path that needs no credential.
+async fn admit(
+    state: &HttpState,
+    proof: Proof,
+    peer: Option<Peer>,
+) -> Result<Option<AuthenticatedUser>, ApiError> {
+    match proof {
+        Proof::Key(key) => match state.access_control.identify(&key) {
+            Some(identity) => Ok(Some(AuthenticatedUser { identity, by_certificate_alone: false })),
+            None => Err(refuse_key(state, peer.as_ref()).await),
+        },
+        Proof::Certificate(identity) => Ok(Some(AuthenticatedUser { identity, by_certificate_alone: true })),
+        Proof::Needless => Ok(None),
+        Proof::Forged => Err(forbidden(
+            "the request comes from a page of another site, and a certificate alone does not allow that",
+        )),
+        Proof::Missing => Err(unauthorized()),
+    }
+}
+
+/// Records a wrong key, and returns its refusal after a delay that grows with the number of wrong
+/// keys from the same address.
+pub(super) async fn refuse_key(state: &HttpState, peer: Option<&Peer>) -> ApiError {
+    let (now, from) = (state.app.clock.now(), peer.map_or("", |peer| &peer.shown));
+    let delay = state.access_control.wrong_key(peer.and_then(|peer| peer.ip), now);
+    state.app.audit.record(&audit_log::AuditEntry {
+        at: now,
+        who: None,
+        role: None,
+        from,
+        command: "AUTH",
+        target: None,
+        outcome: "ERR Invalid session key",
+    });
+    if !delay.is_zero() {
+        warn!(from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
+        state.app.clock.sleep(delay).await;
+    }
+    unauthorized()
+}

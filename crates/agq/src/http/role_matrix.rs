@@ -1,0 +1,93 @@
+//! Test of every documented route with every role.
+
+use std::sync::Arc;
+
+use agenix_protocol::request::CommandAccess;
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode, header},
+};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::watch;
+
+use crate::{
+    auth::{
+        audit_log::AuditLog,
+        keyring::{Identity, Keyring, Role, SessionKeys},
+    },
+    clock::Clock,
+    config,
+    http::{
+        HttpState,
+        auth::session::DashboardSessions,
+        openapi::ROWS,
+        peer::{ConnectionSlot, Peer},
+        router,
+    },
+    net::AccessControl,
+    startup::services::build,
+    store::{OpenOptions, redb::RedbStore},
+};
+
+/// Name of every id in a path, and of the worker that sends the requests.
+const NAME: &str = "quiet";
+
+fn routes(dir: &std::path::Path) -> TowerToHyperService<Router> {
+    let store = RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap();
+    let settings = config::default_settings().unwrap();
+    let keyring = Arc::new(Keyring::new(SessionKeys::default()));
+    let access_control = Arc::new(AccessControl::new(keyring, &settings.limits));
+    let (app, _tasks) = build(Arc::new(store), Clock::default(), AuditLog::open(None).unwrap(), settings);
+    let sessions = DashboardSessions::new("a-5eed0001");
+    TowerToHyperService::new(router(&Arc::new(HttpState { app, access_control, sessions, is_tls: false })))
+}
+
+fn peer(role: Option<Role>) -> Peer {
+    let certified = role.map(|role| Identity { role, name: NAME.into() });
+    let (_closing, has_closed) = watch::channel(false);
+    let slot = ConnectionSlot::default();
+    Peer { number: 1, ip: None, shown: "test".into(), certified, has_closed, slot }
+}
+
+fn is_allowed(role: Role, documented: &str) -> bool {
+    match documented {
+        "none" | "all" => true,
+        "client" => role.allows(CommandAccess::Client),
+        "worker" => role.allows(CommandAccess::Worker),
+        "admin" => role.allows(CommandAccess::Admin),
+        other => panic!("{other} is not a role"),
+    }
+}
+
+#[tokio::test]
+async fn routes_allow_exactly_the_roles_that_the_openapi_document_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let routes = routes(dir.path());
+    for (method, path, documented, _, body, _) in ROWS {
+        let path = path
+            .strip_prefix('/')
+            .filter(|rest| rest.starts_with('/'))
+            .map_or_else(|| format!("/ojs/v1{path}"), str::to_owned);
+        let parts = path.split('/').map(|part| if part.starts_with('{') { NAME } else { part });
+        let path = parts.collect::<Vec<_>>().join("/");
+        for role in [None, Some(Role::Admin), Some(Role::Client), Some(Role::Worker)] {
+            let request = Request::builder()
+                .method(method.to_uppercase().as_str())
+                .uri(&path)
+                .header(header::HOST, "agq")
+                .header(header::CONTENT_TYPE, "application/json")
+                .extension(peer(role))
+                .body(Body::from(if body.is_some() { "{}" } else { "" }))
+                .unwrap();
+            let status = routes.call(request).await.unwrap().status();
+            let refused = match role {
+                None => (*documented != "none").then_some(StatusCode::UNAUTHORIZED),
+                Some(role) => (!is_allowed(role, documented)).then_some(StatusCode::FORBIDDEN),
+            };
+            let is_refusal = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
+            assert_eq!(is_refusal.then_some(status), refused, "{method} {path} {role:?}: {status}");
+        }
+    }
+}
