@@ -31,8 +31,8 @@ pub(crate) async fn get(app: &AppState, name: &str) -> CommandResult {
 
 /// SCHEDULE.LIST
 pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
-    let notes = app.store.documents(DocumentKind::Cron).await?;
-    Ok(Reply::bulks(page.of(notes.into_iter().map(|(name, _)| name))))
+    let documents = app.store.documents(DocumentKind::Cron).await?;
+    Ok(Reply::bulks(page.of(documents.into_iter().map(|(name, _)| name))))
 }
 
 /// SCHEDULE.DELETE

@@ -30,8 +30,8 @@ pub(crate) async fn status(app: &AppState, id: &str) -> CommandResult {
 
 /// WORKFLOW.LIST
 pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
-    let notes = app.store.documents(DocumentKind::Workflow).await?;
-    Ok(Reply::bulks(page.of(notes.into_iter().map(|(id, _)| id))))
+    let documents = app.store.documents(DocumentKind::Workflow).await?;
+    Ok(Reply::bulks(page.of(documents.into_iter().map(|(id, _)| id))))
 }
 
 /// WORKFLOW.CANCEL
