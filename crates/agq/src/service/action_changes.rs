@@ -26,7 +26,7 @@ pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<(), Co
     Ok(app.store.decide_action(action_id, rule).await??)
 }
 
-/// Closes an action, so that no jobs are added meanwhile, and cancels its jobs that have not ended.
+/// Closes an action, so that no jobs can be added, and cancels its jobs that have not ended.
 pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
     close(app, action_id).await?;
     cancel_jobs(app, action_id).await
