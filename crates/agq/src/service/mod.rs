@@ -2,17 +2,18 @@
 //! values. `resp` and `http` present these operations; no reply type of a wire protocol occurs
 //! here.
 //!
-//! A module uses modules of its own layer, and of the layers before it in this table. An operation
-//! therefore cannot be called by the follow-up of another operation.
+//! The modules form layers. A module uses modules of its own layer and of the layers before it in this
+//! list, so the follow-up of an operation cannot call another operation:
 //!
-//! | Layer | Modules | Responsibility |
-//! |---|---|---|
-//! | lookup | `lookup`, `queue_stats` | reads records, and rejects unknown ids |
-//! | messages | `worker_messages` | sends messages to workers, and publishes events about workers |
-//! | changes | `job_changes`, `action_changes`, `chunked_submission`, `worker_health`, `queues`, `limits` | applies rules to records |
-//! | submission | `action_submission`, `ojs_submission`, `deferred_submission` | checks and stores new jobs |
-//! | follow-up | `job_ended`, `workflow` | continues after the end of a job: health of the worker, next step |
-//! | operations | all others | carries out one command or request, with its follow-up |
+//! 1. Lookup reads records, and rejects unknown ids: `lookup`, `queue_stats`.
+//! 2. Messages go to workers, and events about workers to subscribers: `worker_messages`.
+//! 3. Changes apply rules to records: `job_changes`, `action_changes`, `chunked_submission`,
+//!    `worker_health`, `queues`, `limits`.
+//! 4. Submission checks and stores new jobs: `action_submission`, `ojs_submission`,
+//!    `deferred_submission`.
+//! 5. Follow-up continues after the end of a job, with the health of the worker and the next step of
+//!    the workflow: `job_ended`, `workflow`.
+//! 6. Operations carry out one command or request, with its follow-up: all other modules.
 //!
 //! The `ojs_*` modules, `fetch` and `dead_letters` are operations of the Open Job Spec; `claims` is
 //! the counterpart of `fetch` for RESP. The reaper calls `timers`, `halting`, `limits`, `schedules`
