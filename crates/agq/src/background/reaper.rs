@@ -250,8 +250,8 @@ async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> R
     Ok(())
 }
 
-/// Gives the jobs of dead or unregistered workers and of closed connections to other workers. Looks
-/// at all holders, because a crash may have interrupted an earlier round.
+/// Gives the jobs of dead or unregistered workers, and of connections to nodes that are not alive,
+/// to other workers. Looks at all holders, because a crash may have interrupted an earlier round.
 async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
     // The nodes are read last, so that a node that comes meanwhile is among the live nodes.
     let workers = if app.store.node().is_some() { app.store.worker_records().await? } else { Vec::new() };

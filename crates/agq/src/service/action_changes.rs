@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{app::AppState, error::CommandError, store::ActionRule};
 
-/// Closes an action for good, so that nobody can add jobs to the action any more.
+/// Closes an action permanently, so that no more jobs can be added.
 pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
     chunked_submission::finish(app, action_id).await?;
     let id = action_id.clone();

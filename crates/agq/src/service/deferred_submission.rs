@@ -190,8 +190,8 @@ async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> 
 /// on yet.
 pub(crate) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Result<bool, CommandError> {
     let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
-    let Ok(wanted) = read_action(&step.document) else { return Ok(false) };
-    if wanted.open || !wanted.inputs.is_empty() {
+    let Ok(submission) = read_action(&step.document) else { return Ok(false) };
+    if submission.open || !submission.inputs.is_empty() {
         return Ok(false);
     }
     Ok(app.store.action(&action_id).await?.is_some_and(|(action, _)| action.is_open))

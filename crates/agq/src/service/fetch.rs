@@ -35,32 +35,32 @@ const MAX_DUE: usize = 100;
 pub(crate) async fn fetch(
     app: &AppState,
     own: Option<&WorkerId>,
-    asked: OjsFetch,
+    request: OjsFetch,
 ) -> Result<Vec<Handoff<Claim>>, CommandError> {
-    if asked.queues.is_empty() {
+    if request.queues.is_empty() {
         let text = "queues is empty: name at least one to fetch from";
         return Err(Rejection::InvalidJob(text.into()).into());
     }
-    asked.queues.iter().try_for_each(|queue| check_name(queue))?;
-    check_visibility(asked.visibility_timeout_ms)?;
-    let worker_id = reporting_worker(own, asked.worker_id.as_deref())?;
-    let count = asked.count.unwrap_or(1).min(MAX_FETCHED);
+    request.queues.iter().try_for_each(|queue| check_name(queue))?;
+    check_visibility(request.visibility_timeout_ms)?;
+    let worker_id = reporting_worker(own, request.worker_id.as_deref())?;
+    let count = request.count.unwrap_or(1).min(MAX_FETCHED);
     let evictions = app.waiters.evictions();
     let worker = match &worker_id {
-        Some(worker_id) => Some(seen_worker(app, worker_id, asked.visibility_timeout_ms).await?),
+        Some(worker_id) => Some(seen_worker(app, worker_id, request.visibility_timeout_ms).await?),
         None => None,
     };
-    let claimant = claimant(app, worker.as_ref(), &asked).await?;
+    let claimant = claimant(app, worker.as_ref(), &request).await?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     match worker.filter(|worker| !worker.wants_jobs()) {
-        None => take(app, claimant, evictions, count, asked.wait_ms).await,
+        None => take(app, claimant, evictions, count, request.wait_ms).await,
         Some(worker)
             if !worker.is_quiet
                 && count > 0
-                && begin_trial(app, &worker, &claimant.queues, asked.wait_ms.unwrap_or_default() > 0)
+                && begin_trial(app, &worker, &claimant.queues, request.wait_ms.unwrap_or_default() > 0)
                     .await? =>
         {
-            let jobs = take(app, claimant, evictions, 1, asked.wait_ms).await?;
+            let jobs = take(app, claimant, evictions, 1, request.wait_ms).await?;
             end_trial_claim(app, &worker.worker_id, !jobs.is_empty()).await?;
             Ok(jobs)
         }
@@ -101,7 +101,7 @@ fn check_name(queue: &str) -> Result<(), Rejection> {
 async fn claimant(
     app: &AppState,
     worker: Option<&Worker>,
-    asked: &OjsFetch,
+    request: &OjsFetch,
 ) -> Result<Claimant, CommandError> {
     let abilities = match worker {
         Some(worker) => app.abilities.of(&*app.store, worker).await?,
@@ -113,7 +113,7 @@ async fn claimant(
     Ok(Claimant {
         holder: worker.map_or(NOBODY, |worker| worker.worker_id.as_str()).into(),
         abilities,
-        queues: asked.queues.clone().into(),
-        visibility_ms: asked.visibility_timeout_ms,
+        queues: request.queues.clone().into(),
+        visibility_ms: request.visibility_timeout_ms,
     })
 }

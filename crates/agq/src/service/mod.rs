@@ -2,8 +2,8 @@
 //! values. `resp` and `http` present these operations; no reply type of a wire protocol occurs
 //! here.
 //!
-//! The modules form layers. A module uses modules of its own layer and of the layers before it in this
-//! list, so the follow-up of an operation cannot call another operation:
+//! The modules form layers. A module uses modules of its own layer and of the layers before it in
+//! this list, so the follow-up of an operation cannot call another operation:
 //!
 //! 1. Lookup reads records, and rejects unknown ids: `lookup`, `queue_stats`.
 //! 2. Messages go to workers, and events about workers to subscribers: `worker_messages`.
@@ -11,8 +11,8 @@
 //!    `worker_health`, `queues`, `limits`.
 //! 4. Submission checks and stores new jobs: `action_submission`, `ojs_submission`,
 //!    `deferred_submission`.
-//! 5. Follow-up continues after the end of a job, with the health of the worker and the next step of
-//!    the workflow: `job_ended`, `workflow`.
+//! 5. Follow-up continues after the end of a job, with the health of the worker and the next step
+//!    of the workflow: `job_ended`, `workflow`.
 //! 6. Operations carry out one command or request, with its follow-up: all other modules.
 //!
 //! The `ojs_*` modules, `fetch` and `dead_letters` are operations of the Open Job Spec; `claims` is

@@ -32,11 +32,11 @@ pub(crate) async fn ack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
-    asked: OjsAck,
+    request: OjsAck,
 ) -> Result<ReportedJob, CommandError> {
-    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
-    let results = asked.result.map(|result| String::from(Box::<str>::from(result)));
+    let results = request.result.map(|result| String::from(Box::<str>::from(result)));
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
         let text =
             format!("result has more than {MAX_UPDATE_BYTES} bytes: keep it elsewhere, and return where");
@@ -45,7 +45,11 @@ pub(crate) async fn ack(
     let (now, id, holder) = (app.clock.now(), job_id.clone(), who.clone());
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::acked(job, Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: asked.attempt }, now)
+        job::acked(
+            job,
+            Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: request.attempt },
+            now,
+        )
     });
     let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
     settle(app, job_id, change, false).await
@@ -56,13 +60,13 @@ pub(crate) async fn nack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
-    asked: OjsNack,
+    request: OjsNack,
 ) -> Result<ReportedJob, CommandError> {
-    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
-    let failure = failure_of(asked.error.unwrap_or_default());
+    let failure = failure_of(request.error.unwrap_or_default());
     let (now, jitter) = (app.clock.now(), app.clock.chance());
-    let (id, requeue, attempt) = (job_id.clone(), asked.requeue.unwrap_or_default(), asked.attempt);
+    let (id, requeue, attempt) = (job_id.clone(), request.requeue.unwrap_or_default(), request.attempt);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         let reporter = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
@@ -103,16 +107,16 @@ pub(crate) async fn report_progress(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
-    asked: OjsProgress,
+    request: OjsProgress,
 ) -> Result<Job, CommandError> {
-    if !asked.progress.is_finite() {
+    if !request.progress.is_finite() {
         return Err(Rejection::InvalidJob("progress is no number from 0 to 1".into()).into());
     }
     let now = app.clock.now();
-    let report = Progress::new(asked.message.as_deref(), asked.data.map(|data| to_json(&data)), now);
-    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);
+    let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
-    let (id, progress) = (job_id.clone(), asked.progress);
+    let (id, progress) = (job_id.clone(), request.progress);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         job::progressed(job, who.as_ref().map(WorkerId::as_str), progress, &report, now)

@@ -136,23 +136,23 @@ async fn enter(
 pub(crate) async fn register(
     app: &AppState,
     own: Option<&WorkerId>,
-    asked: OjsRegistration,
+    request: OjsRegistration,
 ) -> Result<WorkerId, CommandError> {
-    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
+    let worker_id = reporting_worker(own, Some(&request.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
     let is_long = |word: &String| word.len() > MAX_WORD;
-    let has_long = asked.labels.iter().chain(&asked.queues).chain([&asked.hostname]).any(is_long);
-    if asked.labels.len() > MAX_LABELS || asked.queues.len() > MAX_LABELS || has_long {
+    let has_long = request.labels.iter().chain(&request.queues).chain([&request.hostname]).any(is_long);
+    if request.labels.len() > MAX_LABELS || request.queues.len() > MAX_LABELS || has_long {
         let text = format!(
             "it has more than {MAX_LABELS} labels or queues, or a word of more than {MAX_WORD} bytes"
         );
         return Err(Rejection::InvalidRegistration(text).into());
     }
-    let concurrency = asked.concurrency.unwrap_or(CONCURRENCY);
-    let mut registration = registration_of(worker_id.clone(), concurrency, &asked.labels);
-    registration.hostname = asked.hostname;
-    registration.platform = asked.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
-    registration.tags.insert("queues".into(), asked.queues.into());
+    let concurrency = request.concurrency.unwrap_or(CONCURRENCY);
+    let mut registration = registration_of(worker_id.clone(), concurrency, &request.labels);
+    registration.hostname = request.hostname;
+    registration.platform = request.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
+    registration.tags.insert("queues".into(), request.queues.into());
     enter(app, registration, SILENCE_MS).await?;
     Ok(worker_id)
 }
@@ -161,13 +161,13 @@ pub(crate) async fn register(
 pub(crate) async fn beat(
     app: &AppState,
     own: Option<&WorkerId>,
-    asked: &OjsHeartbeat,
+    request: &OjsHeartbeat,
 ) -> Result<HeartbeatReply, CommandError> {
-    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
+    let worker_id = reporting_worker(own, Some(&request.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
-    let active = active_jobs(asked)?;
-    check_visibility(asked.visibility_timeout_ms)?;
-    let state: String = asked.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
+    let active = active_jobs(request)?;
+    check_visibility(request.visibility_timeout_ms)?;
+    let state: String = request.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
     let state = state.as_str();
     if app.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
         enter(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
@@ -184,7 +184,7 @@ pub(crate) async fn beat(
         // Evicts the waiting claims of the worker, because a quiet worker gets no jobs.
         app.waiters.evict(worker_id.as_str());
     }
-    let (extended, lost, directive) = extend(app, &worker_id, &active, asked.visibility_timeout_ms).await?;
+    let (extended, lost, directive) = extend(app, &worker_id, &active, request.visibility_timeout_ms).await?;
     let worker = lookup::worker(app, &worker_id).await?;
     let state = match (worker.told, directive.as_deref()) {
         (Some(Directive::Terminate), _) | (_, Some("terminate")) => "terminate",
@@ -197,9 +197,9 @@ pub(crate) async fn beat(
 
 /// Returns the jobs that a heartbeat names in `active_job_ids` or `active_jobs`. A number in
 /// `active_jobs` names none.
-fn active_jobs(asked: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
+fn active_jobs(request: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
     let invalid = |text: String| Rejection::InvalidJob(format!("active_jobs: {text}"));
-    let ids: Vec<String> = match (&asked.active_job_ids, &asked.active_jobs) {
+    let ids: Vec<String> = match (&request.active_job_ids, &request.active_jobs) {
         (Some(ids), _) => ids.clone(),
         (None, Some(Value::Array(ids))) => {
             let text = |id: &Value| {

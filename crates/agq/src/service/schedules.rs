@@ -27,10 +27,10 @@ fn read(name: &str, json: &str) -> Result<Schedule, StoreError> {
 /// new one.
 pub(crate) async fn set(
     app: &AppState,
-    wanted: ScheduleRequest,
+    request: ScheduleRequest,
     replace: bool,
 ) -> Result<Schedule, CommandError> {
-    let schedule = Schedule::new(wanted, app.clock.now())?;
+    let schedule = Schedule::new(request, app.clock.now())?;
     deferred_submission::check(app, &schedule.template, false).await?;
     let made = schedule.clone();
     let rule = move |known: Option<&str>| {

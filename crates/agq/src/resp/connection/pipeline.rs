@@ -33,8 +33,8 @@ use crate::{
 /// in memory until they are sent.
 const MAX_IDENTICAL: usize = 15;
 
-/// Maximum number of writes of users' keys that are merged into one write of the store, because a
-/// write of its own costs a submission and a wake-up for each.
+/// Maximum number of writes of users' keys that are merged into one write of the store, because
+/// each separate write costs a submission and a wake-up.
 const MAX_WRITES_TOGETHER: usize = 16;
 
 impl RespConnection {
@@ -63,7 +63,7 @@ impl RespConnection {
             return false;
         }
         let (app, number, mut has_started) = (Arc::clone(&self.app), self.session.caller.number, false);
-        // The writes share a batch. If nobody else writes, this thread commits the batch.
+        // The writes share a batch. If no other connection writes, this thread commits the batch.
         at_once(&*app.store, Some(number), &mut || has_started = self.start_each()).await;
         has_started
     }

@@ -13,9 +13,9 @@ use crate::{
 
 /// WORKFLOW.SUBMIT
 pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
-    let wanted: WorkflowRequest =
+    let request: WorkflowRequest =
         parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
-    let workflow = workflow::submit(app, wanted).await?;
+    let workflow = workflow::submit(app, request).await?;
     Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
 }
 

@@ -46,8 +46,8 @@ fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
 }
 
 /// Checks, stores and starts a workflow.
-pub(crate) async fn submit(app: &AppState, wanted: WorkflowRequest) -> Result<Workflow, CommandError> {
-    let workflow = Workflow::new(wanted, || deferred_submission::new_id(app), app.clock.now())?;
+pub(crate) async fn submit(app: &AppState, request: WorkflowRequest) -> Result<Workflow, CommandError> {
+    let workflow = Workflow::new(request, || deferred_submission::new_id(app), app.clock.now())?;
     for PlacedStep { step, place, before } in workflow.placed() {
         let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
         let checked = deferred_submission::check(app, &step.document, takes_outputs).await;
