@@ -228,7 +228,7 @@ async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Resu
         if after.is_some_and(|worker| worker.standing == Liveness::Dead) {
             let jobs = app.store.held_by(worker_id.as_str()).await?.len();
             app.outcomes.forget(worker_id);
-            warn!(%worker_id, silent_ms, jobs, "a worker fell silent and is taken for dead");
+            warn!(%worker_id, silent_ms, jobs, "a worker sent no heartbeat in time and is declared dead");
             app.waiters.evict(worker_id.as_str());
             publish_worker_event(app, worker_id, "dead");
         }
@@ -267,7 +267,7 @@ async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
         if is_connection(&holder) {
             if is_at_a_gone_node(&holder, nodes.as_ref()) {
                 release_all(app, &holder).await?;
-                info!(holder, "the jobs of a connection to an agq that is gone were taken from it");
+                info!(holder, "the jobs of a connection to a dead node were requeued");
             }
             continue;
         }
@@ -278,7 +278,7 @@ async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
             None => release_all(app, &holder).await?,
         }
         app.waiters.evict(&holder);
-        info!(holder, "the jobs of a worker that is gone were taken from it");
+        info!(holder, "the jobs of a dead or unregistered worker were requeued");
     }
     Ok(())
 }

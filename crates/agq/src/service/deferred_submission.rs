@@ -280,8 +280,8 @@ impl StepResults {
                 bytes += result.len();
                 if exceeds(bytes, most) {
                     let text = format!(
-                        "the results of the step before have more than {most} bytes together, which is what one job may \
-                         have: let its jobs return where their results are, or make this step an action of a plan"
+                        "the results of the step before have more than {most} bytes together, the maximum of one job: let \
+                         its jobs return the locations of their results, or make this step an action of a plan"
                     );
                     return Err(Rejection::InvalidJob(text).into());
                 }

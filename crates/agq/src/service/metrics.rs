@@ -153,30 +153,36 @@ impl Figures {
             "Jobs that came into a status, ever.",
             of(&self.jobs_total),
         );
-        family(&mut text, "agq_jobs", "gauge", "Jobs that are kept, by status.", of(&self.jobs));
+        family(&mut text, "agq_jobs", "gauge", "Stored jobs, by status.", of(&self.jobs));
         let one = |value: u64| vec![(String::new(), value)];
-        family(&mut text, "agq_workers_active", "gauge", "Workers that live.", one(self.workers_active));
+        family(&mut text, "agq_workers_active", "gauge", "Live workers.", one(self.workers_active));
         family(
             &mut text,
             "agq_workers_idle",
             "gauge",
-            "Workers that live, may take jobs and hold none.",
+            "Live workers that may take jobs and hold none.",
             one(self.workers_idle),
         );
         family(
             &mut text,
             "agq_workers",
             "gauge",
-            "Workers that are known, the dead too.",
+            "Known workers, including dead ones.",
             one(self.workers_total),
         );
         let lengths = self.queue_length.iter().map(|(name, value)| (name.as_str(), *value));
         let lengths = lengths.map(labelled("queue")).collect();
-        family(&mut text, "agq_queue_length", "gauge", "Jobs that wait in a queue.", lengths);
-        family(&mut text, "agq_connections", "gauge", "Connections that are open.", one(self.connections));
-        let help = "Connections that were taken.";
+        family(&mut text, "agq_queue_length", "gauge", "Jobs in a queue.", lengths);
+        family(&mut text, "agq_connections", "gauge", "Open connections.", one(self.connections));
+        let help = "Accepted connections since agq started.";
         family(&mut text, "agq_connections_total", "counter", help, one(self.connections_total));
-        family(&mut text, "agq_commands_total", "counter", "Commands that came.", one(self.commands_total));
+        family(
+            &mut text,
+            "agq_commands_total",
+            "counter",
+            "Commands received since agq started.",
+            one(self.commands_total),
+        );
         family(
             &mut text,
             "agq_uptime_seconds",
@@ -199,7 +205,7 @@ impl Figures {
             let own: Vec<_> = own.map(|(id, value)| (format!("{{worker=\"{id}\"}}"), value)).collect();
             let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
             if !own.is_empty() {
-                family(&mut text, metric, kind, "As the worker's last heartbeat says.", own);
+                family(&mut text, metric, kind, "Value in the worker's last heartbeat.", own);
             }
         }
         text

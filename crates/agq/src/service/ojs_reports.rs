@@ -38,8 +38,9 @@ pub(crate) async fn ack(
     record_activity(app, who.as_ref()).await?;
     let results = request.result.map(|result| String::from(Box::<str>::from(result)));
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
-        let text =
-            format!("result has more than {MAX_UPDATE_BYTES} bytes: keep it elsewhere, and return where");
+        let text = format!(
+            "result has more than {MAX_UPDATE_BYTES} bytes: store it elsewhere, and return its location"
+        );
         return Err(Rejection::InvalidJob(text).into());
     }
     let (now, id, holder) = (app.clock.now(), job_id.clone(), who.clone());
@@ -110,7 +111,7 @@ pub(crate) async fn report_progress(
     request: OjsProgress,
 ) -> Result<Job, CommandError> {
     if !request.progress.is_finite() {
-        return Err(Rejection::InvalidJob("progress is no number from 0 to 1".into()).into());
+        return Err(Rejection::InvalidJob("progress has to be a number from 0 to 1".into()).into());
     }
     let now = app.clock.now();
     let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);

@@ -43,7 +43,7 @@ pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enq
     let now = app.clock.now();
     let submitted = ojs::read(document, now)?;
     let mut all = enqueue_checked(app, vec![submitted], now).await?;
-    Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("no job came".into()))?)
+    Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("the request has no job".into()))?)
 }
 
 /// Submits jobs, all or none.

@@ -203,12 +203,12 @@ fn active_jobs(request: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
         (Some(ids), _) => ids.clone(),
         (None, Some(Value::Array(ids))) => {
             let text = |id: &Value| {
-                id.as_str().map(str::to_owned).ok_or_else(|| invalid("an id that is no text".into()))
+                id.as_str().map(str::to_owned).ok_or_else(|| invalid("an id is not a string".into()))
             };
             ids.iter().map(text).collect::<Result<_, _>>()?
         }
         (None, None | Some(Value::Number(_) | Value::Null)) => Vec::new(),
-        (None, Some(_)) => return Err(invalid("it is to be a list of ids, or a number".into())),
+        (None, Some(_)) => return Err(invalid("it has to be a list of ids, or a number".into())),
     };
     if ids.len() > MAX_ACTIVE {
         return Err(invalid(format!("more than {MAX_ACTIVE} ids")));
@@ -271,6 +271,6 @@ pub(crate) fn check_visibility(ms: Option<u64>) -> Result<(), Rejection> {
         return Ok(());
     }
     Err(Rejection::InvalidJob(
-        "visibility_timeout_ms is to be a whole number above 0, at most a hundred years".into(),
+        "visibility_timeout_ms has to be a whole number above 0, at most a hundred years".into(),
     ))
 }

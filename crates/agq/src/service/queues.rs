@@ -63,11 +63,11 @@ pub(crate) async fn configure(
     check(queue)?;
     if let Some(bound) = &settings.backpressure {
         if bound.strategy != "reject" {
-            let text = format!("backpressure.strategy is '{}': agq knows reject alone", bound.strategy);
+            let text = format!("backpressure.strategy is '{}': agq supports only 'reject'", bound.strategy);
             return Err(Rejection::InvalidJob(text).into());
         }
         if !(0.0..=1.0).contains(&bound.warning_threshold) {
-            let text = "backpressure.warning_threshold is to be a number from 0 to 1";
+            let text = "backpressure.warning_threshold has to be a number from 0 to 1";
             return Err(Rejection::InvalidJob(text.into()).into());
         }
     }

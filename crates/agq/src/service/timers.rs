@@ -47,7 +47,7 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize,
 async fn flag_workers(app: &AppState, late: BTreeMap<String, Job>) -> Result<(), CommandError> {
     for (holder, job) in late.into_iter().filter(|(holder, _)| !is_connection(holder)) {
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
-        warn!(%worker_id, "a job took longer than it may; its worker may hang");
+        warn!(%worker_id, "a job exceeded its timeout; its worker may hang");
         let rule = move |known: Option<&Worker>| Ok(known.map(worker::flagged));
         app.store.decide_worker(&worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
         record_outcome(app, &holder, &job, true).await?;

@@ -69,7 +69,7 @@ pub(crate) async fn begin_trial(
     let begun = app.store.decide_worker(&worker.worker_id, AckLevel::Visible, None, Box::new(rule)).await?;
     if begun.is_ok() {
         app.outcomes.try_again(&worker.worker_id, now);
-        debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one job to show that it does well again");
+        debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one trial job");
     }
     Ok(begun.is_ok())
 }
@@ -92,7 +92,7 @@ pub(crate) async fn end_trial_claim(
     has_job: bool,
 ) -> Result<(), CommandError> {
     if has_job {
-        info!(%worker_id, "a quarantined worker got one job to show that it does well again");
+        info!(%worker_id, "a quarantined worker got a trial job");
         return Ok(());
     }
     app.outcomes.drop_trial(worker_id);

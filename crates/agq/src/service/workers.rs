@@ -89,7 +89,7 @@ pub(crate) async fn heartbeat(
 fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
     let listed = ["active_job_ids", "active_jobs"].into_iter().find_map(|field| stats.get(field)?.as_array());
     let ids = listed.into_iter().flatten().map(|id| {
-        let text = id.as_str().ok_or("an id that is no text".to_owned());
+        let text = id.as_str().ok_or("an id is not a string".to_owned());
         text.and_then(|text| JobId::new(text).map_err(|error| error.to_string()))
     });
     let ids = ids.take(MAX_ACTIVE + 1).collect::<Result<Vec<_>, _>>();

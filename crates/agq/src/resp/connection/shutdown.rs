@@ -22,7 +22,7 @@ impl RespConnection {
             Ok(Disconnect::Broken(error)) => self.refuse(&error).await,
             // The client may have closed only its sending side, as `nc -N` does, and still read.
             Ok(Disconnect::Closed) => self.finish().await,
-            Ok(Disconnect::Quit) => debug!("a client said QUIT"),
+            Ok(Disconnect::Quit) => debug!("a client sent QUIT"),
             Ok(Disconnect::Overdue(overdue)) => {
                 self.send_final_error(format!("ERR {overdue}")).await;
             }
@@ -93,7 +93,7 @@ impl RespConnection {
             Ok::<_, std::io::Error>(())
         };
         if timeout(LINGER, linger).await.is_err() {
-            debug!("a client that was cut off went on sending");
+            debug!("a client that was disconnected continued to send");
         }
     }
 
@@ -119,7 +119,7 @@ impl RespConnection {
             outcome = outcome.and(service::workers::detach(&self.app, worker_id, &caller.connection).await);
         }
         if let Err(error) = outcome {
-            warn!(%error, connection = %caller.connection, "a closed connection could not be cleared");
+            warn!(%error, connection = %caller.connection, "the claims of a closed connection could not be returned");
         }
         debug!(connection = %caller.connection, "closed");
     }

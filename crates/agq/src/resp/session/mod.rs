@@ -228,7 +228,7 @@ impl RespSession {
             let now = self.app.clock.now();
             let delay = self.access_control.auth_guard.wrong_key(self.ip, now);
             if !delay.is_zero() {
-                warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
+                warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys from one address");
             }
             self.app.audit.record(&audit_log::AuditEntry {
                 at: now,
