@@ -150,7 +150,7 @@ impl Figures {
             &mut text,
             "agq_jobs_total",
             "counter",
-            "Jobs that came into a status, ever.",
+            "Transitions of jobs into a status since the store was created.",
             of(&self.jobs_total),
         );
         family(&mut text, "agq_jobs", "gauge", "Stored jobs, by status.", of(&self.jobs));
