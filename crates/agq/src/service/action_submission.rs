@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use super::{
     chunked_submission::{self, new_jobs},
     lookup,
-    queues::check_room,
+    queues::check_capacity,
 };
 use crate::{
     app::AppState,
@@ -43,7 +43,7 @@ pub(crate) async fn submit(
     };
     action::check(&submission, &plan, &app.settings.limits)?;
     let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
-    check_room(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
+    check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
     let (now, wishes) = (app.clock.now(), action::options(&submission));
     let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
     let jobs_created = submission.inputs.len();
@@ -112,7 +112,7 @@ pub(crate) async fn add_inputs(
     let (action, _) = lookup::action(app, action_id).await?;
     let plan = lookup::plan(app, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
-    check_room(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
+    check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
     let now = app.clock.now();
     let more = AppendJobs {
         at,

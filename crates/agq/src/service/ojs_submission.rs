@@ -89,7 +89,7 @@ async fn enqueue_checked(
     now: Timestamp,
 ) -> Result<Vec<Enqueued>, CommandError> {
     let ready = make_ready(app, all).await?;
-    queues::check_room(app, &ready_by_queue(&ready)).await?;
+    queues::check_capacity(app, &ready_by_queue(&ready)).await?;
     let action_id = match ready.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
         _ => app.clock.action_id(),

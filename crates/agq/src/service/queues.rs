@@ -14,7 +14,7 @@ use crate::{
 
 /// Fill level of a queue with a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct QueueRoom {
+pub(crate) struct QueueFillLevel {
     pub(crate) depth: u64,
     pub(crate) bound: u64,
     /// True if the queue is so full that submissions get a warning.
@@ -84,20 +84,20 @@ pub(crate) async fn configure(
 }
 
 /// Returns the fill level of a queue, or `None` if the queue has no bound.
-pub(crate) async fn room(app: &AppState, queue: &str) -> Result<Option<QueueRoom>, CommandError> {
+pub(crate) async fn room(app: &AppState, queue: &str) -> Result<Option<QueueFillLevel>, CommandError> {
     let Some(bound) = bound(app, queue).await? else { return Ok(None) };
     let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
     let depth = counts[JobState::Available as usize];
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]
     let is_tight = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
-    Ok(Some(QueueRoom { depth, bound: bound.max_depth, is_tight }))
+    Ok(Some(QueueFillLevel { depth, bound: bound.max_depth, is_tight }))
 }
 
 /// Checks that queues have room for new jobs. `added` is the number of new jobs by queue.
 /// Concurrent submissions together may exceed a bound.
-pub(crate) async fn check_room(app: &AppState, added: &HashMap<String, u64>) -> Result<(), CommandError> {
+pub(crate) async fn check_capacity(app: &AppState, added: &HashMap<String, u64>) -> Result<(), CommandError> {
     for (queue, count) in added {
-        if let Some(QueueRoom { depth, bound, .. }) = room(app, queue).await?
+        if let Some(QueueFillLevel { depth, bound, .. }) = room(app, queue).await?
             && depth.saturating_add(*count) > bound
         {
             return Err(Rejection::QueueFull { queue: queue.clone(), depth, bound }.into());
