@@ -305,8 +305,8 @@ async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<(), Comman
     Ok(())
 }
 
-/// Computes the deadlines of jobs, schedules and limits again after the clock was set back, because
-/// deadlines that come from a later time are too late.
+/// Computes the deadlines of jobs, schedules and limits again after the clock was set back.
+/// Deadlines that come from a later time would be too late.
 async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
     // Writes that are not applied yet have deadlines of the old clock.
     app.store.wait_until_applied().await?;

@@ -5,9 +5,9 @@ use std::{collections::VecDeque, sync::Arc};
 
 use agenix_protocol::ids::JobId;
 
-/// Maximum number of unacknowledged claims of a connection, because a client that always waits for
-/// one more job acknowledges none of its claims by a pause. `--start-timeout` takes back an older
-/// claim that did not arrive.
+/// Maximum number of unacknowledged claims of a connection. A client that always waits for one more
+/// job acknowledges none of its claims by a pause. `--start-timeout` takes back an older claim that
+/// did not arrive.
 const MAX_CLAIMS: usize = 1024;
 
 /// Claim whose reply may not have reached the claimant.

@@ -1,7 +1,7 @@
 //! Claims over RESP: a connection takes jobs from queues, at once or when a job is ready.
 //!
-//! A [`Handoff`] returns its job to the queue when it is dropped, so a caller takes the claim out
-//! of the handoff only when the reply is complete.
+//! A [`Handoff`] returns its job to the queue when it is dropped. A caller takes the claim out of
+//! the handoff when the reply is complete.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ pub(crate) async fn wait_for_jobs(
     limit: usize,
 ) -> Result<Vec<Handoff<Claim>>, CommandError> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
-    // Counted before the worker's record is read, because a worker that is evicted after that has a
-    // newer record and must not wait with the old one.
+    // Counted before the worker's record is read. A worker that is evicted after that has a newer
+    // record, and must not wait with the old one.
     let evictions = app.waiters.evictions();
     let (claimant, on_trial) = identity::claimant(app, caller, names, true).await?;
     let limit = if on_trial.is_some() { 1 } else { limit };

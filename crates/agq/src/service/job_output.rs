@@ -1,6 +1,5 @@
-//! Live output of running jobs. agq does not store the output: the worker that runs a job is asked
-//! for the output, and its answer is published on a reply channel, so that any node can receive the
-//! answer.
+//! Live output of running jobs. agq does not store the output, but requests it from the worker that
+//! runs the job. The answer is published on a reply channel, so that any node can receive it.
 
 use std::time::Duration;
 
@@ -22,9 +21,8 @@ use crate::{
 const ANSWER_SECONDS: u64 = 3;
 
 /// Returns the output that a job has written after `position`, as JSON. Returns `None` if no live
-/// worker runs the job. The worker is also asked for the output of an ended job if there is a
-/// `position`, because a client that follows the job wants its last output; the results have the
-/// whole output.
+/// worker runs the job. With a `position`, requests the output of an ended job too, because a
+/// client that follows the job wants its last output. The results have the whole output.
 pub(crate) async fn read(
     app: &AppState,
     job_id: &JobId,

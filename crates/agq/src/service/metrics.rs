@@ -68,8 +68,7 @@ struct Figures {
 }
 
 /// Returns the metrics that `read` returns. If the store does not answer within `STORE_TIMEOUT`,
-/// returns its last known metrics, because a monitor needs the metrics of agq most while the store
-/// is down.
+/// returns its last known metrics. A monitor needs the metrics of agq most while the store is down.
 async fn figures(
     app: &AppState,
     read: impl Future<Output = Result<StoreFigures, CommandError>>,

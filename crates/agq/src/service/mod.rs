@@ -2,8 +2,8 @@
 //! values. `resp` and `http` present these operations; no reply type of a wire protocol occurs
 //! here.
 //!
-//! The modules form layers. A module uses modules of its own layer and of the layers before it in
-//! this list, so the follow-up of an operation cannot call another operation:
+//! The modules form layers. A module uses modules of its own layer, and of the layers before it in
+//! this list. The follow-up of an operation cannot call another operation:
 //!
 //! 1. Lookup reads records, and rejects unknown ids: `lookup`, `queue_stats`.
 //! 2. Messages go to workers, and events about workers to subscribers: `worker_messages`.

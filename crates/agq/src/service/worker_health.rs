@@ -49,7 +49,7 @@ pub(crate) async fn record_outcome(
 
 /// Begins the trial of a quarantined worker if the trial is due, and returns whether the worker may
 /// claim one job of `queues` now. A claim that does not wait begins no trial if there is no job for
-/// the worker, because the store would be written twice for nothing.
+/// the worker. The store would be written twice for nothing.
 pub(crate) async fn begin_trial(
     app: &AppState,
     worker: &Worker,

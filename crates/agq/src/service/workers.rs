@@ -139,8 +139,8 @@ pub(crate) async fn unregister(
 /// Removes a worker, and returns its jobs to their queues. Returns false if there is no such
 /// worker.
 pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool, CommandError> {
-    // The worker goes first, so that it claims nothing more. The reaper finds the jobs after a
-    // crash.
+    // The worker is removed first, so that it claims no further job. The reaper finds the jobs
+    // after a crash.
     if !app.store.remove_worker(worker_id).await? {
         return Ok(false);
     }

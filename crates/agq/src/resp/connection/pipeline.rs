@@ -33,8 +33,8 @@ use crate::{
 /// in memory until they are sent.
 const MAX_IDENTICAL: usize = 15;
 
-/// Maximum number of writes of users' keys that are merged into one write of the store, because
-/// each separate write costs a submission and a wake-up.
+/// Maximum number of writes of users' keys that are merged into one write of the store. Each
+/// separate write would cost a submission and a wake-up.
 const MAX_WRITES_TOGETHER: usize = 16;
 
 impl RespConnection {
@@ -98,8 +98,8 @@ impl RespConnection {
     }
 
     /// Returns true if a write may start behind the writes in flight. A store that writes users'
-    /// keys separately has two orders, and a client that sends a write of one kind behind a write
-    /// of the other kind expects the first write to be done once the second is.
+    /// keys separately has two orders. A client that sends writes of both kinds expects that an
+    /// earlier write is done when a later one is.
     fn keeps_order(&self, ready: &ReadyCommand) -> bool {
         self.state == PipelineState::Settled
             || self.is_on_keys == is_on_keys(&ready.request)
@@ -170,7 +170,7 @@ impl RespConnection {
                 self.state = PipelineState::Confirming;
                 InFlight::Pending(Box::pin(async move {
                     // A change that is being written is not published to a new subscriber. After
-                    // this wait, the client sees the change in whatever it reads.
+                    // this wait, every read of the client contains the change.
                     let _confirmed_anyway = app.store.wait_until_applied().await;
                     CommandOutcome::plain(reply)
                 }))

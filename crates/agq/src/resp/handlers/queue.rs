@@ -55,9 +55,9 @@ fn queue_key(queue: &str) -> Bytes {
     format!("queue:{queue}").into()
 }
 
-/// Returns true if the reply is a pair of key and value, as in Redis, and not the value alone, as
-/// in the AGQ API spec. Client libraries of Redis expect the pair, and a client that waits for
-/// several keys needs the key.
+/// Returns true if the reply is a pair of key and value, as in Redis. The AGQ API spec has the
+/// value alone. Client libraries of Redis expect the pair, and a client that waits for several keys
+/// needs the key.
 fn replies_with_pair(app: &AppState, caller: &Caller, pop: &BlockingPop) -> bool {
     pop.keys.len() > 1
         || match app.settings.brpop_reply {

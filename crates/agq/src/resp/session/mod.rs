@@ -221,7 +221,7 @@ impl RespSession {
     }
 
     /// Authenticates the client. Returns the delay of the reply to a wrong key. A valid key is
-    /// accepted at once after any number of wrong keys, because one misconfigured client must not
+    /// accepted at once after any number of wrong keys. Otherwise one misconfigured client could
     /// lock out all workers of its machine.
     fn authenticate(&mut self, key: &[u8]) -> Result<(), Duration> {
         let Some(identity) = self.access_control.keyring.identify(key) else {

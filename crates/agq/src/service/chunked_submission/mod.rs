@@ -46,8 +46,8 @@ struct PendingSubmission {
     places: Vec<u64>,
 }
 
-/// Stores an action with the `count` inputs in `pieces`, and returns the number of its jobs, which
-/// is less than `count` if the action halts meanwhile. Idempotent.
+/// Stores an action with the `count` inputs in `pieces`, and returns the number of its jobs. The
+/// number is less than `count` if the action halts meanwhile. Idempotent.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,
@@ -148,8 +148,8 @@ pub(crate) async fn finish_all(app: &AppState) -> Result<(), CommandError> {
 pub(crate) struct StalledSubmissions(HashMap<ActionId, u64>);
 
 impl StalledSubmissions {
-    /// Stores the next pieces of the submissions that have no more jobs than at the last round,
-    /// because the task that stored their pieces has ended.
+    /// Stores the next pieces of the submissions that have not grown since the last round. The task
+    /// that stored their pieces has ended.
     pub(crate) async fn continue_stalled(&mut self, app: &AppState) -> Result<(), CommandError> {
         let before = take(&mut self.0);
         for action_id in pending_submissions(app).await? {
@@ -183,7 +183,7 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
         return settle(app, action_id, &pending).await;
     };
     if action.halted.is_some() {
-        // A halted action accepts no more inputs.
+        // A halted action does not accept inputs.
         return settle(app, action_id, &pending).await;
     }
     let left: Vec<u64> = pending.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();

@@ -1,9 +1,9 @@
 //! Workflows: submits the next steps when a step has ended.
 //!
-//! [`advance`] is idempotent: it reads the states of the steps in flight, computes the next state
-//! of the workflow with the rules, stores it with a compare-and-swap, and submits the steps that
-//! have become ready. Several tasks and nodes may advance a workflow concurrently. The reaper
-//! advances all workflows that have not ended, so that a crash interrupts none for good.
+//! [`advance`] is idempotent. It reads the states of the steps in flight, and computes the next
+//! state of the workflow with the rules. It stores that state with a compare-and-swap, and submits
+//! the steps that have become ready. Several tasks and nodes may advance a workflow concurrently.
+//! The reaper advances all workflows that have not ended, so that a crash interrupts none for good.
 
 mod resume;
 mod view;

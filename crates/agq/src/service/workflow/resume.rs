@@ -47,8 +47,8 @@ pub(crate) async fn place_of_action(
 }
 
 /// Resumes the workflow whose step is at `place`. A caller does so before it retries the job,
-/// because the workflow may reject the retry, and again afterwards, because another task may have
-/// observed the failed job in between.
+/// because the workflow may reject the retry. It does so again afterwards, because another task may
+/// have observed the failed job in between.
 pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> Result<(), CommandError> {
     let Some(WorkflowPosition { workflow_id: id, step_id }) = place else { return Ok(()) };
     // A workflow that has been deleted does not prevent the retry.
