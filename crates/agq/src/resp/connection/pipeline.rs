@@ -117,7 +117,7 @@ impl RespConnection {
             match self.authorize(&args) {
                 Ok(ready) => return Some(ready),
                 Err((size, reply)) => {
-                    self.push_reply_slot(size, InFlight::done(CommandOutcome::plain(reply)))
+                    self.push_reply_slot(size, InFlight::done(CommandOutcome::plain(reply)));
                 }
             }
         }
