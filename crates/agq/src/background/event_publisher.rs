@@ -1,4 +1,5 @@
-//! Tells those who listen what the store has changed: jobs on `job:updates`, actions on `action:updates:<id>`.
+//! Event publisher: turns changes of the store into events for subscribers, of jobs on
+//! `job:updates` and of actions on `action:updates:<id>`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,41 +15,42 @@ use bytes::Bytes;
 
 use crate::{app::AppState, service::worker_messages::notify_worker, store::ChangeEvent};
 
-/// How many events are told before it is looked whether the listeners keep up.
-const PACE: usize = 1000;
-/// How long to wait for those who do not, and how often.
+/// Number of events between two checks that the subscribers keep up.
+const EVENTS_PER_CHECK: usize = 1000;
+/// Pause in which slow subscribers can catch up.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Maximum number of pauses before the next events.
 const MAX_PAUSES: usize = 100;
 
-/// Tells the news until it is dropped.
+/// Publishes events until the future is dropped.
 pub(crate) async fn run(app: Arc<AppState>) {
     let notifier = app.store.notifier();
     loop {
-        let news = notifier.changes().await;
+        let changes = notifier.changes().await;
         let mut actions = BTreeMap::new();
-        for (told, news) in news.into_iter().enumerate() {
-            if told % PACE == 0 {
+        for (count, change) in changes.into_iter().enumerate() {
+            if count % EVENTS_PER_CHECK == 0 {
                 wait_for_subscribers(&app).await;
             }
-            match news {
+            match change {
                 ChangeEvent::Job { job, was, has_progressed, is_heard } => {
                     let now = app.clock.now();
                     app.events.note(was, &job, has_progressed, now);
-                    if let Some(holder) = loser(was, &job) {
+                    if let Some(holder) = cancelled_holder(was, &job) {
                         notify_worker(&app, holder);
                     }
                     if is_heard {
                         app.pubsub.publish(&JOB_UPDATES.into(), &job_event(&job, now));
                     }
                 }
-                // Only how it stands in the end: an action changes with each of its jobs.
+                // Only the last status of an action is published, because it changes with each job.
                 ChangeEvent::Action(action, tally) => {
                     actions.insert(action.action_id.clone(), (action, tally));
                 }
             }
         }
-        for (told, (action_id, (action, tally))) in actions.into_iter().enumerate() {
-            if told % PACE == 0 {
+        for (count, (action_id, (action, tally))) in actions.into_iter().enumerate() {
+            if count % EVENTS_PER_CHECK == 0 {
                 wait_for_subscribers(&app).await;
             }
             let status = to_json(&action::status(&action, &tally));
@@ -57,10 +59,11 @@ pub(crate) async fn run(app: Arc<AppState>) {
     }
 }
 
-/// Whoever reads at all gets the time to, before a large submission is told; who does not is cut off.
+/// Waits for a bounded time until the subscribers have read most messages, so that a large
+/// submission does not disconnect them. A subscriber that does not read at all is disconnected.
 async fn wait_for_subscribers(app: &AppState) {
     for _ in 0..MAX_PAUSES {
-        if app.pubsub.room() >= 2 * PACE {
+        if app.pubsub.room() >= 2 * EVENTS_PER_CHECK {
             return;
         }
         app.clock.sleep(PAUSE).await;
@@ -69,7 +72,7 @@ async fn wait_for_subscribers(app: &AppState) {
 
 /// Returns the holder of a job that was cancelled while it was active. The holder may not know of
 /// the cancellation, because another job may have replaced the job.
-fn loser(was: Option<JobState>, job: &Job) -> Option<&str> {
+fn cancelled_holder(was: Option<JobState>, job: &Job) -> Option<&str> {
     let is_lost = was == Some(JobState::Active) && job.state == JobState::Cancelled;
     job.holder.as_deref().filter(|_| is_lost)
 }
@@ -90,8 +93,8 @@ fn job_event(job: &Job, at: Timestamp) -> Bytes {
     to_json(&event).into()
 }
 
-/// Something was told at another node: whoever listens here is told, too, and who waits for jobs in the name of a worker that
-/// something happened to goes, and comes again as what it is now.
+/// Delivers a message of another node to the subscribers of this node. An event about a worker
+/// evicts the waiters of that worker and its cached abilities, because its record has changed.
 pub(crate) fn on_peer_message(app: &AppState, channel: &Bytes, payload: &Bytes) {
     if channel == WORKER_UPDATES.as_bytes()
         && let Ok(event) = parse::<WorkerEvent>(payload)
@@ -110,10 +113,10 @@ mod tests {
         job::{self, Job, JobParams, JobState, LeaseOptions, QueuePosition, RuleOutcome},
     };
 
-    use super::loser;
+    use super::cancelled_holder;
 
     #[test]
-    fn who_has_a_job_that_is_cancelled_is_to_hear_of_it() {
+    fn events_notify_the_holder_of_a_job_that_is_cancelled() {
         let now = Timestamp(1000);
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), now);
         let waits = Job::new(
@@ -129,8 +132,8 @@ mod tests {
             Ok(RuleOutcome::Changed(job)) => *job,
             other => panic!("{other:?}"),
         };
-        assert_eq!(loser(Some(JobState::Active), &cancelled(&runs)), Some("w"));
-        assert_eq!(loser(Some(JobState::Available), &cancelled(&waits)), None, "nobody has it");
-        assert_eq!(loser(Some(JobState::Available), &runs), None, "it has just been claimed");
+        assert_eq!(cancelled_holder(Some(JobState::Active), &cancelled(&runs)), Some("w"));
+        assert_eq!(cancelled_holder(Some(JobState::Available), &cancelled(&waits)), None, "nobody has it");
+        assert_eq!(cancelled_holder(Some(JobState::Available), &runs), None, "it has just been claimed");
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks that run beside the connections.
+//! Background tasks: event publisher, reaper, and pause detector.
 
 pub(crate) mod event_publisher;
 pub(crate) mod pause_detector;

@@ -1,4 +1,9 @@
-//! The janitor: notices what nobody reports. Workers that fell silent, jobs whose time has come.
+//! Reaper: expires leases, workers, keys and old jobs, and runs schedules and workflows. Each round
+//! does what no command triggers.
+//!
+//! The clock may jump. Time that passes unobserved, because the machine slept, counts neither
+//! against workers nor against attempts. After the clock was set back, deadlines are computed
+//! again, because they come from a later time.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -27,99 +32,154 @@ use crate::{
     store::{AckLevel, JobRule, Retention, UnusedRecords},
 };
 
-/// Longest time between two rounds: how late a retry or a lost worker may be noticed, and how much a crash may forget
-/// of claims and heartbeats.
+/// Maximum time between two rounds, in milliseconds. A retry or a lost worker is noticed at most
+/// this late, and a crash loses at most the claims and heartbeats of this time.
 const LONGEST_ROUND_MS: u64 = 500;
-/// Most due jobs that are taken at once, so that the writer is never kept for long.
+/// Maximum number of due jobs in one write, because other writes wait for it.
 const MAX_DUE: usize = 1000;
-/// How often that is done in a round at most.
+/// Maximum number of such writes in a round.
 const MAX_DUE_STEPS: usize = 50;
-/// How many ended jobs are forgotten in one write: others get their turn between two.
+/// Number of ended jobs that one write deletes. Other writes get their turn between two.
 const PRUNE_STEP: usize = 100;
-/// How many such writes a round has at most.
+/// Maximum number of such writes in a round.
 const MAX_PRUNE_STEPS: usize = 20;
 
-/// Makes its rounds until it is dropped.
+/// Runs the reaper until the future is dropped.
 pub(crate) async fn run(app: Arc<AppState>) {
-    let round = LONGEST_ROUND_MS.min(app.settings.heartbeat_interval_ms / 4).max(10);
-    let watch = PauseDetector::new(app.clock.now(), app.settings.heartbeat_interval_ms);
-    let watching = async {
+    let interval = LONGEST_ROUND_MS.min(app.settings.heartbeat_interval_ms / 4).max(10);
+    let interval = Duration::from_millis(interval);
+    let detector = PauseDetector::new(app.clock.now(), app.settings.heartbeat_interval_ms);
+    // The detector looks at the clock during a long round too.
+    let observing = async {
         loop {
-            app.clock.sleep(Duration::from_millis(round)).await;
-            watch.observe(app.clock.now());
+            app.clock.sleep(interval).await;
+            detector.observe(app.clock.now());
         }
     };
-    join(make_rounds(&app, &watch, round), watching).await;
+    let reaping = async {
+        let mut reaper = Reaper::new(&app, &detector);
+        loop {
+            reaper.tick().await;
+            app.clock.sleep(interval).await;
+        }
+    };
+    join(reaping, observing).await;
 }
 
-async fn make_rounds(app: &AppState, watch: &PauseDetector, round: u64) {
-    // It may have been set back while agq was away.
-    let mut was_set_back = true;
-    let mut leads = app.store.leads();
-    let mut abandoned = StalledSubmissions::default();
-    loop {
-        // Between two rounds the clock may have gone forward and back again.
-        let (latest, now) = app.clock.latest_and_now();
-        watch.observe(now);
+/// Task that expires leases, workers, keys and old jobs. Only the leader of several nodes acts.
+struct Reaper<'r> {
+    app: &'r AppState,
+    detector: &'r PauseDetector,
+    corrections: Corrections,
+    stalled_submissions: StalledSubmissions,
+}
+
+/// Corrections that a change of the clock or of the leader makes necessary.
+#[derive(Debug, PartialEq, Eq)]
+struct Corrections {
+    is_leader: bool,
+    /// True until all deadlines have been computed again, because they may come from a later time.
+    needs_deadlines: bool,
+}
+
+impl Corrections {
+    /// Returns the corrections that are necessary after a start. The clock may have been set back
+    /// while agq was not running.
+    fn after_start(is_leader: bool) -> Self {
+        Self { is_leader, needs_deadlines: true }
+    }
+
+    fn clock_was_set_back(&mut self) {
+        self.needs_deadlines = true;
+    }
+
+    /// Records whether this node leads, and returns true if it has just become the leader. A new
+    /// leader does not know what the earlier leader observed, so it begins as after a start.
+    fn observe_leadership(&mut self, leads: bool) -> bool {
+        let is_new = leads && !self.is_leader;
+        if is_new {
+            self.needs_deadlines = true;
+        }
+        self.is_leader = leads;
+        is_new
+    }
+}
+
+impl<'r> Reaper<'r> {
+    fn new(app: &'r AppState, detector: &'r PauseDetector) -> Self {
+        Self {
+            app,
+            detector,
+            corrections: Corrections::after_start(app.store.leads()),
+            stalled_submissions: StalledSubmissions::default(),
+        }
+    }
+
+    /// Makes one round. Errors are logged, because the next round tries again.
+    async fn tick(&mut self) {
+        // The clock may have gone forward and back again since the last round.
+        let (latest, now) = self.app.clock.latest_and_now();
+        self.detector.observe(now);
         if now < latest {
             warn!(
                 ms = latest.ms_since(now),
                 "the clock was set back; the silence of workers and what jobs wait for count from now"
             );
-            watch.listen_from(now);
-            was_set_back = true;
+            self.detector.listen_from(now);
+            self.corrections.clock_was_set_back();
         }
-        app.backups.expire(now);
-        if !app.store.leads() {
-            // Another agq sees to it.
-            leads = false;
-            app.clock.sleep(Duration::from_millis(round)).await;
-            continue;
+        self.app.backups.expire(now);
+        let leads = self.app.store.leads();
+        if self.corrections.observe_leadership(leads) {
+            self.detector.excused(u64::MAX);
+            self.detector.listen_from(now);
         }
         if !leads {
-            // What the one before knew is not known here: it is as if agq had just started.
-            watch.excused(u64::MAX);
-            watch.listen_from(now);
-            (leads, was_set_back) = (true, true);
+            return;
         }
-        let unseen_ms = watch.unseen_ms();
+        self.correct_times().await;
+        if let Err(error) = make_round(self.app, self.detector, &mut self.stalled_submissions).await {
+            error!(%error, "a round of the reaper failed; the next one tries again");
+        }
+    }
+
+    /// Gives attempts the time back that passed unobserved, and computes deadlines again after the
+    /// clock was set back.
+    async fn correct_times(&mut self) {
+        let unseen_ms = self.detector.unseen_ms();
         if unseen_ms > 0 {
-            match extend_after_pause(app, unseen_ms).await {
-                Ok(()) => watch.excused(unseen_ms),
-                Err(error) => error!(%error, "attempts could not be excused; the next round tries again"),
+            match extend_after_pause(self.app, unseen_ms).await {
+                Ok(()) => self.detector.excused(unseen_ms),
+                Err(error) => error!(%error, "attempts could not be extended; the next round tries again"),
             }
         }
-        if was_set_back {
-            match recompute_deadlines(app).await {
-                Ok(()) => was_set_back = false,
+        if self.corrections.needs_deadlines {
+            match recompute_deadlines(self.app).await {
+                Ok(()) => self.corrections.needs_deadlines = false,
                 Err(error) => {
-                    error!(%error, "what jobs wait for could not be reckoned anew; the next round tries again");
+                    error!(%error, "deadlines could not be computed again; the next round tries again");
                 }
             }
         }
-        if let Err(error) = make_round(app, watch, &mut abandoned).await {
-            error!(%error, "a round of the reaper failed; the next one tries again");
-        }
-        app.clock.sleep(Duration::from_millis(round)).await;
     }
 }
 
 async fn make_round(
     app: &AppState,
-    watch: &PauseDetector,
-    abandoned: &mut StalledSubmissions,
+    detector: &PauseDetector,
+    stalled_submissions: &mut StalledSubmissions,
 ) -> Result<(), CommandError> {
-    // Jobs whose time has come must not wait for the rest of the round.
+    // Due jobs come first, because they must not wait for the rest of the round.
     for _step in 0..MAX_DUE_STEPS {
         if fire_due_jobs(app, MAX_DUE).await? < MAX_DUE {
             break;
         }
     }
-    expire_silent_workers(app, watch).await?;
+    expire_silent_workers(app, detector).await?;
     requeue_orphaned_jobs(app).await?;
     limits::wake_waiting(app).await?;
     halting::advance_all(app).await?;
-    abandoned.look_after(app).await?;
+    stalled_submissions.continue_stalled(app).await?;
     schedules::run_due(app).await?;
     workflow::advance_all(app).await?;
     prune_old_jobs(app).await?;
@@ -137,17 +197,18 @@ async fn make_round(
             break;
         }
     }
-    // Claims and heartbeats of the last moments reach the disk, when there were any.
+    // Claims and heartbeats are acknowledged before they are synced; this syncs them.
     app.store.sync().await?;
     Ok(())
 }
 
-/// Workers that were not heard of in time are dead; their jobs go to others (worker spec §5.3).
-async fn expire_silent_workers(app: &AppState, watch: &PauseDetector) -> Result<(), CommandError> {
+/// Declares silent workers dead (worker spec §5.3). [`requeue_orphaned_jobs`] gives their jobs to
+/// other workers.
+async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Result<(), CommandError> {
     let silence_ms = app.settings.silence_ms();
     for worker in app.store.worker_records().await? {
         let now = app.clock.now();
-        let listening_since = watch.observe(now);
+        let listening_since = detector.observe(now);
         if worker.standing == Liveness::Dead {
             prune_dead_worker(app, &worker, now).await?;
             continue;
@@ -156,7 +217,7 @@ async fn expire_silent_workers(app: &AppState, watch: &PauseDetector) -> Result<
             continue;
         }
         let silent_ms = now.ms_since(worker.last_seen_at);
-        // It may have been heard of since it was read.
+        // The rule checks again, because a heartbeat may have come since the record was read.
         let rule = move |known: Option<&Worker>| {
             let silent = |worker: &&Worker| worker::is_silent(worker, now, listening_since, silence_ms);
             Ok(known.filter(silent).map(worker::dead))
@@ -167,7 +228,7 @@ async fn expire_silent_workers(app: &AppState, watch: &PauseDetector) -> Result<
         if after.is_some_and(|worker| worker.standing == Liveness::Dead) {
             let jobs = app.store.held_by(worker_id.as_str()).await?.len();
             app.outcomes.forget(worker_id);
-            warn!(%worker_id, silent_ms, jobs, "a worker fell silent and is taken for dead");
+            warn!(%worker_id, silent_ms, jobs, "a worker sent no heartbeat in time and is declared dead");
             app.waiters.evict(worker_id.as_str());
             publish_worker_event(app, worker_id, "dead");
         }
@@ -175,7 +236,8 @@ async fn expire_silent_workers(app: &AppState, watch: &PauseDetector) -> Result<
     Ok(())
 }
 
-/// A dead worker is kept for whoever looks for what happened, as long as dead jobs are.
+/// Deletes the record of a dead worker after `keep_dead_ms`. The record is kept that long for the
+/// analysis of failures.
 async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> Result<(), CommandError> {
     let keep_ms = app.settings.keep_dead_ms;
     if keep_ms == 0 || now.ms_since(worker.last_seen_at) <= keep_ms {
@@ -188,7 +250,8 @@ async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> R
     Ok(())
 }
 
-/// Jobs in the name of workers that are dead or gone go to others. A crash may have come between a death and this.
+/// Gives the jobs of dead or unregistered workers, and of connections to nodes that are not alive,
+/// to other workers. Looks at all holders, because a crash may have interrupted an earlier round.
 async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
     // The nodes are read last, so that a node that comes meanwhile is among the live nodes.
     let workers = if app.store.node().is_some() { app.store.worker_records().await? } else { Vec::new() };
@@ -204,7 +267,7 @@ async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
         if is_connection(&holder) {
             if is_at_a_gone_node(&holder, nodes.as_ref()) {
                 release_all(app, &holder).await?;
-                info!(holder, "the jobs of a connection to an agq that is gone were taken from it");
+                info!(holder, "the jobs of a connection to a dead node were requeued");
             }
             continue;
         }
@@ -215,23 +278,23 @@ async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
             None => release_all(app, &holder).await?,
         }
         app.waiters.evict(&holder);
-        info!(holder, "the jobs of a worker that is gone were taken from it");
+        info!(holder, "the jobs of a dead or unregistered worker were requeued");
     }
     Ok(())
 }
 
-/// Whether a connection was to one of several agq, and that one is no more.
+/// Returns true if `connection` was a connection to a node that is not alive.
 fn is_at_a_gone_node(connection: &str, nodes: Option<&HashSet<String>>) -> bool {
     node_of(connection).zip(nodes).is_some_and(|(node, nodes)| !nodes.contains(node))
 }
 
-/// Time has passed that nobody saw: attempts that are under way get it back.
+/// Extends all active attempts by `unseen_ms`, the time that passed unobserved.
 async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<(), CommandError> {
     app.store.wait_until_applied().await?;
     let now = app.clock.now();
     let is_active = |job: &Job| job.state == JobState::Active;
     for job in app.store.pending_timers(Timestamp(0), Box::new(is_active)).await? {
-        // One that was claimed since saw all of its time.
+        // An attempt that began after the pause is not extended.
         let attempt = job.attempt;
         let rule = move |job: Option<&Job>| {
             let same = job.filter(|job| job.attempt == attempt);
@@ -242,10 +305,10 @@ async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<(), Comman
     Ok(())
 }
 
-/// Corrects waits after the clock was set back, because jobs, schedules and limits wait for times
-/// that were calculated from a later time, and would wait for too long.
+/// Computes the deadlines of jobs, schedules and limits again after the clock was set back.
+/// Deadlines that come from a later time would be too late.
 async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
-    // What is on its way to the store was reckoned from the clock before.
+    // Writes that are not applied yet have deadlines of the old clock.
     app.store.wait_until_applied().await?;
     let now = app.clock.now();
     let ahead = app.store.pending_timers(now, Box::new(move |job| job::is_reckoned_ahead(job, now))).await?;
@@ -260,7 +323,7 @@ async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
                 delays.insert(&job.action_id, action.and_then(|(action, _)| action.wishes.delay_ms));
             }
             let delay_ms = delays.get(&job.action_id).copied().flatten();
-            // A time of day that somebody named stays.
+            // A time that a client named stays.
             if job::rescheduled(job, delay_ms, now) == RuleOutcome::Unchanged {
                 continue;
             }
@@ -276,7 +339,7 @@ async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Workflows that ended are kept as long as jobs are.
+/// Deletes workflows that ended more than `keep_ended_ms` ago.
 async fn prune_old_workflows(app: &AppState) -> Result<(), CommandError> {
     match app.settings.keep_ended_ms {
         0 => Ok(()),
@@ -284,7 +347,7 @@ async fn prune_old_workflows(app: &AppState) -> Result<(), CommandError> {
     }
 }
 
-/// Ended jobs that need not be kept any more are forgotten, a few at a time.
+/// Deletes ended jobs that exceed the retention settings, in several writes.
 async fn prune_old_jobs(app: &AppState) -> Result<(), CommandError> {
     let (now, settings) = (app.clock.now(), &app.settings);
     let before =
@@ -303,4 +366,31 @@ async fn prune_old_jobs(app: &AppState) -> Result<(), CommandError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Corrections;
+
+    #[test]
+    fn reaper_computes_deadlines_again_after_a_start_and_after_the_clock_was_set_back() {
+        let mut corrections = Corrections::after_start(true);
+        assert!(corrections.needs_deadlines, "the clock may have been set back before the start");
+        corrections.needs_deadlines = false;
+        corrections.clock_was_set_back();
+        assert!(corrections.needs_deadlines);
+    }
+
+    #[test]
+    fn reaper_begins_as_after_a_start_when_its_node_becomes_the_leader() {
+        let mut corrections = Corrections { is_leader: true, needs_deadlines: false };
+        assert!(!corrections.observe_leadership(true), "it was the leader before");
+        assert!(!corrections.observe_leadership(false));
+        assert!(!corrections.needs_deadlines, "only a leader corrects");
+        assert!(corrections.observe_leadership(true));
+        assert!(corrections.needs_deadlines);
+        corrections.needs_deadlines = false;
+        assert!(!corrections.observe_leadership(true), "it is the leader for more than one round");
+        assert!(!corrections.needs_deadlines);
+    }
 }

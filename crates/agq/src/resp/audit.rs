@@ -1,4 +1,5 @@
-//! What the audit log says of a command: taken before it is carried out, written after.
+//! Audit entry of a RESP command. The entry is created before the command is carried out, because
+//! the command consumes its arguments, and written after, with the outcome.
 
 use std::sync::Arc;
 
@@ -12,10 +13,12 @@ use crate::{
     auth::audit_log::{self, AuditEntry},
 };
 
-/// What is written of a command whose answer could not be given any more: it may have been carried out.
+/// Outcome of a command whose connection closed before its reply. The command may have been carried
+/// out.
 const UNKNOWN: &str = "unknown: the connection broke before the answer";
 
-/// A command that is recorded; dropped without its answer, it is recorded all the same.
+/// Command that the audit log records. If it is dropped before its reply, it is recorded as
+/// [`UNKNOWN`].
 pub(crate) struct AuditedCommand {
     app: Arc<AppState>,
     caller: Arc<Caller>,
@@ -25,7 +28,7 @@ pub(crate) struct AuditedCommand {
 }
 
 impl AuditedCommand {
-    /// The record of a command; none where nothing is recorded of it.
+    /// Creates the entry of a command. Returns `None` if the audit log does not record the command.
     pub(crate) fn of(
         app: &Arc<AppState>,
         caller: &Arc<Caller>,
@@ -41,15 +44,16 @@ impl AuditedCommand {
         })
     }
 
-    /// Writes it, with what came of the command. What was submitted without an id is named by its answer.
+    /// Writes the entry with the outcome in `reply`. The reply names the target if the command does
+    /// not, as for a plan that was submitted without an id.
     pub(crate) fn write(mut self, reply: &Reply) {
-        let (outcome, told) = match reply {
+        let (outcome, named) = match reply {
             Reply::Error(line) => (line.as_str(), None),
             Reply::Simple(line) => ("OK", line.split_once('=').and_then(|(_, rest)| rest.split(' ').next())),
             _ => ("OK", None),
         };
         self.is_written = true;
-        put(&self.app, &self.caller, self.command, self.target.as_deref().or(told), outcome);
+        put(&self.app, &self.caller, self.command, self.target.as_deref().or(named), outcome);
     }
 }
 
@@ -61,7 +65,7 @@ impl Drop for AuditedCommand {
     }
 }
 
-/// Records a command that a key may not give.
+/// Records a command that the role of the key does not permit.
 pub(crate) fn record_refusal(
     app: &AppState,
     caller: &Caller,
@@ -74,7 +78,8 @@ pub(crate) fn record_refusal(
     }
 }
 
-/// A backup is read in many pieces: that it began says that it may have been.
+/// Returns true if the audit log records the command. BACKUP READ is not recorded, because a backup
+/// has many pieces, and BACKUP BEGIN is recorded.
 fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
     let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
     app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
@@ -92,7 +97,7 @@ fn put(app: &AppState, caller: &Caller, command: &str, target: Option<&str>, out
     });
 }
 
-/// What a command is about, where it names it.
+/// Returns the id or the name of the record that the command changes, if the command contains it.
 fn target(request: &Request) -> Option<String> {
     let target = match request {
         Request::PlanDelete { plan_id } => plan_id.as_str(),

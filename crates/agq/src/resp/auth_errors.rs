@@ -1,4 +1,4 @@
-//! The errors of a client that has no key, and of one that has a wrong key.
+//! Errors of clients that have not authenticated, and of clients with a wrong key.
 
 use crate::settings::AuthErrors;
 
@@ -12,13 +12,13 @@ pub(crate) struct AuthError {
 /// Error of a client that has not logged in.
 pub(crate) const NO_KEY: AuthError =
     AuthError { plain: "ERR NOAUTH Authentication required", redis: "NOAUTH Authentication required." };
-/// Error of a client whose key is nobody's.
+/// Error of a client whose key is unknown.
 pub(crate) const WRONG_KEY: AuthError =
     AuthError { plain: "ERR Invalid session key", redis: "WRONGPASS Invalid session key." };
 
 impl AuthError {
-    /// Returns the text for a client. `is_introduced` tells whether the client sent what only
-    /// client libraries of Redis send.
+    /// Returns the text for a client. `is_introduced` is true if the client has sent a command that
+    /// only client libraries of Redis send.
     pub(crate) fn text(&self, setting: AuthErrors, is_introduced: bool) -> &'static str {
         let is_redis_client = match setting {
             AuthErrors::Auto => is_introduced,

@@ -1,5 +1,11 @@
-//! The commands: one function each, that introduces the rules to the store. Nothing here knows a socket, and no rule
-//! lives here.
+//! Table of the commands: maps a request to its handler.
+//!
+//! [`run`] carries out any command that the session passes on. Commands that change the state of
+//! their connection (claims, WORKER.REGISTER, WORKER.UNREGISTER) return a [`CommandOutcome`]; all
+//! other commands return a reply, and are looked up in one table for each group of commands.
+//! [`at_once`] carries out short reads of users' keys without a future, and [`write_keys`] several
+//! writes of users' keys in one write of the store. Nothing here depends on sockets or on domain
+//! rules.
 
 use std::sync::Arc;
 
@@ -25,17 +31,21 @@ use crate::{
     error::CommandError,
 };
 
-/// A command in a transaction.
+/// Reply to a command that the session has to handle and has not: the caller has no connection.
+const ONLY_ON_A_CONNECTION: &str = "ERR this command changes its connection, and here is none";
+
+/// Command in a transaction.
 #[derive(Debug)]
 pub(crate) enum QueuedCommand {
     Key(KeyCommand),
     Ping(Option<Bytes>),
     Echo(Bytes),
-    /// One that is refused, with this line, when its turn comes.
+    /// Command that EXEC answers with this error line.
     Refused(String),
 }
 
-/// The write of users' keys that a request is, or the request. Nothing is recorded of such a command.
+/// Returns the request as a write of users' keys, or the unchanged request if it is another
+/// command. The audit log does not record writes of users' keys.
 pub(crate) fn write_of_keys(request: Request) -> Result<KeyCommand, Request> {
     match request {
         Request::Key(write) if write.is_write() && !is_any_reserved(&write) => Ok(write),
@@ -43,8 +53,8 @@ pub(crate) fn write_of_keys(request: Request) -> Result<KeyCommand, Request> {
     }
 }
 
-/// Carries out writes of users' keys in one write, whatever each of them answers. They take their place in the order when this is first
-/// polled.
+/// Carries out writes of users' keys in one write of the store. An error of one command does not
+/// undo the others. The first poll determines the order among other writes.
 pub(crate) async fn write_keys(app: Arc<AppState>, writes: Vec<KeyCommand>) -> CommandOutcome {
     let count = writes.len();
     let replies = keyspace::transaction(&app, writes).await.unwrap_or_else(|error| {
@@ -53,7 +63,7 @@ pub(crate) async fn write_keys(app: Arc<AppState>, writes: Vec<KeyCommand>) -> C
     });
     let mut replies = replies.into_iter().map(CommandOutcome::plain);
     let first = replies.next().unwrap_or_else(|| CommandOutcome::plain(Reply::Nil));
-    CommandOutcome { also: replies.collect(), ..first }
+    CommandOutcome { merged: replies.collect(), ..first }
 }
 
 fn done(outcome: Result<CommandOutcome, CommandError>) -> CommandOutcome {
@@ -64,31 +74,34 @@ fn is_any_reserved(command: &KeyCommand) -> bool {
     command.names().any(|name| is_reserved(name))
 }
 
-/// Carries a command out. Writes take their place in the order when this is first polled. Right behind it come so many `twins` that
-/// say the same: jobs that are there are claimed for all of them in one write.
+/// Carries out a command. The first poll determines the order among other writes. `identical` is
+/// the number of identical claims directly behind this one: ready jobs are claimed for all of them
+/// in one write.
 pub(crate) async fn run(
     app: Arc<AppState>,
     caller: Arc<Caller>,
     command: &'static Command,
     request: Request,
-    twins: usize,
+    identical: usize,
 ) -> CommandOutcome {
     let record = audit::AuditedCommand::of(&app, &caller, command, &request);
     let outcome = match request {
-        Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&app, &caller, pop, 1 + twins)).await,
+        Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&app, &caller, pop, 1 + identical)).await,
         Request::Key(KeyCommand::Pop { key, from, count }) => match claimed_queue(&key) {
             Some(name) => Box::pin(queue::pop(&app, &caller, &name, count)).await,
-            None => on_keys(&app, KeyCommand::Pop { key, from, count }).await.map(CommandOutcome::plain),
+            None => {
+                run_key_command(&app, KeyCommand::Pop { key, from, count }).await.map(CommandOutcome::plain)
+            }
         },
-        // The commands that come most have their own way: the others are apart, so that nothing is moved about with room for the
-        // largest of all.
-        Request::Key(command) => on_keys(&app, command).await.map(CommandOutcome::plain),
+        // The most frequent commands are not boxed. All others are, so that the future of a
+        // frequent command does not have the size of the largest future.
+        Request::Key(command) => run_key_command(&app, command).await.map(CommandOutcome::plain),
         Request::WorkerRegister { worker } => Box::pin(worker::register(&app, &caller, &worker)).await,
         Request::WorkerUnregister { worker_id } => {
             Box::pin(worker::unregister(&app, &caller, worker_id)).await
         }
         Request::Backup(command) => Box::pin(backup::run(&app, command)).await.map(CommandOutcome::plain),
-        other => Box::pin(plain(&app, &caller, other)).await.map(CommandOutcome::plain),
+        other => Box::pin(run_stateless(&app, &caller, other)).await.map(CommandOutcome::plain),
     };
     let done = done(outcome);
     if let Some(record) = record {
@@ -97,8 +110,8 @@ pub(crate) async fn run(
     done
 }
 
-/// Carries a command out that needs no more than a short look at users' keys; `None` where it needs more, or where those are
-/// elsewhere. Nothing is recorded of such a command.
+/// Carries out a short read of users' keys without waiting. Returns `None` for any other command,
+/// and if the store cannot read at once. The audit log does not record such commands.
 pub(crate) fn at_once(app: &AppState, request: &Request, now: Timestamp) -> Option<CommandOutcome> {
     let Request::Key(command) = request else { return None };
     if is_any_reserved(command) {
@@ -107,7 +120,8 @@ pub(crate) fn at_once(app: &AppState, request: &Request, now: Timestamp) -> Opti
     keyspace::users_at_once(app, command, now).map(|outcome| done(outcome.map(CommandOutcome::plain)))
 }
 
-/// Carries out a transaction: all of its commands on keys in one, whatever each of them answers.
+/// Carries out a transaction: all of its commands on keys in one write of the store. An error of
+/// one command does not undo the others.
 pub(crate) async fn exec(app: Arc<AppState>, queued: Vec<QueuedCommand>) -> CommandOutcome {
     let keys = queued.iter().filter_map(|queued| match queued {
         QueuedCommand::Key(command) => Some(command.clone()),
@@ -134,26 +148,37 @@ pub(crate) fn pong(message: Option<Bytes>) -> Reply {
     message.map_or_else(|| Reply::Simple("PONG".into()), Reply::Bulk)
 }
 
-/// The commands that mean nothing for their connection.
-async fn plain(app: &AppState, caller: &Caller, request: Request) -> CommandResult {
-    match request {
-        Request::Echo { message } => Ok(Reply::Bulk(message)),
-        Request::CommandInfo { names } => Ok(info::commands(names.as_deref())),
-        Request::CommandCount => Ok(Reply::count(Command::all().count())),
-        Request::CommandDocs { names } => Ok(info::docs(&names)),
-        Request::Info { sections } => info::info(app, &sections).await,
-        Request::Publish { channel, message } => publish(app, &channel, &message),
-        Request::PlanSubmit { plan } => plan::submit(app, &plan).await,
-        Request::PlanGet { plan_id } => plan::get(app, &plan_id).await,
-        Request::PlanList { page } => plan::list(app, page).await,
-        Request::PlanDelete { plan_id } => plan::delete(app, &plan_id).await,
-        Request::ActionSubmit { action } => action::submit(app, &action).await,
-        Request::ActionStatus { action_id } => action::status(app, &action_id).await,
-        Request::ActionList { page } => action::list(app, page).await,
-        Request::ActionAdd { action_id, inputs, at } => action::add(app, action_id, &inputs, at).await,
-        Request::ActionClose { action_id } => action::close(app, &action_id).await,
-        Request::ActionCancel { action_id, unstarted } => action::cancel(app, &action_id, unstarted).await,
-        Request::ActionRetry { action_id } => action::retry(app, &action_id).await,
+/// Result of one group of the table: the result of the command, or the request if the request
+/// belongs to another group.
+type GroupResult = Result<CommandResult, Request>;
+
+/// Carries out a command that does not change the state of its connection.
+async fn run_stateless(app: &AppState, caller: &Caller, request: Request) -> CommandResult {
+    let request = match run_job_command(app, caller, request).await {
+        Ok(result) => return result,
+        Err(request) => request,
+    };
+    let request = match run_worker_command(app, caller, request).await {
+        Ok(result) => return result,
+        Err(request) => request,
+    };
+    let request = match run_action_command(app, request).await {
+        Ok(result) => return result,
+        Err(request) => request,
+    };
+    let request = match run_workflow_command(app, request).await {
+        Ok(result) => return result,
+        Err(request) => request,
+    };
+    match run_server_command(app, request).await {
+        Ok(result) => result,
+        Err(_session_command) => Ok(Reply::Error(ONLY_ON_A_CONNECTION.into())),
+    }
+}
+
+/// JOB.* and JOBS.SEARCH
+async fn run_job_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
+    Ok(match request {
         Request::JobStatus { job_id } => job::status(app, &job_id).await,
         Request::JobUpdate { job_id, update } => job::update(app, caller, &job_id, &update).await,
         Request::JobList { action_id, status, slice } => job::list(app, &action_id, status, slice).await,
@@ -162,13 +187,13 @@ async fn plain(app: &AppState, caller: &Caller, request: Request) -> CommandResu
         Request::JobExplain { job_id } => job::explain(app, &job_id).await,
         Request::JobOutput { job_id, position } => output::show(app, &job_id, position.as_ref()).await,
         Request::JobsSearch { search } => job::search(app, search).await,
-        other => workers(app, caller, other).await,
-    }
+        other => return Err(other),
+    })
 }
 
-/// The commands about workers, queues and figures.
-async fn workers(app: &AppState, caller: &Caller, request: Request) -> CommandResult {
-    match request {
+/// WORKER.*, CAPABILITY.SEARCH and QUEUE.*
+async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
+    Ok(match request {
         Request::WorkerHeartbeat { worker_id, stats } => {
             worker::heartbeat(app, caller, &worker_id, stats).await
         }
@@ -188,13 +213,38 @@ async fn workers(app: &AppState, caller: &Caller, request: Request) -> CommandRe
             challenge::answer(app, caller, &challenge_id, &answer).await
         }
         Request::WorkerOutput { request_id, output } => {
-            output::bring(app, caller, &request_id, &output).await
+            output::deliver(app, caller, &request_id, &output).await
         }
         Request::CapabilitySearch { words, limit } => capability::search(app, &words, limit).await,
         Request::QueueStats { queue } => queue::stats(app, queue.as_deref()).await,
         Request::QueuePeek { queue, count } => queue::peek(app, &queue, count).await,
         Request::QueuePause { queue } => queue::pause(app, &queue, true).await,
         Request::QueueResume { queue } => queue::pause(app, &queue, false).await,
+        other => return Err(other),
+    })
+}
+
+/// PLAN.* and ACTION.*
+async fn run_action_command(app: &AppState, request: Request) -> GroupResult {
+    Ok(match request {
+        Request::PlanSubmit { plan } => plan::submit(app, &plan).await,
+        Request::PlanGet { plan_id } => plan::get(app, &plan_id).await,
+        Request::PlanList { page } => plan::list(app, page).await,
+        Request::PlanDelete { plan_id } => plan::delete(app, &plan_id).await,
+        Request::ActionSubmit { action } => action::submit(app, &action).await,
+        Request::ActionStatus { action_id } => action::status(app, &action_id).await,
+        Request::ActionList { page } => action::list(app, page).await,
+        Request::ActionAdd { action_id, inputs, at } => action::add(app, action_id, &inputs, at).await,
+        Request::ActionClose { action_id } => action::close(app, &action_id).await,
+        Request::ActionCancel { action_id, unstarted } => action::cancel(app, &action_id, unstarted).await,
+        Request::ActionRetry { action_id } => action::retry(app, &action_id).await,
+        other => return Err(other),
+    })
+}
+
+/// SCHEDULE.* and WORKFLOW.*
+async fn run_workflow_command(app: &AppState, request: Request) -> GroupResult {
+    Ok(match request {
         Request::ScheduleSet { schedule } => schedule::set(app, &schedule).await,
         Request::ScheduleGet { name } => schedule::get(app, &name).await,
         Request::ScheduleList { page } => schedule::list(app, &page).await,
@@ -203,13 +253,26 @@ async fn workers(app: &AppState, caller: &Caller, request: Request) -> CommandRe
         Request::WorkflowStatus { workflow_id } => workflow::status(app, &workflow_id).await,
         Request::WorkflowList { page } => workflow::list(app, &page).await,
         Request::WorkflowCancel { workflow_id } => workflow::cancel(app, &workflow_id).await,
-        Request::Metrics { prometheus } => metrics::metrics(app, prometheus).await,
-        _ => unreachable!("`run` and the session take the rest: they mean something for their connection"),
-    }
+        other => return Err(other),
+    })
 }
 
-/// A command on keys: those of users, or windows on what agq keeps.
-async fn on_keys(app: &AppState, command: KeyCommand) -> CommandResult {
+/// Commands about the server, and PUBLISH.
+async fn run_server_command(app: &AppState, request: Request) -> GroupResult {
+    Ok(match request {
+        Request::Echo { message } => Ok(Reply::Bulk(message)),
+        Request::CommandInfo { names } => Ok(info::commands(names.as_deref())),
+        Request::CommandCount => Ok(Reply::count(Command::all().count())),
+        Request::CommandDocs { names } => Ok(info::docs(&names)),
+        Request::Info { sections } => info::info(app, &sections).await,
+        Request::Publish { channel, message } => publish(app, &channel, &message),
+        Request::Metrics { prometheus } => metrics::metrics(app, prometheus).await,
+        other => return Err(other),
+    })
+}
+
+/// Carries out a command on users' keys or on virtual keys.
+async fn run_key_command(app: &AppState, command: KeyCommand) -> CommandResult {
     if is_any_reserved(&command) {
         Box::pin(virtual_keys::answer(app, &command)).await
     } else {

@@ -1,4 +1,17 @@
-//! RESP: connections, sessions, and handlers that present the operations of `service`.
+//! RESP server: connections, sessions, and handlers that present the operations of `service`.
+//!
+//! A command passes these modules:
+//!
+//! 1. [`connection`] reads the frame, and decides when the command starts: backpressure, rate
+//!    limit, state of the pipeline.
+//! 2. [`session`] parses the command, checks the key and its role, and answers commands that
+//!    concern the session alone: AUTH, HELLO, CLIENT, MULTI ([`transaction`]), SUBSCRIBE
+//!    ([`subscriptions`]).
+//! 3. [`dispatch`] finds the handler, and [`audit`] prepares the audit entry.
+//! 4. [`handlers`] parse the arguments, call an operation of `service`, and shape the reply.
+//! 5. [`outcome`] is the reply, with its effect on the session: a registration, a claim
+//!    ([`unacked_claims`]), or the end of the connection.
+//! 6. [`connection`] sends the replies in the order of the commands.
 
 pub(crate) mod audit;
 pub(crate) mod auth_errors;

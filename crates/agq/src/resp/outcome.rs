@@ -11,38 +11,38 @@ use crate::error::CommandError;
 
 pub(crate) type CommandResult = Result<Reply, CommandError>;
 
-/// A command that was carried out: its reply, and what it means for the connection.
+/// Outcome of a command: its reply, and its effect on the connection.
 #[derive(Debug)]
 pub(crate) struct CommandOutcome {
     pub(crate) reply: Reply,
     pub(crate) effect: Effect,
-    /// The same of those right behind it, as far as they were carried out together with it.
-    pub(crate) also: Vec<CommandOutcome>,
+    /// Outcomes of the commands directly behind it that were carried out together with it.
+    pub(crate) merged: Vec<CommandOutcome>,
 }
 
 impl CommandOutcome {
-    /// A reply that means nothing for the connection.
+    /// Creates an outcome without an effect on the connection.
     pub(crate) fn plain(reply: Reply) -> Self {
         Self::with(reply, Effect::None)
     }
 
-    /// A reply that means this for the connection.
+    /// Creates an outcome with an effect on the connection.
     pub(crate) fn with(reply: Reply, effect: Effect) -> Self {
-        Self { reply, effect, also: Vec::new() }
+        Self { reply, effect, merged: Vec::new() }
     }
 }
 
-/// What a command means for its connection.
+/// Effect of a command on its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
-    /// It ends.
+    /// The connection ends.
     Quit,
-    /// The connection speaks for this worker from now on.
+    /// The connection belongs to this worker from now on.
     Registered(WorkerId),
-    /// This worker is no more.
+    /// This worker has been removed.
     Unregistered(WorkerId),
-    /// A job was given to the connection.
+    /// The connection has claimed a job.
     Claimed {
         job_id: JobId,
         holder: Arc<str>,
@@ -50,7 +50,7 @@ pub(crate) enum Effect {
     },
 }
 
-/// A document as a bulk string.
+/// Returns a document as a bulk string of JSON.
 pub(crate) fn json<T: serde::Serialize>(document: &T) -> Reply {
     Reply::bulk(agenix_protocol::documents::to_json(document))
 }

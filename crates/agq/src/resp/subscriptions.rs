@@ -1,4 +1,4 @@
-//! The channels that a connection listens to.
+//! Channels and patterns that a connection has subscribed to.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,14 +11,15 @@ use crate::{
     registry::pubsub::{Message, QueuedMessage, SubscriptionKind},
 };
 
-/// What one connection listens to.
+/// Subscriptions of one connection. A connection that reads its messages too slowly is
+/// disconnected.
 pub(crate) struct Subscriptions {
     number: u64,
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
-    /// Where the messages come in, once it listens.
+    /// Queue of the messages. `None` before the first subscription.
     messages: Option<mpsc::Receiver<QueuedMessage>>,
-    /// Told when it is cut off.
+    /// Notified when the connection is disconnected because it reads too slowly.
     cut: Arc<Notify>,
 }
 
@@ -33,7 +34,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether it listens to anything.
+    /// Returns true if the connection has at least one subscription.
     pub(crate) fn is_listening(&self) -> bool {
         self.count() > 0
     }
@@ -42,14 +43,14 @@ impl Subscriptions {
         self.channels.len() + self.patterns.len()
     }
 
-    /// Listens to more channels or patterns; one confirmation each.
+    /// Subscribes to channels or patterns. Returns one confirmation for each.
     pub(crate) fn subscribe(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
         let reply = self.add(app, by, names);
         app.update_event_interest();
         reply
     }
 
-    /// Listens to some channels or patterns no more, or to none of them where none is named.
+    /// Unsubscribes from `names`, or from all channels or patterns if `names` is empty.
     pub(crate) fn unsubscribe(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
         let reply = self.remove(app, by, names);
         app.update_event_interest();
@@ -93,7 +94,7 @@ impl Subscriptions {
         }
     }
 
-    /// Listens to nothing any more.
+    /// Ends all subscriptions.
     pub(crate) fn leave(&mut self, app: &AppState) {
         if self.messages.take().is_some() {
             app.pubsub.leave(self.number);
@@ -103,8 +104,8 @@ impl Subscriptions {
         self.patterns.clear();
     }
 
-    /// Waits for the next message that is still wanted; `None` when the connection was cut off for being too slow. Waits for ever
-    /// where it does not listen.
+    /// Waits for the next message of a current subscription. Returns `None` if the connection was
+    /// disconnected because it reads too slowly. Waits forever without a subscription.
     pub(crate) async fn next(&mut self) -> Option<Message> {
         let Some(messages) = &mut self.messages else { return std::future::pending().await };
         loop {
@@ -119,7 +120,7 @@ impl Subscriptions {
         }
     }
 
-    /// What is told when the connection is cut off.
+    /// Returns the notification of a disconnect because of slow reading.
     pub(crate) fn cut(&self) -> Arc<Notify> {
         Arc::clone(&self.cut)
     }
@@ -129,7 +130,7 @@ fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {
     Reply::Push(vec![Reply::bulk(word), name, Reply::count(count)])
 }
 
-/// A message as it goes over the wire.
+/// Returns a message as a push reply.
 pub(crate) fn delivery(message: Message) -> Reply {
     let (channel, payload) = (Reply::Bulk(message.channel), Reply::Bulk(message.payload));
     match message.pattern {

@@ -1,4 +1,4 @@
-//! MULTI … EXEC: commands on keys are queued, and carried out as one (RESP spec §10).
+//! MULTI … EXEC: commands on users' keys are queued, and carried out in one write (RESP spec §10).
 
 use agenix_protocol::{
     limits::exceeds,
@@ -11,24 +11,26 @@ use bytes::Bytes;
 
 use super::dispatch::QueuedCommand;
 
-/// A transaction under way.
+/// Transaction between MULTI and EXEC.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     queued: Vec<QueuedCommand>,
-    /// How many bytes are queued, and may be; 0 for no limit.
+    /// Number of queued bytes.
     bytes: usize,
+    /// Maximum number of queued bytes; 0 means no limit.
     max_bytes: usize,
-    /// Whether a command was refused while it was queued: EXEC then does nothing.
+    /// True if a command was refused when it was queued. EXEC does nothing then.
     is_spoiled: bool,
 }
 
 impl Transaction {
-    /// A transaction of which at most `max_bytes` are queued; 0 for no limit.
+    /// Creates a transaction that queues at most `max_bytes`; 0 means no limit.
     pub(crate) fn new(max_bytes: usize) -> Self {
         Self { queued: Vec::new(), bytes: 0, max_bytes, is_spoiled: false }
     }
 
-    /// Queues a command. `None` for those that are about the transaction or the connection, which are carried out now.
+    /// Queues a command, and returns its reply. Returns `None` for a command that is carried out at
+    /// once because it concerns the transaction or the connection.
     pub(crate) fn take(&mut self, command: &Command, request: &Request) -> Option<Reply> {
         let queued = match request {
             Request::Multi | Request::Exec | Request::Discard | Request::Reset | Request::Quit => {
@@ -50,8 +52,9 @@ impl Transaction {
         Some(self.admit(queued, size(&request.encode())))
     }
 
-    /// A command was refused. As in Redis, one that is unknown or has the wrong number of arguments spoils the transaction;
-    /// what is wrong with an argument is said in its turn, and the other commands are carried out.
+    /// Records a refused command, and returns its reply. As in Redis, an unknown command or a wrong
+    /// number of arguments spoils the transaction. A wrong argument is an error of its command in
+    /// the reply to EXEC, and the other commands are carried out.
     pub(crate) fn refuse(&mut self, command: Option<&Command>, args: &[Bytes], line: String) -> Reply {
         if command.is_some_and(|command| command.takes(args.len()) && !line.starts_with("NOPERM")) {
             return self.admit(QueuedCommand::Refused(line), size(args));
@@ -71,7 +74,7 @@ impl Transaction {
         Reply::Simple("QUEUED".into())
     }
 
-    /// What is to be carried out, or the error line.
+    /// Returns the queued commands, or the error line of a spoiled transaction.
     pub(crate) fn end(self) -> Result<Vec<QueuedCommand>, String> {
         if self.is_spoiled {
             return Err("EXECABORT Transaction discarded because of previous errors.".into());

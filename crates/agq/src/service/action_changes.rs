@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{app::AppState, error::CommandError, store::ActionRule};
 
-/// Closes an action for good, so that nobody can add jobs to the action any more.
+/// Closes an action permanently, so that no more jobs can be added.
 pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
     chunked_submission::finish(app, action_id).await?;
     let id = action_id.clone();
@@ -26,7 +26,7 @@ pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<(), Co
     Ok(app.store.decide_action(action_id, rule).await??)
 }
 
-/// Closes an action, so that no jobs are added meanwhile, and cancels its jobs that have not ended.
+/// Closes an action, so that no jobs can be added, and cancels its jobs that have not ended.
 pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
     close(app, action_id).await?;
     cancel_jobs(app, action_id).await

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use super::{
     chunked_submission::{self, new_jobs},
     lookup,
-    queues::check_room,
+    queues::check_capacity,
 };
 use crate::{
     app::AppState,
@@ -26,14 +26,16 @@ use crate::{
     store::{AddOutcome, AppendJobs, NewAction},
 };
 
-/// Submits an action; its id, and how many jobs it has.
+/// Submits an action, and returns its id and the number of its jobs. Idempotent: an equal action
+/// with the same id is not stored again.
 pub(crate) async fn submit(
     app: &AppState,
     submission: ActionSubmission,
 ) -> Result<(ActionId, usize), CommandError> {
     let plan = match lookup::plan(app, &submission.plan_id).await {
         Ok(plan) => plan,
-        // Its plan may have been deleted since it was submitted for the first time: the store knows whether it was.
+        // A repeated submission does not need the plan, which may have been deleted since the first
+        // one.
         Err(CommandError::Rejected(Rejection::PlanNotFound(_))) if is_known(app, &submission).await? => {
             Arc::new(no_plan())
         }
@@ -41,7 +43,7 @@ pub(crate) async fn submit(
     };
     action::check(&submission, &plan, &app.settings.limits)?;
     let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
-    check_room(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
+    check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
     let (now, wishes) = (app.clock.now(), action::options(&submission));
     let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
     let jobs_created = submission.inputs.len();
@@ -69,14 +71,14 @@ pub(crate) async fn submit(
         action,
     };
     match app.store.add_action(new).await?? {
-        // The same submission again is one whose answer was lost: it is answered as the first time.
+        // A client repeats a submission whose reply was lost, and gets the reply of the first one.
         AddOutcome::New | AddOutcome::Same => Ok((action_id, jobs_created)),
-        // Only jobs that are to be the only ones of their kind have others that stand for them; these are not.
+        // Only unique jobs of the Open Job Spec have other jobs that stand for them.
         AddOutcome::Differs | AddOutcome::Stands(_) => Err(Rejection::ActionExists(action_id).into()),
     }
 }
 
-/// Whether there is an action of this id already.
+/// Returns true if an action with the id of the submission exists.
 async fn is_known(app: &AppState, submission: &ActionSubmission) -> Result<bool, CommandError> {
     match &submission.action_id {
         Some(action_id) => Ok(app.store.action(action_id).await?.is_some()),
@@ -84,7 +86,8 @@ async fn is_known(app: &AppState, submission: &ActionSubmission) -> Result<bool,
     }
 }
 
-/// Stands for a plan that is not there any more; no job is made of it, for the store takes no action without its plan.
+/// Returns a placeholder for a deleted plan. No job gets it, because the store rejects a new action
+/// without its plan.
 fn no_plan() -> Plan {
     Plan {
         plan_id: None,
@@ -98,7 +101,7 @@ fn no_plan() -> Plan {
 }
 
 /// Adds `inputs` to an open action, and returns the number of jobs that the action then has. `at`
-/// is the place of the first input, if the caller says one.
+/// is the index of the first input, if the caller names it.
 pub(crate) async fn add_inputs(
     app: &AppState,
     action_id: &ActionId,
@@ -109,7 +112,7 @@ pub(crate) async fn add_inputs(
     let (action, _) = lookup::action(app, action_id).await?;
     let plan = lookup::plan(app, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
-    check_room(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
+    check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
     let now = app.clock.now();
     let more = AppendJobs {
         at,

@@ -17,8 +17,8 @@ pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<usize
 }
 
 /// Closes an action, cancels its pending jobs, and asks workers to give up the jobs that they have
-/// claimed and not started. Returns the number of cancelled jobs. A started job goes on, even if agq
-/// has no report of its start yet.
+/// claimed and not started. Returns the number of cancelled jobs. A started job goes on, even if
+/// agq has no report of its start yet.
 pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Result<usize, CommandError> {
     action_changes::close(app, action_id).await?;
     let cancelled = action_changes::cancel_pending(app, action_id).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize,
     {
         plan::check_same_needs(&plan, &action.plan_id, &stored.needs)?;
     }
-    // Nothing is tried again of an action whose jobs have all ended well.
+    // Without failed jobs, nothing is retried and the workflow does not change.
     let place = if jobs.is_empty() { None } else { workflow::place_of_action(app, action_id).await? };
     workflow::resume(app, place.as_ref()).await?;
     let retried = decide_jobs(app, &jobs, || {

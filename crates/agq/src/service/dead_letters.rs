@@ -1,4 +1,4 @@
-//! Dead letters: jobs that are kept because nothing came of them. They are the dead jobs of the other door.
+//! Dead letters of the Open Job Spec: dead jobs, which are kept for analysis and retry.
 
 use agenix_protocol::{documents::Status, ids::JobId, request::Search};
 use agenix_rules::{
@@ -20,7 +20,7 @@ pub(crate) async fn dead_letters(app: &AppState, limit: usize) -> Result<(u64, V
     Ok((total, app.store.search(search).await?))
 }
 
-/// The dead letter.
+/// Returns the dead letter of a job. Rejects a job that is not dead.
 pub(crate) async fn dead_letter(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
     let job = lookup::job(app, job_id).await?;
     if job.job.status() == Status::Dead {
@@ -30,7 +30,7 @@ pub(crate) async fn dead_letter(app: &AppState, job_id: &JobId) -> Result<Stored
     }
 }
 
-/// A job that was discarded is tried again, as if it never had been; the job then.
+/// Queues a discarded job again with all its attempts, and returns the job.
 pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
     let id = job_id.clone();
     let retried = move |job: Option<&Job>| {
@@ -50,13 +50,13 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob, C
     lookup::job(app, job_id).await
 }
 
-/// A dead letter is tried again; the job then.
+/// Queues a dead letter again, and returns the job.
 pub(crate) async fn retry_dead(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
     dead_letter(app, job_id).await?;
     retry(app, job_id).await
 }
 
-/// Forgets a dead letter.
+/// Deletes a dead letter.
 pub(crate) async fn forget_dead(app: &AppState, job_id: &JobId) -> Result<(), CommandError> {
     dead_letter(app, job_id).await?;
     if app.store.forget_job(job_id, Status::Dead).await? {

@@ -1,5 +1,8 @@
-//! What is submitted later, for whoever asked for it before: by a schedule, or as a step of a workflow. It is a job of the Open Job
-//! Spec, or an action of a plan.
+//! Deferred submission: a schedule or a workflow submits a document later. The document is a job of
+//! the Open Job Spec, or an action.
+//!
+//! The id of the job or action is decided before the submission, so that a submission that is
+//! repeated after a crash is idempotent.
 
 use std::{borrow::Cow, collections::HashMap, mem::take};
 
@@ -34,16 +37,17 @@ const PIECE_BYTES: usize = 1024 * 1024;
 /// Maximum number of outputs in a piece.
 const PIECE_INPUTS: usize = 1000;
 
-/// Where a submission belongs, and what comes before it.
+/// Workflow that a submission belongs to.
 #[derive(Debug, Default)]
 pub(crate) struct SubmissionContext<'c> {
-    /// The workflow that it is a step of.
+    /// Id of the workflow.
     pub(crate) workflow: Option<&'c str>,
-    /// The steps before it: their results go along.
+    /// Steps before this step. Their results are inputs of this step.
     pub(crate) before: Option<StepInputs<'c>>,
 }
 
-/// Whether a document could be submitted now.
+/// Checks that a document can be submitted. `takes_inputs` is true if an action without inputs gets
+/// the outputs of the step before.
 pub(crate) async fn check(
     app: &AppState,
     document: &RawValue,
@@ -55,7 +59,7 @@ pub(crate) async fn check(
     let mut submission = read_action(document)?;
     let plan = lookup::plan(app, &submission.plan_id).await?;
     if takes_inputs && submission.inputs.is_empty() {
-        // They are the outputs of the step before, which nobody knows yet.
+        // The inputs are the outputs of the step before, which do not exist yet.
         submission.open = true;
         action::check_takes_outputs(&plan)?;
     }
@@ -72,13 +76,14 @@ fn read_action(document: &RawValue) -> Result<ActionSubmission, Rejection> {
     parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidAction(error.to_string()))
 }
 
-/// An id for what is submitted later.
+/// Returns an id for a deferred submission.
 pub(crate) fn new_id(app: &AppState) -> String {
     app.clock.uuid()
 }
 
-/// Submits a document under an id: what was submitted before under it stays as it is. The id of the job that stands for it, where
-/// another one does.
+/// Submits a document with an id. A job or action that already has the id is not changed. Returns
+/// the id of the job that stands for the new job, if the job is unique and another job is equal to
+/// it.
 pub(crate) async fn submit(
     app: &AppState,
     document: &RawValue,
@@ -127,7 +132,7 @@ async fn hand_on(
     action_id: &ActionId,
     before: StepInputs<'_>,
 ) -> Result<(), CommandError> {
-    // Somebody else here is at it, and moves the workflow on afterwards.
+    // Another task of this node hands the outputs on, and advances the workflow afterwards.
     let Some(_turn) = app.output_handovers.begin(action_id.as_str()) else { return Ok(()) };
     let is_begun = match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open => return Ok(()),
@@ -139,7 +144,8 @@ async fn hand_on(
     }
 }
 
-/// Hands all outputs on from the first, and closes the action. Each piece names its place, so what is there already is not added again.
+/// Hands all outputs on from the first, and closes the action. Each piece names its index, so that
+/// a repeated piece is not added again.
 async fn hand_on_all(
     app: &AppState,
     submission: &ActionSubmission,
@@ -167,8 +173,8 @@ async fn hand_on_all(
     if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
 }
 
-/// Cancels an action of which some inputs were refused. The refusal says nothing where another node has handed on all inputs, or has
-/// begun to, or where the action was cancelled.
+/// Cancels an action whose inputs were rejected. Ignores the rejection if another node has handed
+/// on all inputs or has begun to, or if the action was cancelled.
 async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<(), CommandError> {
     match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
@@ -180,11 +186,12 @@ async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> 
     }
 }
 
-/// Tells whether a step is an action that is open only because some of its inputs are still to be handed on.
+/// Returns true if a step is an action that is open only because some of its inputs are not handed
+/// on yet.
 pub(crate) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Result<bool, CommandError> {
     let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
-    let Ok(wanted) = read_action(&step.document) else { return Ok(false) };
-    if wanted.open || !wanted.inputs.is_empty() {
+    let Ok(submission) = read_action(&step.document) else { return Ok(false) };
+    if submission.open || !submission.inputs.is_empty() {
         return Ok(false);
     }
     Ok(app.store.action(&action_id).await?.is_some_and(|(action, _)| action.is_open))
@@ -202,7 +209,7 @@ async fn hand_on_piece(
         Some(action_id) if is_begun => add_inputs(app, action_id, inputs, Some(at)).await.map(drop),
         _ => {
             // An action without inputs stays closed unless `submission.open`, so that
-            // `submit_action` refuses it like any other.
+            // `action_submission::submit` rejects it like any other.
             let open = submission.open || !inputs.is_empty();
             action_submission::submit(app, ActionSubmission { inputs, open, ..submission.clone() })
                 .await
@@ -211,7 +218,7 @@ async fn hand_on_piece(
     }
 }
 
-/// How what was submitted under an id stands.
+/// Returns the state of the job or action with an id.
 pub(crate) async fn observe(
     app: &AppState,
     is_action: bool,
@@ -239,7 +246,7 @@ pub(crate) async fn observe(
     })
 }
 
-/// The jobs of a step, in the order of its inputs.
+/// Returns the jobs of a step, in the order of its inputs.
 async fn jobs_of(app: &AppState, step: &WorkflowStep) -> Result<Vec<JobId>, CommandError> {
     if step.is_action() {
         let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
@@ -260,8 +267,8 @@ fn producers(before: StepInputs<'_>) -> Vec<&WorkflowStep> {
 struct StepResults(HashMap<String, Vec<String>>);
 
 impl StepResults {
-    /// Reads the results of the steps before. Refuses results that exceed `max_message_bytes` together,
-    /// because they go into one document, which has the bound of any other document.
+    /// Reads the results of the steps before. Refuses results that exceed `max_message_bytes`
+    /// together, because they go into one document, which has the bound of any other document.
     async fn read(app: &AppState, before: StepInputs<'_>) -> Result<Self, CommandError> {
         let (mut all, mut bytes) = (HashMap::new(), 0);
         let most = app.settings.limits.max_message_bytes;
@@ -273,8 +280,8 @@ impl StepResults {
                 bytes += result.len();
                 if exceeds(bytes, most) {
                     let text = format!(
-                        "the results of the step before have more than {most} bytes together, which is what one job may \
-                         have: let its jobs return where their results are, or make this step an action of a plan"
+                        "the results of the step before have more than {most} bytes together, the maximum of one job: let \
+                         its jobs return the locations of their results, or make this step an action of a plan"
                     );
                     return Err(Rejection::InvalidJob(text).into());
                 }
@@ -285,8 +292,8 @@ impl StepResults {
         Ok(Self(all))
     }
 
-    /// Returns the list that a job gets: the results of the jobs of the step before, or, of a group or of
-    /// the steps before a callback, the result of each step.
+    /// Returns the list that a job gets: the results of the jobs of the step before, or, of a group
+    /// or of the steps before a callback, the result of each step.
     fn of(&self, before: StepInputs<'_>) -> Vec<String> {
         match before {
             StepInputs::Steps(steps) => steps.iter().map(|step| self.value(step)).collect(),
@@ -300,8 +307,8 @@ impl StepResults {
         }
     }
 
-    /// Returns the result of one step: of a job its own, of a chain that of its last step, of an action, a
-    /// group or a batch a list.
+    /// Returns the result of one step: of a job its own, of a chain that of its last step, of an
+    /// action, a group or a batch a list.
     fn value(&self, step: &WorkflowStep) -> String {
         match step.nested.as_deref() {
             None if !step.is_action() => {

@@ -1,4 +1,4 @@
-//! JOB.EXPLAIN: why a job is not running.
+//! Explanation of the reason why a job does not run.
 
 use agenix_protocol::{
     documents::{Explanation, Nearest, Status, WaitsFor},
@@ -9,7 +9,7 @@ use agenix_rules::explain::{self, Candidate};
 use super::lookup;
 use crate::{app::AppState, error::CommandError, store::StoredJob};
 
-/// Most jobs ahead that are counted.
+/// Maximum number of jobs ahead that are counted.
 const MAX_AHEAD: usize = 10_000;
 
 /// Explains why a job does not run.

@@ -21,49 +21,50 @@ use agenix_rules::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Most jobs that are fetched at once.
+/// Maximum number of jobs of one fetch.
 const MAX_FETCHED: u64 = 1000;
 
-/// Longest wait for a job, in milliseconds.
+/// Maximum wait for a job, in milliseconds.
 const MAX_WAIT_MS: u64 = 60_000;
 
-/// Most jobs that a fetch makes available whose time has come.
-const MAX_WOKEN: usize = 100;
+/// Maximum number of due jobs that a fetch makes available.
+const MAX_DUE: usize = 100;
 
-/// Gives a worker jobs, in the order of its queues. Whoever drops them gives them back.
+/// Claims jobs for a worker, in the order of its queues. A job returns to its queue when its
+/// handoff is dropped.
 pub(crate) async fn fetch(
     app: &AppState,
     own: Option<&WorkerId>,
-    asked: OjsFetch,
+    request: OjsFetch,
 ) -> Result<Vec<Handoff<Claim>>, CommandError> {
-    if asked.queues.is_empty() {
+    if request.queues.is_empty() {
         let text = "queues is empty: name at least one to fetch from";
         return Err(Rejection::InvalidJob(text.into()).into());
     }
-    asked.queues.iter().try_for_each(|queue| check_name(queue))?;
-    check_visibility(asked.visibility_timeout_ms)?;
-    let worker_id = reporting_worker(own, asked.worker_id.as_deref())?;
-    let count = asked.count.unwrap_or(1).min(MAX_FETCHED);
-    let dismissals = app.waiters.evictions();
+    request.queues.iter().try_for_each(|queue| check_name(queue))?;
+    check_visibility(request.visibility_timeout_ms)?;
+    let worker_id = reporting_worker(own, request.worker_id.as_deref())?;
+    let count = request.count.unwrap_or(1).min(MAX_FETCHED);
+    let evictions = app.waiters.evictions();
     let worker = match &worker_id {
-        Some(worker_id) => Some(seen_worker(app, worker_id, asked.visibility_timeout_ms).await?),
+        Some(worker_id) => Some(seen_worker(app, worker_id, request.visibility_timeout_ms).await?),
         None => None,
     };
-    let claimant = claimant(app, worker.as_ref(), &asked).await?;
+    let claimant = claimant(app, worker.as_ref(), &request).await?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     match worker.filter(|worker| !worker.wants_jobs()) {
-        None => take(app, claimant, dismissals, count, asked.wait_ms).await,
+        None => take(app, claimant, evictions, count, request.wait_ms).await,
         Some(worker)
             if !worker.is_quiet
                 && count > 0
-                && begin_trial(app, &worker, &claimant.queues, asked.wait_ms.unwrap_or_default() > 0)
+                && begin_trial(app, &worker, &claimant.queues, request.wait_ms.unwrap_or_default() > 0)
                     .await? =>
         {
-            let jobs = take(app, claimant, dismissals, 1, asked.wait_ms).await?;
+            let jobs = take(app, claimant, evictions, 1, request.wait_ms).await?;
             end_trial_claim(app, &worker.worker_id, !jobs.is_empty()).await?;
             Ok(jobs)
         }
-        Some(_no_taker) => Ok(Vec::new()),
+        Some(_takes_no_jobs) => Ok(Vec::new()),
     }
 }
 
@@ -72,20 +73,20 @@ pub(crate) async fn fetch(
 async fn take(
     app: &AppState,
     claimant: Claimant,
-    dismissals: u64,
+    evictions: u64,
     count: usize,
     wait_ms: Option<u64>,
 ) -> Result<Vec<Handoff<Claim>>, CommandError> {
     let mut jobs = app.waiters.jobs_now(&claimant, count).await?;
-    if jobs.len() < count && fire_due_jobs(app, MAX_WOKEN).await? > 0 {
-        // What has just become due need not wait for the reaper's next round.
+    if jobs.len() < count && fire_due_jobs(app, MAX_DUE).await? > 0 {
+        // Due jobs do not wait for the next round of the reaper.
         jobs.extend(app.waiters.jobs_now(&claimant, count - jobs.len()).await?);
     }
     let wait = wait_ms.unwrap_or_default().min(MAX_WAIT_MS);
     if !jobs.is_empty() || wait == 0 || count == 0 {
         return Ok(jobs);
     }
-    let mut jobs = app.waiters.jobs(claimant.clone(), dismissals, BlockingWait::Ms(wait), count).await?;
+    let mut jobs = app.waiters.jobs(claimant.clone(), evictions, BlockingWait::Ms(wait), count).await?;
     if !jobs.is_empty() && jobs.len() < count {
         jobs.extend(app.waiters.jobs_now(&claimant, count - jobs.len()).await?);
     }
@@ -100,7 +101,7 @@ fn check_name(queue: &str) -> Result<(), Rejection> {
 async fn claimant(
     app: &AppState,
     worker: Option<&Worker>,
-    asked: &OjsFetch,
+    request: &OjsFetch,
 ) -> Result<Claimant, CommandError> {
     let abilities = match worker {
         Some(worker) => app.abilities.of(&*app.store, worker).await?,
@@ -112,7 +113,7 @@ async fn claimant(
     Ok(Claimant {
         holder: worker.map_or(NOBODY, |worker| worker.worker_id.as_str()).into(),
         abilities,
-        queues: asked.queues.clone().into(),
-        visibility_ms: asked.visibility_timeout_ms,
+        queues: request.queues.clone().into(),
+        visibility_ms: request.visibility_timeout_ms,
     })
 }

@@ -1,4 +1,4 @@
-//! Halted actions: what becomes of their jobs after the store has halted them.
+//! Halted actions: cancels and withdraws their jobs after the store has halted the actions.
 
 use std::{sync::Arc, time::Duration};
 

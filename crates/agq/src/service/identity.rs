@@ -1,5 +1,6 @@
-//! Who a connection is (ADR 1): the worker whose own key it has shown, else the worker that registered on it, else the
-//! registered worker whose name it bears, else the connection itself.
+//! Identity of a connection (ADR 1). The first of these: the worker whose own key the connection
+//! has shown; the worker that registered on the connection; the registered worker whose id is the
+//! name of the connection; the connection itself.
 
 use std::sync::Arc;
 
@@ -17,12 +18,12 @@ use crate::{
     store::Claimant,
 };
 
-/// A connection with a worker's own key speaks for that worker alone.
+/// Rejects a connection with the key of one worker that acts for another worker.
 pub(crate) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rejection> {
     worker::check_key(caller.key_worker().as_ref(), worker_id)
 }
 
-/// The worker that the connection speaks for.
+/// Returns the worker that the connection acts for, if there is one.
 async fn worker_of(app: &AppState, caller: &Caller) -> Result<Option<Worker>, CommandError> {
     if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered_here().cloned()) {
         let worker = app.store.worker(&worker_id).await?.filter(|worker| worker.standing == Liveness::Active);
@@ -59,19 +60,20 @@ pub(crate) async fn claimant(
     Ok((claimant, is_trial.then_some(worker.worker_id)))
 }
 
-/// The worker in whose name the connection reports.
+/// Returns the worker in whose name the connection reports, if there is one.
 pub(crate) async fn reporter_id(app: &AppState, caller: &Caller) -> Result<Option<WorkerId>, CommandError> {
     if let Some(worker_id) = caller.key_worker() {
         return Ok(Some(worker_id));
     }
-    // A worker that was found dead may still say what it did: the job's holder and attempt decide.
+    // A dead worker may report too, because the holder and the attempt of the job fence stale
+    // reports.
     match caller.registered_here().or(caller.claimed_name()) {
         Some(worker_id) => Ok(app.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
         None => Ok(None),
     }
 }
 
-/// The name under which the connection reports on jobs.
+/// Returns the holder in whose name the connection reports on jobs: a worker or the connection.
 pub(crate) async fn reporter(
     app: &AppState,
     caller: &Caller,

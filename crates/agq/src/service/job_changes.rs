@@ -85,7 +85,7 @@ pub(crate) async fn cancel(
 }
 
 /// Returns a job to its queue if `holder` has claimed the job with `attempt` and has not reported
-/// the job since, because the reply with the claim may be lost.
+/// the job since. The reply with the claim may be lost.
 pub(crate) async fn release_unreported(
     app: &AppState,
     job_id: &JobId,

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_report_over_resp_advances_the_workflow_at_once() {
+    async fn workflow_advances_at_once_after_a_report_over_resp() {
         let dir = tempfile::tempdir().unwrap();
         let (app, caller) = (open(dir.path()).await, caller());
         let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancelled_job_ends_its_workflow_at_once() {
+    async fn workflow_ends_at_once_after_a_job_is_cancelled() {
         let dir = tempfile::tempdir().unwrap();
         let (app, caller) = (open(dir.path()).await, caller());
         let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();

@@ -39,14 +39,14 @@ pub(crate) async fn report(
     let exit_code = blamed.and_then(|results| TaskResult::blamed(&results).map(|result| result.exit_code));
     // Ends are on disk before the reply, starts are not: a crash may repeat the report of a start.
     let is_end = update.status.is_some_and(Status::is_ended);
-    let promise = if is_end { AckLevel::Durable } else { AckLevel::Visible };
+    let level = if is_end { AckLevel::Durable } else { AckLevel::Visible };
     let (now, jitter, id) = (app.clock.now(), app.clock.chance(), job_id.clone());
     let holder = Arc::clone(&who);
     let rule = move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         job::updated(job, &update, &holder, exit_code, now, jitter)
     };
-    let change = app.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
+    let change = app.store.decide(job_id, level, results.map(Bytes::from), Box::new(rule)).await??;
     let Some(change) = change else { return Ok(()) };
     let is_failure = match status {
         Some(Status::Completed) => Some(false),
@@ -84,8 +84,8 @@ pub(crate) async fn reclaim(
     on_jobs_ended(app, &job_changes::reclaim(app, worker_id, has).await?).await
 }
 
-/// Queues a failed job again, or with `force` a dead or cancelled one. Takes up its workflow, before
-/// and after, because the workflow may end in between.
+/// Queues a failed job again, or with `force` a dead or cancelled one. Takes up its workflow,
+/// before and after, because the workflow may end in between.
 pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result<(), CommandError> {
     let stored = lookup::job(app, job_id).await?;
     job::retried(&stored.job, force)?;

@@ -10,7 +10,8 @@ use crate::{
     store::{DocumentChange, DocumentKind},
 };
 
-/// A limit may let jobs begin again by time alone: whoever waits for one looks again.
+/// Wakes all waiting claimants if there is a limit, because a limit may permit jobs again as time
+/// passes.
 pub(crate) async fn wake_waiting(app: &AppState) -> Result<(), CommandError> {
     if app.store.has_documents(DocumentKind::Limit).await? {
         app.store.notifier().announce_all();
@@ -22,14 +23,14 @@ pub(crate) async fn wake_waiting(app: &AppState) -> Result<(), CommandError> {
 /// from a later time.
 pub(crate) async fn reschedule_all(app: &AppState) -> Result<(), CommandError> {
     let now = app.clock.now();
-    for (key, note) in app.store.documents(DocumentKind::Limit).await? {
-        let mended = move |note: &str| serde_json::from_str::<Limit>(note).ok()?.rescheduled(now);
-        if mended(&note).is_none() {
+    for (key, document) in app.store.documents(DocumentKind::Limit).await? {
+        let corrected = move |document: &str| serde_json::from_str::<Limit>(document).ok()?.rescheduled(now);
+        if corrected(&document).is_none() {
             continue;
         }
         let rule = move |known: Option<&str>| {
-            let mended = known.and_then(mended);
-            Ok(mended.map_or(DocumentChange::Keep, |limit| DocumentChange::Put(to_json(&limit))))
+            let corrected = known.and_then(corrected);
+            Ok(corrected.map_or(DocumentChange::Keep, |limit| DocumentChange::Put(to_json(&limit))))
         };
         app.store.update_document(DocumentKind::Limit, &key, Box::new(rule)).await??;
     }

@@ -1,4 +1,4 @@
-//! METRICS: the figures of the queue, for Prometheus or as JSON (AGQ API spec §7).
+//! Metrics of the queue, for Prometheus or as JSON (AGQ API spec §7).
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::queue_stats;
 use crate::{app::AppState, error::CommandError, registry::last_figures::StoreFigures, store::StoreError};
 
-/// Maximum time for which the figures wait for the store.
-const LONGEST_LOOK: Duration = Duration::from_millis(500);
+/// Maximum time for which the metrics wait for the store.
+const STORE_TIMEOUT: Duration = Duration::from_millis(500);
 
 const STATUSES: [Status; 6] =
     [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
 
-/// What a worker's heartbeats say, and under which name that is shown.
+/// Fields of the statistics in a heartbeat, with the names of their metrics.
 const WORKER_FIGURES: [(&str, &str); 7] = [
     ("completed_jobs_total", "agq_worker_completed_jobs_total"),
     ("failed_jobs_total", "agq_worker_failed_jobs_total"),
@@ -32,20 +32,21 @@ const WORKER_FIGURES: [(&str, &str); 7] = [
 
 /// Returns the metrics as JSON.
 pub(crate) async fn json(app: &AppState) -> Result<String, CommandError> {
-    Ok(to_json(&figures(app, of_the_store(app)).await?))
+    Ok(to_json(&figures(app, read_store(app)).await?))
 }
 
 /// Returns the metrics in the text format of Prometheus.
 pub(crate) async fn prometheus(app: &AppState) -> Result<String, CommandError> {
-    Ok(figures(app, of_the_store(app)).await?.text())
+    Ok(figures(app, read_store(app)).await?.text())
 }
 
-/// The figures, as JSON shows them.
+/// Metrics, as JSON shows them.
 #[derive(Debug, Serialize)]
 struct Figures {
-    /// How often a job came into a status, ever; `pending` are those submitted.
+    /// Number of transitions into each status since the store was created; `pending` counts
+    /// submissions.
     jobs_total: BTreeMap<&'static str, u64>,
-    /// Jobs that are kept now.
+    /// Number of stored jobs by status.
     jobs: BTreeMap<&'static str, u64>,
     workers_active: u64,
     workers_idle: u64,
@@ -55,48 +56,48 @@ struct Figures {
     connections_total: u64,
     commands_total: u64,
     uptime_seconds: u64,
-    /// Age of the oldest transaction that keeps a snapshot of the database, where that is
-    /// PostgreSQL.
+    /// Age of the oldest transaction that keeps a snapshot of the database; PostgreSQL only.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_oldest_snapshot_seconds: Option<u64>,
-    /// Whether the store answered in time. If not, what it knows is as it last said.
+    /// True if the store answered in time. Otherwise its metrics are the last known ones.
     store_up: bool,
-    /// Age of what the store knows.
+    /// Age of the metrics of the store.
     store_figures_age_seconds: u64,
-    /// What each worker's last heartbeat said.
+    /// Statistics in the last heartbeat of each worker.
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
 }
 
-/// Returns the figures that `read` gives, or those that the store last gave if it does not answer within `LONGEST_LOOK`. A monitor
-/// that gets no answer knows nothing of agq, just when something is wrong.
+/// Returns the metrics that `read` returns. If the store does not answer within `STORE_TIMEOUT`,
+/// returns its last known metrics. A monitor needs the metrics of agq most while the store is down.
 async fn figures(
     app: &AppState,
     read: impl Future<Output = Result<StoreFigures, CommandError>>,
 ) -> Result<Figures, CommandError> {
-    let read = app.clock.within(LONGEST_LOOK, Box::pin(read)).await;
-    let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
+    let read = app.clock.within(STORE_TIMEOUT, Box::pin(read)).await;
+    let late = || StoreError(format!("it has not answered for {} milliseconds", STORE_TIMEOUT.as_millis()));
     match read.unwrap_or_else(|| Err(late().into())) {
-        Ok(told) => {
-            let told = Arc::new(told);
-            app.last_figures.keep(app.clock.now(), &told);
-            Ok(shown(app, &told, None))
+        Ok(current) => {
+            let current = Arc::new(current);
+            app.last_figures.keep(app.clock.now(), &current);
+            Ok(combined(app, &current, None))
         }
         Err(error) => {
-            let (at, told) = app.last_figures.last().ok_or(error)?;
-            Ok(shown(app, &told, Some(at)))
+            let (at, last) = app.last_figures.last().ok_or(error)?;
+            Ok(combined(app, &last, Some(at)))
         }
     }
 }
 
-async fn of_the_store(app: &AppState) -> Result<StoreFigures, CommandError> {
+async fn read_store(app: &AppState) -> Result<StoreFigures, CommandError> {
     let (totals, queues) = (app.store.totals().await?, queue_stats::all(app).await?);
     let oldest_snapshot_secs = app.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
     Ok(StoreFigures { totals, queues, workers: app.store.workers().await?, oldest_snapshot_secs })
 }
 
-/// Returns the figures of the store and of this agq; `as_of` is the time of the former where they are old.
-fn shown(app: &AppState, told: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
-    let StoreFigures { totals, queues, workers, oldest_snapshot_secs } = told;
+/// Returns the metrics of the store and of this process. `as_of` is the time of the store's metrics
+/// if they are old.
+fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
+    let StoreFigures { totals, queues, workers, oldest_snapshot_secs } = store;
     let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
     let name = |key: &str| key.trim_start_matches("queue:").to_owned();
     let mut queue_length: BTreeMap<String, u64> =
@@ -122,20 +123,20 @@ fn shown(app: &AppState, told: &StoreFigures, as_of: Option<Timestamp>) -> Figur
         workers: workers
             .iter()
             .filter(|(worker, _)| worker.standing == Liveness::Active)
-            .map(|(worker, _)| (worker.worker_id.to_string(), self::told(worker)))
+            .map(|(worker, _)| (worker.worker_id.to_string(), worker_stats(worker)))
             .collect(),
     }
 }
 
-/// The figures of a worker's last heartbeat.
-fn told(worker: &Worker) -> BTreeMap<&'static str, f64> {
+/// Returns the statistics in a worker's last heartbeat.
+fn worker_stats(worker: &Worker) -> BTreeMap<&'static str, f64> {
     let stats: Value =
         worker.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()).unwrap_or_default();
     WORKER_FIGURES.iter().filter_map(|(field, _)| Some((*field, stats.get(field)?.as_f64()?))).collect()
 }
 
 impl Figures {
-    /// The text format of Prometheus, version 0.0.4.
+    /// Returns the metrics in the text format of Prometheus, version 0.0.4.
     fn text(&self) -> String {
         let mut text = String::new();
         let labelled = |label: &'static str| {
@@ -148,33 +149,39 @@ impl Figures {
             &mut text,
             "agq_jobs_total",
             "counter",
-            "Jobs that came into a status, ever.",
+            "Transitions of jobs into a status since the store was created.",
             of(&self.jobs_total),
         );
-        family(&mut text, "agq_jobs", "gauge", "Jobs that are kept, by status.", of(&self.jobs));
+        family(&mut text, "agq_jobs", "gauge", "Stored jobs, by status.", of(&self.jobs));
         let one = |value: u64| vec![(String::new(), value)];
-        family(&mut text, "agq_workers_active", "gauge", "Workers that live.", one(self.workers_active));
+        family(&mut text, "agq_workers_active", "gauge", "Live workers.", one(self.workers_active));
         family(
             &mut text,
             "agq_workers_idle",
             "gauge",
-            "Workers that live, may take jobs and hold none.",
+            "Live workers that may take jobs and hold none.",
             one(self.workers_idle),
         );
         family(
             &mut text,
             "agq_workers",
             "gauge",
-            "Workers that are known, the dead too.",
+            "Known workers, including dead ones.",
             one(self.workers_total),
         );
         let lengths = self.queue_length.iter().map(|(name, value)| (name.as_str(), *value));
         let lengths = lengths.map(labelled("queue")).collect();
-        family(&mut text, "agq_queue_length", "gauge", "Jobs that wait in a queue.", lengths);
-        family(&mut text, "agq_connections", "gauge", "Connections that are open.", one(self.connections));
-        let help = "Connections that were taken.";
+        family(&mut text, "agq_queue_length", "gauge", "Jobs in a queue.", lengths);
+        family(&mut text, "agq_connections", "gauge", "Open connections.", one(self.connections));
+        let help = "Accepted connections since agq started.";
         family(&mut text, "agq_connections_total", "counter", help, one(self.connections_total));
-        family(&mut text, "agq_commands_total", "counter", "Commands that came.", one(self.commands_total));
+        family(
+            &mut text,
+            "agq_commands_total",
+            "counter",
+            "Commands received since agq started.",
+            one(self.commands_total),
+        );
         family(
             &mut text,
             "agq_uptime_seconds",
@@ -193,11 +200,11 @@ impl Figures {
         let age = one(self.store_figures_age_seconds);
         family(&mut text, "agq_store_figures_age_seconds", "gauge", help, age);
         for (field, metric) in WORKER_FIGURES {
-            let own = self.workers.iter().filter_map(|(id, told)| Some((id, *told.get(field)?)));
+            let own = self.workers.iter().filter_map(|(id, stats)| Some((id, *stats.get(field)?)));
             let own: Vec<_> = own.map(|(id, value)| (format!("{{worker=\"{id}\"}}"), value)).collect();
             let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
             if !own.is_empty() {
-                family(&mut text, metric, kind, "As the worker's last heartbeat says.", own);
+                family(&mut text, metric, kind, "Value in the worker's last heartbeat.", own);
             }
         }
         text
@@ -222,7 +229,7 @@ fn family<T: std::fmt::Display>(
 mod tests {
     use std::{future::pending, sync::Arc};
 
-    use super::{figures, of_the_store};
+    use super::{figures, read_store};
     use crate::{
         auth::audit_log::AuditLog,
         clock::Clock,
@@ -233,23 +240,23 @@ mod tests {
         store::{OpenOptions, Store, StoreError, redb::RedbStore},
     };
 
-    async fn away() -> Result<StoreFigures, CommandError> {
-        Err(StoreError("it is away".into()).into())
+    async fn unavailable() -> Result<StoreFigures, CommandError> {
+        Err(StoreError("it is unavailable".into()).into())
     }
 
     #[tokio::test]
-    async fn a_store_that_does_not_answer_is_shown_as_it_was() {
+    async fn metrics_show_the_last_known_state_of_a_store_that_does_not_answer() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.redb");
         let store: Arc<dyn Store> = Arc::new(RedbStore::open(&file, OpenOptions::default()).unwrap());
         let settings = config::default_settings().unwrap();
         let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
-        assert!(figures(&app, away()).await.is_err(), "nothing is known yet");
-        let known = figures(&app, of_the_store(&app)).await.unwrap().text();
+        assert!(figures(&app, unavailable()).await.is_err(), "nothing is known yet");
+        let known = figures(&app, read_store(&app)).await.unwrap().text();
         assert!(
             known.contains("\nagq_store_up 1\n") && known.contains("\nagq_store_figures_age_seconds 0\n")
         );
-        for last in [figures(&app, away()).await, figures(&app, pending()).await] {
+        for last in [figures(&app, unavailable()).await, figures(&app, pending()).await] {
             let text = last.unwrap().text();
             assert!(text.contains("\nagq_store_up 0\n"), "{text}");
             assert!(text.contains("\nagq_jobs{status=\"pending\"} 0\n"), "{text}");

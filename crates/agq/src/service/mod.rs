@@ -1,10 +1,32 @@
-//! Domain operations: they apply the rules of `agenix-rules` to the store, and return domain values.
-//! `resp` and `http` present these operations; no type of a wire protocol occurs here.
+//! Domain operations: they apply the rules of `agenix-rules` to the store, and return domain
+//! values. `resp` and `http` present these operations; no reply type of a wire protocol occurs
+//! here.
+//!
+//! The modules form layers. A module uses modules of its own layer, and of the layers before it in
+//! this list. The follow-up of an operation cannot call another operation:
+//!
+//! 1. Lookup reads records, and rejects unknown ids: `lookup`, `queue_stats`.
+//! 2. Messages go to workers, and events about workers to subscribers: `worker_messages`.
+//! 3. Changes apply rules to records: `job_changes`, `action_changes`, `chunked_submission`,
+//!    `worker_health`, `queues`, `limits`.
+//! 4. Submission checks and stores new jobs: `action_submission`, `ojs_submission`,
+//!    `deferred_submission`.
+//! 5. Follow-up continues after the end of a job, with the health of the worker and the next step
+//!    of the workflow: `job_ended`, `workflow`.
+//! 6. Operations carry out one command or request, with its follow-up: all other modules.
+//!
+//! The `ojs_*` modules, `fetch` and `dead_letters` are operations of the Open Job Spec; `claims` is
+//! the counterpart of `fetch` for RESP. The reaper calls `timers`, `halting`, `limits`, `schedules`
+//! and `workflow` in each round.
 
 pub(crate) mod action_changes;
 pub(crate) mod action_submission;
 pub(crate) mod actions;
+pub(crate) mod backups;
+pub(crate) mod capabilities;
+pub(crate) mod challenges;
 pub(crate) mod chunked_submission;
+pub(crate) mod claims;
 pub(crate) mod dead_letters;
 pub(crate) mod deferred_submission;
 pub(crate) mod explain;
@@ -13,6 +35,7 @@ pub(crate) mod halting;
 pub(crate) mod identity;
 pub(crate) mod job_changes;
 pub(crate) mod job_ended;
+pub(crate) mod job_output;
 pub(crate) mod jobs;
 pub(crate) mod limits;
 pub(crate) mod lookup;

@@ -1,4 +1,4 @@
-//! Jobs as those see them who work: fetched, done, failed.
+//! Reports of OJS workers on jobs: ACK, NACK and progress.
 
 use agenix_protocol::{
     documents::{OjsAck, OjsFault, OjsNack, OjsProgress, to_json},
@@ -22,66 +22,71 @@ use crate::{
     store::{AckLevel, JobChange, JobRule, StoredJob},
 };
 
-/// What came of a report.
+/// Result of a report.
 pub(crate) struct ReportedJob {
     pub(crate) job: StoredJob,
 }
 
-/// A job is done.
+/// Records that a job has succeeded.
 pub(crate) async fn ack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
-    asked: OjsAck,
+    request: OjsAck,
 ) -> Result<ReportedJob, CommandError> {
-    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
-    let results = asked.result.map(|result| String::from(Box::<str>::from(result)));
+    let results = request.result.map(|result| String::from(Box::<str>::from(result)));
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
-        let text =
-            format!("result has more than {MAX_UPDATE_BYTES} bytes: keep it elsewhere, and return where");
+        let text = format!(
+            "result has more than {MAX_UPDATE_BYTES} bytes: store it elsewhere, and return its location"
+        );
         return Err(Rejection::InvalidJob(text).into());
     }
     let (now, id, holder) = (app.clock.now(), job_id.clone(), who.clone());
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::acked(job, Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: asked.attempt }, now)
+        job::acked(
+            job,
+            Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: request.attempt },
+            now,
+        )
     });
     let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
     settle(app, job_id, change, false).await
 }
 
-/// A job failed, or is given back.
+/// Records that a job has failed, or returns it to its queue.
 pub(crate) async fn nack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
-    asked: OjsNack,
+    request: OjsNack,
 ) -> Result<ReportedJob, CommandError> {
-    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
-    let fault = fault_of(asked.error.unwrap_or_default());
+    let failure = failure_of(request.error.unwrap_or_default());
     let (now, jitter) = (app.clock.now(), app.clock.chance());
-    let (id, requeue, attempt) = (job_id.clone(), asked.requeue.unwrap_or_default(), asked.attempt);
+    let (id, requeue, attempt) = (job_id.clone(), request.requeue.unwrap_or_default(), request.attempt);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        let said = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
-        job::nacked(job, said, &fault, requeue, now, jitter)
+        let reporter = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
+        job::nacked(job, reporter, &failure, requeue, now, jitter)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
     settle(app, job_id, change, !requeue).await
 }
 
-/// What a worker says of a failure, with what is usual where it says nothing.
-fn fault_of(told: OjsFault) -> ReportedFailure {
-    let class = told.details.as_ref().and_then(|details| details.get("error_class")?.as_str());
-    let code = told.code.clone().unwrap_or_else(|| "handler_error".into());
+/// Returns the failure that a worker reports, with defaults for missing fields.
+fn failure_of(fault: OjsFault) -> ReportedFailure {
+    let class = fault.details.as_ref().and_then(|details| details.get("error_class")?.as_str());
+    let code = fault.code.clone().unwrap_or_else(|| "handler_error".into());
     ReportedFailure {
-        kind: told.kind.clone().or(class.map(str::to_owned)).unwrap_or_else(|| code.clone()),
+        kind: fault.kind.clone().or(class.map(str::to_owned)).unwrap_or_else(|| code.clone()),
         code,
-        message: told.message.unwrap_or_else(|| "the worker gave no reason".into()),
-        retryable: told.retryable,
-        details: told.details.map(|details| to_json(&details)),
+        message: fault.message.unwrap_or_else(|| "the worker gave no reason".into()),
+        retryable: fault.retryable,
+        details: fault.details.map(|details| to_json(&details)),
     }
 }
 
@@ -98,21 +103,21 @@ async fn settle(
     Ok(ReportedJob { job: lookup::job(app, job_id).await? })
 }
 
-/// How far a worker is with a job; of one that nobody has it says nothing.
+/// Records the progress of a job. The report on a job without a holder changes nothing.
 pub(crate) async fn report_progress(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
-    asked: OjsProgress,
+    request: OjsProgress,
 ) -> Result<Job, CommandError> {
-    if !asked.progress.is_finite() {
-        return Err(Rejection::InvalidJob("progress is no number from 0 to 1".into()).into());
+    if !request.progress.is_finite() {
+        return Err(Rejection::InvalidJob("progress has to be a number from 0 to 1".into()).into());
     }
     let now = app.clock.now();
-    let report = Progress::new(asked.message.as_deref(), asked.data.map(|data| to_json(&data)), now);
-    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);
+    let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
-    let (id, progress) = (job_id.clone(), asked.progress);
+    let (id, progress) = (job_id.clone(), request.progress);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         job::progressed(job, who.as_ref().map(WorkerId::as_str), progress, &report, now)

@@ -1,4 +1,4 @@
-//! Jobs come in: checked, put under their plan, and stored all or none.
+//! Submission of jobs of the Open Job Spec: all jobs of a request are stored, or none.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -24,15 +24,15 @@ use crate::{
     store::{AddOutcome, NewAction, StoredJob, StoredPlan},
 };
 
-/// What became of a submitted job.
+/// Result of the submission of a job.
 pub(crate) struct Enqueued {
-    /// The job, or the one that stands for it.
+    /// The new job, or the equal job that stands for it.
     pub(crate) job: StoredJob,
-    /// Whether it is new.
+    /// True if the job is new.
     pub(crate) is_new: bool,
 }
 
-/// A job of which all is known but its place among the others.
+/// New job without its position in a queue.
 struct PreparedJob {
     new: NewJob,
     own: JobOverrides,
@@ -43,7 +43,7 @@ pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enq
     let now = app.clock.now();
     let submitted = ojs::read(document, now)?;
     let mut all = enqueue_checked(app, vec![submitted], now).await?;
-    Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("no job came".into()))?)
+    Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("the request has no job".into()))?)
 }
 
 /// Submits jobs, all or none.
@@ -62,7 +62,8 @@ pub(crate) async fn enqueue_all(
     enqueue_checked(app, all, now).await
 }
 
-/// Submits a job that is legal, and has an id of its own; the one that stands for it, where another one does.
+/// Submits a checked job with an id of its own. Returns the id of the equal job that stands for it,
+/// if there is one.
 pub(crate) async fn submit_named(
     app: &AppState,
     submitted: JobSubmission,
@@ -72,7 +73,7 @@ pub(crate) async fn submit_named(
     Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
 }
 
-/// A rejection says which of several jobs it is about.
+/// Adds the index of the job to a rejection.
 fn with_path(rejection: Rejection, at: usize) -> Rejection {
     match rejection {
         Rejection::InvalidJob(text) => Rejection::InvalidJob(format!("jobs[{at}]: {text}")),
@@ -81,14 +82,14 @@ fn with_path(rejection: Rejection, at: usize) -> Rejection {
     }
 }
 
-/// Submits jobs that are legal, all or none.
+/// Submits checked jobs, all or none.
 async fn enqueue_checked(
     app: &AppState,
     all: Vec<JobSubmission>,
     now: Timestamp,
 ) -> Result<Vec<Enqueued>, CommandError> {
     let ready = make_ready(app, all).await?;
-    queues::check_room(app, &ready_by_queue(&ready)).await?;
+    queues::check_capacity(app, &ready_by_queue(&ready)).await?;
     let action_id = match ready.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
         _ => app.clock.action_id(),
@@ -97,7 +98,7 @@ async fn enqueue_checked(
     let stands: HashMap<JobId, JobId> = match added {
         AddOutcome::New => HashMap::new(),
         AddOutcome::Stands(stands) => stands.into_iter().map(|stand| (stand.job_id, stand.by)).collect(),
-        // A single job's action has its id.
+        // The action of a single job has the id of the job.
         AddOutcome::Same | AddOutcome::Differs => {
             let taken = ready.first().map(|ready| Rejection::JobExists(ready.new.job_id.clone()));
             return Err(taken.unwrap_or(Rejection::ActionExists(action_id)).into());
@@ -182,7 +183,7 @@ fn ready_job(
     Ok(PreparedJob { new: NewJob { job_id, input: submitted.input.into(), own: None }, own })
 }
 
-/// What a worker must have for a job that runs no plan.
+/// Returns the capabilities that a job without a plan requires.
 fn ojs_needs() -> Needs {
     Needs { tags: vec![OJS_TAG.to_owned()], ..Needs::default() }
 }
@@ -191,7 +192,8 @@ fn ojs_plan() -> PlanId {
     PlanId::new(OJS_PLAN).expect("it is letters")
 }
 
-/// An action is what its first job is; each has a queue and a plan of its own.
+/// Returns the action of new jobs. Its plan, queue and priority are those of the first job, because
+/// each job has its own.
 fn action_of(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Action {
     let first = ready.first().map(|ready| &ready.own);
     let plan_id = first.map_or_else(ojs_plan, |own| own.plan_id.clone());
@@ -214,7 +216,7 @@ async fn add(
     now: Timestamp,
 ) -> Result<AddOutcome, CommandError> {
     match app.store.add_action(new_action(action_id, ready, now)).await? {
-        // It is there from the first such job on, and again where somebody deleted it.
+        // The plan is created with the first job, and again after it was deleted.
         Err(Rejection::PlanNotFound(plan_id)) if plan_id.as_str() == OJS_PLAN => {
             add_ojs_plan(app, now).await?;
             Ok(app.store.add_action(new_action(action_id, ready, now)).await??)
@@ -235,19 +237,19 @@ fn new_action(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Ne
     }
 }
 
-/// The plan of jobs that run none: nobody but workers of the Open Job Spec takes them.
+/// Adds the placeholder plan of jobs without a plan. It requires the tag of OJS workers.
 async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<(), CommandError> {
     let text = format!(
         r#"{{"plan_id":"{OJS_PLAN}","plan_description":"Jobs of the Open Job Spec: workers fetch them over HTTP, and know what to do by their types.","tasks":[],"requires":{{"tags":["{OJS_TAG}"]}}}}"#
     );
     let plan: Plan = parse(text.as_bytes()).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
     let plan = StoredPlan { plan_id: ojs_plan(), json: to_json(&plan), created_at: now };
-    // Somebody else may have been quicker.
+    // Another request may have added the plan.
     let _is_new = app.store.add_plan(plan).await?;
     Ok(())
 }
 
-/// The job as it was stored.
+/// Returns a new job as the store has it.
 fn stored(ready: PreparedJob, action: &Action, index: u64, now: Timestamp) -> StoredJob {
     let PreparedJob { new, own } = ready;
     let (queue, needs) = (own.queue.clone(), own.needs.clone());

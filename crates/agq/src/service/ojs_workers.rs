@@ -1,4 +1,6 @@
-//! Workers of the Open Job Spec: registered, heard of, told, gone (the OJS worker spec).
+//! Workers of the Open Job Spec: registration, heartbeats, directives, deregistration (the OJS
+//! worker spec). These workers have no connection, so only their heartbeats and reports show that
+//! they live.
 
 use agenix_protocol::{
     documents::{self, OjsHeartbeat, OjsRegistration, WorkerRegistration},
@@ -19,44 +21,45 @@ use crate::{
     store::{AckLevel, JobRule},
 };
 
-/// Most characters of a worker's state, of its host's name, of a label.
+/// Maximum length of a worker's state, its host name, and a label.
 const MAX_WORD: usize = 255;
-/// Most labels and queues of a worker.
+/// Maximum number of labels, and of queues, of a worker.
 const MAX_LABELS: usize = 100;
-/// Most jobs that a worker may name in a heartbeat.
+/// Maximum number of jobs in a heartbeat.
 const MAX_ACTIVE: usize = 10_000;
-/// How many jobs a worker runs at once where it does not say (the OJS worker spec).
+/// Default number of jobs that a worker runs concurrently (the OJS worker spec).
 const CONCURRENCY: u32 = 10;
-/// A sign of life is written this long after the one before it at the earliest, in milliseconds.
+/// Minimum time between two stored signs of life of a worker, in milliseconds.
 const SEEN_AGAIN_MS: u64 = 1000;
-/// Under this name all workers of the Open Job Spec register: none of them has a connection.
+/// Name of the connection in the records of all OJS workers, which have no connection.
 const NO_CONNECTION: &str = "http";
 
-/// What a worker is told.
+/// Reply to a heartbeat.
 pub(crate) struct HeartbeatReply {
     /// `running`, `quiet` or `terminate`.
     pub(crate) state: &'static str,
-    /// The jobs whose time begins anew.
+    /// Jobs whose leases were extended.
     pub(crate) extended: Vec<JobId>,
-    /// What it says that it has, and has not any more.
+    /// Jobs that the worker names but does not hold any more.
     pub(crate) lost: Vec<JobId>,
 }
 
-/// The worker that speaks: `own` has its own key, and names no other.
+/// Returns the worker that a request acts for: `named` by the request, or `own` by its key. Rejects
+/// a request with the key of one worker that names another worker.
 pub(crate) fn reporting_worker(
     own: Option<&WorkerId>,
-    told: Option<&str>,
+    named: Option<&str>,
 ) -> Result<Option<WorkerId>, Rejection> {
-    let told = told.map(|told| WorkerId::new(told).map_err(|error| Rejection::InvalidJob(error.to_string())));
-    let told = told.transpose()?;
-    match (own, told) {
-        (Some(own), Some(told)) => worker::check_key(Some(own), &told).map(|()| Some(told)),
-        (own, told) => Ok(told.or_else(|| own.cloned())),
+    let named = named.map(|id| WorkerId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string())));
+    let named = named.transpose()?;
+    match (own, named) {
+        (Some(own), Some(named)) => worker::check_key(Some(own), &named).map(|()| Some(named)),
+        (own, named) => Ok(named.or_else(|| own.cloned())),
     }
 }
 
-/// A worker fetches: it lives. One that nobody knows is made known; as long as it says nothing else it is given the time that a job
-/// has.
+/// Records a fetch as a sign of life, and returns the worker. Registers an unknown worker; until
+/// its first heartbeat it may be silent for as long as a job is reserved.
 pub(crate) async fn seen_worker(
     app: &AppState,
     worker_id: &WorkerId,
@@ -82,7 +85,7 @@ pub(crate) async fn seen_worker(
     }
 }
 
-/// A worker says something of a job: it lives.
+/// Records a report on a job as a sign of life.
 pub(crate) async fn record_activity(
     app: &AppState,
     worker_id: Option<&WorkerId>,
@@ -101,7 +104,7 @@ pub(crate) async fn record_activity(
     Ok(())
 }
 
-/// What is kept of a worker that registers here, as any other worker's registration is.
+/// Returns the registration of an OJS worker. Its labels become tags.
 fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> WorkerRegistration {
     let label = |label: &String| match label.split_once(':') {
         Some((name, value)) => (name.to_owned(), Value::String(value.to_owned())),
@@ -112,7 +115,7 @@ fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> 
     WorkerRegistration { tags, max_concurrent_jobs: concurrency, ..WorkerRegistration::of(worker_id) }
 }
 
-/// A worker is there from now on, until it has been silent for so long.
+/// Stores a worker. It is declared dead after `silence_ms` without a sign of life.
 async fn enter(
     app: &AppState,
     registration: WorkerRegistration,
@@ -129,59 +132,59 @@ async fn enter(
     Ok(())
 }
 
-/// A worker registers.
+/// Registers a worker, and returns its id.
 pub(crate) async fn register(
     app: &AppState,
     own: Option<&WorkerId>,
-    asked: OjsRegistration,
+    request: OjsRegistration,
 ) -> Result<WorkerId, CommandError> {
-    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
+    let worker_id = reporting_worker(own, Some(&request.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
     let is_long = |word: &String| word.len() > MAX_WORD;
-    let has_long = asked.labels.iter().chain(&asked.queues).chain([&asked.hostname]).any(is_long);
-    if asked.labels.len() > MAX_LABELS || asked.queues.len() > MAX_LABELS || has_long {
+    let has_long = request.labels.iter().chain(&request.queues).chain([&request.hostname]).any(is_long);
+    if request.labels.len() > MAX_LABELS || request.queues.len() > MAX_LABELS || has_long {
         let text = format!(
             "it has more than {MAX_LABELS} labels or queues, or a word of more than {MAX_WORD} bytes"
         );
         return Err(Rejection::InvalidRegistration(text).into());
     }
-    let concurrency = asked.concurrency.unwrap_or(CONCURRENCY);
-    let mut registration = registration_of(worker_id.clone(), concurrency, &asked.labels);
-    registration.hostname = asked.hostname;
-    registration.platform = asked.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
-    registration.tags.insert("queues".into(), asked.queues.into());
+    let concurrency = request.concurrency.unwrap_or(CONCURRENCY);
+    let mut registration = registration_of(worker_id.clone(), concurrency, &request.labels);
+    registration.hostname = request.hostname;
+    registration.platform = request.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
+    registration.tags.insert("queues".into(), request.queues.into());
     enter(app, registration, SILENCE_MS).await?;
     Ok(worker_id)
 }
 
-/// A worker is heard of: the jobs that it names are its own for their full time again.
+/// Records the heartbeat of a worker, and extends the leases of the jobs that the heartbeat names.
 pub(crate) async fn beat(
     app: &AppState,
     own: Option<&WorkerId>,
-    asked: &OjsHeartbeat,
+    request: &OjsHeartbeat,
 ) -> Result<HeartbeatReply, CommandError> {
-    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
+    let worker_id = reporting_worker(own, Some(&request.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
-    let active = active_jobs(asked)?;
-    check_visibility(asked.visibility_timeout_ms)?;
-    let told: String = asked.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
-    let told = told.as_str();
+    let active = active_jobs(request)?;
+    check_visibility(request.visibility_timeout_ms)?;
+    let state: String = request.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
+    let state = state.as_str();
     if app.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
         enter(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
     }
     let is_quiet =
-        matches!(told, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");
-    let (now, text) = (app.clock.now(), format!(r#"{{"state":{}}}"#, documents::to_json(&told)));
+        matches!(state, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");
+    let (now, text) = (app.clock.now(), format!(r#"{{"state":{}}}"#, documents::to_json(&state)));
     let rule = move |known: Option<&Worker>| {
         let seen = known.map(|known| worker::heartbeat(known, Some(&text), is_quiet, now)).transpose()?;
         Ok(seen.map(|seen| Worker { silence_ms: Some(SILENCE_MS), ..seen }))
     };
     app.store.decide_worker(&worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
     if is_quiet {
-        // Whoever waits in its name is to get nothing.
+        // Evicts the waiting claims of the worker, because a quiet worker gets no jobs.
         app.waiters.evict(worker_id.as_str());
     }
-    let (extended, lost, directive) = extend(app, &worker_id, &active, asked.visibility_timeout_ms).await?;
+    let (extended, lost, directive) = extend(app, &worker_id, &active, request.visibility_timeout_ms).await?;
     let worker = lookup::worker(app, &worker_id).await?;
     let state = match (worker.told, directive.as_deref()) {
         (Some(Directive::Terminate), _) | (_, Some("terminate")) => "terminate",
@@ -192,19 +195,20 @@ pub(crate) async fn beat(
     Ok(HeartbeatReply { state, extended, lost })
 }
 
-/// The jobs that a worker says it has: a list under either name; a number says nothing.
-fn active_jobs(asked: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
+/// Returns the jobs that a heartbeat names in `active_job_ids` or `active_jobs`. A number in
+/// `active_jobs` names none.
+fn active_jobs(request: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
     let invalid = |text: String| Rejection::InvalidJob(format!("active_jobs: {text}"));
-    let ids: Vec<String> = match (&asked.active_job_ids, &asked.active_jobs) {
+    let ids: Vec<String> = match (&request.active_job_ids, &request.active_jobs) {
         (Some(ids), _) => ids.clone(),
         (None, Some(Value::Array(ids))) => {
             let text = |id: &Value| {
-                id.as_str().map(str::to_owned).ok_or_else(|| invalid("an id that is no text".into()))
+                id.as_str().map(str::to_owned).ok_or_else(|| invalid("an id is not a string".into()))
             };
             ids.iter().map(text).collect::<Result<_, _>>()?
         }
         (None, None | Some(Value::Number(_) | Value::Null)) => Vec::new(),
-        (None, Some(_)) => return Err(invalid("it is to be a list of ids, or a number".into())),
+        (None, Some(_)) => return Err(invalid("it has to be a list of ids, or a number".into())),
     };
     if ids.len() > MAX_ACTIVE {
         return Err(invalid(format!("more than {MAX_ACTIVE} ids")));
@@ -214,7 +218,8 @@ fn active_jobs(asked: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
 
 type LeaseExtension = (Vec<JobId>, Vec<JobId>, Option<String>);
 
-/// Gives jobs their full time again; those that are the worker's, those that are not, and what one of them has it told.
+/// Extends the leases of `active` jobs. Returns the extended jobs, the jobs that the worker does
+/// not hold, and the directive that one of the jobs has for its worker.
 async fn extend(
     app: &AppState,
     worker_id: &WorkerId,
@@ -245,7 +250,7 @@ async fn extend(
     Ok((extended, lost, directive))
 }
 
-/// A worker ends: what it still has goes to others at no cost. Whether there was one.
+/// Removes a worker. Its jobs return to their queues, and the claims do not count as attempts.
 pub(crate) async fn deregister(
     app: &AppState,
     own: Option<&WorkerId>,
@@ -260,12 +265,12 @@ pub(crate) async fn deregister(
     }
 }
 
-/// How long a job may be reserved.
+/// Checks the time for which a job is reserved.
 pub(crate) fn check_visibility(ms: Option<u64>) -> Result<(), Rejection> {
     if ms.is_none_or(|ms| (1..=MAX_MS).contains(&ms)) {
         return Ok(());
     }
     Err(Rejection::InvalidJob(
-        "visibility_timeout_ms is to be a whole number above 0, at most a hundred years".into(),
+        "visibility_timeout_ms has to be a whole number above 0, at most a hundred years".into(),
     ))
 }

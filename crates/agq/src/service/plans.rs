@@ -1,4 +1,5 @@
-//! Submission and deletion of plans. A plan is checked once, when it is submitted (AGQ API spec §2).
+//! Submission and deletion of plans. A plan is checked once, when it is submitted (AGQ API spec
+//! §2).
 
 use agenix_protocol::{
     documents::{self, Plan},

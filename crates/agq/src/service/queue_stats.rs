@@ -1,4 +1,5 @@
-//! QUEUE.STATS: how much waits, for what, and who could take it (AGQ API spec §6).
+//! Statistics of queues: ready and scheduled jobs, the capabilities that they require, and the
+//! number of workers that have them (AGQ API spec §6).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +18,7 @@ use agenix_rules::{
 
 use crate::{app::AppState, error::CommandError, store::LaneSummary};
 
-/// A queue in which nothing waits.
+/// Statistics of an empty queue.
 pub(crate) static EMPTY: ReadyStats = ReadyStats {
     length: 0,
     oldest_job_age_seconds: None,
@@ -26,7 +27,7 @@ pub(crate) static EMPTY: ReadyStats = ReadyStats {
     needs: Vec::new(),
 };
 
-/// The statistics of all queues.
+/// Returns the statistics of all queues.
 pub(crate) async fn all(app: &AppState) -> Result<QueueStats, CommandError> {
     let (lanes, paused, now) = (app.store.lanes().await?, app.store.paused().await?, app.clock.now());
     let workers = app.store.workers().await?;

@@ -1,4 +1,4 @@
-//! Queues: what is in them, whether they give jobs, and how many they take.
+//! Queues: counts, pauses, settings, and bounds. A bound is the backpressure of a queue.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,28 +12,28 @@ use crate::{
     store::{DocumentChange, DocumentKind, QueueCounts, StoreError},
 };
 
-/// How full a queue is that has a bound.
+/// Fill level of a queue with a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct QueueRoom {
+pub(crate) struct QueueFillLevel {
     pub(crate) depth: u64,
     pub(crate) bound: u64,
-    /// Whether whoever submits is to be warned.
+    /// True if the queue is so full that submissions get a warning.
     pub(crate) is_tight: bool,
 }
 
-/// A queue's name, as any door takes it.
+/// Checks the name of a queue.
 pub(crate) fn check(queue: &str) -> Result<(), Rejection> {
     QueueName::new(queue).map(drop).map_err(|error| Rejection::InvalidJob(error.to_string()))
 }
 
-/// The bound of a queue.
+/// Returns the bound of a queue. The bounds of all queues are cached.
 async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>, CommandError> {
     let now = app.clock.now();
     if let Some(known) = app.bounds.known(queue, now) {
         return Ok(known);
     }
-    let notes = app.store.documents(DocumentKind::Queue).await?;
-    let bounds: HashMap<String, Backpressure> = notes
+    let documents = app.store.documents(DocumentKind::Queue).await?;
+    let bounds: HashMap<String, Backpressure> = documents
         .iter()
         .filter_map(|(queue, json)| {
             Some((queue.clone(), serde_json::from_str::<QueueSettings>(json).ok()?.backpressure?))
@@ -44,16 +44,17 @@ async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>, Comm
     Ok(found)
 }
 
-/// What is set for a queue.
+/// Returns the settings of a queue.
 pub(crate) async fn queue_settings(app: &AppState, queue: &str) -> Result<QueueSettings, CommandError> {
-    let note = app.store.document(DocumentKind::Queue, queue).await?;
+    let document = app.store.document(DocumentKind::Queue, queue).await?;
     let broken = |error: serde_json::Error| {
         StoreError(format!("the settings of queue {queue} cannot be read: {error}"))
     };
-    Ok(note.map(|note| serde_json::from_str(&note)).transpose().map_err(broken)?.unwrap_or_default())
+    Ok(document.map(|json| serde_json::from_str(&json)).transpose().map_err(broken)?.unwrap_or_default())
 }
 
-/// Sets what is set for a queue: what is not said stays as it was.
+/// Changes the settings of a queue, and returns all settings. Settings that are missing in
+/// `settings` do not change.
 pub(crate) async fn configure(
     app: &AppState,
     queue: &str,
@@ -62,11 +63,11 @@ pub(crate) async fn configure(
     check(queue)?;
     if let Some(bound) = &settings.backpressure {
         if bound.strategy != "reject" {
-            let text = format!("backpressure.strategy is '{}': agq knows reject alone", bound.strategy);
+            let text = format!("backpressure.strategy is '{}': agq supports only 'reject'", bound.strategy);
             return Err(Rejection::InvalidJob(text).into());
         }
         if !(0.0..=1.0).contains(&bound.warning_threshold) {
-            let text = "backpressure.warning_threshold is to be a number from 0 to 1";
+            let text = "backpressure.warning_threshold has to be a number from 0 to 1";
             return Err(Rejection::InvalidJob(text.into()).into());
         }
     }
@@ -82,20 +83,21 @@ pub(crate) async fn configure(
     queue_settings(app, queue).await
 }
 
-/// How full a queue is; `None` where it has no bound.
-pub(crate) async fn room(app: &AppState, queue: &str) -> Result<Option<QueueRoom>, CommandError> {
+/// Returns the fill level of a queue, or `None` if the queue has no bound.
+pub(crate) async fn room(app: &AppState, queue: &str) -> Result<Option<QueueFillLevel>, CommandError> {
     let Some(bound) = bound(app, queue).await? else { return Ok(None) };
     let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
     let depth = counts[JobState::Available as usize];
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]
     let is_tight = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
-    Ok(Some(QueueRoom { depth, bound: bound.max_depth, is_tight }))
+    Ok(Some(QueueFillLevel { depth, bound: bound.max_depth, is_tight }))
 }
 
-/// Whether queues take so many more jobs. Those who submit at the same moment may pass the bound together.
-pub(crate) async fn check_room(app: &AppState, coming: &HashMap<String, u64>) -> Result<(), CommandError> {
-    for (queue, count) in coming {
-        if let Some(QueueRoom { depth, bound, .. }) = room(app, queue).await?
+/// Checks that queues have room for new jobs. `added` is the number of new jobs by queue.
+/// Concurrent submissions together may exceed a bound.
+pub(crate) async fn check_capacity(app: &AppState, added: &HashMap<String, u64>) -> Result<(), CommandError> {
+    for (queue, count) in added {
+        if let Some(QueueFillLevel { depth, bound, .. }) = room(app, queue).await?
             && depth.saturating_add(*count) > bound
         {
             return Err(Rejection::QueueFull { queue: queue.clone(), depth, bound }.into());
@@ -104,7 +106,7 @@ pub(crate) async fn check_room(app: &AppState, coming: &HashMap<String, u64>) ->
     Ok(())
 }
 
-/// Lets a queue give no jobs, or give them again.
+/// Pauses or resumes a queue by its unchecked name.
 pub(crate) async fn pause(app: &AppState, queue: &str, paused: bool) -> Result<(), CommandError> {
     check(queue)?;
     let queue = QueueName::new(queue).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
@@ -117,7 +119,7 @@ pub(crate) async fn set_paused(app: &AppState, queue: &QueueName, paused: bool) 
     Ok(app.store.set_paused(queue.as_str(), paused).await?)
 }
 
-/// `scheduled` counts jobs that wait for a time; it is no queue that could be paused.
+/// Rejects `scheduled`, which is not a queue but counts the jobs that wait for a time.
 pub(crate) fn check_name(queue: &QueueName) -> Result<(), Rejection> {
     match queue.as_str() {
         SCHEDULED => Err(Rejection::UnknownQueue(SCHEDULED.into())),
@@ -125,31 +127,38 @@ pub(crate) fn check_name(queue: &QueueName) -> Result<(), Rejection> {
     }
 }
 
-/// Every queue that has jobs, settings, or gives none, with its counts and whether it gives none.
+/// Returns all queues that have jobs or settings or are paused, with their counts by state. The
+/// boolean is true if the queue is paused.
 pub(crate) async fn queue_states(app: &AppState) -> Result<Vec<(String, [u64; 8], bool)>, CommandError> {
     let counts: QueueCounts = app.store.queue_counts().await?;
     let paused = app.store.paused().await?;
-    let settled = app.store.documents(DocumentKind::Queue).await?;
-    let settled = settled.iter().map(|(queue, _)| queue);
-    let names: BTreeSet<&String> = counts.keys().chain(&paused).chain(settled).collect();
+    let configured = app.store.documents(DocumentKind::Queue).await?;
+    let configured = configured.iter().map(|(queue, _)| queue);
+    let names: BTreeSet<&String> = counts.keys().chain(&paused).chain(configured).collect();
     let state =
         |name: &String| (name.clone(), counts.get(name).copied().unwrap_or_default(), paused.contains(name));
     Ok(names.into_iter().map(state).collect())
 }
 
-/// The counts of a queue, and whether it gives no jobs.
+/// Returns the number of ready jobs of a queue.
+pub(crate) async fn length(app: &AppState, queue: &QueueName) -> Result<u64, CommandError> {
+    let lanes = app.store.lanes().await?;
+    Ok(lanes.iter().filter(|lane| lane.queue == queue.as_str()).map(|lane| lane.length).sum())
+}
+
+/// Returns the counts of a queue by state. The boolean is true if the queue is paused.
 pub(crate) async fn queue_counts(app: &AppState, queue: &str) -> Result<([u64; 8], bool), CommandError> {
     check(queue)?;
     let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
     Ok((counts, app.store.paused().await?.iter().any(|paused| paused == queue)))
 }
 
-/// A limit and how far it is used up.
+/// Returns a limit with its use, if there is one for `key`.
 pub(crate) async fn limit(app: &AppState, key: &str) -> Result<Option<Limit>, CommandError> {
     if key.contains('\0') {
         return Ok(None);
     }
-    let note = app.store.document(DocumentKind::Limit, key).await?;
+    let document = app.store.document(DocumentKind::Limit, key).await?;
     let broken = |error: serde_json::Error| StoreError(format!("the limit {key} cannot be read: {error}"));
-    Ok(note.map(|note| serde_json::from_str(&note)).transpose().map_err(broken)?)
+    Ok(document.map(|json| serde_json::from_str(&json)).transpose().map_err(broken)?)
 }

@@ -1,4 +1,5 @@
-//! Schedules: set, shown, and run when their time has come. They are the cron jobs of the Open Job Spec.
+//! Schedules: submit a job or an action at the times of a cron expression. They are the cron jobs
+//! of the Open Job Spec.
 
 use agenix_protocol::{documents::to_json, time::Timestamp};
 use agenix_rules::{
@@ -22,13 +23,14 @@ fn read(name: &str, json: &str) -> Result<Schedule, StoreError> {
         .map_err(|error| StoreError(format!("the schedule {name} cannot be read: {error}")))
 }
 
-/// Makes a schedule; one of that name is replaced, or in the way.
+/// Stores a schedule. With `replace`, replaces a schedule of the same name; otherwise rejects the
+/// new one.
 pub(crate) async fn set(
     app: &AppState,
-    wanted: ScheduleRequest,
+    request: ScheduleRequest,
     replace: bool,
 ) -> Result<Schedule, CommandError> {
-    let schedule = Schedule::new(wanted, app.clock.now())?;
+    let schedule = Schedule::new(request, app.clock.now())?;
     deferred_submission::check(app, &schedule.template, false).await?;
     let made = schedule.clone();
     let rule = move |known: Option<&str>| {
@@ -42,23 +44,23 @@ pub(crate) async fn set(
     Ok(schedule)
 }
 
-/// A schedule.
+/// Returns a schedule, or the rejection if there is none of that name.
 pub(crate) async fn get(app: &AppState, name: &str) -> Result<Schedule, CommandError> {
-    let note = match check_name(name) {
+    let json = match check_name(name) {
         Ok(()) => app.store.document(DocumentKind::Cron, name).await?,
         Err(_) => None,
     };
-    let note = note.ok_or_else(|| Rejection::ScheduleNotFound(name.to_owned()))?;
-    Ok(read(name, &note)?)
+    let json = json.ok_or_else(|| Rejection::ScheduleNotFound(name.to_owned()))?;
+    Ok(read(name, &json)?)
 }
 
-/// All schedules, in the order of their names.
+/// Returns all schedules, in the order of their names.
 pub(crate) async fn list(app: &AppState) -> Result<Vec<Schedule>, CommandError> {
-    let notes = app.store.documents(DocumentKind::Cron).await?;
-    Ok(notes.iter().map(|(name, note)| read(name, note)).collect::<Result<_, _>>()?)
+    let documents = app.store.documents(DocumentKind::Cron).await?;
+    Ok(documents.iter().map(|(name, json)| read(name, json)).collect::<Result<_, _>>()?)
 }
 
-/// Deletes a schedule; as it was.
+/// Deletes a schedule, and returns it.
 pub(crate) async fn delete(app: &AppState, name: &str) -> Result<Schedule, CommandError> {
     let schedule = get(app, name).await?;
     let id = name.to_owned();
@@ -70,14 +72,14 @@ pub(crate) async fn delete(app: &AppState, name: &str) -> Result<Schedule, Comma
     Ok(schedule)
 }
 
-/// Submits what schedules say whose time has come.
+/// Runs the schedules that are due. An error of one schedule does not affect the others.
 pub(crate) async fn run_due(app: &AppState) -> Result<(), CommandError> {
     let now = app.clock.now();
-    for (name, note) in app.store.documents(DocumentKind::Cron).await? {
-        let schedule = match read(&name, &note) {
+    for (name, json) in app.store.documents(DocumentKind::Cron).await? {
+        let schedule = match read(&name, &json) {
             Ok(schedule) => schedule,
             Err(error) => {
-                error!(%error, "a schedule is passed over");
+                error!(%error, "a schedule was skipped");
                 continue;
             }
         };
@@ -85,7 +87,7 @@ pub(crate) async fn run_due(app: &AppState) -> Result<(), CommandError> {
             continue;
         }
         if let Err(error) = run(app, &schedule).await {
-            error!(schedule = schedule.name, %error, "a schedule could not submit what it says");
+            error!(schedule = schedule.name, %error, "a schedule could not submit its job or action");
         }
     }
     Ok(())
@@ -95,15 +97,16 @@ pub(crate) async fn run_due(app: &AppState) -> Result<(), CommandError> {
 /// calculated from a later time.
 pub(crate) async fn reschedule_all(app: &AppState) -> Result<(), CommandError> {
     let now = app.clock.now();
-    for (name, note) in app.store.documents(DocumentKind::Cron).await? {
-        if read(&name, &note).is_ok_and(|schedule| schedule.rescheduled(now).is_some()) {
+    for (name, json) in app.store.documents(DocumentKind::Cron).await? {
+        if read(&name, &json).is_ok_and(|schedule| schedule.rescheduled(now).is_some()) {
             change(app, &name, move |known| known.rescheduled(now)).await?;
         }
     }
     Ok(())
 }
 
-/// First it is decided, with the id that the run will have, then it is submitted: a crash between the two submits nothing twice.
+/// Runs a schedule in two writes: the first records the id of the run, the second submits under
+/// that id. A crash between the two does not submit twice, because the submission is idempotent.
 async fn run(app: &AppState, schedule: &Schedule) -> Result<(), CommandError> {
     let decided = match &schedule.pending_id {
         Some(_) => Some(schedule.clone()),
@@ -118,17 +121,17 @@ async fn run(app: &AppState, schedule: &Schedule) -> Result<(), CommandError> {
     if let Err(CommandError::Store(error)) = outcome {
         return Err(error.into());
     }
-    // Another job may stand for it.
+    // An equal job may stand for the new job.
     let last = outcome.as_ref().ok().cloned().flatten().unwrap_or_else(|| id.clone());
-    // What a rule refuses now it would refuse again: the next run is another chance.
+    // A rejected run is not repeated, because it would be rejected again. The next run follows.
     change(app, &decided.name, move |known| known.pending_id.is_some().then(|| known.submitted(&last)))
         .await?;
     outcome?;
-    info!(schedule = decided.name, id, "a schedule submitted what it says");
+    info!(schedule = decided.name, id, "a schedule submitted its job or action");
     Ok(())
 }
 
-/// Decides on a run, unless the one before is under way and that is to be waited for.
+/// Records a run, unless the policy is to skip a run while the last one has not ended.
 async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>, CommandError> {
     let (now, at) = (app.clock.now(), schedule.next_run_at);
     let is_busy = match (schedule.overlap_policy, &schedule.last_id) {
@@ -138,7 +141,7 @@ async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>,
         _ => false,
     };
     let id = (!is_busy).then(|| deferred_submission::new_id(app));
-    // Another agq may have been quicker, or somebody may have changed it.
+    // Another node may have recorded the run, or a client may have changed the schedule.
     change(app, &schedule.name, move |known| {
         (known.next_run_at == at && known.is_due(now)).then(|| known.fired(id.clone(), now))
     })
@@ -147,11 +150,11 @@ async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>,
         .store
         .document(DocumentKind::Cron, &schedule.name)
         .await?
-        .map(|note| read(&schedule.name, &note))
+        .map(|json| read(&schedule.name, &json))
         .transpose()?)
 }
 
-/// Changes a schedule as it is now.
+/// Applies `change` to the current schedule.
 async fn change(
     app: &AppState,
     name: &str,
@@ -187,7 +190,7 @@ pub(crate) struct ScheduleView {
     timezone: String,
 }
 
-/// A schedule as it is shown.
+/// Returns a schedule as agq shows it.
 pub(crate) fn schedule_view(schedule: Schedule) -> ScheduleView {
     let is_action = schedule.is_action();
     let (action, job_template) =

@@ -1,5 +1,5 @@
-//! Jobs whose time has come: they become available, or their attempt is over. The reaper sees to it, and whoever looks for a job and
-//! finds none.
+//! Timers of jobs: releases scheduled jobs and retries, and ends attempts whose lease or timeout is
+//! over. The reaper and `fetch` call it.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use crate::{
     store::{AckLevel, JobRule},
 };
 
-/// Gives the jobs whose time has come their turn, the earliest first, at most so many; how many there were.
+/// Fires at most `limit` due timers, the earliest first, and returns their number.
 pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize, CommandError> {
     let now = app.clock.now();
     let due = app.store.due(now, limit).await?;
-    let wake = |job_id| {
+    let fire = |job_id| {
         let jitter = app.clock.chance();
         let rule: JobRule = Box::new(move |job: Option<&Job>| {
             Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, jitter)))
         });
         app.store.decide(job_id, AckLevel::Durable, None, rule)
     };
-    let answers: Vec<_> = due.iter().map(wake).collect();
+    let answers: Vec<_> = due.iter().map(fire).collect();
     let mut late = BTreeMap::new();
     for answer in answers {
         let Some(change) = answer.await?? else { continue };
-        let took_too_long = change.after.failures > change.before.failures;
+        let has_timed_out = change.after.failures > change.before.failures;
         on_job_ended(app, Some(&change)).await?;
-        if let Some(holder) = change.released_holder().filter(|_| took_too_long) {
+        if let Some(holder) = change.released_holder().filter(|_| has_timed_out) {
             late.insert(holder.to_owned(), change.before);
         }
     }
@@ -42,11 +42,12 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize,
     Ok(due.len())
 }
 
-/// Jobs took longer than they may: their workers may hang, and learn that the jobs are not theirs any more.
+/// Flags the workers of jobs that exceeded their timeouts, because such a worker may hang. Notifies
+/// the workers that they have lost the jobs.
 async fn flag_workers(app: &AppState, late: BTreeMap<String, Job>) -> Result<(), CommandError> {
     for (holder, job) in late.into_iter().filter(|(holder, _)| !is_connection(holder)) {
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
-        warn!(%worker_id, "a job took longer than it may; its worker may hang");
+        warn!(%worker_id, "a job exceeded its timeout; its worker may hang");
         let rule = move |known: Option<&Worker>| Ok(known.map(worker::flagged));
         app.store.decide_worker(&worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
         record_outcome(app, &holder, &job, true).await?;

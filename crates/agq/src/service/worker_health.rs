@@ -1,5 +1,5 @@
-//! Messages to workers and judgements on workers beside their commands: nudges, quarantine and
-//! trials.
+//! Health of workers: quarantines workers whose jobs fail far more often than those of others, and
+//! ends a quarantine after a trial job that succeeds.
 
 use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
@@ -26,11 +26,11 @@ pub(crate) async fn record_outcome(
     failed: bool,
 ) -> Result<(), CommandError> {
     let (Ok(worker_id), kind) = (WorkerId::new(holder), job.kind()) else { return Ok(()) };
-    let is_worth_a_look = app.outcomes.note(&worker_id, kind, failed);
+    let is_suspicious = app.outcomes.note(&worker_id, kind, failed);
     if app.outcomes.take_trial(&worker_id, job.started_at) {
         return end_trial(app, &worker_id, failed).await;
     }
-    if !is_worth_a_look || !app.settings.quarantine {
+    if !is_suspicious || !app.settings.quarantine {
         return Ok(());
     }
     let workers = app.store.worker_records().await?;
@@ -49,7 +49,7 @@ pub(crate) async fn record_outcome(
 
 /// Begins the trial of a quarantined worker if the trial is due, and returns whether the worker may
 /// claim one job of `queues` now. A claim that does not wait begins no trial if there is no job for
-/// the worker, because the store would be written twice for nothing.
+/// the worker. The store would be written twice for nothing.
 pub(crate) async fn begin_trial(
     app: &AppState,
     worker: &Worker,
@@ -69,12 +69,12 @@ pub(crate) async fn begin_trial(
     let begun = app.store.decide_worker(&worker.worker_id, AckLevel::Visible, None, Box::new(rule)).await?;
     if begun.is_ok() {
         app.outcomes.try_again(&worker.worker_id, now);
-        debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one job to show that it does well again");
+        debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one trial job");
     }
     Ok(begun.is_ok())
 }
 
-/// Tells whether a job that `worker` can run is ready in one of `queues`.
+/// Returns true if a job that `worker` can run is ready in one of `queues`.
 async fn has_job_for(app: &AppState, worker: &Worker, queues: &[String]) -> Result<bool, CommandError> {
     let abilities = app.abilities.of(&*app.store, worker).await?;
     Ok(is_for(&app.store.lanes().await?, queues, &abilities))
@@ -92,7 +92,7 @@ pub(crate) async fn end_trial_claim(
     has_job: bool,
 ) -> Result<(), CommandError> {
     if has_job {
-        info!(%worker_id, "a quarantined worker got one job to show that it does well again");
+        info!(%worker_id, "a quarantined worker got a trial job");
         return Ok(());
     }
     app.outcomes.drop_trial(worker_id);
@@ -110,7 +110,7 @@ async fn end_trial(app: &AppState, worker_id: &WorkerId, failed: bool) -> Result
     }
     info!(%worker_id, "the trial job of a quarantined worker succeeded; it gets jobs again");
     app.outcomes.forget(worker_id);
-    // The waiting claims of the worker came while the worker was to get no jobs.
+    // The waiting claims of the worker began in quarantine, so they cannot get jobs.
     app.waiters.evict(worker_id.as_str());
     publish_worker_event(app, worker_id, "resumed");
     Ok(())
@@ -124,7 +124,7 @@ mod tests {
     use super::{LaneSummary, is_for};
 
     #[test]
-    fn a_trial_needs_a_job_in_a_queue_of_the_worker_that_it_can_run() {
+    fn trial_needs_a_job_in_a_queue_of_the_worker_that_it_can_run() {
         let lane = |queue: &str, length| LaneSummary {
             queue: queue.into(),
             needs: Default::default(),

@@ -23,7 +23,7 @@ use crate::{
     store::{AckLevel, StoreError},
 };
 
-/// Most jobs that a worker may name in a heartbeat.
+/// Maximum number of jobs in a heartbeat.
 const MAX_ACTIVE: usize = 10_000;
 
 /// Registers the worker of a connection. Jobs that an earlier run of the worker held go to other
@@ -53,7 +53,8 @@ pub(crate) async fn register(
     if is_new_run {
         app.outcomes.forget(&worker_id);
     }
-    // Whoever still waits in its name is the run before, or was looked at as what the worker was then.
+    // Evicts the waiting claims of the worker, because they belong to its earlier run or use its
+    // earlier record.
     app.waiters.evict(worker_id.as_str());
     reclaim(app, &worker_id, has).await?;
     publish_worker_event(app, &worker_id, "registered");
@@ -83,11 +84,12 @@ pub(crate) async fn heartbeat(
     orders(app, worker_id, &active).await
 }
 
-/// The jobs that a worker says it runs: `active_job_ids`, or `active_jobs` where that is a list and not a number.
+/// Returns the jobs in the field `active_job_ids`, or in `active_jobs` if that is a list and not a
+/// number.
 fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
     let listed = ["active_job_ids", "active_jobs"].into_iter().find_map(|field| stats.get(field)?.as_array());
     let ids = listed.into_iter().flatten().map(|id| {
-        let text = id.as_str().ok_or("an id that is no text".to_owned());
+        let text = id.as_str().ok_or("an id is not a string".to_owned());
         text.and_then(|text| JobId::new(text).map_err(|error| error.to_string()))
     });
     let ids = ids.take(MAX_ACTIVE + 1).collect::<Result<Vec<_>, _>>();
@@ -98,7 +100,8 @@ fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
     ids.map_err(|error| Rejection::InvalidStats(format!("active_job_ids: {error}")))
 }
 
-/// What a worker is to do; the claims of the jobs that it says it runs are renewed.
+/// Renews the claims of the `active` jobs, and returns the directives for the worker. Jobs that the
+/// worker does not hold are to be cancelled.
 async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders, CommandError> {
     let mut cancel = Vec::new();
     for job_id in active {
@@ -114,10 +117,10 @@ async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Resul
             }
         }
     }
-    let told = app.store.worker(worker_id).await?.and_then(|worker| worker.told);
+    let directive = app.store.worker(worker_id).await?.and_then(|worker| worker.told);
     Ok(Orders {
-        drain: told == Some(Directive::Drain),
-        terminate: told == Some(Directive::Terminate),
+        drain: directive == Some(Directive::Drain),
+        terminate: directive == Some(Directive::Terminate),
         cancel,
         verify: app.challenges.of(worker_id),
     })
@@ -133,9 +136,11 @@ pub(crate) async fn unregister(
     if remove(app, worker_id).await? { Ok(()) } else { Err(Rejection::NotRegistered.into()) }
 }
 
-/// Removes a worker, and returns its jobs to their queues. Returns false if there is no such worker.
+/// Removes a worker, and returns its jobs to their queues. Returns false if there is no such
+/// worker.
 pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool, CommandError> {
-    // The worker goes first, so that it claims nothing more. The reaper finds the jobs after a crash.
+    // The worker is removed first, so that it claims no further job. The reaper finds the jobs
+    // after a crash.
     if !app.store.remove_worker(worker_id).await? {
         return Ok(false);
     }
@@ -147,7 +152,7 @@ pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool,
     Ok(true)
 }
 
-/// What a worker registered.
+/// Returns the registration of a worker.
 pub(crate) async fn registration(
     app: &AppState,
     worker_id: &WorkerId,
@@ -160,20 +165,20 @@ pub(crate) async fn registration(
 pub(crate) async fn set_directive(
     app: &AppState,
     worker_id: &WorkerId,
-    told: Option<Directive>,
+    directive: Option<Directive>,
 ) -> Result<(), CommandError> {
     let id = worker_id.clone();
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
-        worker::directed(known, told).map(Some)
+        worker::directed(known, directive).map(Some)
     };
     app.store.decide_worker(worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
-    if told.is_none() {
+    if directive.is_none() {
         app.outcomes.forget(worker_id);
     }
-    // Whoever waits in its name comes again, and is then seen as what it is now.
+    // Evicts the waiting claims of the worker, because they use its earlier record.
     app.waiters.evict(worker_id.as_str());
-    let event = match told {
+    let event = match directive {
         None => "resumed",
         Some(Directive::Drain) => "draining",
         Some(Directive::Terminate) => "terminating",
@@ -183,7 +188,7 @@ pub(crate) async fn set_directive(
     Ok(())
 }
 
-/// The connection on which a worker registered is closed.
+/// Records that the connection on which a worker registered is closed.
 pub(crate) async fn detach(
     app: &AppState,
     worker_id: &WorkerId,
@@ -195,10 +200,11 @@ pub(crate) async fn detach(
     Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
 }
 
-/// When agq starts, no connection of before is open: workers are free to register, and what connections held goes back.
+/// Recovers after a restart, when no earlier connection is open: workers may register again, and
+/// the jobs of connections return to their queues.
 pub(crate) async fn recover_after_restart(app: &AppState) -> Result<(), CommandError> {
     if app.store.node().is_some() {
-        // Others share the store: whoever leads sees which connections are no more.
+        // Nodes share the store, and the reaper of the leader finds the closed connections.
         return Ok(());
     }
     for worker in app.store.worker_records().await? {
@@ -216,11 +222,11 @@ pub(crate) async fn recover_after_restart(app: &AppState) -> Result<(), CommandE
 
 /// Returns all workers as `WORKER.LIST` shows them.
 pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>, CommandError> {
-    let mut shown = Vec::new();
+    let mut statuses = Vec::new();
     for (worker, jobs) in app.store.workers().await? {
-        shown.push(worker.status(registration(app, &worker.worker_id).await?, jobs));
+        statuses.push(worker.status(registration(app, &worker.worker_id).await?, jobs));
     }
-    Ok(shown)
+    Ok(statuses)
 }
 
 /// Returns a worker as `WORKER.GET` shows it, if the worker exists.
@@ -238,7 +244,7 @@ mod tests {
     use super::active_job_ids;
 
     #[test]
-    fn active_jobs_may_be_a_number_or_a_list() {
+    fn heartbeat_accepts_active_jobs_as_a_number_or_a_list() {
         let ids = |json: &str| active_job_ids(&serde_json::from_str(json).unwrap()).map(|ids| ids.len());
         assert_eq!(ids(r#"{"active_jobs":2}"#), Ok(0));
         assert_eq!(ids(r#"{"active_jobs":["j1","j2"]}"#), Ok(2));

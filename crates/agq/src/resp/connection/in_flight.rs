@@ -1,4 +1,4 @@
-//! A command from the moment it may start until its reply is known.
+//! Commands in flight: from their start until their replies are known.
 
 use std::{
     collections::VecDeque,
@@ -13,16 +13,16 @@ use agenix_protocol::{
 
 use crate::resp::outcome::{CommandOutcome, Effect};
 
-/// Reads that come together are answered together while what they answer has no more bytes than this, each: what is not sent yet
-/// is in memory.
+/// Maximum number of bytes of a reply that counts as small. Reads of a pipeline start together as
+/// long as their replies are small, because replies that are not sent yet are in memory.
 const SMALL_REPLY: usize = 1024;
 
-/// A command under way. What is done at once needs no future.
+/// Command in flight. A command that is done at once needs no future.
 pub(crate) enum InFlight {
     Done(Option<CommandOutcome>),
-    Going(Pin<Box<dyn Future<Output = CommandOutcome> + Send>>),
-    /// It is carried out together with the one before it, whose outcome has this one's, too.
-    Along,
+    Pending(Pin<Box<dyn Future<Output = CommandOutcome> + Send>>),
+    /// The command is carried out by an earlier command, whose outcome contains its outcome.
+    Merged,
 }
 
 impl InFlight {
@@ -30,7 +30,7 @@ impl InFlight {
         Self::Done(Some(done))
     }
 
-    /// Whether nothing is left to be done but to send a small reply.
+    /// Returns true if the reply is known and small, and has no effect on the connection.
     pub(crate) fn is_settled(&self) -> bool {
         match self {
             Self::Done(Some(CommandOutcome { reply, effect: Effect::None, .. })) => match reply {
@@ -48,23 +48,23 @@ impl Future for InFlight {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CommandOutcome> {
         match &mut *self {
             Self::Done(done) => done.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Going(going) => going.as_mut().poll(cx),
-            Self::Along => Poll::Pending,
+            Self::Pending(pending) => pending.as_mut().poll(cx),
+            Self::Merged => Poll::Pending,
         }
     }
 }
 
-/// A command that the session let pass.
+/// Command that the session has authorized.
 pub(crate) struct ReadyCommand {
-    /// In bytes.
+    /// Number of bytes of its arguments.
     pub(crate) size: usize,
     pub(crate) command: &'static Command,
     pub(crate) request: Request,
-    /// How many that say the same are right behind it.
-    pub(crate) twins: usize,
+    /// Number of identical commands directly behind it.
+    pub(crate) identical: usize,
 }
 
-/// The first of the commands under way, when it is done. Waits for ever where there is none.
+/// Waits for the outcome of the first command in flight. Waits forever if there is none.
 pub(crate) async fn next_done(running: &mut VecDeque<(usize, InFlight)>) -> CommandOutcome {
     match running.front_mut() {
         Some((_, first)) => first.await,

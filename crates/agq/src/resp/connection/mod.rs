@@ -1,12 +1,17 @@
-//! One connection: commands in, replies out in their order, with many writes on their way at once.
+//! One RESP connection: reads commands, and sends replies in the order of the commands.
 //!
-//! A command starts as soon as it may, so that the writes of a pipeline share a group commit. A read waits for the writes
-//! before it, and what waits or changes the session runs alone; what comes behind is read ahead, so that a client that goes
-//! away is noticed. `turns` says which command may start, `running` what one is then, `parting` how the connection
-//! ends.
+//! A command starts as soon as the commands in flight permit, so that the writes of a pipeline
+//! share a group commit. [`pipeline_state`] has the table of which command may start when. Commands
+//! behind a command that runs alone are read ahead, so that a closed connection is noticed.
+//! Backpressure: the connection reads no more when the commands without a reply exceed
+//! [`MAX_READ_AHEAD_BYTES`] or `max_pipeline`, or when the client exceeds its rate.
+//!
+//! `pipeline` starts commands, `in_flight` is a started command, and `shutdown` ends the
+//! connection.
 
 mod in_flight;
 mod pipeline;
+mod pipeline_state;
 mod shutdown;
 
 use std::{collections::VecDeque, sync::Arc, task::Poll, time::Duration};
@@ -26,6 +31,7 @@ use tracing::debug;
 
 use self::{
     in_flight::{InFlight, ReadyCommand, next_done},
+    pipeline_state::PipelineState,
     shutdown::LINGER,
 };
 use super::{
@@ -45,71 +51,66 @@ use crate::{
     },
 };
 
-/// Most bytes of commands that are not answered yet; one command may pass it.
-const READ_AHEAD: usize = 16 * 1024 * 1024;
+/// Maximum number of bytes of commands without a reply. One command may exceed the number.
+const MAX_READ_AHEAD_BYTES: usize = 16 * 1024 * 1024;
 
-/// Most commands that are read before any of them starts.
-const MOST_AT_ONCE: usize = 256;
+/// Maximum number of commands that are read before the first of them starts.
+const MAX_FRAMES_AT_ONCE: usize = 256;
 
-/// How long a command may wait with so much behind it that nothing more can be read.
-const CROWDED_AFTER: Duration = Duration::from_secs(1);
+/// Time after which a connection ends if its only command is blocked and its read-ahead is full.
+const FULL_AFTER: Duration = Duration::from_secs(1);
 
 struct RespConnection {
     app: Arc<AppState>,
     session: RespSession,
     reader: FramedRead<NotifyOnRead, CommandDecoder>,
-    /// Told when bytes have come.
-    heard: Arc<Notify>,
-    /// What waits here to be sent is bounded: a reply is put into it when the ones before it have all but gone, and while that takes
-    /// its time no other command is read or started.
+    /// Notified when bytes have been received.
+    readable: Arc<Notify>,
+    /// Its buffer is bounded: a reply is added when most of the earlier replies have been sent. No
+    /// command is read or started meanwhile.
     writer: FramedWrite<TimeoutWriter, ReplyEncoder>,
-    /// Commands that were read and not started.
-    ahead: VecDeque<Vec<Bytes>>,
-    /// The bytes of all commands that are not answered yet.
-    taken_bytes: usize,
-    /// The next of them, which may be given and waits until nothing is under way.
+    /// Commands that have been read and not parsed.
+    read_ahead: VecDeque<Vec<Bytes>>,
+    /// Bytes of all commands without a reply.
+    unanswered_bytes: usize,
+    /// The next command, if it is authorized and may not start yet.
     held: Option<ReadyCommand>,
-    /// Commands under way with their sizes, in the order of their replies.
+    /// Commands in flight with their sizes, in the order of their replies.
     running: VecDeque<(usize, InFlight)>,
-    /// Whether all that is under way is settled: then a read may start.
-    is_settled: bool,
-    /// Whether what is under way runs alone.
-    is_alone: bool,
-    /// Tells whether the writes under way are of users' keys.
+    state: PipelineState,
+    /// True if the command that started last is on users' keys. [`PipelineState::Pipelining`] uses
+    /// it.
     is_on_keys: bool,
-    /// Whether the last that is under way waits for something to come.
-    is_waiting: bool,
-    /// Whether every reply was sent and nothing has been read since.
+    /// True if all replies have been sent and nothing has been read since.
     is_quiet: bool,
-    patience: ClientTimeouts,
+    timeouts: ClientTimeouts,
     rate: CommandRate,
-    /// Until then nothing is read: the client is faster than it may be.
-    slowed_until: Option<Instant>,
-    /// It went on being too fast: what came before is answered, and no more.
+    /// Time until which nothing is read, because the client exceeds its rate.
+    throttled_until: Option<Instant>,
+    /// True if the client has exceeded its rate for too long. Earlier commands are still answered.
     is_refused: bool,
-    /// Whether a subscription is being confirmed: no message comes before that.
-    is_confirming: bool,
-    /// Its place among the connections of its address.
-    _guest: Option<ConnectionPermit>,
+    /// Counts as one connection of the address until it is dropped.
+    _permit: Option<ConnectionPermit>,
 }
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 enum Disconnect {
-    /// The other side closed it, or it broke.
+    /// The client closed the connection, or agq stops.
     Closed,
-    /// The client said QUIT, and has its answer.
+    /// The client sent QUIT, and its reply has been sent.
     Quit,
-    /// A frame could not be read.
+    /// A frame is invalid.
     Broken(FrameError),
-    /// The client was waited for too long.
+    /// The client exceeded the time for its login or for a frame.
     Overdue(TimedOut),
-    /// The client was too fast for too long.
+    /// The client exceeded its rate for too long.
     TooFast,
-    /// So much came behind a command that waits that nothing more can be read, not even that the client has gone.
-    Crowded,
+    /// The read-ahead behind a blocked command is full, so that a closed connection cannot be
+    /// noticed.
+    BufferFull,
 }
 
-/// Serves one connection until it closes, or `stop` says so.
+/// Serves one connection until it closes or `stop` becomes true.
 pub(crate) async fn serve(
     mut accepted: ClientStream,
     number: u64,
@@ -119,30 +120,27 @@ pub(crate) async fn serve(
 ) {
     let (now, limits) = (app.clock.now(), app.settings.limits);
     let session = RespSession::new(&mut accepted, number, Arc::clone(&app), access_control);
-    let (reader, heard) = NotifyOnRead::new(accepted.reader);
+    let (reader, readable) = NotifyOnRead::new(accepted.reader);
     let send = Duration::from_millis(app.settings.send_timeout_ms);
     let admitted = if session.is_authenticated() { limits } else { limits.before_login() };
     let mut connection = RespConnection {
-        patience: ClientTimeouts::new(now, session.is_authenticated(), bounds(&app)),
+        timeouts: ClientTimeouts::new(now, session.is_authenticated(), bounds(&app)),
         rate: CommandRate::new(limits.max_commands_per_sec, now),
         session,
         reader: FramedRead::new(reader, CommandDecoder::new(&admitted)),
-        heard,
+        readable,
         writer: FramedWrite::new(TimeoutWriter::new(accepted.writer, send), ReplyEncoder::default()),
         app,
-        ahead: VecDeque::new(),
-        taken_bytes: 0,
+        read_ahead: VecDeque::new(),
+        unanswered_bytes: 0,
         held: None,
         running: VecDeque::new(),
-        is_settled: true,
-        is_alone: false,
+        state: PipelineState::Settled,
         is_on_keys: false,
-        is_waiting: false,
         is_quiet: false,
-        slowed_until: None,
+        throttled_until: None,
         is_refused: false,
-        is_confirming: false,
-        _guest: accepted.permit,
+        _permit: accepted.permit,
     };
     let (stopped, cut) = (stop.clone(), connection.session.subscriptions.cut());
     let end = tokio::select! {
@@ -173,7 +171,7 @@ impl RespConnection {
                 return Ok(Disconnect::TooFast);
             }
             let now = self.app.clock.now();
-            if let Some(overdue) = self.patience.overdue(now) {
+            if let Some(overdue) = self.timeouts.overdue(now) {
                 return Ok(Disconnect::Overdue(overdue));
             }
             match self.take_input(now) {
@@ -189,10 +187,11 @@ impl RespConnection {
         }
     }
 
-    /// Takes the commands that have come and may be read; whether there were any. They start together.
+    /// Accepts the commands that have been received, at most [`MAX_FRAMES_AT_ONCE`]. Returns true
+    /// if there was one. The commands start together.
     fn take_input(&mut self, now: Timestamp) -> Result<bool, Disconnect> {
         let mut count = 0;
-        while count < MOST_AT_ONCE
+        while count < MAX_FRAMES_AT_ONCE
             && self.may_read()
             && let Some(frame) = self.reader.next().now_or_never()
         {
@@ -206,19 +205,20 @@ impl RespConnection {
         Ok(count > 0)
     }
 
-    /// Waits until something happens; the end of the connection, where that is what happened.
+    /// Waits for the next event. Returns the reason if the event ends the connection.
     async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<Option<Disconnect>, std::io::Error> {
         let (may_read, now) = (self.may_read(), self.app.clock.now());
         let has_begun =
             may_read && (self.reader.decoder().has_begun() || !self.reader.read_buffer().is_empty());
         if has_begun {
-            self.patience.frame_began(now);
+            self.timeouts.frame_began(now);
         } else {
-            self.patience.frame_ended();
+            self.timeouts.frame_ended();
         }
-        let patience = self.patience.left(now);
-        let is_crowded = self.only_waits() && !may_read && !self.is_refused && self.slowed_until.is_none();
-        let is_confirming = self.is_confirming;
+        let time_left = self.timeouts.left(now);
+        let is_full =
+            self.is_only_blocked() && !may_read && !self.is_refused && self.throttled_until.is_none();
+        let is_confirming = self.state == PipelineState::Confirming;
         tokio::select! {
             done = next_done(&mut self.running) => drop(self.answer(done).await?),
             _ = stop.changed() => return Ok(Some(Disconnect::Closed)),
@@ -228,7 +228,7 @@ impl RespConnection {
                 Some(Ok(args)) => {
                     let now = self.app.clock.now();
                     self.accept(args, now);
-                    // What came with it starts with it.
+                    // Commands that were received together start together.
                     if let Err(end) = self.take_input(now) {
                         return Ok(Some(end));
                     }
@@ -238,36 +238,39 @@ impl RespConnection {
                 Some(message) => self.reply(delivery(message)).await?,
                 None => return Err(SlowClient::Messages.into()),
             },
-            // A part of a command: from now on it is waited for.
-            () = self.heard.notified(), if may_read && !has_begun => {}
-            () = after(CROWDED_AFTER), if is_crowded => return Ok(Some(Disconnect::Crowded)),
-            () = until(self.slowed_until) => self.slowed_until = None,
-            () = after(patience.unwrap_or_default()), if patience.is_some() => {
-                return Ok(self.patience.overdue(self.app.clock.now()).map(Disconnect::Overdue));
+            // A part of a frame has been received: from now on the timeout of a frame counts.
+            () = self.readable.notified(), if may_read && !has_begun => {}
+            () = after(FULL_AFTER), if is_full => return Ok(Some(Disconnect::BufferFull)),
+            () = until(self.throttled_until) => self.throttled_until = None,
+            () = after(time_left.unwrap_or_default()), if time_left.is_some() => {
+                return Ok(self.timeouts.overdue(self.app.clock.now()).map(Disconnect::Overdue));
             }
         }
         Ok(None)
     }
 
-    /// Whether nothing is under way but one command that waits for something to come.
-    fn only_waits(&self) -> bool {
-        self.is_waiting && self.running.len() == 1
+    /// Returns true if a blocked command is the only command in flight.
+    fn is_only_blocked(&self) -> bool {
+        self.state == PipelineState::Blocked && self.running.len() == 1
     }
 
     fn may_read(&self) -> bool {
         let max = self.app.settings.limits.max_pipeline;
-        // What is read behind a command that waits is read to notice when the client goes.
-        let count = (self.running.len() + self.ahead.len()).saturating_sub(usize::from(self.is_waiting));
-        // Who is about to log in may send more then: what comes behind is not read with the bounds of a stranger.
+        // The blocked command does not count, because the next frame is read to notice a closed
+        // connection.
+        let count = (self.running.len() + self.read_ahead.len())
+            .saturating_sub(usize::from(self.state == PipelineState::Blocked));
+        // Frames behind a login are read after it, because the limits before a login are lower.
         let is_logging_in = !self.session.is_authenticated() && count > 0;
         !self.is_refused
             && !is_logging_in
-            && self.slowed_until.is_none()
-            && self.taken_bytes < READ_AHEAD
+            && self.throttled_until.is_none()
+            && self.unanswered_bytes < MAX_READ_AHEAD_BYTES
             && (max == 0 || count < max)
     }
 
-    /// Sends every reply whose turn it is; whether the client said QUIT.
+    /// Sends the replies that are known, in order, up to the first that is not. Returns true after
+    /// the reply to QUIT.
     async fn answer_ready(&mut self) -> Result<bool, std::io::Error> {
         while let Some((_, first)) = self.running.front_mut() {
             match poll!(first) {
@@ -282,35 +285,37 @@ impl RespConnection {
         Ok(false)
     }
 
-    /// Sends the reply of the first command, and of those that were carried out with it; whether that was QUIT.
+    /// Sends the replies to the first command in flight and to the commands merged with it. Returns
+    /// true if the command was QUIT.
     async fn answer(
         &mut self,
-        CommandOutcome { reply, effect, also }: CommandOutcome,
+        CommandOutcome { reply, effect, merged }: CommandOutcome,
     ) -> Result<bool, std::io::Error> {
-        self.leave_running();
+        self.pop_running();
         let is_quit = effect == Effect::Quit;
         self.session.apply(effect);
-        // Before any reply: what was claimed is known, whatever becomes of the replies.
-        let mut others = Vec::new();
-        for twin in also {
+        // All effects come before the replies, because claims have to be recorded even if a reply
+        // cannot be sent.
+        let mut merged_replies = Vec::new();
+        for outcome in merged {
             match self.running.front() {
-                Some((_, InFlight::Along)) => self.leave_running(),
+                Some((_, InFlight::Merged)) => self.pop_running(),
                 _ => self.merge_identical_claim(),
             }
-            self.session.apply(twin.effect);
-            others.push(twin.reply);
+            self.session.apply(outcome.effect);
+            merged_replies.push(outcome.reply);
         }
         self.reply(reply).await?;
-        for other in others {
-            self.reply(other).await?;
+        for reply in merged_replies {
+            self.reply(reply).await?;
         }
         Ok(is_quit)
     }
 
-    /// The first command is under way no more.
-    fn leave_running(&mut self) {
+    /// Removes the first command in flight.
+    fn pop_running(&mut self) {
         if let Some((size, _)) = self.running.pop_front() {
-            self.taken_bytes = self.taken_bytes.saturating_sub(size);
+            self.unanswered_bytes = self.unanswered_bytes.saturating_sub(size);
         }
     }
 
@@ -323,14 +328,14 @@ impl RespConnection {
     async fn flush(&mut self) -> Result<(), std::io::Error> {
         let bound = self.login_time();
         within(bound, self.writer.flush()).await?;
-        // The room of a large reply is not kept until the connection ends.
+        // Frees the buffer, because it may have the capacity of a large reply.
         *self.writer.write_buffer_mut() = BytesMut::new();
         Ok(())
     }
 
-    /// How long a reply to someone who has not logged in may take.
+    /// Returns the time left to send a reply if the client has not logged in.
     fn login_time(&self) -> Option<Duration> {
-        if self.session.is_authenticated() { None } else { self.patience.left(self.app.clock.now()) }
+        if self.session.is_authenticated() { None } else { self.timeouts.left(self.app.clock.now()) }
     }
 }
 
@@ -349,14 +354,16 @@ fn bounds(app: &AppState) -> TimeoutLimits {
     TimeoutLimits { login: ms(app.settings.login_timeout_ms), frame: ms(app.settings.frame_timeout_ms) }
 }
 
-/// agq stops and the connection does not come to an end: it is writing to someone who does not read.
+/// Returns [`LINGER`] after agq begins to stop. The connection still exists then if its client does
+/// not read its replies.
 async fn stuck(mut stop: watch::Receiver<bool>) {
     // An error means that agq has stopped already.
     let _stopped = stop.wait_for(|stop| *stop).await.is_ok();
     tokio::time::sleep(LINGER).await;
 }
 
-/// A while later. A timer that nobody waits for is not made: what a `select!` does not look at is put together all the same.
+/// Sleeps for `time`. The timer is created at the first poll, because `select!` also creates the
+/// futures of its disabled branches.
 async fn after(time: Duration) {
     tokio::time::sleep(time).await;
 }

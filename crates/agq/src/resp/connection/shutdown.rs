@@ -1,4 +1,5 @@
-//! How a connection ends: what was sent is answered, what it held goes back.
+//! End of a connection: answers the commands that were received, and returns the claims of the
+//! connection.
 
 use std::time::Duration;
 
@@ -10,17 +11,18 @@ use tracing::{debug, warn};
 use super::{Disconnect, RespConnection, in_flight::next_done};
 use crate::{net::write_timeout::SlowClient, service};
 
-/// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.
+/// Time for which a connection is still read after a fatal error, so that the error reaches the
+/// client.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
 impl RespConnection {
-    /// Says what is left to be said.
+    /// Sends the last replies, and an error that names the reason if the client caused the end.
     pub(crate) async fn shut_down(&mut self, end: Result<Disconnect, std::io::Error>) {
         match end {
             Ok(Disconnect::Broken(error)) => self.refuse(&error).await,
-            // It may have closed only its sending side, as `nc -N` does, and still read.
+            // The client may have closed only its sending side, as `nc -N` does, and still read.
             Ok(Disconnect::Closed) => self.finish().await,
-            Ok(Disconnect::Quit) => debug!("a client said QUIT"),
+            Ok(Disconnect::Quit) => debug!("a client sent QUIT"),
             Ok(Disconnect::Overdue(overdue)) => {
                 self.send_final_error(format!("ERR {overdue}")).await;
             }
@@ -29,13 +31,14 @@ impl RespConnection {
                 self.send_final_error(format!("ERR Too many commands: max {max} a second")).await;
                 self.drain_input().await;
             }
-            Ok(Disconnect::Crowded) => {
-                // What waits takes nothing any more, however long the client is still read.
+            Ok(Disconnect::BufferFull) => {
+                // Drops the blocked command, so that it claims nothing while the client is still
+                // read.
                 self.running.clear();
                 self.send_final_error("ERR Too many commands behind one that waits".into()).await;
                 self.drain_input().await;
             }
-            // In the middle of a reply nothing more can be said.
+            // An error cannot be sent in the middle of a reply.
             Err(error) if SlowClient::is_behind(&error) => {
                 let caller = &self.session.caller;
                 warn!(from = %caller.from, connection = %caller.connection, %error, "a client is cut off");
@@ -49,11 +52,11 @@ impl RespConnection {
         let _closed_anyway = self.writer.send(Reply::Error(line)).await;
     }
 
-    /// No more is read: what was sent is carried out and answered, what waits for work is not.
+    /// Carries out and answers the commands that were received, except a blocked command.
     async fn finish(&mut self) {
         loop {
             self.start_ready().await;
-            if self.running.is_empty() || self.only_waits() {
+            if self.running.is_empty() || self.is_only_blocked() {
                 break;
             }
             let done = next_done(&mut self.running).await;
@@ -68,8 +71,7 @@ impl RespConnection {
         }
     }
 
-    /// Answers a frame that cannot be read, after the commands before it. The client may still be sending: it is read
-    /// for a while, for a reset would take the error away from it.
+    /// Answers the commands before an invalid frame, and then sends the error of the frame.
     async fn refuse(&mut self, error: &FrameError) {
         debug!(%error, connection = %self.session.caller.connection, "a frame was refused");
         self.finish().await;
@@ -81,7 +83,8 @@ impl RespConnection {
         self.drain_input().await;
     }
 
-    /// The client may still be sending: a reset would take the last replies away from it.
+    /// Reads and discards input for [`LINGER`]. The client may still be sending, and to close the
+    /// socket then would reset the connection, so that the last replies would be lost.
     async fn drain_input(&mut self) {
         let linger = async {
             tokio::io::AsyncWriteExt::shutdown(self.writer.get_mut()).await?;
@@ -90,18 +93,18 @@ impl RespConnection {
             Ok::<_, std::io::Error>(())
         };
         if timeout(LINGER, linger).await.is_err() {
-            debug!("a client that was cut off went on sending");
+            debug!("a client that was disconnected continued to send");
         }
     }
 
-    /// Gives back what the connection had and nobody else can account for.
+    /// Returns the claims of the connection that no worker reports on.
     pub(crate) async fn close(mut self) {
-        // What was under way is dropped: a claim that was just handed over goes back by that.
+        // Dropping the commands in flight returns claims that were being handed over.
         self.running.clear();
         self.session.close();
         let caller = &self.session.caller;
         let mut outcome = Ok(());
-        for claim in self.session.unproven.iter() {
+        for claim in self.session.unacked_claims.iter() {
             let back = service::job_changes::release_unreported(
                 &self.app,
                 &claim.job_id,
@@ -116,7 +119,7 @@ impl RespConnection {
             outcome = outcome.and(service::workers::detach(&self.app, worker_id, &caller.connection).await);
         }
         if let Err(error) = outcome {
-            warn!(%error, connection = %caller.connection, "a closed connection could not be cleared");
+            warn!(%error, connection = %caller.connection, "the claims of a closed connection could not be returned");
         }
         debug!(connection = %caller.connection, "closed");
     }

@@ -1,4 +1,4 @@
-//! INFO and COMMAND: what the server says of itself, in the shapes of Redis.
+//! INFO and COMMAND: description of the server in the format of Redis.
 
 use agenix_protocol::{
     request::{Command, CommandAccess, CommandKind},
@@ -8,7 +8,7 @@ use agenix_protocol::{
 use super::keyspace;
 use crate::{app::AppState, resp::outcome::CommandResult};
 
-/// The version of Redis whose semantics the commands on keys have: client libraries look at it.
+/// Version of Redis whose semantics the commands on keys have. Client libraries check it.
 const REDIS_VERSION: &str = "7.0.15";
 
 /// INFO
@@ -51,12 +51,12 @@ pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
     let wanted = |name: &str| {
         sections.is_empty() || sections.iter().any(|word| is_all(word) || word.eq_ignore_ascii_case(name))
     };
-    let shown: Vec<String> = all
+    let texts: Vec<String> = all
         .into_iter()
         .filter(|(name, _)| wanted(name))
         .map(|(name, text)| format!("# {name}\r\n{text}"))
         .collect();
-    Ok(Reply::bulk(shown.join("\r\n")))
+    Ok(Reply::bulk(texts.join("\r\n")))
 }
 
 /// COMMAND, COMMAND INFO
@@ -83,7 +83,8 @@ fn find(name: &str) -> Option<&'static Command> {
     Command::find(&name.to_ascii_uppercase())
 }
 
-/// Name, arity, flags, first key, last key, step; then what agq has nothing to say about.
+/// Returns name, arity, flags, first key, last key and step of a command, and its categories, tips,
+/// key specifications and subcommands, which are empty.
 fn row(command: &'static Command) -> Reply {
     let flags: &[&str] = match command.kind {
         CommandKind::Session => &["noscript", "fast"],
@@ -108,7 +109,7 @@ fn row(command: &'static Command) -> Reply {
     ])
 }
 
-/// The arguments as one, with all of their words: COMMAND DOCS has no better place for a syntax.
+/// Returns the syntax of a command as one argument, because COMMAND DOCS has no field for a syntax.
 fn arguments(command: &'static Command) -> Vec<Reply> {
     if command.syntax.is_empty() {
         return Vec::new();
@@ -127,7 +128,7 @@ fn doc(command: &'static Command) -> Reply {
     Reply::Map(vec![
         field("summary", command.summary),
         (Reply::bulk("group"), Reply::bulk(group.to_ascii_lowercase())),
-        // redis-cli shows this beside the name.
+        // redis-cli shows the arguments beside the name.
         (Reply::bulk("arguments"), Reply::Array(arguments(command))),
     ])
 }

@@ -1,5 +1,5 @@
-//! The users' keys: strings, lists, sorted sets, as in Redis (RESP spec §5.2). What agq keeps for itself is shown in
-//! windows.
+//! Commands on users' keys: strings, lists and sorted sets, as in Redis (RESP spec §5.2).
+//! `virtual_keys` answers commands on reserved keys.
 
 use agenix_protocol::{
     request::{BlockingPop, KeyCommand},
@@ -17,7 +17,7 @@ use crate::{
     store::{KeyReader, RuleResult, StoreError, change, look, scan},
 };
 
-/// Refuses a key that agq keeps for itself.
+/// Rejects a reserved key. `what` is the participle of the command, for example "written".
 pub(crate) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Rejection> {
     if !is_reserved(key) {
         return Ok(());
@@ -27,7 +27,7 @@ pub(crate) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Reje
     Err(Rejection::ReservedKey { key, what, instead })
 }
 
-/// A command on users' keys.
+/// Carries out a command on users' keys.
 pub(crate) async fn users(app: &AppState, command: KeyCommand) -> CommandResult {
     if command.is_write() {
         let replies = transaction(app, vec![command]).await?;
@@ -39,7 +39,8 @@ pub(crate) async fn users(app: &AppState, command: KeyCommand) -> CommandResult 
     Ok(reply?)
 }
 
-/// A command on users' keys that is a short read, where the store has them at hand.
+/// Carries out a short read of users' keys without waiting. Returns `None` for other commands, and
+/// if the store cannot read at once.
 pub(crate) fn users_at_once(app: &AppState, command: &KeyCommand, now: Timestamp) -> Option<CommandResult> {
     if command.is_write() || is_long(command) {
         return None;
@@ -56,7 +57,7 @@ fn one(
     move |all| redis::ruled(redis::read(all, &command, now))
 }
 
-/// Whether a read may take so long that it is not done on the spot.
+/// Returns true if the duration of a read depends on the number of keys or elements.
 fn is_long(command: &KeyCommand) -> bool {
     matches!(
         command,
@@ -68,13 +69,13 @@ fn is_long(command: &KeyCommand) -> bool {
     )
 }
 
-/// How many keys users have.
+/// Returns the number of users' keys.
 pub(crate) async fn count(app: &AppState) -> Result<u64, CommandError> {
     let now = app.clock.now();
     Ok(look(&*app.store, move |all| all.count(now)).await?)
 }
 
-/// Commands in one transaction, one reply each.
+/// Carries out commands in one transaction, and returns one reply for each.
 pub(crate) async fn transaction(
     app: &AppState,
     commands: Vec<KeyCommand>,
@@ -88,17 +89,17 @@ pub(crate) async fn transaction(
     Ok(replies)
 }
 
-/// BRPOP, BLPOP and BLMOVE of users' lists. A move answers the element alone, whoever asks.
+/// BRPOP, BLPOP and BLMOVE of users' lists. The reply to BLMOVE is the element without its key.
 pub(crate) async fn blocking_pop(app: &AppState, pop: BlockingPop, is_pair: bool) -> CommandResult {
     pop.keys.iter().try_for_each(|key| refuse_reserved(key, "popped"))?;
     if let Some((target, _)) = &pop.to {
         refuse_reserved(target, "written")?;
     }
     let is_move = pop.to.is_some();
-    let Some(handed) = app.waiters.element(pop).await?? else {
+    let Some(handoff) = app.waiters.element(pop).await?? else {
         return Ok(if is_pair || is_move { Reply::NilArray } else { Reply::Nil });
     };
-    let element = handed.take();
+    let element = handoff.take();
     Ok(if is_pair && !is_move {
         Reply::bulks([element.key, element.value])
     } else {

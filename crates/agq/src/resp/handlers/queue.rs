@@ -1,37 +1,35 @@
-//! Queues as Redis' list commands see them: no lists, to pop one is to claim a job.
-
-use std::sync::Arc;
+//! QUEUE.*, and the list commands of Redis on queues. A queue is not a list: a pop claims a job.
 
 use agenix_protocol::{
-    documents::{JobDocument, to_json},
+    documents::to_json,
     ids::QueueName,
-    request::{BlockingPop, BlockingWait},
+    request::BlockingPop,
     reserved_keys::{QUEUE_SCHEDULED, READY, SCHEDULED, claimed_queue, queue_of},
     resp::Reply,
 };
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
-use serde_json::value::RawValue;
 
 use super::keyspace;
 use crate::{
     app::{AppState, Caller},
     error::CommandError,
     resp::outcome::{CommandOutcome, CommandResult, Effect, json},
-    service::{identity, queue_stats, queues, worker_health::end_trial_claim},
+    service::{claims, queue_stats, queues},
     settings::PopReply,
     store::{Claim, StoreError},
     waiters::Handoff,
 };
 
-/// BRPOP, BLPOP, BLMOVE. Of a queue, it claims at most so many jobs that are there, for those behind it, too.
+/// BRPOP, BLPOP, BLMOVE. `limit` is the maximum number of ready jobs that are claimed: one for this
+/// command, and one for each identical command behind it.
 pub(crate) async fn blocking_pop(
     app: &AppState,
     caller: &Caller,
     pop: BlockingPop,
-    most: usize,
+    limit: usize,
 ) -> Result<CommandOutcome, CommandError> {
-    let is_pair = shows_pair(app, caller, &pop);
+    let is_pair = replies_with_pair(app, caller, &pop);
     let queues: Vec<QueueName> = pop.keys.iter().filter_map(|key| claimed_queue(key)).collect();
     if queues.is_empty() {
         return Ok(CommandOutcome::plain(keyspace::blocking_pop(app, pop, is_pair).await?));
@@ -39,45 +37,28 @@ pub(crate) async fn blocking_pop(
     if queues.len() != pop.keys.len() || pop.to.is_some() {
         return Err(Rejection::MixedKeys.into());
     }
-    let shown = |handed: Handoff<Claim>| {
-        let value = document(handed.get())?;
-        let key = queue_key(&handed.get().queue);
+    let outcome = |handoff: Handoff<Claim>| {
+        let value = document(handoff.get())?;
+        let key = queue_key(&handoff.get().queue);
         let reply = if is_pair { Reply::bulks([key, value]) } else { Reply::Bulk(value) };
-        Ok(given(handed.take(), reply))
+        Ok(claimed(handoff.take(), reply))
     };
-    let handed = wait_for_jobs(app, caller, &queues, pop.timeout, most).await?;
-    let mut done = handed.into_iter().map(shown).collect::<Result<Vec<_>, CommandError>>()?.into_iter();
-    let Some(first) = done.next() else {
+    let jobs = claims::wait_for_jobs(app, caller, &queues, pop.timeout, limit).await?;
+    let mut outcomes = jobs.into_iter().map(outcome).collect::<Result<Vec<_>, CommandError>>()?.into_iter();
+    let Some(first) = outcomes.next() else {
         return Ok(CommandOutcome::plain(if is_pair { Reply::NilArray } else { Reply::Nil }));
     };
-    Ok(CommandOutcome { also: done.collect(), ..first })
-}
-
-async fn wait_for_jobs(
-    app: &AppState,
-    caller: &Caller,
-    queues: &[QueueName],
-    wait: BlockingWait,
-    most: usize,
-) -> Result<Vec<Handoff<Claim>>, CommandError> {
-    let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
-    let dismissals = app.waiters.evictions();
-    let (claimant, on_trial) = identity::claimant(app, caller, names, true).await?;
-    let most = if on_trial.is_some() { 1 } else { most };
-    let jobs = app.waiters.jobs(claimant, dismissals, wait, most).await?;
-    if let Some(worker_id) = on_trial {
-        end_trial_claim(app, &worker_id, !jobs.is_empty()).await?;
-    }
-    Ok(jobs)
+    Ok(CommandOutcome { merged: outcomes.collect(), ..first })
 }
 
 fn queue_key(queue: &str) -> Bytes {
     format!("queue:{queue}").into()
 }
 
-/// The seed's bare value, or Redis' pair: for those who introduced themselves as Redis clients do, and for who waits for
-/// several keys and has to know which it was.
-fn shows_pair(app: &AppState, caller: &Caller, pop: &BlockingPop) -> bool {
+/// Returns true if the reply is a pair of key and value, as in Redis. The AGQ API spec has the
+/// value alone. Client libraries of Redis expect the pair, and a client that waits for several keys
+/// needs the key.
+fn replies_with_pair(app: &AppState, caller: &Caller, pop: &BlockingPop) -> bool {
     pop.keys.len() > 1
         || match app.settings.brpop_reply {
             PopReply::Auto => caller.is_introduced,
@@ -97,18 +78,14 @@ pub(crate) async fn pop(
         let text = "a queue is popped without a count: each job is claimed for itself";
         return Err(Rejection::QueueCount(text).into());
     }
-    let queues = Arc::new([queue.as_str().to_owned()]);
-    let (claimant, on_trial) = identity::claimant(app, caller, queues, false).await?;
-    let handed = app.waiters.job_now(claimant).await?;
-    if let Some(worker_id) = on_trial {
-        end_trial_claim(app, &worker_id, handed.is_some()).await?;
-    }
-    let Some(handed) = handed else { return Ok(CommandOutcome::plain(Reply::Nil)) };
-    let value = document(handed.get())?;
-    Ok(given(handed.take(), Reply::Bulk(value)))
+    let Some(handoff) = claims::job_now(app, caller, queue).await? else {
+        return Ok(CommandOutcome::plain(Reply::Nil));
+    };
+    let value = document(handoff.get())?;
+    Ok(claimed(handoff.take(), Reply::Bulk(value)))
 }
 
-fn given(claim: Claim, reply: Reply) -> CommandOutcome {
+fn claimed(claim: Claim, reply: Reply) -> CommandOutcome {
     let holder = claim.job.holder.as_deref().unwrap_or_default().into();
     CommandOutcome::with(
         reply,
@@ -117,18 +94,7 @@ fn given(claim: Claim, reply: Reply) -> CommandOutcome {
 }
 
 fn document(claim: &Claim) -> Result<Bytes, StoreError> {
-    let raw =
-        |text: &str| RawValue::from_string(text.to_owned()).map_err(|error| StoreError(error.to_string()));
-    let document = JobDocument {
-        job_id: claim.job.job_id.clone(),
-        action_id: claim.job.action_id.clone(),
-        plan_id: claim.job.plan_id.clone(),
-        plan: raw(&claim.plan)?,
-        inputs: raw(&claim.input)?,
-        attempt: claim.job.attempt,
-        traceparent: claim.job.ojs.as_ref().and_then(|ojs| ojs.traceparent()),
-    };
-    Ok(to_json(&document).into())
+    Ok(to_json(&claims::document(claim)?).into())
 }
 
 /// LLEN of a queue.
@@ -136,11 +102,10 @@ pub(crate) async fn length(app: &AppState, key: &[u8]) -> CommandResult {
     let length = if key == QUEUE_SCHEDULED.as_bytes() {
         app.store.scheduled().await?.0
     } else {
-        let queue = claimed_queue(key);
-        let is_own = |lane: &&crate::store::LaneSummary| {
-            queue.as_ref().is_some_and(|queue| queue.as_str() == lane.queue)
-        };
-        app.store.lanes().await?.iter().filter(is_own).map(|lane| lane.length).sum()
+        match claimed_queue(key) {
+            Some(queue) => queues::length(app, &queue).await?,
+            None => 0,
+        }
     };
     Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
 }
@@ -168,10 +133,10 @@ pub(crate) async fn stats(app: &AppState, queue: Option<&str>) -> CommandResult 
         return Err(Rejection::UnknownQueue(name.escape_debug().to_string()).into());
     }
     let key = format!("queue:{name}");
-    let shown = match name {
+    let json = match name {
         READY => to_json(&stats.ready),
         SCHEDULED => to_json(&stats.scheduled),
         _ => to_json(stats.others.get(&key).unwrap_or(&queue_stats::EMPTY)),
     };
-    Ok(Reply::bulk(format!(r#"{{"{key}":{shown}}}"#)))
+    Ok(Reply::bulk(format!(r#"{{"{key}":{json}}}"#)))
 }

@@ -13,9 +13,9 @@ use crate::{
 
 /// SCHEDULE.SET
 pub(crate) async fn set(app: &AppState, json: &[u8]) -> CommandResult {
-    let wanted: ScheduleRequest =
+    let request: ScheduleRequest =
         parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
-    let schedule = schedules::set(app, wanted, true).await?;
+    let schedule = schedules::set(app, request, true).await?;
     let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
     Ok(Reply::Simple(format!("OK name={} next_run_at={next}", schedule.name)))
 }
@@ -31,8 +31,8 @@ pub(crate) async fn get(app: &AppState, name: &str) -> CommandResult {
 
 /// SCHEDULE.LIST
 pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
-    let notes = app.store.documents(DocumentKind::Cron).await?;
-    Ok(Reply::bulks(page.of(notes.into_iter().map(|(name, _)| name))))
+    let documents = app.store.documents(DocumentKind::Cron).await?;
+    Ok(Reply::bulks(page.of(documents.into_iter().map(|(name, _)| name))))
 }
 
 /// SCHEDULE.DELETE

@@ -1,5 +1,5 @@
-//! Windows: keys that agq renders from its records when they are read (worker spec §2.3, §3.4, §9.2). There is no second copy,
-//! and nobody writes to them.
+//! Virtual keys: reserved key names whose values are computed from the records when they are read
+//! (worker spec §2.3, §3.4, §9.2). They are read-only.
 
 use std::collections::BTreeSet;
 
@@ -19,31 +19,32 @@ use agenix_rules::{
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{challenge, keyspace::refuse_reserved, queue};
+use super::{keyspace::refuse_reserved, queue};
 use crate::{
     app::AppState,
     error::CommandError,
     resp::outcome::CommandResult,
-    service::{jobs, workers},
+    service::{challenges, jobs, workers},
     store::StoreError,
 };
 
-/// How long the statistics of a heartbeat are shown (worker spec §3.4).
+/// Time after a heartbeat for which its statistics exist, in milliseconds (worker spec §3.4).
 const STATS_MS: u64 = 120_000;
 
-/// What a window shows.
+/// Value of a virtual key.
 enum VirtualValue {
     Text(String),
     Set(Vec<String>),
     Hash(Vec<(String, String)>),
-    /// A queue: its length and its type can be asked for, and it can be popped.
+    /// Queue. LLEN, TYPE and pops are permitted; no other command reads its value.
     Queue,
 }
 
-/// A window: what it shows, and for how many milliseconds still, where that is bounded.
+/// Value of a virtual key and its time to live in milliseconds, if the key exists and has a time to
+/// live.
 type VirtualKey = Option<(VirtualValue, Option<u64>)>;
 
-/// Answers a command on a key that agq keeps for itself.
+/// Answers a command on virtual keys. Rejects writes.
 pub(crate) async fn answer(app: &AppState, command: &KeyCommand) -> CommandResult {
     match command {
         KeyCommand::Keys { pattern } => Ok(Reply::bulks(names(app, pattern).await?)),
@@ -73,16 +74,16 @@ fn is_queue(key: &[u8]) -> bool {
 }
 
 async fn read(app: &AppState, command: &KeyCommand, key: &Bytes) -> CommandResult {
-    let window = look(app, key).await?;
-    let ttl = |unit: u64| match &window {
+    let value = value_of(app, key).await?;
+    let ttl = |unit: u64| match &value {
         None => -2,
         Some((_, None)) => -1,
         Some((_, Some(ms))) => i64::try_from(ms.div_ceil(unit)).unwrap_or(i64::MAX),
     };
-    match (command, &window) {
+    match (command, &value) {
         (KeyCommand::Ttl { .. }, _) => Ok(Reply::Integer(ttl(1000))),
         (KeyCommand::PTtl { .. }, _) => Ok(Reply::Integer(ttl(1))),
-        (KeyCommand::Type { .. }, _) => Ok(Reply::Simple(type_of(&window).into())),
+        (KeyCommand::Type { .. }, _) => Ok(Reply::Simple(type_of(&value).into())),
         (KeyCommand::Get { .. } | KeyCommand::HGet { .. }, None) => Ok(Reply::Nil),
         (KeyCommand::Get { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulk(text.clone())),
         (KeyCommand::MGet { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulks([text.clone()])),
@@ -109,8 +110,8 @@ async fn read(app: &AppState, command: &KeyCommand, key: &Bytes) -> CommandResul
     }
 }
 
-fn type_of(window: &VirtualKey) -> &'static str {
-    match window {
+fn type_of(key: &VirtualKey) -> &'static str {
+    match key {
         None => "none",
         Some((VirtualValue::Text(_), _)) => "string",
         Some((VirtualValue::Set(_), _)) => "set",
@@ -123,7 +124,7 @@ async fn exists(app: &AppState, keys: &[Bytes]) -> CommandResult {
     let mut count = 0;
     for key in keys {
         if is_reserved(key) {
-            count += usize::from(look(app, key).await?.is_some());
+            count += usize::from(value_of(app, key).await?.is_some());
         } else {
             let users = KeyCommand::Exists { keys: vec![key.clone()] };
             let Reply::Integer(found) = super::keyspace::users(app, users).await? else { continue };
@@ -133,20 +134,20 @@ async fn exists(app: &AppState, keys: &[Bytes]) -> CommandResult {
     Ok(Reply::count(count))
 }
 
-/// What a reserved key shows now.
-async fn look(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError> {
+/// Computes the value of a virtual key.
+async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError> {
     if is_queue(key) {
         return Ok(claimed_queue(key).map(|_| (VirtualValue::Queue, None)));
     }
     let Ok(key) = std::str::from_utf8(key) else { return Ok(None) };
     let parts: Vec<&str> = key.split(':').collect();
     match parts[..] {
-        ["worker", id] => {
-            Ok(worker_of(app, id).await?.map(|(worker, jobs, told)| (hash(&worker.status(told, jobs)), None)))
-        }
+        ["worker", id] => Ok(worker_of(app, id)
+            .await?
+            .map(|(worker, jobs, registration)| (hash(&worker.status(registration, jobs)), None))),
         ["worker", id, part] => worker_part(app, id, part).await,
         ["capability", tool, "workers"] => {
-            let workers = challenge::workers_with(app, tool).await?;
+            let workers = challenges::workers_with(app, tool).await?;
             let ids: Vec<String> = workers.into_iter().map(|worker| worker.worker_id.into()).collect();
             Ok((!ids.is_empty()).then_some((VirtualValue::Set(ids), None)))
         }
@@ -162,8 +163,8 @@ async fn look(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError> {
         }
         ["job", id] => {
             let Some(stored) = stored(app, id).await? else { return Ok(None) };
-            let shown = jobs::job_document(stored).map_err(|error| StoreError(error.to_string()))?;
-            Ok(Some((hash(&shown), None)))
+            let document = jobs::job_document(stored).map_err(|error| StoreError(error.to_string()))?;
+            Ok(Some((hash(&document), None)))
         }
         ["job", id, "worker"] => {
             let Ok(id) = JobId::new(id) else { return Ok(None) };
@@ -191,28 +192,30 @@ async fn worker_of(app: &AppState, id: &str) -> Result<WorkerLookup, CommandErro
 }
 
 async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey, CommandError> {
-    let Some((worker, _, told)) = worker_of(app, id).await? else { return Ok(None) };
+    let Some((worker, _, registration)) = worker_of(app, id).await? else { return Ok(None) };
     let silent = app.clock.now().ms_since(worker.last_seen_at);
-    let rest = |ms: u64| Some(ms.saturating_sub(silent)).filter(|left| *left > 0);
+    let time_left = |ms: u64| Some(ms.saturating_sub(silent)).filter(|left| *left > 0);
     Ok(match part {
         "alive" => {
             let silence_ms = worker.silence_ms.unwrap_or_else(|| app.settings.silence_ms());
-            let left = rest(silence_ms).filter(|_| worker.standing == Liveness::Active);
+            let left = time_left(silence_ms).filter(|_| worker.standing == Liveness::Active);
             left.map(|left| (VirtualValue::Text((worker.last_seen_at.0 / 1000).to_string()), Some(left)))
         }
         "stats" => {
-            worker.stats.zip(rest(STATS_MS)).map(|(stats, left)| (VirtualValue::Text(stats), Some(left)))
+            worker.stats.zip(time_left(STATS_MS)).map(|(stats, left)| (VirtualValue::Text(stats), Some(left)))
         }
-        // Any key may read this: what tells a run of the worker from another is its own.
-        "metadata" => told.map(|told| {
-            let told = WorkerRegistration { instance: None, active_job_ids: None, ..told };
-            (VirtualValue::Text(to_json(&told)), None)
+        // `instance` is not shown, because any role may read this and `instance` identifies the
+        // process of the worker.
+        "metadata" => registration.map(|registration| {
+            let shown = WorkerRegistration { instance: None, active_job_ids: None, ..registration };
+            (VirtualValue::Text(to_json(&shown)), None)
         }),
         _ => None,
     })
 }
 
-/// A document's fields that are not null, each as text: a string as it is, anything else as JSON.
+/// Returns the fields of a document that are not null as a hash. Strings are unquoted; other values
+/// are JSON.
 fn hash(document: &impl serde::Serialize) -> VirtualValue {
     let fields: Map<String, Value> = serde_json::from_str(&to_json(document)).unwrap_or_default();
     let text = |value: Value| match value {
@@ -228,8 +231,8 @@ fn hash(document: &impl serde::Serialize) -> VirtualValue {
     )
 }
 
-/// The windows whose names match a pattern that begins with one of their kinds. Those of jobs are not listed: there may be
-/// millions, and JOBS.SEARCH finds them.
+/// Returns the names of the virtual keys that match `pattern`, if the pattern begins with a kind of
+/// record. Keys of jobs are not listed, because there may be millions, and JOBS.SEARCH finds jobs.
 async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>, CommandError> {
     let mut names = BTreeSet::new();
     if pattern.starts_with(b"plan:") {
@@ -247,7 +250,7 @@ async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>, CommandErr
     Ok(names.into_iter().collect())
 }
 
-/// The windows on a worker.
+/// Returns the names of the virtual keys of a worker and of its capabilities.
 async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>, CommandError> {
     let id = worker.worker_id.as_str();
     let mut names = vec![format!("worker:{id}")];
@@ -257,9 +260,9 @@ async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>, Comman
         }
     }
     if worker.standing == Liveness::Active
-        && let Some(told) = workers::registration(app, &worker.worker_id).await?
+        && let Some(registration) = workers::registration(app, &worker.worker_id).await?
     {
-        names.extend(told.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));
+        names.extend(registration.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));
     }
     Ok(names)
 }

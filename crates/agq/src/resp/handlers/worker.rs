@@ -39,7 +39,7 @@ fn read_registration(json: &[u8]) -> Result<WorkerRegistration, Rejection> {
     })
 }
 
-/// `30`, or `0.5`: whole seconds are written without a point.
+/// Returns milliseconds as seconds: `30`, or `0.5`.
 fn heartbeat_seconds(ms: u64) -> String {
     match ms % 1000 {
         0 => (ms / 1000).to_string(),
@@ -98,7 +98,7 @@ mod tests {
     use super::heartbeat_seconds;
 
     #[test]
-    fn whole_seconds_have_no_point() {
+    fn heartbeat_interval_is_shown_without_trailing_zeros() {
         assert_eq!([30_000, 500, 1250].map(heartbeat_seconds), ["30", "0.5", "1.25"]);
     }
 }

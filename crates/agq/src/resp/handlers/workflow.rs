@@ -13,9 +13,9 @@ use crate::{
 
 /// WORKFLOW.SUBMIT
 pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
-    let wanted: WorkflowRequest =
+    let request: WorkflowRequest =
         parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
-    let workflow = workflow::submit(app, wanted).await?;
+    let workflow = workflow::submit(app, request).await?;
     Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
 }
 
@@ -30,8 +30,8 @@ pub(crate) async fn status(app: &AppState, id: &str) -> CommandResult {
 
 /// WORKFLOW.LIST
 pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
-    let notes = app.store.documents(DocumentKind::Workflow).await?;
-    Ok(Reply::bulks(page.of(notes.into_iter().map(|(id, _)| id))))
+    let documents = app.store.documents(DocumentKind::Workflow).await?;
+    Ok(Reply::bulks(page.of(documents.into_iter().map(|(id, _)| id))))
 }
 
 /// WORKFLOW.CANCEL

@@ -1,4 +1,4 @@
-//! HELLO and CLIENT: the description that a client gives of itself.
+//! HELLO and CLIENT: version of RESP, name and library of the client.
 
 use agenix_protocol::{
     ids::WorkerId,
@@ -56,7 +56,7 @@ impl RespSession {
             ClientCommand::List => {
                 let is_admin =
                     self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
-                // Who else is there is the business of those who may do everything.
+                // Only an administrator sees the other connections.
                 Reply::bulk(self.app.connections.lines((!is_admin).then_some(number), now))
             }
             ClientCommand::SetInfo { attribute, value } => self.set_info(&attribute, &value),
@@ -79,22 +79,23 @@ impl RespSession {
         Reply::ok()
     }
 
-    /// A name that could be a worker's makes the connection speak for that worker (ADR 1); any other is just a name.
+    /// Sets the name of the connection. If the name is a valid worker id, the connection acts as
+    /// that worker (ADR 1).
     fn take_name(&mut self, name: &Bytes) -> Result<(), Reply> {
-        let Some(shown) = printable(name) else {
-            let text = "ERR Client names cannot contain spaces, newlines or special characters.";
-            return Err(Reply::Error(text.into()));
+        let Some(text) = printable(name) else {
+            let line = "ERR Client names cannot contain spaces, newlines or special characters.";
+            return Err(Reply::Error(line.into()));
         };
         self.name = name.clone();
-        let worker = WorkerId::new(shown.as_str()).ok();
-        self.app.connections.note(self.caller.number, |entry| entry.name = shown);
+        let worker = WorkerId::new(text.as_str()).ok();
+        self.app.connections.note(self.caller.number, |entry| entry.name = text);
         self.change(|caller| caller.name = worker);
         Ok(())
     }
 }
 
-/// A name as Redis allows it: printable, without spaces.
+/// Returns the name as text if Redis permits it: printable ASCII without spaces.
 fn printable(name: &[u8]) -> Option<String> {
-    let is_fine = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
-    is_fine.then(|| String::from_utf8_lossy(name).into_owned())
+    let is_valid = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
+    is_valid.then(|| String::from_utf8_lossy(name).into_owned())
 }

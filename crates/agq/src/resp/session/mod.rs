@@ -1,4 +1,5 @@
-//! What a connection has said about itself, and the commands that only concern that: AUTH, HELLO, CLIENT, MULTI, SUBSCRIBE.
+//! Session of a RESP connection: identity, version, transaction and subscriptions. The session
+//! answers the commands that concern only itself: AUTH, HELLO, CLIENT, MULTI, SUBSCRIBE.
 
 mod introduction;
 
@@ -37,30 +38,30 @@ pub(crate) struct RespSession {
     access_control: Arc<AccessControl>,
     ip: Option<IpAddr>,
     pub(crate) caller: Arc<Caller>,
-    /// The RESP to answer in.
+    /// Version of RESP of the replies.
     pub(crate) version: RespVersion,
-    /// Claims of which it is not known yet whether their replies arrived.
-    pub(crate) unproven: UnackedClaims,
+    /// Claims whose replies may not have reached the client.
+    pub(crate) unacked_claims: UnackedClaims,
     pub(crate) subscriptions: Subscriptions,
     transaction: Option<Transaction>,
     name: Bytes,
-    /// Who it is by its certificate: it is that again after RESET.
+    /// Identity by the client's certificate. It is the identity after RESET.
     certified: Option<Identity>,
 }
 
-/// What to do with a command.
+/// Next step for an authorized command.
 pub(crate) enum SessionAction {
-    /// This is its reply.
+    /// Send the reply.
     Answer(Reply),
-    /// This is its reply, after a while.
+    /// Send the reply after a delay.
     Delay(Reply, Duration),
-    /// This is its reply, when every change that is under way has been made.
+    /// Send the reply when all submitted writes have been applied.
     Settled(Reply),
-    /// This is the last reply.
+    /// Send the reply, and close the connection.
     Quit(Reply),
-    /// Carry it out.
+    /// Carry out the command.
     Pass(&'static Command, Request),
-    /// Carry all of these out as one.
+    /// Carry out the commands in one write.
     Transaction(Vec<QueuedCommand>),
 }
 
@@ -92,7 +93,7 @@ impl RespSession {
             ip: accepted.ip,
             caller: Arc::new(caller),
             version: RespVersion::Two,
-            unproven: UnackedClaims::default(),
+            unacked_claims: UnackedClaims::default(),
             transaction: None,
             name: Bytes::new(),
             certified: accepted.certified.take(),
@@ -103,8 +104,8 @@ impl RespSession {
         self.caller.identity.is_some()
     }
 
-    /// Reads a command and decides whether this connection may give it. Before AUTH only AUTH and HELLO are answered
-    /// (RESP spec §4).
+    /// Parses a command, and checks whether the connection may send it. Before the authentication,
+    /// only AUTH, HELLO, QUIT and RESET are permitted (RESP spec §4).
     pub(crate) fn authorize(&mut self, args: &[Bytes]) -> Result<(&'static Command, Request), Reply> {
         let known = Command::of(args);
         let name = known.map_or("", |command| command.name);
@@ -112,7 +113,8 @@ impl RespSession {
         // The specification's AUTH has no user name.
         let has_user_name = name == "AUTH" && args.len() == 3 && args[1].eq_ignore_ascii_case(b"default");
         if name == "HELLO" || name == "CLIENT" || has_user_name {
-            // Client libraries introduce themselves, whatever becomes of it; from then on they get Redis' shapes.
+            // Only client libraries send these. From now on the client gets the replies of Redis,
+            // even if this command fails.
             self.change(|caller| caller.is_introduced = true);
         }
         if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
@@ -132,7 +134,8 @@ impl RespSession {
         })
     }
 
-    /// Whether this key may use this command, and may do so now.
+    /// Checks whether the role of the key and the state of the session permit the command. Returns
+    /// the error line otherwise.
     fn allow(&self, command: &Command, request: &Request) -> Result<(), String> {
         if let Some(identity) = &self.caller.identity
             && !identity.role.allows(command.access)
@@ -148,7 +151,7 @@ impl RespSession {
         }
         if self.version == RespVersion::Two
             && self.subscriptions.is_listening()
-            && !is_fit_for_listener(command.name)
+            && !is_permitted_for_subscriber(command.name)
         {
             let name = command.name.to_ascii_lowercase();
             return Err(format!(
@@ -158,7 +161,7 @@ impl RespSession {
         Ok(())
     }
 
-    /// Answers the commands that concern the session alone.
+    /// Answers a command that concerns the session alone, and passes any other command on.
     pub(crate) fn handle(&mut self, command: &'static Command, request: Request) -> SessionAction {
         if let Some(transaction) = &mut self.transaction
             && let Some(reply) = transaction.take(command, &request)
@@ -217,14 +220,15 @@ impl RespSession {
         }
     }
 
-    /// Proves who the client is; on a wrong key, how long its answer waits. A right key passes at once, whatever was tried
-    /// before: one misconfigured client must not lock out every worker of its machine.
+    /// Authenticates the client. Returns the delay of the reply to a wrong key. A valid key is
+    /// accepted at once after any number of wrong keys. Otherwise one misconfigured client could
+    /// lock out all workers of its machine.
     fn authenticate(&mut self, key: &[u8]) -> Result<(), Duration> {
         let Some(identity) = self.access_control.keyring.identify(key) else {
             let now = self.app.clock.now();
             let delay = self.access_control.auth_guard.wrong_key(self.ip, now);
             if !delay.is_zero() {
-                warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
+                warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys from one address");
             }
             self.app.audit.record(&audit_log::AuditEntry {
                 at: now,
@@ -263,7 +267,7 @@ impl RespSession {
         Reply::ok()
     }
 
-    /// RESET: as new, but for the worker that registered here.
+    /// RESET: resets the session, except for the worker that registered on it.
     fn reset(&mut self) -> Reply {
         self.transaction = None;
         self.subscriptions.leave(&self.app);
@@ -277,7 +281,7 @@ impl RespSession {
         Reply::Simple("RESET".into())
     }
 
-    /// What a command that was carried out means for the session.
+    /// Applies the effect of a command to the session.
     pub(crate) fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::None | Effect::Quit => {}
@@ -287,26 +291,26 @@ impl RespSession {
             }),
             Effect::Claimed { job_id, holder, attempt } => {
                 if let Some(worker) = WorkerId::new(&*holder).ok().filter(|_| !is_connection(&holder)) {
-                    // Who has claimed as a worker never again claims as nobody.
+                    // A connection that has claimed as a worker claims as that worker from now on.
                     self.change(|caller| caller.registered = Some(worker));
                 }
-                self.unproven.push(UnackedClaim { job_id, holder, attempt });
+                self.unacked_claims.push(UnackedClaim { job_id, holder, attempt });
             }
         }
     }
 
-    /// The connection is closed.
+    /// Ends the session of a closed connection.
     pub(crate) fn close(&mut self) {
         self.subscriptions.leave(&self.app);
         self.app.connections.leave(self.caller.number);
     }
 
-    fn change(&mut self, how: impl FnOnce(&mut Caller)) {
-        how(Arc::make_mut(&mut self.caller));
+    fn change(&mut self, change: impl FnOnce(&mut Caller)) {
+        change(Arc::make_mut(&mut self.caller));
     }
 }
 
-/// The first key of users that a request names: a worker has no business there.
+/// Returns the first users' key of a request. The role of workers permits no users' keys.
 fn users_key(request: &Request) -> Option<&Bytes> {
     match request {
         Request::Key(command) => command.keys().find(|key| !is_reserved(key)),
@@ -315,9 +319,10 @@ fn users_key(request: &Request) -> Option<&Bytes> {
     }
 }
 
-/// What a connection may do in RESP2 while it listens: there, nothing would tell a reply from a message.
-fn is_fit_for_listener(name: &str) -> bool {
-    const FIT: [&str; 7] =
+/// Returns true if a command is permitted in RESP2 on a connection with subscriptions. RESP2 cannot
+/// distinguish other replies from messages.
+fn is_permitted_for_subscriber(name: &str) -> bool {
+    const PERMITTED: [&str; 7] =
         ["SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "PING", "QUIT", "RESET"];
-    FIT.contains(&name)
+    PERMITTED.contains(&name)
 }

@@ -1,8 +1,9 @@
-//! A submission of many inputs, stored in pieces, because a write that is long keeps all others waiting (ADR 19).
+//! Submission of many inputs in pieces, because other writes wait for a long write (ADR 19).
 //!
-//! One write stores the action with the jobs of the first piece, and the texts of the other pieces as notes. From then on the
-//! submission is certain. Each further write makes the jobs of one piece. Anybody may make them, and may begin again after a crash,
-//! because a piece that is there already adds nothing.
+//! The first write stores the action with the jobs of the first piece, and the other pieces as
+//! documents. From then on the submission is durable. Each further write makes the jobs of one
+//! piece. Any task or node may make the jobs, and may begin again after a crash, because adding a
+//! piece is idempotent.
 
 mod pieces;
 
@@ -33,20 +34,20 @@ use crate::{
 pub(crate) use pieces::pieces;
 use pieces::{InputChunk, inputs_of, name};
 
-/// Number of pieces that one round of the reaper stores of a submission that nobody else stores.
+/// Maximum number of pieces of a stalled submission that one round of the reaper stores.
 const PIECES_A_ROUND: usize = 100;
 
-/// Note on a submission of which inputs are still to be stored.
+/// Document of a submission with inputs that are not jobs yet.
 #[derive(Serialize, Deserialize)]
 struct PendingSubmission {
-    /// Whether the action is to be open afterwards.
+    /// True if the action stays open after the submission.
     open: bool,
     /// Places of the pieces behind the first piece.
     places: Vec<u64>,
 }
 
-/// Stores an action of which `pieces` are the inputs, `count` in all, and returns the number of its jobs. That is less than
-/// `count` if the action halts meanwhile. The same submission again stores nothing.
+/// Stores an action with the `count` inputs in `pieces`, and returns the number of its jobs. The
+/// number is less than `count` if the action halts meanwhile. Idempotent.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,
@@ -69,7 +70,7 @@ pub(crate) async fn store(
     if is_stored { Ok(stored) } else { Err(Rejection::ActionExists(action.action_id).into()) }
 }
 
-/// Returns what the first write stores: the jobs of the first piece, and notes on the others.
+/// Returns the first write: the jobs of the first piece, and documents of the other pieces.
 fn begun(
     app: &AppState,
     action: &Action,
@@ -77,8 +78,8 @@ fn begun(
     pieces: &[InputChunk],
 ) -> Result<NewAction, CommandError> {
     let places = pieces.iter().skip(1).map(|piece| piece.place).collect();
-    let note = to_json(&PendingSubmission { open: action.is_open, places });
-    let mut notes = vec![(DocumentKind::Arriving, action.action_id.to_string(), note)];
+    let json = to_json(&PendingSubmission { open: action.is_open, places });
+    let mut notes = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
     notes.extend(
         pieces
             .iter()
@@ -92,13 +93,13 @@ fn begun(
             .first()
             .map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))
             .map(|inputs| new_jobs(app, inputs))?,
-        // It stays so until its last input is stored.
+        // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
         notes,
     })
 }
 
-/// Returns whether the action `known` came from the same submission as `action`.
+/// Returns true if the stored action `known` is the result of the same submission as `action`.
 async fn is_stored(
     app: &AppState,
     known: &Action,
@@ -108,7 +109,7 @@ async fn is_stored(
     count: usize,
 ) -> Result<bool, CommandError> {
     let count = count as u64;
-    // An open action may have grown since, and a halted one has not taken the last pieces.
+    // An open action may have more jobs since, and a halted action does not have the last pieces.
     let fits = match known.total_jobs.cmp(&count) {
         Ordering::Less => known.halted.is_some(),
         Ordering::Equal => true,
@@ -128,28 +129,30 @@ async fn is_stored(
     Ok(true)
 }
 
-/// Stores what is left of the submission of an action, if anything is left.
+/// Stores the remaining pieces of the submission of an action.
 pub(crate) async fn finish(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
     store_pieces(app, action_id, usize::MAX).await
 }
 
-/// Stores what is left of all submissions.
+/// Stores the remaining pieces of all submissions.
 pub(crate) async fn finish_all(app: &AppState) -> Result<(), CommandError> {
-    for action_id in arriving(app).await? {
+    for action_id in pending_submissions(app).await? {
         finish(app, &action_id).await?;
     }
     Ok(())
 }
 
-/// Submissions that had inputs left at the last round of the reaper, with the number of jobs that their actions had then.
+/// Submissions with remaining pieces at the last round of the reaper, with the numbers of jobs at
+/// that time.
 #[derive(Default)]
 pub(crate) struct StalledSubmissions(HashMap<ActionId, u64>);
 
 impl StalledSubmissions {
-    /// Stores the next pieces of the submissions that have not grown since the last round: whoever stored them has ended.
-    pub(crate) async fn look_after(&mut self, app: &AppState) -> Result<(), CommandError> {
+    /// Stores the next pieces of the submissions that have not grown since the last round. The task
+    /// that stored their pieces has ended.
+    pub(crate) async fn continue_stalled(&mut self, app: &AppState) -> Result<(), CommandError> {
         let before = take(&mut self.0);
-        for action_id in arriving(app).await? {
+        for action_id in pending_submissions(app).await? {
             let found = app.store.action(&action_id).await?;
             let total_jobs = found.map_or(0, |(action, _)| action.total_jobs);
             if before.get(&action_id) == Some(&total_jobs) {
@@ -161,33 +164,32 @@ impl StalledSubmissions {
     }
 }
 
-/// Returns the actions of which inputs are still to be stored.
-async fn arriving(app: &AppState) -> Result<Vec<ActionId>, CommandError> {
+/// Returns the actions with remaining pieces.
+async fn pending_submissions(app: &AppState) -> Result<Vec<ActionId>, CommandError> {
     if !app.store.has_documents(DocumentKind::Arriving).await? {
         return Ok(Vec::new());
     }
-    let notes = app.store.documents(DocumentKind::Arriving).await?;
-    Ok(notes.into_iter().filter_map(|(id, _)| ActionId::new(id).ok()).collect())
+    let documents = app.store.documents(DocumentKind::Arriving).await?;
+    Ok(documents.into_iter().filter_map(|(id, _)| ActionId::new(id).ok()).collect())
 }
 
-async fn store_pieces(app: &AppState, action_id: &ActionId, most: usize) -> Result<(), CommandError> {
-    let Some(note) = app.store.document(DocumentKind::Arriving, action_id.as_str()).await? else {
+async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Result<(), CommandError> {
+    let Some(json) = app.store.document(DocumentKind::Arriving, action_id.as_str()).await? else {
         return Ok(());
     };
-    let arriving: PendingSubmission = serde_json::from_str(&note)
+    let pending: PendingSubmission = serde_json::from_str(&json)
         .map_err(|error| StoreError(format!("the submission of {action_id} cannot be read: {error}")))?;
     let Some((action, _)) = app.store.action(action_id).await? else {
-        return settle(app, action_id, &arriving).await;
+        return settle(app, action_id, &pending).await;
     };
     if action.halted.is_some() {
-        // A halted action takes no more inputs.
-        return settle(app, action_id, &arriving).await;
+        // A halted action does not accept inputs.
+        return settle(app, action_id, &pending).await;
     }
-    let left: Vec<u64> =
-        arriving.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();
-    for &place in left.iter().take(most) {
+    let left: Vec<u64> = pending.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();
+    for &place in left.iter().take(limit) {
         let Some(json) = app.store.document(DocumentKind::Inputs, &name(action_id, place)).await? else {
-            // Somebody else has stored all of it meanwhile.
+            // Another task has stored all pieces meanwhile.
             return Ok(());
         };
         let plan = lookup::plan(app, &action.plan_id).await?;
@@ -196,10 +198,10 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, most: usize) -> Resu
             added => added?,
         };
     }
-    if left.len() > most { Ok(()) } else { settle(app, action_id, &arriving).await }
+    if left.len() > limit { Ok(()) } else { settle(app, action_id, &pending).await }
 }
 
-/// Adds the inputs of a piece to an action, unless they are there.
+/// Adds the inputs of a piece to an action. Inputs that the action already has are not added again.
 async fn add_piece(
     app: &AppState,
     action: &Action,
@@ -218,20 +220,20 @@ async fn add_piece(
     Ok(app.store.add_jobs(more).await??)
 }
 
-/// Ends a submission. The note on it goes last, so that what a crash leaves is done again.
+/// Ends a submission. Its document is removed last, so that an interrupted end is repeated.
 async fn settle(
     app: &AppState,
     action_id: &ActionId,
-    arriving: &PendingSubmission,
+    pending: &PendingSubmission,
 ) -> Result<(), CommandError> {
-    if !arriving.open {
+    if !pending.open {
         let rule: ActionRule = Box::new(|action: Option<&Action>| Ok(action.and_then(action::closed)));
         app.store.decide_action(action_id, rule).await??;
     }
     let remove =
         |kind, id: &str| app.store.update_document(kind, id, Box::new(|_| Ok(DocumentChange::Remove)));
     let pieces: Vec<_> =
-        arriving.places.iter().map(|place| remove(DocumentKind::Inputs, &name(action_id, *place))).collect();
+        pending.places.iter().map(|place| remove(DocumentKind::Inputs, &name(action_id, *place))).collect();
     for answer in pieces {
         answer.await??;
     }

@@ -16,14 +16,18 @@ pub(crate) struct InputChunk {
     pub(crate) json: String,
 }
 
-/// Returns the pieces of a submission of more than `most` inputs, or the inputs of a submission that one write can store.
-pub(crate) fn pieces(inputs: Vec<Box<RawValue>>, most: usize) -> Result<Vec<InputChunk>, Vec<Box<RawValue>>> {
-    if inputs.len() <= most {
+/// Divides a submission of more than `max_inputs` into pieces. Returns the inputs as the error if
+/// one write can store all of them.
+pub(crate) fn pieces(
+    inputs: Vec<Box<RawValue>>,
+    max_inputs: usize,
+) -> Result<Vec<InputChunk>, Vec<Box<RawValue>>> {
+    if inputs.len() <= max_inputs {
         return Err(inputs);
     }
     let (mut pieces, mut json, mut place, mut count) = (Vec::new(), String::from("["), 0, 0);
     for input in inputs {
-        if count >= most || json.len() >= PIECE_BYTES {
+        if count >= max_inputs || json.len() >= PIECE_BYTES {
             json.push(']');
             pieces.push(InputChunk { place, json: std::mem::replace(&mut json, "[".into()) });
             (place, count) = (place + count as u64, 0);
@@ -44,7 +48,7 @@ pub(crate) fn inputs_of(json: &str) -> Result<Vec<Box<RawValue>>, CommandError> 
     Ok(parse(json.as_bytes()).map_err(|error| StoreError(format!("inputs cannot be read: {error}")))?)
 }
 
-/// Returns the id of the note of a piece.
+/// Returns the id of the document of a piece.
 pub(crate) fn name(action_id: &ActionId, place: u64) -> String {
     format!("{action_id}/{place}")
 }

@@ -9,7 +9,7 @@ use agenix_protocol::{
 };
 use agenix_rules::action::{Action, halt::Halted};
 
-use super::{StalledSubmissions, arriving, begun, finish, finish_all, pieces};
+use super::{StalledSubmissions, begun, finish, finish_all, pending_submissions, pieces};
 use crate::{
     app::AppState,
     auth::audit_log::AuditLog,
@@ -26,15 +26,15 @@ use crate::{
 
 const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
 
-/// A house of which one write stores two inputs.
+/// Opens a store of which one write stores two inputs.
 async fn open(dir: &Path) -> Arc<AppState> {
     let mut settings = config::default_settings().unwrap();
     settings.inputs_at_once = 2;
     let store: Arc<dyn Store> =
         Arc::new(RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap());
     let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
-    // It is there already where the database is opened again.
-    let _is_there = plans::submit(&app, PLAN).await;
+    // The plan exists if the database is opened again.
+    let _may_exist = plans::submit(&app, PLAN).await;
     app
 }
 
@@ -55,7 +55,7 @@ async fn action(app: &AppState) -> Action {
     app.store.action(&id()).await.unwrap().unwrap().0
 }
 
-/// The inputs of the action, in the order of its jobs.
+/// Returns the inputs of the action, in the order of its jobs.
 async fn inputs(app: &AppState) -> Vec<String> {
     let mut inputs = Vec::new();
     for job_id in app.store.jobs_of(&id(), Vec::new(), Slice::ALL).await.unwrap() {
@@ -64,7 +64,7 @@ async fn inputs(app: &AppState) -> Vec<String> {
     inputs
 }
 
-/// Writes what the first write of a submission writes, and nothing more, as a crash behind it would leave it.
+/// Makes only the first write of a submission, as if agq crashed after it.
 async fn begin(app: &AppState, submission: ActionSubmission) {
     let plan: Plan = documents::parse(PLAN).unwrap();
     let action = Action::new(id(), submission.plan_id, app.clock.now());
@@ -72,8 +72,8 @@ async fn begin(app: &AppState, submission: ActionSubmission) {
     app.store.add_action(begun(app, &action, &plan, &pieces).unwrap()).await.unwrap().unwrap();
 }
 
-/// A house in which the submission of five inputs is begun.
-async fn begun_house() -> (tempfile::TempDir, Arc<AppState>) {
+/// Opens a store with an interrupted submission of five inputs.
+async fn interrupted_submission() -> (tempfile::TempDir, Arc<AppState>) {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
     begin(&app, five()).await;
@@ -85,12 +85,12 @@ async fn assert_whole(app: &AppState) {
     assert_eq!(inputs(app).await, expected);
     let action = action(app).await;
     assert_eq!((action.total_jobs, action.is_open), (5, false));
-    assert!(arriving(app).await.unwrap().is_empty());
+    assert!(pending_submissions(app).await.unwrap().is_empty());
     assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
 }
 
 #[tokio::test]
-async fn a_submission_in_pieces_is_whole_and_the_same_again_adds_nothing() {
+async fn chunked_submission_is_complete_and_idempotent() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
     for _again in 0..2 {
@@ -111,22 +111,22 @@ async fn a_submission_in_pieces_is_whole_and_the_same_again_adds_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_crash_interrupted_is_stored_after_a_restart() {
-    let (dir, app) = begun_house().await;
+async fn chunked_submission_continues_after_a_restart() {
+    let (dir, app) = interrupted_submission().await;
     drop(app);
     let app = open(dir.path()).await;
     let begun = action(&app).await;
     assert_eq!((begun.total_jobs, begun.is_open), (2, true));
-    let mut abandoned = StalledSubmissions::default();
-    abandoned.look_after(&app).await.unwrap();
-    assert_eq!(action(&app).await.total_jobs, 2, "somebody may be storing the rest");
-    abandoned.look_after(&app).await.unwrap();
+    let mut stalled = StalledSubmissions::default();
+    stalled.continue_stalled(&app).await.unwrap();
+    assert_eq!(action(&app).await.total_jobs, 2, "another task may be storing the rest");
+    stalled.continue_stalled(&app).await.unwrap();
     assert_whole(&app).await;
 }
 
 #[tokio::test]
-async fn two_that_finish_a_submission_add_its_inputs_once() {
-    let (_dir, app) = begun_house().await;
+async fn chunked_submission_finished_by_two_tasks_adds_inputs_once() {
+    let (_dir, app) = interrupted_submission().await;
     let id = id();
     let (one, other) = futures_util::join!(finish(&app, &id), finish(&app, &id));
     assert!(one.is_ok() && other.is_ok());
@@ -134,14 +134,14 @@ async fn two_that_finish_a_submission_add_its_inputs_once() {
 }
 
 #[tokio::test]
-async fn the_same_submission_finishes_what_was_begun() {
-    let (_dir, app) = begun_house().await;
+async fn chunked_submission_that_is_repeated_finishes_the_first_one() {
+    let (_dir, app) = interrupted_submission().await;
     assert_eq!(submit_action(&app, five()).await.unwrap(), (id(), 5));
     assert_whole(&app).await;
 }
 
 #[tokio::test]
-async fn a_halted_action_takes_no_further_piece() {
+async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
     let halting = || submission(r#","halt":"soon,fail=1""#, r#"{"n":0}, {"n":1},{"n":2},{"n":3},{"n":4}"#);
@@ -154,14 +154,14 @@ async fn a_halted_action_takes_no_further_piece() {
     });
     app.store.decide_action(&id(), rule).await.unwrap().unwrap();
     finish_all(&app).await.unwrap();
-    assert!(arriving(&app).await.unwrap().is_empty() && inputs(&app).await.len() == 2);
+    assert!(pending_submissions(&app).await.unwrap().is_empty() && inputs(&app).await.len() == 2);
     assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
     assert_eq!(submit_action(&app, halting()).await.unwrap(), (id(), 2), "the same submission again");
 }
 
 #[tokio::test]
-async fn an_addition_comes_after_the_whole_submission() {
-    let (_dir, app) = begun_house().await;
+async fn chunked_submission_is_complete_before_inputs_are_added() {
+    let (_dir, app) = interrupted_submission().await;
     assert!(add_inputs(&app, &id(), five().inputs, None).await.is_err(), "it is not open");
     assert_whole(&app).await;
     let open = submission(r#","open":true"#, r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":4}"#);
@@ -172,8 +172,8 @@ async fn an_addition_comes_after_the_whole_submission() {
 }
 
 #[tokio::test]
-async fn a_plan_stays_while_inputs_are_still_to_be_stored() {
-    let (_dir, app) = begun_house().await;
+async fn chunked_submission_prevents_the_deletion_of_its_plan() {
+    let (_dir, app) = interrupted_submission().await;
     assert!(plans::delete(&app, &"p".parse().unwrap()).await.is_err());
     assert_whole(&app).await;
 }

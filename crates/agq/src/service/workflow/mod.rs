@@ -1,4 +1,9 @@
-//! Workflows: submitted, cancelled, and moved on when a step has ended.
+//! Workflows: submits the next steps when a step has ended.
+//!
+//! [`advance`] is idempotent. It reads the states of the steps in flight, and computes the next
+//! state of the workflow with the rules. It stores that state with a compare-and-swap, and submits
+//! the steps that have become ready. Several tasks and nodes may advance a workflow concurrently.
+//! The reaper advances all workflows that have not ended, so that a crash interrupts none for good.
 
 mod resume;
 mod view;
@@ -30,9 +35,9 @@ use crate::{
     store::{DocumentChange, DocumentKind, StoreError},
 };
 
-/// How often a workflow is moved on at once: with each step that ends while another is submitted.
+/// Maximum number of states that one call of [`advance`] passes. The reaper continues afterwards.
 const MAX_MOVES: usize = 100;
-/// How long a workflow may be about to come, in milliseconds.
+/// Time within which a workflow that is being submitted has to be stored, in milliseconds.
 const UNFINISHED_MS: u64 = 60_000;
 
 fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
@@ -40,23 +45,24 @@ fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
         .map_err(|error| StoreError(format!("the workflow {id} cannot be read: {error}")))
 }
 
-/// Begins a workflow.
-pub(crate) async fn submit(app: &AppState, wanted: WorkflowRequest) -> Result<Workflow, CommandError> {
-    let workflow = Workflow::new(wanted, || deferred_submission::new_id(app), app.clock.now())?;
+/// Checks, stores and starts a workflow.
+pub(crate) async fn submit(app: &AppState, request: WorkflowRequest) -> Result<Workflow, CommandError> {
+    let workflow = Workflow::new(request, || deferred_submission::new_id(app), app.clock.now())?;
     for PlacedStep { step, place, before } in workflow.placed() {
         let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
         let checked = deferred_submission::check(app, &step.document, takes_outputs).await;
         checked.map_err(|error| placed(error, &place))?;
     }
     let id = workflow.id.clone();
-    // In this order: it is found again if agq ends between the two.
+    // The entry in the list of running workflows comes first, so that the reaper finds the workflow
+    // if agq ends between the two writes.
     put(app, DocumentKind::Running, &id, workflow.created_at.0.to_string()).await?;
     put(app, DocumentKind::Workflow, &id, to_json(&workflow)).await?;
     advance(app, &id).await?;
     get(app, &id).await
 }
 
-/// A rejection says which step it is about.
+/// Adds the path of the step to a rejection.
 fn placed(error: CommandError, place: &str) -> CommandError {
     match error {
         CommandError::Rejected(
@@ -71,22 +77,22 @@ async fn put(app: &AppState, kind: DocumentKind, id: &str, json: String) -> Resu
     Ok(app.store.update_document(kind, id, Box::new(rule)).await??)
 }
 
-/// A workflow.
+/// Returns a workflow, or the rejection if there is none with that id.
 pub(crate) async fn get(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
     let is_id = !id.contains('\0');
-    let note = if is_id { app.store.document(DocumentKind::Workflow, id).await? } else { None };
-    let note = note.ok_or_else(|| Rejection::WorkflowNotFound(id.to_owned()))?;
-    Ok(read(id, &note)?)
+    let json = if is_id { app.store.document(DocumentKind::Workflow, id).await? } else { None };
+    let json = json.ok_or_else(|| Rejection::WorkflowNotFound(id.to_owned()))?;
+    Ok(read(id, &json)?)
 }
 
-/// All workflows that are kept, the newest first.
+/// Returns all stored workflows, the newest first.
 pub(crate) async fn list(app: &AppState) -> Result<Vec<Workflow>, CommandError> {
-    let mut notes = app.store.documents(DocumentKind::Workflow).await?;
-    notes.reverse();
-    Ok(notes.iter().map(|(id, note)| read(id, note)).collect::<Result<_, _>>()?)
+    let mut documents = app.store.documents(DocumentKind::Workflow).await?;
+    documents.reverse();
+    Ok(documents.iter().map(|(id, json)| read(id, json)).collect::<Result<_, _>>()?)
 }
 
-/// Cancels a workflow and what of it is under way; as it is then.
+/// Cancels a workflow and its steps in flight, and returns the workflow.
 pub(crate) async fn cancel(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
     let (now, workflow_id) = (app.clock.now(), id.to_owned());
     if id.contains('\0') {
@@ -116,7 +122,7 @@ async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<(), CommandE
         job_changes::cancel(app, &job_id, false).await.map(drop)
     };
     match outcome {
-        // It had ended, or was never submitted.
+        // The step has ended, or was not submitted.
         Err(CommandError::Rejected(_)) => Ok(()),
         other => other,
     }
@@ -138,13 +144,13 @@ pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow, C
     get(app, id).await
 }
 
-/// Moves a workflow on as far as its steps have ended: what comes next is submitted. May be done by several at once, and again.
+/// Submits the next steps of a workflow as far as its earlier steps have ended. Idempotent.
 pub(crate) async fn advance(app: &AppState, id: &str) -> Result<(), CommandError> {
     for _move in 0..MAX_MOVES {
-        let Some(note) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
-        let known = read(id, &note)?;
+        let Some(stored) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
+        let known = read(id, &stored)?;
         if known.stage == StepState::Cancelled {
-            // Whatever was submitted of it, whoever was about to.
+            // Cancels the steps again, because another task may have submitted one meanwhile.
             for step in known.all().filter(|step| step.stage == StepState::Cancelled) {
                 cancel_step(app, step).await?;
             }
@@ -157,10 +163,10 @@ pub(crate) async fn advance(app: &AppState, id: &str) -> Result<(), CommandError
         let next = known.moved(&seen, app.clock.now());
         app.unended_steps.note(id, next.steps_together());
         let json = to_json(&next);
-        if json != note {
-            let before = note.clone();
+        if json != stored {
+            let before = stored.clone();
             let rule = move |known: Option<&str>| {
-                // Another one was quicker.
+                // Another task may have advanced the workflow first.
                 let is_same = known == Some(before.as_str());
                 Ok(if is_same { DocumentChange::Put(json.clone()) } else { DocumentChange::Keep })
             };
@@ -174,25 +180,26 @@ pub(crate) async fn advance(app: &AppState, id: &str) -> Result<(), CommandError
     Ok(())
 }
 
-/// How the steps stand that are under way.
+/// Returns the states of the steps in flight.
 async fn observe(
     app: &AppState,
     workflow: &Workflow,
 ) -> Result<Vec<(String, StepObservation)>, CommandError> {
     let mut seen = Vec::new();
     for step in workflow.all().filter(|step| step.stage == StepState::Running) {
-        let mut how = deferred_submission::observe(app, step.is_action(), &step.id).await?;
-        let is_new = how == StepObservation::Underway && !step.is_submitted;
+        let mut state = deferred_submission::observe(app, step.is_action(), &step.id).await?;
+        let is_new = state == StepObservation::Underway && !step.is_submitted;
         if is_new && deferred_submission::is_half_handed_on(app, step).await? {
-            // It is not submitted before all of its inputs are there: who began with it may have ended.
-            how = StepObservation::Nothing;
+            // The step is submitted only when all of its inputs are stored. The node that began to
+            // submit it may have ended.
+            state = StepObservation::Nothing;
         }
-        seen.push((step.id.clone(), how));
+        seen.push((step.id.clone(), state));
     }
     Ok(seen)
 }
 
-/// Submits the steps that are under way and were not submitted; whether there were any.
+/// Submits the steps in flight that have not been submitted. Returns true if there were any.
 async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, CommandError> {
     let mut has_any = false;
     for placed in workflow.placed() {
@@ -202,12 +209,13 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, Comma
             continue;
         }
         has_any = true;
-        // A callback that is an action says its inputs itself.
+        // A callback that is an action has inputs of its own.
         let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
         let context = SubmissionContext { workflow: Some(&workflow.id), before };
         match deferred_submission::submit(app, &step.document, &step.id, context).await {
             Err(CommandError::Rejected(rejection)) => {
-                // It was legal when the workflow was submitted: its plan went since, or its queue is full.
+                // The step was valid when the workflow was submitted. Its plan has been deleted
+                // since, or its queue is full.
                 error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
                 let reason = rejection.to_string();
                 let fail = move |step: &mut WorkflowStep| {
@@ -215,7 +223,7 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, Comma
                 };
                 change_step(app, workflow, &step.id, fail).await?;
             }
-            // Another job counts as the same, and stands for it.
+            // An equal job stands for the new job.
             Ok(Some(by)) => {
                 let stand_in = move |step: &mut WorkflowStep| {
                     step.id.clone_from(&by);
@@ -226,7 +234,7 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, Comma
             other => drop(other?),
         }
     }
-    // Somebody may have cancelled it meanwhile.
+    // A client may have cancelled the workflow meanwhile.
     let now = get(app, &workflow.id).await?;
     if now.stage == StepState::Cancelled {
         let was_running = workflow.all().map(|step| step.stage == StepState::Running).collect::<Vec<_>>();
@@ -237,7 +245,7 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, Comma
     Ok(has_any)
 }
 
-/// Changes a step that is under way, as the workflow is now.
+/// Applies `change` to a step in flight of the current workflow.
 async fn change_step(
     app: &AppState,
     workflow: &Workflow,
@@ -259,24 +267,24 @@ async fn change_step(
     Ok(app.store.update_document(DocumentKind::Workflow, &workflow.id, Box::new(rule)).await??)
 }
 
-/// Nothing is left to do for a workflow.
+/// Removes a workflow without remaining steps from the list of running workflows.
 async fn settle(app: &AppState, id: &str) -> Result<(), CommandError> {
     let rule = |_: Option<&str>| Ok(DocumentChange::Remove);
     Ok(app.store.update_document(DocumentKind::Running, id, Box::new(rule)).await??)
 }
 
-/// Moves all workflows on that have something left to do.
+/// Advances all running workflows.
 pub(crate) async fn advance_all(app: &AppState) -> Result<(), CommandError> {
     for (id, since) in app.store.documents(DocumentKind::Running).await? {
         forget_unfinished(app, &id, &since).await?;
         if let Err(error) = advance(app, &id).await {
-            error!(workflow = id, %error, "a workflow could not be moved on; the next round tries again");
+            error!(workflow = id, %error, "a workflow could not be advanced; the next round tries again");
         }
     }
     Ok(())
 }
 
-/// A workflow of which nothing came but the word that it is about to: agq ended then.
+/// Removes the entry of a workflow whose submission was interrupted before the workflow was stored.
 async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<(), CommandError> {
     let since = Timestamp(since.parse().unwrap_or_default());
     let is_old = app.clock.now().ms_since(since) > UNFINISHED_MS;
@@ -286,7 +294,7 @@ async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<(), 
     Ok(())
 }
 
-/// Forgets workflows that ended before a time.
+/// Deletes workflows that ended before a time.
 pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<(), CommandError> {
     for workflow in list(app).await? {
         if workflow.is_settled() && workflow.ended_at.is_some_and(|at| at < before) {

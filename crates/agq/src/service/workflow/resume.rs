@@ -1,4 +1,4 @@
-//! A workflow that is taken up again, because a job or an action that failed as a step of it is tried again by hand.
+//! Resumption of an ended workflow when a failed job or action of one of its steps is retried.
 
 use agenix_protocol::{documents::to_json, ids::ActionId};
 use agenix_rules::{job::Job, workflow::Workflow};
@@ -32,13 +32,13 @@ pub(crate) async fn place_of_action(
     if !app.store.has_documents(DocumentKind::Workflow).await? {
         return Ok(None);
     }
-    // An action does not know its workflow. To look for the id in the text saves the reading of most
-    // workflows.
+    // An action does not contain the id of its workflow. A search for the id in the text saves the
+    // parsing of most workflows.
     let quoted = to_json(action_id);
-    for (workflow_id, note) in app.store.documents(DocumentKind::Workflow).await? {
+    for (workflow_id, json) in app.store.documents(DocumentKind::Workflow).await? {
         let step_id = action_id.as_str();
-        if note.contains(&quoted)
-            && read(&workflow_id, &note)?.all().any(|step| step.is_action() && step.id == step_id)
+        if json.contains(&quoted)
+            && read(&workflow_id, &json)?.all().any(|step| step.is_action() && step.id == step_id)
         {
             return Ok(Some(WorkflowPosition { workflow_id, step_id: step_id.to_owned() }));
         }
@@ -46,14 +46,14 @@ pub(crate) async fn place_of_action(
     Ok(None)
 }
 
-/// Takes the workflow up again whose step is at `place`. A caller does so before the job is tried again,
-/// because the workflow may refuse, and once more afterwards, because somebody else may have seen the
-/// failed job in between.
+/// Resumes the workflow whose step is at `place`. A caller does so before it retries the job,
+/// because the workflow may reject the retry. It does so again afterwards, because another task may
+/// have observed the failed job in between.
 pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> Result<(), CommandError> {
     let Some(WorkflowPosition { workflow_id: id, step_id }) = place else { return Ok(()) };
-    // A workflow that was forgotten holds nobody up.
-    let Some(note) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
-    let known = read(id, &note)?;
+    // A workflow that has been deleted does not prevent the retry.
+    let Some(json) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
+    let known = read(id, &json)?;
     if known.resumed(step_id)?.is_none() {
         return Ok(());
     }
@@ -66,6 +66,7 @@ pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> 
         Ok(next.map_or(DocumentChange::Keep, |next| DocumentChange::Put(to_json(&next))))
     };
     app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
-    // The reaper may have seen the workflow as settled until now, and have taken the mark away.
+    // Until now the reaper may have observed the workflow as settled, and may have removed its
+    // entry.
     mark().await
 }

@@ -1,4 +1,4 @@
-//! A workflow as it is shown.
+//! JSON document of a workflow.
 
 use agenix_rules::workflow::{Callback, Nested, StepState, Workflow, WorkflowKind, WorkflowStep};
 use serde::Deserialize;
@@ -11,25 +11,25 @@ struct JobTypeField {
     kind: Option<String>,
 }
 
-/// Returns a workflow as both doors show it.
+/// Returns a workflow as RESP and HTTP show it.
 pub(crate) fn workflow_view(workflow: &Workflow) -> Value {
     let Workflow { kind, steps, callbacks, .. } = workflow;
-    let mut shown = parts(*kind, workflow.name.as_deref(), steps, callbacks);
-    shown.insert("id".into(), workflow.id.as_str().into());
-    shown.insert("state".into(), json!(workflow.stage));
-    shown.insert("created_at".into(), json!(workflow.created_at));
+    let mut document = parts(*kind, workflow.name.as_deref(), steps, callbacks);
+    document.insert("id".into(), workflow.id.as_str().into());
+    document.insert("state".into(), json!(workflow.stage));
+    document.insert("created_at".into(), json!(workflow.created_at));
     let mut metadata = metadata(workflow);
     if let Some(at) = workflow.ended_at {
         let name = if workflow.stage == StepState::Cancelled { "cancelled_at" } else { "completed_at" };
-        shown.insert(name.into(), json!(at));
+        document.insert(name.into(), json!(at));
         metadata[name] = json!(at);
     }
-    shown.insert("metadata".into(), metadata);
-    shown.into()
+    document.insert("metadata".into(), metadata);
+    document.into()
 }
 
-/// Returns what clients of the Open Job Spec look for: how many jobs and actions there are on all levels,
-/// without the callbacks, and how many have ended.
+/// Returns the metadata that clients of the Open Job Spec read: the number of jobs and actions on
+/// all levels, without the callbacks, and the number of those that have ended.
 fn metadata(workflow: &Workflow) -> Value {
     let placed = workflow.placed();
     let steps = || placed.iter().filter(|placed| !placed.is_callback()).map(|placed| placed.step);
@@ -42,7 +42,7 @@ fn metadata(workflow: &Workflow) -> Value {
     })
 }
 
-/// Returns what outer and nested workflows have in common.
+/// Returns the fields that outer and nested workflows have in common.
 fn parts(
     kind: WorkflowKind,
     name: Option<&str>,
@@ -50,41 +50,41 @@ fn parts(
     callbacks: &[Callback],
 ) -> Map<String, Value> {
     let count = |stage: StepState| steps.iter().filter(|step| step.stage == stage).count();
-    let mut shown = Map::new();
-    shown.insert("type".into(), json!(kind));
+    let mut document = Map::new();
+    document.insert("type".into(), json!(kind));
     if let Some(name) = name {
-        shown.insert("name".into(), name.into());
+        document.insert("name".into(), name.into());
     }
     let list = kind.list();
-    shown.insert(list.into(), steps.iter().map(step).collect());
-    shown.insert(format!("{list}_total"), steps.len().into());
-    shown.insert(format!("{list}_completed"), count(StepState::Completed).into());
-    shown.insert(format!("{list}_failed"), count(StepState::Failed).into());
+    document.insert(list.into(), steps.iter().map(step).collect());
+    document.insert(format!("{list}_total"), steps.len().into());
+    document.insert(format!("{list}_completed"), count(StepState::Completed).into());
+    document.insert(format!("{list}_failed"), count(StepState::Failed).into());
     if !callbacks.is_empty() {
         let callbacks = callbacks.iter().map(
             |callback| json!({"on": callback.when, "job_id": callback.step.id, "state": callback.step.stage}),
         );
-        shown.insert("callbacks".into(), callbacks.collect());
+        document.insert("callbacks".into(), callbacks.collect());
     }
-    shown
+    document
 }
 
 fn step(step: &WorkflowStep) -> Value {
     if let Some(Nested { kind, name, steps, callbacks }) = step.nested.as_deref() {
-        let mut shown = parts(*kind, name.as_deref(), steps, callbacks);
-        shown.insert("id".into(), step.id.as_str().into());
-        shown.insert("state".into(), json!(step.stage));
-        return shown.into();
+        let mut document = parts(*kind, name.as_deref(), steps, callbacks);
+        document.insert("id".into(), step.id.as_str().into());
+        document.insert("state".into(), json!(step.stage));
+        return document.into();
     }
     let is_action = step.is_action();
-    let mut shown = json!({"state": step.stage});
-    shown[if is_action { "action_id" } else { "job_id" }] = step.id.as_str().into();
+    let mut document = json!({"state": step.stage});
+    document[if is_action { "action_id" } else { "job_id" }] = step.id.as_str().into();
     let typed = serde_json::from_str::<JobTypeField>(step.document.get()).ok();
     if let Some(kind) = typed.filter(|_| !is_action).and_then(|typed| typed.kind) {
-        shown["type"] = kind.into();
+        document["type"] = kind.into();
     }
     if let Some(error) = &step.error {
-        shown["error"] = error.as_str().into();
+        document["error"] = error.as_str().into();
     }
-    shown
+    document
 }

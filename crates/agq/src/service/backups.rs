@@ -1,0 +1,38 @@
+//! Backups: a consistent copy of the store, made beside the database and read in pieces.
+
+use std::sync::Arc;
+
+use agenix_protocol::documents::BackupBegun;
+
+use crate::{app::AppState, error::CommandError, registry::backups::piece, store::StoreError};
+
+/// Makes a copy of the store as it is now, and returns the id and the length of the copy.
+pub(crate) async fn begin(app: &Arc<AppState>) -> Result<BackupBegun, CommandError> {
+    let backup_id = app.clock.backup_id();
+    let path = app.backups.begin(app.clock.now())?;
+    let copied = app.store.backup(path.clone());
+    let app = Arc::clone(app);
+    // A task of its own, because the end of the copy has to be recorded even if the client
+    // disconnects.
+    let made = tokio::spawn(async move {
+        match copied.await {
+            Ok(bytes) => {
+                app.backups.made(&backup_id, &path, app.clock.now())?;
+                Ok(BackupBegun { backup_id, bytes })
+            }
+            Err(error) => {
+                app.backups.failed(&path);
+                Err(CommandError::from(error))
+            }
+        }
+    });
+    made.await.map_err(|error| StoreError(error.to_string()))?
+}
+
+/// Returns the piece of a backup that begins at `offset`. The piece is empty at the end of the
+/// backup.
+pub(crate) async fn read(app: &AppState, backup_id: &str, offset: u64) -> Result<Vec<u8>, CommandError> {
+    let file = app.backups.file(backup_id, app.clock.now())?;
+    let read = tokio::task::spawn_blocking(move || piece(&file, offset));
+    Ok(read.await.map_err(|error| StoreError(error.to_string()))??)
+}
