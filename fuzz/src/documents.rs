@@ -1,4 +1,5 @@
-//! JSON documents from clients and workers: what was accepted is accepted again as it was stored, and says the same.
+//! JSON documents from clients and workers. An accepted document is accepted again in its stored
+//! form, with the same meaning.
 
 use agenix_protocol::{
     documents::{
@@ -23,7 +24,7 @@ pub(crate) fn read<T: DeserializeOwned>(json: &[u8], refused: fn(String) -> Reje
     parse_object(json).map_err(|error| check_refusal(refused(error.to_string()).line())).ok()
 }
 
-/// What was written is read again as the same.
+/// Checks that a written document is read again as the same document.
 pub(crate) fn again<T: Serialize + DeserializeOwned>(document: &T) -> T {
     let json = to_json(document);
     match parse(json.as_bytes()) {
@@ -35,7 +36,7 @@ pub(crate) fn again<T: Serialize + DeserializeOwned>(document: &T) -> T {
     }
 }
 
-/// What PLAN.SUBMIT takes.
+/// Plans of PLAN.SUBMIT.
 pub fn plan_document(data: &[u8]) -> bool {
     legal_plan(data).is_some()
 }
@@ -76,7 +77,8 @@ pub fn action_document(data: &[u8]) -> bool {
     true
 }
 
-/// What agq accepted can be run: the worker reads the input, and finds every field that the plan names.
+/// Checks that an accepted job can run: the worker reads the input, and finds every field that the
+/// plan names.
 fn check_filled(plan: &Plan, input: &str) {
     let input: Box<RawValue> = match parse(input.as_bytes()) {
         Ok(input) => input,
@@ -90,7 +92,8 @@ fn check_filled(plan: &Plan, input: &str) {
     }
 }
 
-/// What workers say of themselves: WORKER.REGISTER, the statistics of WORKER.HEARTBEAT, WORKER.ANSWER; and what they hear.
+/// Documents of workers: registrations, statistics of heartbeats, answers to challenges, and the
+/// directives that workers receive.
 pub fn worker_documents(data: &[u8]) -> bool {
     let stats: Option<Map<String, Value>> = read(data, Rejection::InvalidStats);
     let registration: Option<WorkerRegistration> = read(data, Rejection::InvalidRegistration);

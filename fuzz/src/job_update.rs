@@ -1,4 +1,5 @@
-//! What a worker reports of a job: whatever it says, the job stays legal, and saying it twice changes nothing more.
+//! Reports of a worker on a job. The job stays valid after any report, and the same report
+//! again changes nothing more.
 
 use agenix_protocol::{
     documents::{JobUpdate, TaskResult},
@@ -16,10 +17,10 @@ use crate::{
     documents::{NOW, again, read},
 };
 
-/// Who has the job.
+/// Holder of the job.
 const HOLDER: &str = "w1";
 
-/// What JOB.UPDATE takes.
+/// Reports of JOB.UPDATE.
 pub fn job_update(data: &[u8]) -> bool {
     let Some(update) = read::<JobUpdate>(data, Rejection::InvalidUpdate) else { return false };
     // A number that is too large to be kept is infinite, for which JSON has no word.
@@ -69,7 +70,7 @@ fn check_repeated(next: &Job, update: &JobUpdate, exit_code: Option<i32>) {
     match updated(next, update, HOLDER, exit_code, NOW, 0.5) {
         Ok(RuleOutcome::Changed(twice)) => assert_eq!(*twice, *next),
         Ok(RuleOutcome::Unchanged) => {}
-        // Who does not say which attempt it means cannot be told from one that is late.
+        // A report without an attempt cannot be distinguished from a late one.
         Err(no) => assert_eq!(update.attempt, None, "{no}"),
     }
 }

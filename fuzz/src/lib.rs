@@ -1,7 +1,8 @@
-//! What hostile bytes may not do: a target takes any bytes, panics where a property does not hold, and touches nothing else.
+//! Fuzz targets. A target takes any bytes, and panics if a property does not hold.
 //!
-//! The targets stand here once. `cargo fuzz` looks for bytes that break them (`cargo-fuzz/`), and a test runs them over the
-//! corpus and over mutations of it, the same ones every time (`tests/corpus.rs`).
+//! The targets stand here once. `cargo fuzz` looks for bytes that break them (`cargo-fuzz/`), and a
+//! test runs them over the corpus and over mutations of it, the same ones every time
+//! (`tests/corpus.rs`).
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,8 @@ pub use self::{
 pub struct Target {
     /// Its name: that of its corpus, and what `cargo fuzz run` calls it by.
     pub name: &'static str,
-    /// Panics where the property does not hold of these bytes. Says whether something in them was accepted.
+    /// Panics where the property does not hold of these bytes. Says whether something in them was
+    /// accepted.
     pub run: fn(&[u8]) -> bool,
 }
 

@@ -1,4 +1,5 @@
-//! The decoder of commands: any split of the bytes is read the same, within the limits, in bounded memory.
+//! Decoder of commands: any split of the bytes is decoded alike, within the limits, and in bounded
+//! memory.
 
 use agenix_protocol::{
     limits::{Limits, MAX_INLINE_BYTES, exceeds},
@@ -7,7 +8,7 @@ use agenix_protocol::{
 use bytes::{Bytes, BytesMut};
 use tokio_util::codec::Decoder;
 
-/// What a stream of bytes was read as: its commands, and the error that ended it.
+/// Commands that were decoded from a stream of bytes, and the error that ended the stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
     commands: Vec<Vec<Bytes>>,
@@ -66,7 +67,8 @@ fn checked(command: Vec<Bytes>, limits: &Limits) -> Vec<Bytes> {
     command
 }
 
-/// What waits for more is bounded by the limits, and by what has come: a length that is merely promised takes nothing.
+/// Checks that the memory of an incomplete command is bounded by the limits and by the received
+/// bytes: an announced length allocates nothing.
 fn check_memory(decoder: &CommandDecoder, waiting: usize, received: usize, limits: &Limits) {
     let place = size_of::<Bytes>();
     let (held, few) = (decoder.held_bytes(), 16 * place);

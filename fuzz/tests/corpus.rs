@@ -68,7 +68,7 @@ fn mutated(seeds: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// What programs stumble over.
+/// Values that break programs often.
 const EDGES: [&str; 12] = [
     "0",
     "-1",

@@ -1,4 +1,5 @@
-//! Generates the table of commands in docs/protocol/README.md from the table of commands in `agenix-protocol`.
+//! Generates the table of commands in docs/protocol/README.md from the table of commands in
+//! `agenix-protocol`.
 //!
 //! A command's link leads to the section that shows the syntax of the command, such as
 //! `` `PLAN.GET <plan_id>` ``; of several sections, to the one that has the command in its heading.
@@ -78,7 +79,8 @@ fn anchor(heading: &str) -> String {
     heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
 }
 
-/// Returns the rows of all commands, grouped by page. Fails if no section has the syntax of a command.
+/// Returns the rows of all commands, grouped by page. Fails if no section has the syntax of a
+/// command.
 fn table(commands: &[&Command], sections: &[Section]) -> anyhow::Result<String> {
     let mut placed = Vec::new();
     for command in commands {

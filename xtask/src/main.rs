@@ -25,11 +25,11 @@ use clap::{Args, Parser, Subcommand};
 #[command(bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<Task>,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum Task {
     /// Run everything that CI runs
     Test,
     /// Run the end-to-end tests on the real binaries, on redb and on PostgreSQL
@@ -94,18 +94,18 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let done = match command {
-        Command::Test => test::run(),
-        Command::E2e { filter } => e2e::run(filter.as_deref()),
-        Command::Tidy => tidy::run(),
-        Command::CommandTable => command_table::run(),
-        Command::Demo => demo::run(),
-        Command::Simulate(seeds) => simulate::seeds(&seeds),
-        Command::Mutations { filter } => mutations::run(filter.as_deref()),
-        Command::CrashImages { every_byte } => simulate::crash_images(every_byte),
-        Command::Chaos(arguments) => exec("agenix-chaos", None, arguments),
-        Command::Dist { out } => dist::run(&out),
-        Command::Bench(arguments) => exec("agenix-bench", Some("bench"), arguments),
-        Command::Load(arguments) => exec("agenix-bench", Some("load"), arguments),
+        Task::Test => test::run(),
+        Task::E2e { filter } => e2e::run(filter.as_deref()),
+        Task::Tidy => tidy::run(),
+        Task::CommandTable => command_table::run(),
+        Task::Demo => demo::run(),
+        Task::Simulate(seeds) => simulate::seeds(&seeds),
+        Task::Mutations { filter } => mutations::run(filter.as_deref()),
+        Task::CrashImages { every_byte } => simulate::crash_images(every_byte),
+        Task::Chaos(arguments) => exec("agenix-chaos", None, arguments),
+        Task::Dist { out } => dist::run(&out),
+        Task::Bench(arguments) => exec("agenix-bench", Some("bench"), arguments),
+        Task::Load(arguments) => exec("agenix-bench", Some("load"), arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -120,7 +120,7 @@ fn main() -> ExitCode {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::{Arguments, Cli, Command, tour};
+    use super::{Arguments, Cli, Task, tour};
 
     #[test]
     fn tour_names_every_command() {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn options_after_bench_belong_to_the_benchmark() {
         let cli = Cli::try_parse_from(["xtask", "bench", "wire", "--quick", "--help"]).unwrap();
-        let Some(Command::Bench(Arguments { arguments })) = cli.command else { panic!("another command") };
+        let Some(Task::Bench(Arguments { arguments })) = cli.command else { panic!("another command") };
         assert_eq!(arguments, ["wire", "--quick", "--help"]);
     }
 }

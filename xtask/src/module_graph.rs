@@ -1,4 +1,5 @@
-//! Checks of the module graph of a crate: no circle, at any level of folders (docs/architecture.md).
+//! Checks of the module graph of a crate: no circle, at any level of folders
+//! (docs/architecture.md).
 //!
 //! A parent and its child may import each other. Cargo guards the graph of the crates.
 
@@ -39,8 +40,8 @@ pub(crate) fn faults(path: &Path, sources: &[(String, String)]) -> Vec<String> {
     faults
 }
 
-/// Returns false for tests in files of their own, for further programs of a crate, and for files that
-/// are not Rust.
+/// Returns false for tests in files of their own, for further programs of a crate, and for files
+/// that are not Rust.
 fn is_module(file: &str) -> bool {
     let is_test = file.contains("/contract/") || file.contains("/tests/") || file.ends_with("/tests.rs");
     file.ends_with(".rs") && !is_test && !file.contains("/src/bin/")
@@ -56,7 +57,8 @@ fn module_of(file: &str) -> Module {
     inside.split('/').map(str::to_owned).collect()
 }
 
-/// Returns the graph of the folders at `depth`. Imports between a parent and its child are left out.
+/// Returns the graph of the folders at `depth`. Imports between a parent and its child are left
+/// out.
 fn at_depth(graph: &Graph, depth: usize) -> Graph {
     let cut = |module: &Module| module[..module.len().min(depth)].to_vec();
     let mut folders = Graph::new();

@@ -140,7 +140,8 @@ fn stores_that_notice(tree: &Path, home: &Path) -> anyhow::Result<Option<String>
     let simulation = build_simulation(tree, home)?;
     let cluster = tools::postgres(&mut Report::default()).context("there is no PostgreSQL to mutate on")?;
     let store = format!("--store={}", cluster.url());
-    let on_both = first_failure(&simulation, &["twins", &store, "--seeds", &SEEDS_ON_STORES.to_string()])?;
+    let on_both =
+        first_failure(&simulation, &["differential", &store, "--seeds", &SEEDS_ON_STORES.to_string()])?;
     let on_nodes = || first_failure(&simulation, &["nodes", &store, "--seeds", &SEEDS_ON_NODES.to_string()]);
     on_both.map_or_else(on_nodes, |found| Ok(Some(found)))
 }

@@ -37,12 +37,12 @@ pub(crate) struct Seeds {
     twice: bool,
     /// Run each seed on redb and on PostgreSQL without faults, and compare the answers
     #[arg(long, conflicts_with_all = ["seed", "twice"])]
-    twins: bool,
+    differential: bool,
 }
 
 /// Runs the seeds.
 pub(crate) fn seeds(seeds: &Seeds) -> anyhow::Result<()> {
-    if seeds.twins {
+    if seeds.differential {
         let mut report = Report::default();
         both_stores(&mut report, seeds.first, seeds.seeds, seeds.steps)?;
         report.print();
@@ -75,7 +75,7 @@ fn both_stores(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyho
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     let args = [format!("--store={}", cluster.url()), format!("--first={first}")];
     let counts = [format!("--seeds={seeds}"), format!("--steps={steps}")];
-    simulate("twins", &[args.clone(), counts].concat())?;
+    simulate("differential", &[args.clone(), counts].concat())?;
     simulate("nodes", &[&args[..], &[format!("--seeds={}", seeds.div_ceil(SEEDS_FOR_NODES))]].concat())
 }
 

@@ -62,7 +62,7 @@ fn files() -> anyhow::Result<Vec<(String, String)>> {
 fn faults_of(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut fault = |line: usize, what: &str| faults.push(format!("{path}:{line}: {what}"));
-    // What a fuzzer found is as it found it.
+    // A corpus file has the bytes that a fuzzer found.
     let is_ours =
         !path.ends_with(".lock") && !path.starts_with("LICENSE") && !path.starts_with("fuzz/corpus/");
     if is_ours && !text.is_empty() && !text.ends_with('\n') {
@@ -88,6 +88,9 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
         for (number, target) in broken_links(path, text) {
             fault(number, &format!("the link to {target} leads nowhere"));
         }
+    }
+    if path.ends_with(".rs") {
+        faults.extend(vocabulary::faults(path, text));
     }
     faults
 }

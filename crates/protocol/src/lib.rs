@@ -9,8 +9,8 @@
 //! 1. [`resp`]: the codec between bytes, commands and replies.
 //! 2. [`request`]: the table of commands, and the parser from arguments to a [`request::Request`].
 //! 3. [`documents`]: the JSON documents in arguments and replies, such as plans and job statuses.
-//! 4. [`ids`], [`reserved_keys`], [`time`] and [`limits`]: checked identifiers, reserved keys, points
-//!    in time and bounds.
+//! 4. [`ids`], [`reserved_keys`], [`time`] and [`limits`]: checked identifiers, reserved keys,
+//!    points in time and bounds.
 //! 5. [`template`] and [`glob`]: placeholders of plans, and patterns of names.
 //!
 //! # Examples
@@ -40,7 +40,8 @@
 //! ```
 //! use agenix_protocol::documents::{Plan, parse};
 //!
-//! let plan: Plan = parse(br#"{"tasks": [{"task_number": 1, "command": "sort", "args": ["-u"]}]}"#)?;
+//! let json = br#"{"tasks": [{"task_number": 1, "command": "sort", "args": ["-u"]}]}"#;
+//! let plan: Plan = parse(json)?;
 //! assert_eq!(plan.tasks[0].args, ["-u"]);
 //!
 //! let error = parse::<Plan>(br#"{"tasks": [{"task_number": 1, "comand": "sort"}]}"#).unwrap_err();

@@ -107,11 +107,11 @@ mod tests {
     fn abilities_have_to_cover_every_need() {
         assert!(worker().cover(&needs(&["sort", "uniq"], &["gpu"], &[("zone", "eu"), ("cores", "4")])));
         assert!(worker().cover(&Needs::default()));
-        for lacking in
+        for without in
             [needs(&["jq"], &[], &[]), needs(&[], &["slow"], &[]), needs(&[], &[], &[("zone", "us")])]
         {
-            assert!(!worker().cover(&lacking), "{lacking:?}");
-            assert!(Abilities::Anything.cover(&lacking));
+            assert!(!worker().cover(&without), "{without:?}");
+            assert!(Abilities::Anything.cover(&without));
         }
         assert!(!Abilities::Nothing.cover(&Needs::default()));
     }

@@ -148,12 +148,12 @@ mod tests {
     fn reason_is_a_sentence_for_each_cause() {
         let of = |job: &Job, paused, near: &[Candidate]| reason(job, "ready", paused, 3, near, NOW);
         assert_eq!(of(&job(), false, &[]), "No worker is there.");
-        let lacking = [candidate("w", &["tool jq"], 0)];
+        let without = [candidate("w", &["tool jq"], 0)];
         assert_eq!(
-            of(&job(), false, &lacking),
+            of(&job(), false, &without),
             "No worker has all that it needs; w comes nearest and lacks tool jq."
         );
-        assert!(of(&job(), true, &lacking).starts_with("Its queue 'ready' is paused"));
+        assert!(of(&job(), true, &without).starts_with("Its queue 'ready' is paused"));
         assert!(
             of(&job(), false, &[candidate("w", &[], 1)])
                 .starts_with("Every worker that could run it is busy; 3")

@@ -30,7 +30,7 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub use lease::{
-    LeaseOptions, abandoned, claimed, due, expired, extended_after_pause, given_back, is_reckoned_ahead,
+    LeaseOptions, abandoned, claimed, due, expired, extended_after_pause, given_back, is_timed_ahead,
     reclaimed, renewed, rescheduled,
 };
 pub use ojs::{JobFailure, MAX_FAILURES_KEPT, Ojs, Progress, ReportedFailure};

@@ -1,7 +1,7 @@
 //! Rules of AGEniX: the lifecycle of plans, actions, jobs, workers, schedules and workflows.
 //!
-//! The crate is pure. It does no I/O, reads no clock, and draws no random numbers, because time, ids
-//! and randomness are arguments. A rule therefore is deterministic, and a test compares values.
+//! The crate is pure. It does no I/O, reads no clock, and draws no random numbers, because time,
+//! ids and randomness are arguments. A rule therefore is deterministic, and a test compares values.
 //!
 //! A rule is a function from a record to the record after an event, and its name is a past
 //! participle: [`job::claimed`], [`worker::registered`], [`action::closed`]. A refused event is a
@@ -14,7 +14,8 @@
 //! 2. [`action`]: checks of inputs, numbers of jobs by status, and halt policies.
 //! 3. [`job`]: the lifecycle of a job: claims, leases, reports, retries.
 //! 4. [`worker`], [`capability`] and [`quarantine`]: the workers that may claim a job.
-//! 5. [`retry`], [`limit`] and [`explain`]: delays, limits, and reasons for which a job does not run.
+//! 5. [`retry`], [`limit`] and [`explain`]: delays, limits, and reasons for which a job does not
+//!    run.
 //! 6. [`ojs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, schedules, and workflows.
 //!
 //! # Examples

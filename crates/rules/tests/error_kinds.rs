@@ -1,7 +1,5 @@
 //! Clients recognise the texts of rejections by their [`ErrorKind`].
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
-
 use agenix_protocol::errors::ErrorKind;
 use agenix_rules::rejection::Rejection;
 

@@ -98,7 +98,7 @@ fn moments() -> impl Iterator<Item = Duration> {
 }
 
 /// Repeats a call until agq has answered.
-async fn insist<T>(
+async fn with_retry<T>(
     server: &Server,
     mut call: impl AsyncFnMut(&mut Connection) -> Result<T, agenix_client::ClientError>,
 ) -> T {
@@ -122,7 +122,8 @@ async fn submit_all(server: &Server, gone: &mpsc::Receiver<usize>) {
             (0..JOBS_EACH).map(|n| format!(r#"{{"n":{}}}"#, number * JOBS_EACH + n)).collect();
         let json = format!(r#"{{"action_id":"a{number}","plan_id":"p","inputs":[{}]}}"#, inputs.join(","));
         let submission: ActionSubmission = parse(json.as_bytes()).unwrap();
-        let submitted = insist(server, async |connection| connection.submit_action(&submission).await).await;
+        let submitted =
+            with_retry(server, async |connection| connection.submit_action(&submission).await).await;
         assert_eq!(submitted.jobs_created, JOBS_EACH as u64);
     }
 }

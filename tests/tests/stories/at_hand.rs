@@ -119,11 +119,11 @@ fn the_doctor_names_what_is_wrong() {
     lab.agx(&agq, &["doctor"]).expect(0);
     lab.submit_plan(&agq, &plan("p", "no-such-tool", &[]));
     lab.submit_action(&agq, "p", "a", &numbered(3));
-    let lacking = lab.agx(&agq, &["doctor"]).expect(1);
+    let unmet = lab.agx(&agq, &["doctor"]).expect(1);
     assert!(
-        lacking.out.contains("WRONG tools   3 jobs wait for a worker that has no-such-tool"),
+        unmet.out.contains("WRONG tools   3 jobs wait for a worker that has no-such-tool"),
         "{}",
-        lacking.out
+        unmet.out
     );
     agq.kill();
     let gone = lab.agx(&agq, &["doctor"]).expect(1);

@@ -114,8 +114,8 @@ fn bad_plans_and_actions_are_refused_whole() {
     }
     assert_eq!(raw.ask("PLAN.GET p"), "$-1");
     assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{}'", of(vec![task(1)]))), "+OK plan_id=p");
-    let lacking = r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{"f":"x"},{"g":"y"}]}'"#;
-    let reply = raw.ask(lacking);
+    let unmet = r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{"f":"x"},{"g":"y"}]}'"#;
+    let reply = raw.ask(unmet);
     assert_eq!(
         reply,
         "-ERR Invalid action schema: inputs[1] has no field 'f', which task 1 args[0] of the plan uses"

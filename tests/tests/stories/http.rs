@@ -13,5 +13,5 @@ mod jobs;
 mod later;
 mod nested;
 mod openapi;
-mod two_doors;
+mod resp_and_http;
 mod workers;

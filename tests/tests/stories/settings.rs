@@ -1,5 +1,5 @@
-//! Compares the tables of settings in docs/operations.md and docs/postgresql.md with `--help` of agq
-//! and agw: the flags and their defaults.
+//! Compares the tables of settings in docs/operations.md and docs/postgresql.md with `--help` of
+//! agq and agw: the flags and their defaults.
 
 use std::collections::BTreeMap;
 

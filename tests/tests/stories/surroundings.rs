@@ -159,7 +159,7 @@ fn of_several_that_start_at_once_one_runs_and_can_be_ended() {
 }
 
 #[test]
-fn whoever_connects_to_the_keeper_and_says_nothing_holds_up_nothing() {
+fn supervisor_is_not_blocked_by_a_silent_client() {
     let lab = Lab::on_files();
     let _up = Up(&lab);
     ran(agx(&lab, &UP)).expect(0);

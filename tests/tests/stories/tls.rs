@@ -137,7 +137,7 @@ fn a_certificate_says_which_worker_or_client_it_is() {
 }
 
 #[test]
-fn a_certificate_that_names_nobody_opens_the_door_and_no_more() {
+fn a_certificate_that_names_nobody_opens_a_connection_and_no_more() {
     let tls = mutual();
     let nobody = tls.authority.certify(&tls.lab, "nobody", &["w2"]);
     let keyless = run(tls.certified("agx", &nobody), &["queue", "stats"]).expect(3);

@@ -107,7 +107,7 @@ fn publish(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<
             break;
         }
         match resp.ask(&["PUBLISH", CHANNEL, &format!("{of}:{number}")])? {
-            Reply::Integer(_heard) => ledger.acknowledged("messages published", 1),
+            Reply::Integer(_received) => ledger.acknowledged("messages published", 1),
             other => return Err(unexpected(&other)),
         }
         if number.is_multiple_of(10) {

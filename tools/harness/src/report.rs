@@ -56,7 +56,7 @@ impl Report {
         self.installed.push(what.to_owned());
     }
 
-    /// Runs a command as [`must`] does. What the command installs and skips is added to this
+    /// Runs a command as [`must`] does. Installed and skipped tools are added to this
     /// report.
     pub fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
         let lines = tempfile::NamedTempFile::new()?;

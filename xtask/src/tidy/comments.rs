@@ -1,4 +1,5 @@
-//! Checks of comments against the style of text (CONTRIBUTING.md): width, and openings of sentences.
+//! Checks of comments against the style of text (CONTRIBUTING.md): width, and openings of
+//! sentences.
 
 /// Maximum width of a line with a comment, in characters.
 const MAX_WIDTH: usize = 100;

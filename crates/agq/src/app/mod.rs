@@ -56,7 +56,7 @@ impl AppState {
     /// Tells the store to collect change notifications only while a subscriber exists, because
     /// collecting them costs time.
     pub(crate) fn update_event_interest(&self) {
-        self.pubsub.update_interest(|is_heard| self.store.notifier().set_subscribers(is_heard));
+        self.pubsub.update_interest(|has_subscribers| self.store.notifier().set_subscribers(has_subscribers));
     }
 }
 

@@ -33,13 +33,13 @@ pub(crate) async fn run(app: Arc<AppState>) {
                 wait_for_subscribers(&app).await;
             }
             match change {
-                ChangeEvent::Job { job, was, has_progressed, is_heard } => {
+                ChangeEvent::Job { job, was, has_progressed, has_subscribers } => {
                     let now = app.clock.now();
                     app.events.note(was, &job, has_progressed, now);
                     if let Some(holder) = cancelled_holder(was, &job) {
                         notify_worker(&app, holder);
                     }
-                    if is_heard {
+                    if has_subscribers {
                         app.pubsub.publish(&JOB_UPDATES.into(), &job_event(&job, now));
                     }
                 }

@@ -311,7 +311,7 @@ async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
     // Writes that are not applied yet have deadlines of the old clock.
     app.store.wait_until_applied().await?;
     let now = app.clock.now();
-    let ahead = app.store.pending_timers(now, Box::new(move |job| job::is_reckoned_ahead(job, now))).await?;
+    let ahead = app.store.pending_timers(now, Box::new(move |job| job::is_timed_ahead(job, now))).await?;
     let mut delays = BTreeMap::new();
     schedules::reschedule_all(app).await?;
     limits::reschedule_all(app).await?;

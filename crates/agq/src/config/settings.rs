@@ -145,8 +145,8 @@ mod tests {
             opening(""),
             OpenOptions { durability: Durability::Promised, max_checked_bytes: 268_435_456 }
         );
-        let said = opening("durability = 'always'\nmax-checked-bytes = 0");
-        assert_eq!(said, OpenOptions { durability: Durability::Always, max_checked_bytes: 0 });
+        let explicit = opening("durability = 'always'\nmax-checked-bytes = 0");
+        assert_eq!(explicit, OpenOptions { durability: Durability::Always, max_checked_bytes: 0 });
     }
 
     #[test]

@@ -33,9 +33,9 @@ mod openapi;
 mod peer;
 mod queues;
 mod response;
-#[cfg(test)]
-mod role_matrix;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod workers;
 mod workflows;
 

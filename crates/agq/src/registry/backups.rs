@@ -12,7 +12,7 @@ use std::{
 use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
 
 /// Time without a read after which another backup may replace this one, in milliseconds.
-const PATIENCE_MS: u64 = 60_000;
+const MAX_IDLE_MS: u64 = 60_000;
 
 /// Error of a backup command.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub(crate) enum BackupError {
     /// Only one backup at a time is possible.
     #[error(
         "A backup is under way: wait until it has ended, or until nobody has read it for {} seconds",
-        PATIENCE_MS / 1000
+        MAX_IDLE_MS / 1000
     )]
     UnderWay,
     /// The backup has ended, was replaced, or never existed.
@@ -73,7 +73,7 @@ impl CompletedBackup {
     /// Returns true if a client still reads the copy. A time in the future is from before the clock
     /// was set back, and does not count.
     fn is_read(&self, now: Timestamp) -> bool {
-        self.read_at <= now && now.ms_since(self.read_at) < PATIENCE_MS
+        self.read_at <= now && now.ms_since(self.read_at) < MAX_IDLE_MS
     }
 }
 

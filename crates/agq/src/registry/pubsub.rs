@@ -38,8 +38,8 @@ struct PubSubTables {
     listeners: HashMap<u64, Subscriber>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
-    /// Receivers of a single message on a reply channel (`reserved_keys::is_reply`). A message there is
-    /// delivered to nobody besides.
+    /// Receivers of a single message on a reply channel (`reserved_keys::is_reply`). A message
+    /// there is delivered to nobody besides.
     replies: HashMap<Bytes, oneshot::Sender<Bytes>>,
 }
 
@@ -119,8 +119,8 @@ impl PubSub {
         receiver
     }
 
-    /// Connects to other nodes: published messages are also sent to `peers`. A message is dropped if
-    /// `peers` is full.
+    /// Connects to other nodes: published messages are also sent to `peers`. A message is dropped
+    /// if `peers` is full.
     pub(crate) fn connect_peers(&self, peers: mpsc::Sender<(Bytes, Bytes)>) {
         // This is called once, at the start of agq.
         let _already = self.peers.set(peers);
@@ -245,7 +245,7 @@ mod tests {
         let mut one = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("job:updates"));
         pubsub.subscribe(1, SubscriptionKind::Pattern, &text("job:*"));
-        pubsub.update_interest(|is_heard| assert!(is_heard));
+        pubsub.update_interest(|has_subscribers| assert!(has_subscribers));
         assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 2);
         let told =
             [one.try_recv().unwrap(), one.try_recv().unwrap()].map(|delivery| delivery.message.pattern);
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 1);
         pubsub.leave(1);
         assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 0);
-        pubsub.update_interest(|is_heard| assert!(!is_heard));
+        pubsub.update_interest(|has_subscribers| assert!(!has_subscribers));
     }
 
     #[test]

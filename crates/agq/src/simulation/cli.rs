@@ -35,7 +35,7 @@ enum SimulationCommand {
     /// Start agq on every state that a crash or damage could leave of its files
     Images(ImageArgs),
     /// Run seeds without faults on redb and on PostgreSQL, and compare the replies
-    Twins(DifferentialArgs),
+    Differential(DifferentialArgs),
     /// Run two nodes on one PostgreSQL at the same time
     Nodes(NodesArgs),
 }
@@ -173,7 +173,7 @@ pub fn run_program() -> ExitCode {
     let outcome = match what {
         SimulationCommand::Seeds(seeds) => seeds.run(),
         SimulationCommand::Images(images) => images.run(),
-        SimulationCommand::Twins(twins) => twins.run(),
+        SimulationCommand::Differential(differential) => differential.run(),
         SimulationCommand::Nodes(nodes) => nodes.run(),
     };
     match outcome {

@@ -90,7 +90,7 @@ impl PostgresReplica {
         // The store on redb draws a random number to name its write-ahead log. Draw one here as
         // well, so that later numbers are equal.
         let _name = time.random();
-        let store = runtime.block_on(PostgresStore::begin_anew(url)).map_err(shown)?;
+        let store = runtime.block_on(PostgresStore::open_empty(url)).map_err(shown)?;
         let store = Arc::new(store);
         let clock = Clock::of(Arc::new(time.clone()));
         let audit = AuditLog::open(None).map_err(shown)?;

@@ -98,7 +98,7 @@ impl Ledger {
     }
 
     /// Records an event of a job.
-    pub(super) fn heard(&mut self, event: ObservedJob) -> CheckResult {
+    pub(super) fn record_event(&mut self, event: ObservedJob) -> CheckResult {
         match self.jobs.get(&event.job_id) {
             None if event.attempt == 0 && matches!(event.state.as_str(), "available" | "scheduled") => {}
             None => return Err(format!("a job begins as {event:?}")),

@@ -66,8 +66,8 @@ pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
     let known = Arc::new(Mutex::new(ClientView::default()));
     let before = runtime.block_on(PostgresStore::deadlocks(url)).map_err(shown)?;
     let stores = runtime.block_on(async {
-        let first = PostgresStore::begin_anew(url).await?;
-        anyhow::Ok([Arc::new(first), Arc::new(PostgresStore::begin_beside(url).await?)])
+        let first = PostgresStore::open_empty(url).await?;
+        anyhow::Ok([Arc::new(first), Arc::new(PostgresStore::open_beside(url).await?)])
     });
     let stores = stores.map_err(shown)?;
     let played = runtime.block_on(work(seed, &stores, &known));

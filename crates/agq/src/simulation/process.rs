@@ -39,7 +39,7 @@ pub(super) struct SimulatedProcess {
     writer: Writer,
     pool: LocalPool,
     spawner: LocalSpawner,
-    heard: mpsc::Receiver<QueuedMessage>,
+    messages: mpsc::Receiver<QueuedMessage>,
     replies: Rc<RefCell<Vec<(u64, CommandOutcome)>>>,
     failure: BoxFuture<'static, String>,
 }
@@ -68,14 +68,14 @@ impl SimulatedProcess {
         let (app, works) =
             services::build(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
         start_over(&mut pool, &mut writer, &app)?;
-        let heard = app.pubsub.join(LISTENER, Arc::default());
+        let messages = app.pubsub.join(LISTENER, Arc::default());
         app.pubsub.subscribe(LISTENER, SubscriptionKind::Pattern, &Bytes::from_static(b"job:*"));
-        app.pubsub.update_interest(|is_heard| store.notifier().set_subscribers(is_heard));
+        app.pubsub.update_interest(|has_subscribers| store.notifier().set_subscribers(has_subscribers));
         let spawner = pool.spawner();
         for work in works {
             spawner.spawn_local(work).expect("the pool is there as long as its process");
         }
-        Ok(Self { app, store, writer, pool, spawner, heard, replies: Rc::default(), failure })
+        Ok(Self { app, store, writer, pool, spawner, messages, replies: Rc::default(), failure })
     }
 
     /// Sends a command. The position of its writes in the order of all writes is fixed when this
@@ -123,7 +123,7 @@ impl SimulatedProcess {
 
     /// Returns the events of jobs since the last call, as JSON.
     pub(super) fn events(&mut self) -> Vec<Bytes> {
-        std::iter::from_fn(|| Some(self.heard.try_recv().ok()?.message.payload)).collect()
+        std::iter::from_fn(|| Some(self.messages.try_recv().ok()?.message.payload)).collect()
     }
 
     /// Returns the reason for which agq cannot go on, if there is one.

@@ -38,7 +38,7 @@ impl World {
                 self.ledger.paused.insert(queue, Some(paused));
             }
             PendingRequest::Keys { version, expected } => {
-                self.keys_answered(version, &expected, done.reply)?
+                self.keys_answered(version, &expected, done.reply)?;
             }
             PendingRequest::Pushed(value) if matches!(done.reply, Reply::Integer(_)) => {
                 self.elements.acknowledged.insert(value);

@@ -322,7 +322,7 @@ impl World {
                     serde_json::from_slice(&event).map_err(|error| format!("{event:?}: {error}"))?;
                 self.trace_of(&event);
                 self.tell(|| format!("   {} is {} ({})", seen.job_id, seen.state, seen.attempt));
-                self.ledger.heard(seen)?;
+                self.ledger.record_event(seen)?;
             }
             for (number, done) in replies {
                 self.trace_of(&(number, format!("{:?}", done.reply)));

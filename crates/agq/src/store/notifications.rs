@@ -63,7 +63,7 @@ pub(crate) enum ChangeEvent {
         has_progressed: bool,
         /// True if a client of any node subscribes. Jobs of the Open Job Spec are recorded in any
         /// case.
-        is_heard: bool,
+        has_subscribers: bool,
     },
     /// Change of an action, with the new record and the counts of its jobs.
     Action(Box<Action>, JobCounts),
@@ -79,8 +79,8 @@ pub(crate) struct ChangeNotifier {
     pushed: Mutex<ListPushes>,
     told: Notify,
     news: Mutex<Vec<ChangeEvent>>,
-    is_heard: AtomicBool,
-    heard_changed: Notify,
+    has_subscribers: AtomicBool,
+    subscribers_changed: Notify,
     jobs_are_wanted: AtomicBool,
     lists_are_wanted: AtomicBool,
 }
@@ -154,20 +154,20 @@ impl ChangeNotifier {
     }
 
     /// Enables or disables the collection of change events, which costs time in each write.
-    pub(crate) fn set_subscribers(&self, is_heard: bool) {
-        if self.is_heard.swap(is_heard, Ordering::Relaxed) != is_heard {
-            self.heard_changed.notify_one();
+    pub(crate) fn set_subscribers(&self, has_subscribers: bool) {
+        if self.has_subscribers.swap(has_subscribers, Ordering::Relaxed) != has_subscribers {
+            self.subscribers_changed.notify_one();
         }
     }
 
     /// Waits until the collection of change events is enabled or disabled.
     pub(crate) async fn subscribers_changed(&self) {
-        self.heard_changed.notified().await;
+        self.subscribers_changed.notified().await;
     }
 
     /// Returns true if change events are collected.
     pub(crate) fn has_subscribers(&self) -> bool {
-        self.is_heard.load(Ordering::Relaxed)
+        self.has_subscribers.load(Ordering::Relaxed)
     }
 }
 

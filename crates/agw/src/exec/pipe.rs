@@ -41,9 +41,9 @@ pub(crate) struct PipeCounter {
 impl PipeCounter {
     /// Waits until the pipe is closed, and returns the number of bytes. Returns the number so far
     /// after `patience`, because an escaped process may keep the pipe open.
-    pub(crate) async fn count(self, patience: Duration) -> u64 {
+    pub(crate) async fn count(self, timeout_after: Duration) -> u64 {
         // The thread drops its sender at the end.
-        let _over = timeout(patience, self.over).await;
+        let _over = timeout(timeout_after, self.over).await;
         self.bytes.load(Ordering::Relaxed)
     }
 }

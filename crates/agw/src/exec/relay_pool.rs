@@ -24,14 +24,14 @@ static IDLE: Mutex<Vec<mpsc::Sender<RelayTask>>> = Mutex::new(Vec::new());
 pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut work: RelayTask = Box::new(work);
     let waiting = idle().pop();
-    if let Some(mover) = waiting {
-        match mover.send(work) {
+    if let Some(relay) = waiting {
+        match relay.send(work) {
             Ok(()) => return Ok(()),
             Err(mpsc::SendError(unsent)) => work = unsent,
         }
     }
     let (reach, inbox) = mpsc::channel();
-    thread::Builder::new().name("mover".into()).spawn(move || {
+    thread::Builder::new().name("relay".into()).spawn(move || {
         lower_priority();
         serve(work, &reach, &inbox);
     })?;
@@ -99,6 +99,6 @@ mod tests {
         let (ours, (tell, told)) = (nice(0).unwrap(), mpsc::channel());
         run(move || tell.send(nice(0).unwrap()).unwrap()).unwrap();
         assert_eq!(told.recv().unwrap(), (ours + super::NICER).min(19));
-        assert_eq!(nice(0).unwrap(), ours, "of the mover alone");
+        assert_eq!(nice(0).unwrap(), ours, "of the relay thread alone");
     }
 }

@@ -75,8 +75,8 @@ impl Spool {
     pub(crate) fn file(&self) -> io::Result<SpoolFile> {
         let used = self.0.free().pop();
         let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
-        let (file, shelf) = (Some(file), Some(Arc::clone(&self.0)));
-        Ok(SpoolFile { file, shelf, is_shared: AtomicBool::new(false) })
+        let (file, pool) = (Some(file), Some(Arc::clone(&self.0)));
+        Ok(SpoolFile { file, pool, is_shared: AtomicBool::new(false) })
     }
 
     /// Returns the free and total bytes of the disk that holds the spool.
@@ -98,7 +98,7 @@ pub(crate) struct SpoolFile {
     /// `None` only during the drop.
     file: Option<File>,
     /// Pool that recycles the file. `None` for a file of the user.
-    shelf: Option<Arc<FilePool>>,
+    pool: Option<Arc<FilePool>>,
     /// Set when a task shares this open file description. The lease check cannot detect such a
     /// task, so the file is not recycled.
     is_shared: AtomicBool,
@@ -107,7 +107,7 @@ pub(crate) struct SpoolFile {
 impl SpoolFile {
     /// Opens the file for a task to read or write, with the offset at its start.
     pub(crate) fn open(&self) -> io::Result<File> {
-        if let Some(file) = self.shelf.as_ref().and_then(|_| reopen(self)) {
+        if let Some(file) = self.pool.as_ref().and_then(|_| reopen(self)) {
             return Ok(file);
         }
         self.is_shared.store(true, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl SpoolFile {
 impl From<File> for SpoolFile {
     /// Wraps a file of the user, which is not recycled.
     fn from(file: File) -> Self {
-        Self { file: Some(file), shelf: None, is_shared: AtomicBool::new(false) }
+        Self { file: Some(file), pool: None, is_shared: AtomicBool::new(false) }
     }
 }
 
@@ -135,10 +135,10 @@ impl Deref for SpoolFile {
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        if let (Some(file), Some(shelf), false) =
-            (self.file.take(), &self.shelf, self.is_shared.load(Ordering::Relaxed))
+        if let (Some(file), Some(pool), false) =
+            (self.file.take(), &self.pool, self.is_shared.load(Ordering::Relaxed))
         {
-            shelf.recycle(file);
+            pool.recycle(file);
         }
     }
 }

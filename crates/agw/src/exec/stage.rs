@@ -241,7 +241,7 @@ async fn collect(
         total: 0,
     };
     let kept_stdout = match stdout {
-        Out::Joint(counter) => {
+        Out::Pipe(counter) => {
             CapturedOutput { bytes: Vec::new(), total: counter.count(context.kill_grace).await }
         }
         Out::File(file) => {

@@ -72,7 +72,7 @@ impl StartedProcess {
 
 pub(crate) enum Out {
     File(Arc<SpoolFile>),
-    Joint(PipeCounter),
+    Pipe(PipeCounter),
 }
 
 /// Reason why a command was not started.
@@ -158,7 +158,7 @@ fn start(
     let (stdout, child_stdout, to_next): (Out, OwnedFd, _) = match &command.stdout {
         Stdout::Pipe => {
             let CountedPipe { from_task, to_task, counter } = counted_pipe()?;
-            (Out::Joint(counter), from_task.into(), Some(to_task))
+            (Out::Pipe(counter), from_task.into(), Some(to_task))
         }
         Stdout::File(path) => {
             let file = create(command, "stdout", path)?;

@@ -102,17 +102,17 @@ impl Registration {
 
     /// Notifies `nudge` whenever agq has orders, and passes any other call to `answer`. Without
     /// these calls, orders arrive with the next heartbeat.
-    pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(OrderMessage)) -> Infallible {
+    pub(crate) async fn listen(&self, wake: &Notify, answer: impl Fn(OrderMessage)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
             let error = match OrderSubscription::open(&self.server, &self.worker_id).await {
                 Ok(mut calls) => {
                     backoff.reset();
                     // Calls from before the subscription were missed.
-                    nudge.notify_one();
+                    wake.notify_one();
                     loop {
                         match calls.next().await {
-                            Ok(OrderMessage::Orders) => nudge.notify_one(),
+                            Ok(OrderMessage::Orders) => wake.notify_one(),
                             Ok(other) => answer(other),
                             Err(error) => break error,
                         }

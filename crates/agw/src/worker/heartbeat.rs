@@ -25,7 +25,7 @@ pub(crate) async fn run(
     registration: &Registration,
     host_stats: &Arc<HostStats>,
     pool: &Arc<JobPool>,
-    nudge: &Notify,
+    wake: &Notify,
     tell: &watch::Sender<Orders>,
 ) -> ClientError {
     let mut reports = registration.reports.clone();
@@ -35,7 +35,7 @@ pub(crate) async fn run(
     loop {
         let is_called = tokio::select! {
             _ = beats.tick() => false,
-            () = nudge.notified() => true,
+            () = wake.notified() => true,
         };
         let (jobs, next) = pool.running_jobs();
         let (looking, counting) = (Arc::clone(host_stats), Arc::clone(pool));

@@ -24,7 +24,7 @@ pub(crate) struct Lifecycle {
 /// Event that the worker has to handle.
 pub(crate) enum LifecycleEvent {
     /// The drain state may have changed.
-    Heard,
+    Ignored,
     /// A capability search has finished.
     Equipped(FoundCapabilities),
     /// The worker has to end at once.
@@ -80,7 +80,7 @@ impl Lifecycle {
             }
             _ => self.drain_state.follow(action, Instant::now() + self.grace),
         }
-        LifecycleEvent::Heard
+        LifecycleEvent::Ignored
     }
 
     /// Applies the current orders of agq. agq repeats an order with every heartbeat for as long as

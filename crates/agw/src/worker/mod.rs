@@ -194,7 +194,7 @@ impl Worker {
             tokio::select! {
                 done = &mut work => return Ok(done),
                 turn = self.lifecycle.next() => match turn {
-                    LifecycleEvent::Heard => {}
+                    LifecycleEvent::Ignored => {}
                     LifecycleEvent::Equipped(found) => self.equip(found),
                     LifecycleEvent::Force => return Err(abandon(&self.pool).await),
                 },
@@ -212,16 +212,16 @@ impl Worker {
         // From here on, a notification of a failed report is not missed.
         lost.as_mut().enable();
         pool.report_over(Some(registration.reports.clone()));
-        let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
-        let beat = heartbeat::run(registration, &self.host_stats, &pool, &nudge, &tell);
-        let calls = registration.listen(&nudge, |call| answer(&pool, &registration.reports, call));
+        let (wake, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
+        let beat = heartbeat::run(registration, &self.host_stats, &pool, &wake, &tell);
+        let calls = registration.listen(&wake, |call| answer(&pool, &registration.reports, call));
         tokio::pin!(beat, calls);
         let mut claims = Some(claims);
         loop {
             let (takes, ends) = (self.lifecycle.takes_jobs(), self.lifecycle.is_ending());
             if pool.counters.is_quiet.swap(!takes, Ordering::Relaxed) == takes {
                 // The heartbeat sends the new state to agq.
-                nudge.notify_one();
+                wake.notify_one();
             }
             let pulled = pull(&pool, registration, claims.take(), takes);
             tokio::pin!(pulled);
@@ -235,7 +235,7 @@ impl Worker {
                     () = pool.idle(), if ends => return part(registration, WorkerEnd::Drained).await,
                     _ = told.changed() => self.lifecycle.apply_orders(&told.borrow_and_update()),
                     turn = self.lifecycle.next() => match turn {
-                        LifecycleEvent::Heard => {}
+                        LifecycleEvent::Ignored => {}
                         LifecycleEvent::Equipped(found) => {
                             if let Err(error) = hand_back(registration, &pool).await {
                                 debug!(%error, "jobs that were claimed ahead will be returned later");

@@ -1,3 +1,5 @@
+//! Tests of parsing and encoding requests.
+
 use bytes::Bytes;
 
 use super::{BlockingWait, Command, Concurrency, Request};

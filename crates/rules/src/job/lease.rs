@@ -199,7 +199,7 @@ pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOu
 /// Returns true if the times of a job are too far in the future, because they were computed before
 /// the clock was set back.
 #[must_use]
-pub fn is_reckoned_ahead(job: &Job, now: Timestamp) -> bool {
+pub fn is_timed_ahead(job: &Job, now: Timestamp) -> bool {
     match job.state {
         JobState::Active => job.started_at.is_some_and(|started| started > now),
         JobState::Scheduled if job.snoozes == 0 => job.created_at > now,
@@ -225,7 +225,7 @@ fn longest_wait_ms(job: &Job) -> u64 {
 /// the action was submitted. A time that the submitter named stays.
 #[must_use]
 pub fn rescheduled(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
-    if !is_reckoned_ahead(job, now) {
+    if !is_timed_ahead(job, now) {
         return RuleOutcome::Unchanged;
     }
     let mut next = job.clone();

@@ -1,3 +1,5 @@
+//! States of a job.
+
 use serde::{Deserialize, Serialize};
 
 /// Stored state of a job. RESP and OJS show projections of the state.

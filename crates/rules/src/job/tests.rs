@@ -1,3 +1,5 @@
+//! Tests of the lifecycle of jobs.
+
 use agenix_protocol::{
     documents::{JobUpdate, Plan, Status, parse},
     time::Timestamp,
@@ -5,8 +7,8 @@ use agenix_protocol::{
 
 use super::{
     Job, JobParams, JobState, LeaseOptions, MAX_SNOOZES, QueuePosition, RuleOutcome, abandoned, cancelled,
-    cancelled_unclaimed, claimed, due, extended_after_pause, given_back, is_reckoned_ahead, reclaimed,
-    renewed, rescheduled, retried, updated,
+    cancelled_unclaimed, claimed, due, extended_after_pause, given_back, is_timed_ahead, reclaimed, renewed,
+    rescheduled, retried, updated,
 };
 use crate::{action::Action, rejection::Rejection};
 
@@ -262,7 +264,7 @@ fn job_is_rescheduled_after_the_clock_was_set_back() {
     let retry = after(&running(1), Status::Failed);
     let due = due_of(&changed(rescheduled(&retry, None, back))).unwrap();
     assert!(due > back && due.ms_since(back) <= 1500, "the first delay is at most 1.5 seconds");
-    assert!(!is_reckoned_ahead(&retry, T1), "its time is right");
+    assert!(!is_timed_ahead(&retry, T1), "its time is right");
 
     let delayed = Job { state: JobState::Scheduled, due_at: Some(T1), ..waiting(0) };
     assert_eq!(due_of(&changed(rescheduled(&delayed, Some(700), back))), Some(back.plus_ms(700)));

@@ -1,3 +1,5 @@
+//! Tests of the rules about workers.
+
 use agenix_protocol::{
     documents::{WorkerRegistration, parse},
     time::Timestamp,

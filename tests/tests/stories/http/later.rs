@@ -93,7 +93,7 @@ fn a_step_that_cannot_be_submitted_says_why() {
 }
 
 #[test]
-fn a_schedule_is_one_at_both_doors() {
+fn a_schedule_is_one_at_both_apis() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);

@@ -46,8 +46,8 @@ impl PendingCalls {
 
 impl PostgresStore {
     /// Opens a database, and empties it, for a node that is alone and the leader.
-    pub(crate) async fn begin_anew(url: &str) -> anyhow::Result<Self> {
-        let store = Self::begin_beside(url).await?;
+    pub(crate) async fn open_empty(url: &str) -> anyhow::Result<Self> {
+        let store = Self::open_beside(url).await?;
         let sql = "TRUNCATE agq.plans, agq.actions, agq.tallies, agq.totals, agq.lanes, agq.paused, agq.jobs, agq.ended, \
              agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader, agq.notes, agq.lane_counts RESTART IDENTITY; \
              ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
@@ -57,7 +57,7 @@ impl PostgresStore {
     }
 
     /// Opens the database for a further node, which does not listen to the others.
-    pub(crate) async fn begin_beside(url: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn open_beside(url: &str) -> anyhow::Result<Self> {
         let settings = PostgresSettings {
             listens: false,
             term: Duration::from_secs(3600),

@@ -98,7 +98,7 @@ pub(crate) struct PostgresStore {
     /// Permits for long reads, which leave the other connections for short reads.
     long_reads: Arc<Semaphore>,
     runtime: Handle,
-    patience: Duration,
+    answer_timeout: Duration,
     notifier: Arc<ChangeNotifier>,
     nodes: Arc<Nodes>,
     health: Arc<HealthCheck>,
@@ -204,7 +204,7 @@ impl PostgresStore {
                 shard: fastrand::i16(0..SHARDS),
                 lanes: LaneCache::default(),
                 session: None,
-                patience: settings.answer_timeout(),
+                answer_timeout: settings.answer_timeout(),
                 late: Late::default(),
                 growth: Growth::default(),
             };
@@ -232,7 +232,7 @@ impl PostgresStore {
             pool,
             long_reads: Arc::new(Semaphore::new(long_reads)),
             runtime,
-            patience: settings.answer_timeout(),
+            answer_timeout: settings.answer_timeout(),
             notifier,
             nodes,
             health: Arc::new(HealthCheck::new(access.clone())),
@@ -319,10 +319,11 @@ impl PostgresStore {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let (long_reads, pool, patience) = (Arc::clone(&self.long_reads), self.pool.clone(), self.patience);
+        let (long_reads, pool, answer_timeout) =
+            (Arc::clone(&self.long_reads), self.pool.clone(), self.answer_timeout);
         let answer = self.runtime.spawn(async move {
             let _permit = permit(long_reads).await?;
-            within(patience, read(pool)).await.map_err(|error| to_store_error(&error))
+            within(answer_timeout, read(pool)).await.map_err(|error| to_store_error(&error))
         });
         self.counted(Box::pin(async move { answer.await.map_err(|error| StoreError(error.to_string()))? }))
     }
@@ -334,7 +335,7 @@ impl PostgresStore {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let answer = self.runtime.spawn(within(self.patience, read(self.pool.clone())));
+        let answer = self.runtime.spawn(within(self.answer_timeout, read(self.pool.clone())));
         self.counted(Box::pin(async move {
             let answer = answer.await.map_err(|error| StoreError(error.to_string()))?;
             answer.map_err(|error| to_store_error(&error))

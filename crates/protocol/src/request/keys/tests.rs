@@ -1,3 +1,5 @@
+//! Tests of parsing commands on keys.
+
 use std::ops::Bound;
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! Tests of OJS job documents.
+
 use agenix_protocol::time::Timestamp;
 
 use super::{JobSubmission, is_uuid_v7, read};

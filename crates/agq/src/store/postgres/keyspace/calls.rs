@@ -44,22 +44,29 @@ impl Keyspace for PostgresStore {
 impl PostgresStore {
     /// Runs work that only reads, on one snapshot, over a connection of the pool.
     fn look_at_keys(&self, work: KeyRead, is_long: bool) -> StoreFuture<()> {
-        let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
+        let (pool, runtime, answer_timeout) = (self.pool.clone(), self.runtime.clone(), self.answer_timeout);
         let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
         let looked = self.runtime.spawn(async move {
             let _permit = match long_reads {
                 Some(long_reads) => Some(permit(long_reads).await?),
                 None => None,
             };
-            let looked = tokio::task::spawn_blocking(move || look_by_pool(&pool, runtime, patience, &work));
+            let looked =
+                tokio::task::spawn_blocking(move || look_by_pool(&pool, runtime, answer_timeout, &work));
             looked.await.map_err(|error| StoreError(error.to_string()))?
         });
         self.counted(Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? }))
     }
 }
 
-fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyRead) -> Result<(), StoreError> {
-    let session = DatabaseSession::borrow(pool, runtime, patience).map_err(|error| to_store_error(&error))?;
+fn look_by_pool(
+    pool: &Pool,
+    runtime: Handle,
+    answer_timeout: Duration,
+    work: &KeyRead,
+) -> Result<(), StoreError> {
+    let session =
+        DatabaseSession::borrow(pool, runtime, answer_timeout).map_err(|error| to_store_error(&error))?;
     if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
         session.give_up();
         return Err(to_store_error(&error));

@@ -22,8 +22,8 @@ use crate::store::{
         cluster::events,
         codec::encode,
         sql_types,
+        txn::checks::Checks,
         txn::{PgTxn, documents::put},
-        writer::lock_order::Checks,
     },
 };
 

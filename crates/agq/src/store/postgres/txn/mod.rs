@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod bulk_insert;
+pub(crate) mod checks;
 pub(crate) mod documents;
 pub(crate) mod halts;
 pub(crate) mod jobs;
@@ -127,8 +128,13 @@ impl<'b> PgTxn<'b> {
         if self.has_subscribers || job.ojs.is_some() {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let is_heard = self.has_subscribers;
-            self.arrived.tell(ChangeEvent::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
+            let has_subscribers = self.has_subscribers;
+            self.arrived.tell(ChangeEvent::Job {
+                job: Box::new(job.clone()),
+                was,
+                has_progressed,
+                has_subscribers,
+            });
         }
         match self.job_writes.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),

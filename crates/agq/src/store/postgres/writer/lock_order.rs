@@ -5,10 +5,8 @@
 //! Later locks are passed over if another transaction holds them, or are wanted by one transaction
 //! at a time.
 
-use std::collections::BTreeSet;
-
 use agenix_protocol::ids::JobId;
-use agenix_rules::job::{JobState, NewJob};
+use agenix_rules::job::JobState;
 use sqlx::{Error, query};
 
 use crate::store::{
@@ -16,6 +14,7 @@ use crate::store::{
     postgres::{
         txn::{
             PgTxn,
+            checks::Checks,
             documents::{document_name, limits_of},
         },
         writer::{
@@ -31,25 +30,6 @@ const NAMES: i32 = 0x6171;
 /// belongs to the whole server.
 const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
      SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($2::text[]) AS n (name) ORDER BY slot) AS slots";
-
-/// Checks before jobs may be added: the ids that the jobs claim, and the kinds of which they are to
-/// be the only jobs.
-#[derive(Default)]
-pub(crate) struct Checks<'n> {
-    pub(crate) ids: BTreeSet<&'n str>,
-    pub(crate) kinds: BTreeSet<&'n str>,
-}
-
-impl<'n> Checks<'n> {
-    pub(crate) fn add(&mut self, jobs: &'n [NewJob]) {
-        for (job, own) in jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?))) {
-            if own.is_named {
-                self.ids.insert(job.job_id.as_str());
-            }
-            self.kinds.extend(own.unique.as_ref().map(|unique| unique.key.as_str()));
-        }
-    }
-}
 
 impl PgTxn<'_> {
     /// Locks names, the jobs that the names lead to, and the jobs that are decided on. Returns the

@@ -84,7 +84,7 @@ pub(super) struct PgWriter {
     /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
     /// Maximum time to wait for an answer.
-    pub(super) patience: Duration,
+    pub(super) answer_timeout: Duration,
     /// Late writes, which wait for locks of other sessions.
     pub(super) late: Late,
     pub(super) growth: Growth,
@@ -157,7 +157,7 @@ impl PgWriter {
             let mut writes = vec![write];
             match self.attempt(&mut writes, LockWait::Short) {
                 Ok(effects) => self.answer(effects, writes),
-                Err(failure) if is_locked(&failure.error) && since.elapsed() < self.patience => {
+                Err(failure) if is_locked(&failure.error) && since.elapsed() < self.answer_timeout => {
                     if let Some(write) = writes.pop() {
                         self.late.put_back(LateWrite { write, subjects, since });
                     }
@@ -264,7 +264,7 @@ impl PgWriter {
             ("enable_seqscan", "off"),
             ("lock_timeout", LOCK_TIMEOUT_MS),
         ]);
-        DatabaseSession::connect(connecting, self.patience)
+        DatabaseSession::connect(connecting, self.answer_timeout)
     }
 
     fn transact(
@@ -292,7 +292,8 @@ impl PgWriter {
     /// Reads the changed actions for change events. Runs after the commit, because two nodes that
     /// end the last jobs of an action do not see each other's changes before.
     fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut BatchEvents) {
-        match self.runtime.block_on(within(self.patience, queries::these_actions(&self.pool, touched))) {
+        match self.runtime.block_on(within(self.answer_timeout, queries::these_actions(&self.pool, touched)))
+        {
             Ok(found) => found
                 .into_iter()
                 .for_each(|(action, tally)| arrived.tell(ChangeEvent::Action(Box::new(action), tally))),

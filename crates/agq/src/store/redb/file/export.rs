@@ -157,7 +157,7 @@ impl WriteTxn<'_> {
     fn put_record(&mut self, record: ExportRecord) -> anyhow::Result<()> {
         match record {
             ExportRecord::Plan(plan) => {
-                self.tables.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice())
+                self.tables.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice());
             }
             ExportRecord::Action { action, tally } => {
                 self.put_action(&action)?;
@@ -179,7 +179,7 @@ impl WriteTxn<'_> {
                 self.put_numbered(&key, number, entry);
             }
             ExportRecord::Item { key, place, item } => {
-                self.tables.list_items.insert((&key[..], place), &item[..])
+                self.tables.list_items.insert((&key[..], place), &item[..]);
             }
             ExportRecord::Score { key, member, score } => {
                 let score: f64 = score.parse().with_context(|| format!("{score} is not a score"))?;

@@ -115,7 +115,11 @@ macro_rules! define_constants {
         $name:ident $text:literal $field:ident: $key:ty => $value:ty
         $(, adjacent if $adjoins:ident)? $(, wrapped by $wrapper:ident)?;
     )*) => {
-        #[expect(non_camel_case_types, reason = "the numbers are named as the constants")]
+        #[expect(
+            non_camel_case_types,
+            clippy::upper_case_acronyms,
+            reason = "the numbers have the names of the constants"
+        )]
         enum TableNumber { $($name,)* }
 
         $(

@@ -159,8 +159,13 @@ impl<'t> WriteTxn<'t> {
         if self.has_subscribers || job.ojs.is_some() {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let is_heard = self.has_subscribers;
-            self.arrived.tell(ChangeEvent::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
+            let has_subscribers = self.has_subscribers;
+            self.arrived.tell(ChangeEvent::Job {
+                job: Box::new(job.clone()),
+                was,
+                has_progressed,
+                has_subscribers,
+            });
         }
         let Some(before) = before else {
             self.cache.lanes.adjust_total(job.lane, 1);

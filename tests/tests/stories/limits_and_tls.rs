@@ -24,7 +24,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_unix_socket_is_a_door_for_its_owner() {
+fn a_unix_socket_is_a_listener_for_its_owner() {
     let lab = Lab::new();
     let socket = lab.path().join("agq.sock");
     let mut agq = lab.agq(&["--no-tcp", "--socket", "agq.sock"]);

@@ -95,7 +95,7 @@ fn a_job_that_came_by_resp_is_shown_over_http_and_the_other_way_round() {
 }
 
 #[test]
-fn figures_are_those_of_prometheus_at_both_doors() {
+fn figures_are_those_of_prometheus_at_both_apis() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
