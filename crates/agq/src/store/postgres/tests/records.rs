@@ -91,7 +91,7 @@ async fn panicking_rule_fails_only_its_own_write() {
     let after = decide("a-1", Box::new(|_| Ok(RuleOutcome::Unchanged)));
     assert!(before.await.is_ok() && after.await.is_ok());
     let error = panicking.await.unwrap_err();
-    assert!(error.0.contains("a fault in agq"), "{error}");
+    assert!(error.0.contains("a bug in agq"), "{error}");
     // The database takes a moment to end the session that was given up, and a claim passes over
     // what that session has locked.
     let mut claimed = 0;
