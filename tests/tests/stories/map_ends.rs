@@ -270,7 +270,7 @@ fn a_map_that_is_left_closes_its_action_and_says_what_was_not_sent() {
     let left = Ran::from(child.wait_with_output().unwrap()).expect(130);
     drop(stdin);
     assert!(left.err.contains("agx: further inputs were not read"), "{}", left.err);
-    let id = left.err.split("action ").find_map(|rest| rest.split_once(" goes on")).unwrap().0.to_owned();
+    let id = left.err.split("action ").find_map(|rest| rest.split_once(" continues")).unwrap().0.to_owned();
     let status = lab.agx(&agq, &["--json", "action", "status", &id]).expect(0).data();
     assert_eq!((&status["open"], &status["completed"]), (&false.into(), &20.into()), "{status}");
     drop(agw);
