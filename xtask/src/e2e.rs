@@ -52,7 +52,8 @@ fn nextest(
     tools::cargo_tool(report, "nextest")?;
     let (tools, bin) = (tools::real_clients(report)?, binaries::build()?);
     let mut nextest =
-        cargo(&["nextest", "run", "--locked", "--no-fail-fast", "--no-tests=pass", "--package", "e2e"]);
+        cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "stories", "--locked"]);
+    nextest.args(["--no-fail-fast", "--no-tests=pass"]);
     // A test waits for half of its time.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     nextest.args(["--test-threads", &threads.to_string()]);

@@ -37,9 +37,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
     })?;
     report.step("documentation", |_| {
         must(
-            cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"])
+            cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked", "--quiet"])
                 .env("RUSTDOCFLAGS", "--deny warnings"),
-        )
+        )?;
+        // nextest runs no examples of the documentation.
+        must(&mut cargo(&["test", "--doc", "--workspace", "--all-features", "--locked", "--quiet"]))
     })?;
     report.step("ten thousand simulated seeds", |_| simulate::test())?;
     report.step("two hundred seeds on both stores", simulate::test_both_stores)?;

@@ -9,27 +9,28 @@ pub const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
 
 /// Builds the programs as `cargo build --release` does, and returns their directory.
 pub fn build() -> anyhow::Result<PathBuf> {
-    must(&mut command("release"))?;
+    must(&mut release())?;
     Ok(target()?.join("release"))
 }
 
-/// Builds the programs as `cargo build` does, and returns their directory. This is the fastest
-/// build: it shares dependencies with xtask, and with the tests.
+/// Builds the programs without optimisation, and returns their directory. This is the fastest
+/// build: it shares all dependencies with xtask, and all crates with the tests.
 pub fn build_debug() -> anyhow::Result<PathBuf> {
-    must(&mut command("dev"))?;
+    let mut build = cargo(&["build", "--workspace", "--all-features", "--locked"]);
+    must(build.args(PROGRAMS.iter().flat_map(|program| ["--bin", program])))?;
     Ok(target()?.join("debug"))
 }
 
 /// Returns the command that builds the programs as they are shipped: a release build with line
 /// tables, which are split from the programs later.
 pub fn shipped() -> Command {
-    let mut build = command("release");
+    let mut build = release();
     build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
     build
 }
 
-fn command(profile: &str) -> Command {
-    let mut build = cargo(&["build", "--profile", profile, "--locked"]);
+fn release() -> Command {
+    let mut build = cargo(&["build", "--release", "--locked"]);
     build.args(PROGRAMS.iter().flat_map(|program| ["--package", program]));
     build
 }
