@@ -41,19 +41,10 @@ pub fn target() -> anyhow::Result<PathBuf> {
     Ok(std::path::absolute(target)?)
 }
 
-/// Builds the program `name` of agq with the profile `simulation`, and returns its path.
-pub fn build_simulation(name: &str) -> anyhow::Result<PathBuf> {
-    must(&mut cargo(&[
-        "build",
-        "--profile",
-        "simulation",
-        "--locked",
-        "--package",
-        "agq",
-        "--features",
-        "simulation",
-        "--bin",
-        name,
-    ]))?;
-    Ok(target()?.join("simulation").join(name))
+/// Builds `programs`, which may be those of the simulation, with the profile `checked`, and returns
+/// their directory.
+pub fn build_checked(programs: &[&str]) -> anyhow::Result<PathBuf> {
+    let mut build = cargo(&["build", "--profile", "checked", "--workspace", "--all-features", "--locked"]);
+    must(build.args(programs.iter().flat_map(|program| ["--bin", program])))?;
+    Ok(target()?.join("checked"))
 }
