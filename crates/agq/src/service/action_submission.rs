@@ -67,7 +67,7 @@ pub(crate) async fn submit(
         needs: plan::needs(&plan),
         terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
         jobs: new_jobs(app, inputs),
-        notes: Vec::new(),
+        documents: Vec::new(),
         action,
     };
     match app.store.add_action(new).await?? {

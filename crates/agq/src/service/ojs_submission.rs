@@ -233,7 +233,7 @@ fn new_action(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Ne
         needs: Needs::default(),
         terms: JobParams::default(),
         jobs: ready.iter().map(with_own).collect(),
-        notes: Vec::new(),
+        documents: Vec::new(),
     }
 }
 

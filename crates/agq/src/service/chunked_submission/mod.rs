@@ -79,8 +79,8 @@ fn begun(
 ) -> Result<NewAction, CommandError> {
     let places = pieces.iter().skip(1).map(|piece| piece.place).collect();
     let json = to_json(&PendingSubmission { open: action.is_open, places });
-    let mut notes = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
-    notes.extend(
+    let mut documents = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
+    documents.extend(
         pieces
             .iter()
             .skip(1)
@@ -95,7 +95,7 @@ fn begun(
             .map(|inputs| new_jobs(app, inputs))?,
         // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
-        notes,
+        documents,
     })
 }
 
