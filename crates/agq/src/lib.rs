@@ -19,6 +19,7 @@ mod settings;
 pub mod simulation;
 mod startup;
 mod store;
+mod sync;
 mod waiters;
 
 use std::{io::Write, process::ExitCode};
@@ -28,7 +29,6 @@ use crate::{
     startup::{hardening::forbid_core_dumps, logging, server, signals::ignore_file_size_signal},
 };
 
-/// Runs agq from its command line to its exit code.
 pub fn run_program() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
     logging::start();

@@ -2,22 +2,18 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use super::lock;
+use crate::sync::lock;
 
-/// Number of unended steps of each workflow, as of the latest evaluation of the workflow.
-///
-/// The end of a step needs an evaluation of the whole workflow only if the step may be the last
-/// one. The reaper finds the workflows whose number is unknown or wrong.
+/// Counts as of the latest evaluation, because only the end of the last step needs another
+/// evaluation. The reaper finds the workflows whose number is unknown or wrong.
 #[derive(Default)]
 pub(crate) struct UnendedSteps(Mutex<HashMap<String, usize>>);
 
 impl UnendedSteps {
-    /// Records that `left` steps of a workflow are in progress. The end of one of them starts none
-    /// of the others.
+    /// Records `left` steps in progress, of which none waits for another.
     pub(crate) fn note(&self, workflow_id: &str, left: usize) {
         let mut counts = lock(&self.0);
-        // A single step needs no entry, because `ended` returns `true` for a workflow without an
-        // entry.
+        // Without an entry, `ended` returns true.
         if left > 1 {
             counts.insert(workflow_id.to_owned(), left);
         } else {
@@ -25,8 +21,7 @@ impl UnendedSteps {
         }
     }
 
-    /// Records that a step of a workflow has ended. Returns true if the workflow may have to
-    /// advance.
+    /// Records the end of a step. Returns true if the workflow may have to advance.
     pub(crate) fn ended(&self, workflow_id: &str) -> bool {
         let mut counts = lock(&self.0);
         let Some(left) = counts.get_mut(workflow_id) else { return true };

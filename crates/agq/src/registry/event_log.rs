@@ -1,21 +1,18 @@
 //! Ring buffer of the latest events of jobs (ojs-events). It is in memory only, and drops the
 //! oldest events first.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::job::{Job, JobFailure, JobState};
 use tokio::sync::watch;
 
-/// Maximum number of events in the ring.
+use crate::sync::lock;
+
 const MOST: usize = 10_000;
 /// Maximum number of characters of a message in an event. The job has the whole message.
 const MAX_MESSAGE: usize = 500;
 
-/// Event of a job.
 #[derive(Debug, Clone)]
 pub(crate) struct LoggedEvent {
     /// Number of the event. Numbers ascend by one.
@@ -38,13 +35,11 @@ pub(crate) struct LoggedEvent {
     pub(crate) progress: Option<(f32, Option<String>)>,
 }
 
-/// Ring buffer of the latest events.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     /// Start of the log, which distinguishes the ids of this start from those of other starts.
     began_at: Timestamp,
     remembered: Mutex<EventRing>,
-    /// Number of the last event.
     last: watch::Sender<u64>,
 }
 
@@ -95,9 +90,7 @@ impl LoggedEvent {
             progress: job.progress_percent.filter(|_| kind == PROGRESS).map(|percent| (percent, message)),
         })
     }
-}
 
-impl LoggedEvent {
     /// Returns true if no other event of the job follows, unless somebody retries the job.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.kind, "job.completed" | "job.discarded" | "job.cancelled")
@@ -105,14 +98,13 @@ impl LoggedEvent {
 }
 
 impl EventLog {
-    /// Creates an empty log.
     pub(crate) fn new(began_at: Timestamp) -> Self {
         Self { began_at, remembered: Mutex::default(), last: watch::Sender::new(0) }
     }
 
     /// Appends the events of a change of state, or of a progress report.
     pub(crate) fn note(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
-        let mut remembered = self.lock();
+        let mut remembered = lock(&self.remembered);
         for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
             let Some(event) = LoggedEvent::new(remembered.last + 1, kind, was, job, at) else { return };
             remembered.last = event.number;
@@ -125,25 +117,24 @@ impl EventLog {
         self.last.send_if_modified(|known| std::mem::replace(known, last) != last);
     }
 
-    /// Returns at most `limit` events after `number` that `wanted` accepts, the oldest first. The
-    /// flag is true if there are more.
+    /// The oldest come first. The flag is true if there are more.
     pub(crate) fn after(
         &self,
         number: u64,
         limit: usize,
         wanted: impl Fn(&LoggedEvent) -> bool,
     ) -> (Vec<LoggedEvent>, bool) {
-        self.lock().after(number, limit, wanted)
+        lock(&self.remembered).after(number, limit, wanted)
     }
 
-    /// Returns at most `limit` events for a subscriber that has seen the log up to `number`.
+    /// Returns events for a subscriber that has seen the log up to `number`.
     pub(crate) fn follow(
         &self,
         number: u64,
         limit: usize,
         wanted: impl Fn(&LoggedEvent) -> bool,
     ) -> NewEvents {
-        let remembered = self.lock();
+        let remembered = lock(&self.remembered);
         let (events, has_more) = remembered.after(number, limit, wanted);
         let up_to = events.last().filter(|_| has_more).map_or(remembered.last, |event| event.number);
         let has_gap = remembered.events.front().is_some_and(|oldest| oldest.number > number + 1);
@@ -157,8 +148,7 @@ impl EventLog {
         (last, later)
     }
 
-    /// Returns an event with the final state of a job that has ended. Its number is that of the
-    /// last event.
+    /// Returns the final event of an ended job. Its number is that of the last event.
     pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<LoggedEvent> {
         let kind = match job.state {
             JobState::Completed => "job.completed",
@@ -166,7 +156,7 @@ impl EventLog {
             JobState::Cancelled => "job.cancelled",
             _ => return None,
         };
-        let number = self.lock().last;
+        let number = lock(&self.remembered).last;
         LoggedEvent::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
     }
 
@@ -178,12 +168,8 @@ impl EventLog {
     /// Returns the number of the event with this id, or `None` if the id is not of this start.
     pub(crate) fn number_of(&self, id: &str) -> Option<u64> {
         let (began_at, number) = id.strip_prefix("evt_")?.split_once('_')?;
-        let number = number.parse().ok().filter(|number| *number <= self.lock().last)?;
+        let number = number.parse().ok().filter(|number| *number <= lock(&self.remembered).last)?;
         (u64::from_str_radix(began_at, 16) == Ok(self.began_at.0)).then_some(number)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EventRing> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -201,10 +187,9 @@ impl EventRing {
     }
 }
 
-/// Kind of the event of a progress report.
 const PROGRESS: &str = "job.progress";
 
-/// Returns the kinds of events for a change of a job, in order. `None` stands for no event.
+/// Kinds of events in order. `None` stands for no event.
 fn kinds_of(was: Option<JobState>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
     if was == Some(job.state) {
         return [has_progressed.then_some(PROGRESS), None];
@@ -237,15 +222,8 @@ mod tests {
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
-        let terms = JobParams::default();
-        let mut job = Job::new(
-            "j".parse().unwrap(),
-            &action,
-            0,
-            QueuePosition { lane: 0, seq: 0 },
-            &terms,
-            Timestamp(1),
-        );
+        let (place, terms) = (QueuePosition { lane: 0, seq: 0 }, JobParams::default());
+        let mut job = Job::new("j".parse().unwrap(), &action, 0, place, &terms, Timestamp(1));
         job.ojs = Some(Box::new(Ojs::of("a.b")));
         job
     }
