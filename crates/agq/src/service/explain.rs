@@ -7,13 +7,12 @@ use agenix_protocol::{
 use agenix_rules::explain::{self, Candidate};
 
 use super::lookup;
-use crate::{app::AppState, error::CommandError, store::StoredJob};
+use crate::{app::AppState, error::Result, store::StoredJob};
 
 /// Maximum number of jobs ahead that are counted.
 const MAX_AHEAD: usize = 10_000;
 
-/// Explains why a job does not run.
-pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanation, CommandError> {
+pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanation> {
     let StoredJob { job, queue, needs, .. } = lookup::job(app, job_id).await?;
     let paused = app.store.paused().await?.contains(&queue);
     let ahead = app.store.position(&job, MAX_AHEAD).await?;

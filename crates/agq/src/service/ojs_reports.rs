@@ -12,28 +12,23 @@ use agenix_rules::{
 use bytes::Bytes;
 
 use super::{
+    job_changes::for_existing,
     job_ended::on_report,
     lookup,
     ojs_workers::{record_activity, reporting_worker},
 };
 use crate::{
     app::AppState,
-    error::CommandError,
-    store::{AckLevel, JobChange, JobRule, StoredJob},
+    error::Result,
+    store::{AckLevel, JobChange, StoredJob},
 };
 
-/// Result of a report.
-pub(crate) struct ReportedJob {
-    pub(crate) job: StoredJob,
-}
-
-/// Records that a job has succeeded.
 pub(crate) async fn ack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     request: OjsAck,
-) -> Result<ReportedJob, CommandError> {
+) -> Result<StoredJob> {
     let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
     let results = request.result.map(|result| String::from(Box::<str>::from(result)));
@@ -43,33 +38,26 @@ pub(crate) async fn ack(
         );
         return Err(Rejection::InvalidJob(text).into());
     }
-    let (now, id, holder) = (app.clock.now(), job_id.clone(), who.clone());
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::acked(
-            job,
-            Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: request.attempt },
-            now,
-        )
+    let now = app.clock.now();
+    let rule = for_existing(job_id, move |job| {
+        job::acked(job, Reporter { who: who.as_ref().map(WorkerId::as_str), attempt: request.attempt }, now)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
     settle(app, job_id, change, false).await
 }
 
-/// Records that a job has failed, or returns it to its queue.
 pub(crate) async fn nack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     request: OjsNack,
-) -> Result<ReportedJob, CommandError> {
+) -> Result<StoredJob> {
     let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
     let failure = failure_of(request.error.unwrap_or_default());
     let (now, jitter) = (app.clock.now(), app.clock.chance());
-    let (id, requeue, attempt) = (job_id.clone(), request.requeue.unwrap_or_default(), request.attempt);
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
+    let (requeue, attempt) = (request.requeue.unwrap_or_default(), request.attempt);
+    let rule = for_existing(job_id, move |job| {
         let reporter = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
         job::nacked(job, reporter, &failure, requeue, now, jitter)
     });
@@ -77,7 +65,7 @@ pub(crate) async fn nack(
     settle(app, job_id, change, !requeue).await
 }
 
-/// Returns the failure that a worker reports, with defaults for missing fields.
+/// Fills missing fields with defaults.
 fn failure_of(fault: OjsFault) -> ReportedFailure {
     let class = fault.details.as_ref().and_then(|details| details.get("error_class")?.as_str());
     let code = fault.code.clone().unwrap_or_else(|| "handler_error".into());
@@ -95,21 +83,21 @@ async fn settle(
     job_id: &JobId,
     change: Option<JobChange>,
     failed: bool,
-) -> Result<ReportedJob, CommandError> {
+) -> Result<StoredJob> {
     if let Some(change) = &change {
         let holder = change.released_holder();
         on_report(app, holder.unwrap_or_default(), change, holder.map(|_| failed)).await?;
     }
-    Ok(ReportedJob { job: lookup::job(app, job_id).await? })
+    lookup::job(app, job_id).await
 }
 
-/// Records the progress of a job. The report on a job without a holder changes nothing.
+/// The report on a job without a holder changes nothing.
 pub(crate) async fn report_progress(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     request: OjsProgress,
-) -> Result<Job, CommandError> {
+) -> Result<Job> {
     if !request.progress.is_finite() {
         return Err(Rejection::InvalidJob("progress has to be a number from 0 to 1".into()).into());
     }
@@ -117,10 +105,8 @@ pub(crate) async fn report_progress(
     let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);
     let who = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, who.as_ref()).await?;
-    let (id, progress) = (job_id.clone(), request.progress);
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::progressed(job, who.as_ref().map(WorkerId::as_str), progress, &report, now)
+    let rule = for_existing(job_id, move |job| {
+        job::progressed(job, who.as_ref().map(WorkerId::as_str), request.progress, &report, now)
     });
     app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
     lookup::job_record(app, job_id).await

@@ -20,15 +20,13 @@ use agenix_rules::{
 use super::{lookup, queues};
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     store::{AddOutcome, NewAction, StoredJob, StoredPlan},
 };
 
-/// Result of the submission of a job.
 pub(crate) struct Enqueued {
     /// The new job, or the equal job that stands for it.
     pub(crate) job: StoredJob,
-    /// True if the job is new.
     pub(crate) is_new: bool,
 }
 
@@ -38,19 +36,14 @@ struct PreparedJob {
     own: JobOverrides,
 }
 
-/// Submits a job.
-pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enqueued, CommandError> {
+pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enqueued> {
     let now = app.clock.now();
     let submitted = ojs::read(document, now)?;
     let mut all = enqueue_checked(app, vec![submitted], now).await?;
     Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("the request has no job".into()))?)
 }
 
-/// Submits jobs, all or none.
-pub(crate) async fn enqueue_all(
-    app: &AppState,
-    documents: Vec<OjsDocument>,
-) -> Result<Vec<Enqueued>, CommandError> {
+pub(crate) async fn enqueue_all(app: &AppState, documents: Vec<OjsDocument>) -> Result<Vec<Enqueued>> {
     let now = app.clock.now();
     if agenix_protocol::limits::exceeds(documents.len(), app.settings.limits.max_inputs) {
         return Err(Rejection::TooManyInputs(app.settings.limits.max_inputs).into());
@@ -62,12 +55,8 @@ pub(crate) async fn enqueue_all(
     enqueue_checked(app, all, now).await
 }
 
-/// Submits a checked job with an id of its own. Returns the id of the equal job that stands for it,
-/// if there is one.
-pub(crate) async fn submit_named(
-    app: &AppState,
-    submitted: JobSubmission,
-) -> Result<Option<JobId>, CommandError> {
+/// Returns the id of the equal job that stands for the new job, if there is one.
+pub(crate) async fn submit_named(app: &AppState, submitted: JobSubmission) -> Result<Option<JobId>> {
     let now = app.clock.now();
     let mut enqueued = enqueue_checked(app, vec![submitted], now).await?;
     Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
@@ -82,12 +71,7 @@ fn with_path(rejection: Rejection, at: usize) -> Rejection {
     }
 }
 
-/// Submits checked jobs, all or none.
-async fn enqueue_checked(
-    app: &AppState,
-    all: Vec<JobSubmission>,
-    now: Timestamp,
-) -> Result<Vec<Enqueued>, CommandError> {
+async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp) -> Result<Vec<Enqueued>> {
     let ready = make_ready(app, all).await?;
     queues::check_capacity(app, &ready_by_queue(&ready)).await?;
     let action_id = match ready.as_slice() {
@@ -126,7 +110,7 @@ fn ready_by_queue(ready: &[PreparedJob]) -> HashMap<String, u64> {
     counts
 }
 
-async fn make_ready(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<PreparedJob>, CommandError> {
+async fn make_ready(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<PreparedJob>> {
     let mut plans: HashMap<PlanId, Arc<Plan>> = HashMap::new();
     let mut ready = Vec::with_capacity(all.len());
     for submitted in all {
@@ -141,11 +125,7 @@ async fn make_ready(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<Prepa
     Ok(ready)
 }
 
-fn ready_job(
-    app: &AppState,
-    submitted: JobSubmission,
-    plan: Option<&Plan>,
-) -> Result<PreparedJob, CommandError> {
+fn ready_job(app: &AppState, submitted: JobSubmission, plan: Option<&Plan>) -> Result<PreparedJob> {
     let is_named = submitted.job_id.is_some();
     let job_id = match submitted.job_id {
         Some(job_id) => job_id,
@@ -183,7 +163,6 @@ fn ready_job(
     Ok(PreparedJob { new: NewJob { job_id, input: submitted.input.into(), own: None }, own })
 }
 
-/// Returns the capabilities that a job without a plan requires.
 fn ojs_needs() -> Needs {
     Needs { tags: vec![OJS_TAG.to_owned()], ..Needs::default() }
 }
@@ -192,8 +171,7 @@ fn ojs_plan() -> PlanId {
     PlanId::new(OJS_PLAN).expect("it is letters")
 }
 
-/// Returns the action of new jobs. Its plan, queue and priority are those of the first job, because
-/// each job has its own.
+/// Has plan, queue and priority of the first job, because each job has its own.
 fn action_of(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Action {
     let first = ready.first().map(|ready| &ready.own);
     let plan_id = first.map_or_else(ojs_plan, |own| own.plan_id.clone());
@@ -214,7 +192,7 @@ async fn add(
     action_id: &ActionId,
     ready: &[PreparedJob],
     now: Timestamp,
-) -> Result<AddOutcome, CommandError> {
+) -> Result<AddOutcome> {
     match app.store.add_action(new_action(action_id, ready, now)).await? {
         // The plan is created with the first job, and again after it was deleted.
         Err(Rejection::PlanNotFound(plan_id)) if plan_id.as_str() == OJS_PLAN => {
@@ -237,8 +215,8 @@ fn new_action(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Ne
     }
 }
 
-/// Adds the placeholder plan of jobs without a plan. It requires the tag of OJS workers.
-async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<(), CommandError> {
+/// Jobs without a plan require the tag of OJS workers.
+async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<()> {
     let text = format!(
         r#"{{"plan_id":"{OJS_PLAN}","plan_description":"Jobs of the Open Job Spec: workers fetch them over HTTP, and know what to do by their types.","tasks":[],"requires":{{"tags":["{OJS_TAG}"]}}}}"#
     );
@@ -249,7 +227,6 @@ async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<(), CommandError
     Ok(())
 }
 
-/// Returns a new job as the store has it.
 fn stored(ready: PreparedJob, action: &Action, index: u64, now: Timestamp) -> StoredJob {
     let PreparedJob { new, own } = ready;
     let (queue, needs) = (own.queue.clone(), own.needs.clone());

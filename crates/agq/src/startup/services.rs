@@ -20,8 +20,7 @@ use crate::{
     waiters::{BackgroundTask, Waiters},
 };
 
-/// Returns the application state on `store`, and the background tasks that must run beside the
-/// commands.
+/// The tasks must run beside the commands.
 pub(crate) fn build(
     store: Arc<dyn Store>,
     clock: Clock,
@@ -56,4 +55,14 @@ pub(crate) fn build(
     tasks.push(Box::pin(event_publisher::run(Arc::clone(&app))));
     tasks.push(Box::pin(halting::run(Arc::clone(&app))));
     (app, tasks)
+}
+
+/// Returns the state of an agq with its database in `dir`, and drops its background tasks.
+#[cfg(test)]
+pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Settings)) -> Arc<AppState> {
+    let file = dir.join("agq.redb");
+    let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
+    let mut settings = crate::config::default_settings().unwrap();
+    adjust(&mut settings);
+    build(Arc::new(store), Clock::default(), AuditLog::default(), settings).0
 }

@@ -2,8 +2,6 @@
 
 use tokio::sync::mpsc;
 
-/// Claim or element on its way to the client that waited for it.
-///
 /// If the handoff is dropped before [`Handoff::take`], the content goes back to its queue or list.
 /// The receiver may disappear at any point before the reply, and each such end drops the handoff.
 #[derive(Debug)]
@@ -17,12 +15,11 @@ impl<T> Handoff<T> {
         Self { thing: Some(thing), back }
     }
 
-    /// Returns the content without taking it.
     pub(crate) fn get(&self) -> &T {
         self.thing.as_ref().expect("only take and drop empty it, and both end it")
     }
 
-    /// Takes the content, which then never goes back.
+    /// The content then never goes back.
     pub(crate) fn take(mut self) -> T {
         self.thing.take().expect("only take and drop empty it, and both end it")
     }
