@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// Print the completion script for a shell
     Completions { shell: Shell },
     /// Write a man page for each command into a directory, such as agq-backup.1
-    Man { connections: PathBuf },
+    Man { directory: PathBuf },
 }
 
 #[derive(Debug, Args)]

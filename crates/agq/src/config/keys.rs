@@ -11,13 +11,11 @@ use crate::auth::{
     session_key::KeyHash,
 };
 
-/// Sources of the keys. They are read at the start, and again on SIGHUP.
 #[derive(Debug)]
 pub(crate) struct KeySource {
     config: Option<PathBuf>,
     /// Path of the session key file from a flag or a variable.
     key_file: Option<PathBuf>,
-    /// Value of `AGQ_SESSION_KEY`.
     variable: Option<SecretString>,
     /// Hash of the key that was generated for this run.
     random: Option<KeyHash>,
@@ -34,7 +32,6 @@ impl KeySource {
         self.random = Some(random);
     }
 
-    /// Reads all keys.
     pub(crate) fn read(&self) -> anyhow::Result<SessionKeys> {
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
         self.keys_in(&file)

@@ -54,10 +54,9 @@ impl RespSession {
             ClientCommand::Id => Reply::Integer(number.cast_signed()),
             ClientCommand::Info => Reply::bulk(self.app.connections.lines(Some(number), now)),
             ClientCommand::List => {
-                let is_admin =
-                    self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
+                let role = self.caller.identity.as_ref().map(|identity| identity.role);
                 // Only an administrator sees the other connections.
-                Reply::bulk(self.app.connections.lines((!is_admin).then_some(number), now))
+                Reply::bulk(self.app.connections.lines((role != Some(Role::Admin)).then_some(number), now))
             }
             ClientCommand::SetInfo { attribute, value } => self.set_info(&attribute, &value),
         }
@@ -65,9 +64,8 @@ impl RespSession {
 
     fn set_info(&self, attribute: &[u8], value: &[u8]) -> Reply {
         let Some(value) = printable(value) else {
-            return Reply::Error(
-                "ERR lib-name cannot contain spaces, newlines or special characters.".into(),
-            );
+            let line = "ERR lib-name cannot contain spaces, newlines or special characters.";
+            return Reply::Error(line.into());
         };
         self.app.connections.note(self.caller.number, |entry| {
             match attribute.to_ascii_lowercase().as_slice() {
@@ -79,8 +77,7 @@ impl RespSession {
         Reply::ok()
     }
 
-    /// Sets the name of the connection. If the name is a valid worker id, the connection acts as
-    /// that worker (ADR 1).
+    /// Lets the connection act as the worker of that id, if the name is a worker id (ADR 1).
     fn take_name(&mut self, name: &Bytes) -> Result<(), Reply> {
         let Some(text) = printable(name) else {
             let line = "ERR Client names cannot contain spaces, newlines or special characters.";
@@ -94,7 +91,7 @@ impl RespSession {
     }
 }
 
-/// Returns the name as text if Redis permits it: printable ASCII without spaces.
+/// Redis permits printable ASCII without spaces.
 fn printable(name: &[u8]) -> Option<String> {
     let is_valid = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     is_valid.then(|| String::from_utf8_lossy(name).into_owned())
