@@ -29,7 +29,7 @@ pub(crate) struct Clock {
     source: Arc<dyn TimeSource>,
     latest: Arc<Mutex<Latest>>,
     /// Latest time that `now` has returned since the last `latest_and_now`, in milliseconds.
-    told: Arc<AtomicU64>,
+    latest_now: Arc<AtomicU64>,
 }
 
 /// Latest id. Ids ascend within a millisecond, and also after the clock was set back.
@@ -50,15 +50,15 @@ impl Default for Clock {
 
 impl Clock {
     pub(crate) fn of(source: Arc<dyn TimeSource>) -> Self {
-        Self { source, latest: Arc::default(), told: Arc::default() }
+        Self { source, latest: Arc::default(), latest_now: Arc::default() }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         let now = self.source.now();
         // A write by every caller would be contended, and the value changes only once a
         // millisecond.
-        if self.told.load(Ordering::Relaxed) < now.0 {
-            self.told.fetch_max(now.0, Ordering::Relaxed);
+        if self.latest_now.load(Ordering::Relaxed) < now.0 {
+            self.latest_now.fetch_max(now.0, Ordering::Relaxed);
         }
         now
     }
@@ -68,7 +68,7 @@ impl Clock {
     /// it.
     pub(crate) fn latest_and_now(&self) -> (Timestamp, Timestamp) {
         // Swap first: a time that another caller gets in between is then not later than `now`.
-        let latest = Timestamp(self.told.swap(0, Ordering::Relaxed));
+        let latest = Timestamp(self.latest_now.swap(0, Ordering::Relaxed));
         (latest, self.now())
     }
 

@@ -32,14 +32,19 @@ impl WorkerHistories {
 
 impl OutcomeTracker {
     /// Records the end of a job of `kind`, and returns whether the worker now needs a closer look.
-    pub(crate) fn note(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
+    pub(crate) fn record(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
         let mut state = lock(&self.0);
         state.histories.entry(worker_id.clone()).or_default().record(kind, failed);
         failed && state.blame(worker_id, kind, |_| true).is_some()
     }
 
     /// Returns the reason to quarantine `worker_id`, compared with all `workers`.
-    pub(crate) fn verdict(&self, worker_id: &WorkerId, kind: &str, workers: &[Worker]) -> Option<String> {
+    pub(crate) fn quarantine_reason(
+        &self,
+        worker_id: &WorkerId,
+        kind: &str,
+        workers: &[Worker],
+    ) -> Option<String> {
         let live: HashMap<&WorkerId, bool> = workers
             .iter()
             .filter(|worker| worker.standing == Liveness::Active)
@@ -53,7 +58,7 @@ impl OutcomeTracker {
     }
 
     /// Begins a trial: the next job of a quarantined worker decides on the quarantine.
-    pub(crate) fn try_again(&self, worker_id: &WorkerId, now: Timestamp) {
+    pub(crate) fn begin_trial(&self, worker_id: &WorkerId, now: Timestamp) {
         lock(&self.0).on_trial.insert(worker_id.clone(), now);
     }
 
@@ -86,11 +91,11 @@ mod tests {
     fn trial_ignores_jobs_claimed_before_it() {
         let (outcomes, worker) = (OutcomeTracker::default(), WorkerId::new("w").unwrap());
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(5))), "there is no trial");
-        outcomes.try_again(&worker, Timestamp(5));
+        outcomes.begin_trial(&worker, Timestamp(5));
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(4))) && !outcomes.take_trial(&worker, None));
         assert!(outcomes.take_trial(&worker, Some(Timestamp(5))));
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(6))), "one job decides");
-        outcomes.try_again(&worker, Timestamp(7));
+        outcomes.begin_trial(&worker, Timestamp(7));
         outcomes.drop_trial(&worker);
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(7))));
     }

@@ -11,7 +11,7 @@ pub(crate) struct UnendedSteps(Mutex<HashMap<String, usize>>);
 
 impl UnendedSteps {
     /// Records `left` steps in progress, of which none waits for another.
-    pub(crate) fn note(&self, workflow_id: &str, left: usize) {
+    pub(crate) fn set(&self, workflow_id: &str, left: usize) {
         let mut counts = lock(&self.0);
         // Without an entry, `ended` returns true.
         if left > 1 {
@@ -38,11 +38,11 @@ mod tests {
     fn unended_steps_report_only_the_last_step() {
         let steps = UnendedSteps::default();
         assert!(steps.ended("unknown"), "the workflow was never evaluated");
-        steps.note("w", 3);
+        steps.set("w", 3);
         assert_eq!([(); 4].map(|()| steps.ended("w")), [false, false, true, true]);
-        steps.note("w", 2);
+        steps.set("w", 2);
         assert!(!steps.ended("w"));
-        steps.note("w", 1);
+        steps.set("w", 1);
         assert!(steps.ended("w") && steps.ended("w"), "every end from the last step on needs an evaluation");
     }
 }

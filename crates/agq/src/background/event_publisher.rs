@@ -33,7 +33,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
             match change {
                 ChangeEvent::Job { job, was, has_progressed, has_subscribers } => {
                     let now = app.clock.now();
-                    app.events.note(was, &job, has_progressed, now);
+                    app.events.record(was, &job, has_progressed, now);
                     if let Some(holder) = cancelled_holder(was, &job) {
                         notify_worker(&app, holder);
                     }
@@ -61,7 +61,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
 /// read.
 async fn wait_for_subscribers(app: &AppState) {
     for _ in 0..MAX_PAUSES {
-        if app.pubsub.room() >= 2 * EVENTS_PER_CHECK {
+        if app.pubsub.free_capacity() >= 2 * EVENTS_PER_CHECK {
             return;
         }
         app.clock.sleep(PAUSE).await;
@@ -98,7 +98,7 @@ pub(crate) fn on_peer_message(app: &AppState, channel: &Bytes, payload: &Bytes) 
         && let Ok(event) = parse::<WorkerEvent>(payload)
     {
         app.waiters.evict(event.worker_id.as_str());
-        app.abilities.forget(&event.worker_id);
+        app.capabilities.forget(&event.worker_id);
     }
     app.pubsub.publish_here(channel, payload);
 }

@@ -56,7 +56,7 @@ impl PauseDetector {
     }
 
     /// Records that attempts have been extended by `ms` of the unobserved time.
-    pub(crate) fn excused(&self, ms: u64) {
+    pub(crate) fn subtract_unseen(&self, ms: u64) {
         let mut seen = lock(&self.seen);
         seen.unseen_ms = seen.unseen_ms.saturating_sub(ms);
     }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(detector.observe(Timestamp(70_500)), Timestamp(70_250));
         assert_eq!(detector.unseen_ms(), 60_000);
         detector.observe(Timestamp(80_000));
-        detector.excused(60_000);
+        detector.subtract_unseen(60_000);
         assert_eq!(detector.unseen_ms(), 9_500, "the second pause has not been excused yet");
     }
 

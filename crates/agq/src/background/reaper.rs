@@ -135,7 +135,7 @@ impl<'r> Reaper<'r> {
         self.app.backups.expire(now);
         let leads = self.app.store.leads();
         if self.corrections.observe_leadership(leads) {
-            self.detector.excused(u64::MAX);
+            self.detector.subtract_unseen(u64::MAX);
             self.detector.listen_from(now);
         }
         if !leads {
@@ -153,7 +153,7 @@ impl<'r> Reaper<'r> {
         let unseen_ms = self.detector.unseen_ms();
         if unseen_ms > 0 {
             match extend_after_pause(self.app, unseen_ms).await {
-                Ok(()) => self.detector.excused(unseen_ms),
+                Ok(()) => self.detector.subtract_unseen(unseen_ms),
                 Err(error) => error!(%error, "attempts could not be extended; the next round tries again"),
             }
         }
@@ -187,8 +187,8 @@ async fn make_round(
     schedules::run_due(app).await?;
     workflow::advance_all(app).await?;
     prune_old_jobs(app).await?;
-    if app.pace.is_due(app.clock.now()) {
-        app.pace.note(app.clock.now(), &app.store.totals().await?);
+    if app.throughput.is_due(app.clock.now()) {
+        app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
         prune_old_workflows(app).await?;
         app.store.forget_limits(app.clock.now()).await?;
         let unused = app.store.unused(app.clock.now()).await?;
@@ -247,7 +247,7 @@ async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> R
         return Ok(());
     }
     if app.store.forget_worker(&worker.worker_id, Timestamp(now.0.saturating_sub(keep_ms))).await? {
-        app.abilities.forget(&worker.worker_id);
+        app.capabilities.forget(&worker.worker_id);
         app.outcomes.forget(&worker.worker_id);
     }
     Ok(())

@@ -28,7 +28,7 @@ impl KeySource {
     }
 
     /// Keeps the generated key among the keys of every later read.
-    pub(super) fn stays(&mut self, random: KeyHash) {
+    pub(super) fn set_generated(&mut self, random: KeyHash) {
         self.random = Some(random);
     }
 
@@ -110,7 +110,7 @@ mod tests {
         std::fs::write(&config, "session-key-file = '/nowhere/key'\n").unwrap();
         let mut source = source(&config);
         source.variable = Some("v".repeat(32).into());
-        source.stays(KeyHash::of(b"random"));
+        source.set_generated(KeyHash::of(b"random"));
         let keyring = Keyring::new(source.read().unwrap());
         assert!(keyring.identify(b"random").is_some());
         assert!(keyring.identify("v".repeat(32).as_bytes()).is_some());

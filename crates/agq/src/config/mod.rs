@@ -97,7 +97,7 @@ impl Cli {
         let mut keys = key_source.keys_in(&file)?;
         let random_key = if keys.has_admin() { None } else { Some(GeneratedKey::new()?) };
         if let Some(key) = &random_key {
-            key_source.stays(key.hash());
+            key_source.set_generated(key.hash());
             keys.add_session_key(key.hash())?;
         }
         let options = self.options.or(file);

@@ -29,7 +29,7 @@ pub(super) async fn stats(state: Shared, _: RequireAdmin) -> HttpResult {
     let workers = state.app.store.workers().await?;
     let alive = workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active).count();
     let (processed, failed) =
-        state.app.pace.per_minute(state.app.clock.now(), &state.app.store.totals().await?);
+        state.app.throughput.per_minute(state.app.clock.now(), &state.app.store.totals().await?);
     Ok(ok(&json!({
         "queues": all.len(),
         "workers": alive,

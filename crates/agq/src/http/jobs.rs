@@ -71,12 +71,12 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
 
 /// Sets depth and bound of the queue, and the pressure if it is nearly full (ext backpressure).
 async fn set_depth_headers(state: &HttpState, queue: &str, response: &mut Response<Body>) -> HttpResult<()> {
-    if let Some(room) = queues::room(&state.app, queue).await? {
-        set(response, "x-ojs-queue-depth", &room.depth.to_string());
-        set(response, "x-ojs-queue-bound", &room.bound.to_string());
-        if room.is_tight {
+    if let Some(level) = queues::fill_level(&state.app, queue).await? {
+        set(response, "x-ojs-queue-depth", &level.depth.to_string());
+        set(response, "x-ojs-queue-bound", &level.bound.to_string());
+        if level.is_nearly_full {
             #[expect(clippy::cast_precision_loss, reason = "it is a hint")]
-            let pressure = room.depth as f64 / room.bound.max(1) as f64;
+            let pressure = level.depth as f64 / level.bound.max(1) as f64;
             set(response, "x-ojs-queue-pressure", &format!("{pressure:.2}"));
         }
     }
@@ -86,9 +86,9 @@ async fn set_depth_headers(state: &HttpState, queue: &str, response: &mut Respon
 /// Sets the state of a rate limit (extension rate-limiting).
 async fn set_limit_headers(state: &HttpState, key: &str, response: &mut Response<Body>) -> HttpResult<()> {
     if let Some(limit) = queues::limit(&state.app, key).await? {
-        let most = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
-        set(response, "x-ratelimit-limit", &most.to_string());
-        let left = limit.terms.concurrency.map_or(most, |most| most.saturating_sub(limit.active));
+        let max = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
+        set(response, "x-ratelimit-limit", &max.to_string());
+        let left = limit.terms.concurrency.map_or(max, |max| max.saturating_sub(limit.active));
         set(response, "x-ratelimit-remaining", &left.to_string());
     }
     Ok(())

@@ -50,8 +50,8 @@ pub(super) async fn stats(state: Shared, _: Authenticated, Path(name): Path<Stri
     stats["queue"] = name.as_str().into();
     stats["depth"] = numbers[JobState::Available as usize].into();
     stats["paused"] = paused.into();
-    if let Some(room) = queues::room(&state.app, &name).await? {
-        stats["max_depth"] = room.bound.into();
+    if let Some(level) = queues::fill_level(&state.app, &name).await? {
+        stats["max_depth"] = level.bound.into();
     }
     Ok(ok(&json!({"queue": queue(&name, &numbers, paused), "stats": stats})))
 }

@@ -182,14 +182,14 @@ pub(super) fn remove(
 ) -> KeyResult {
     let mut list = OpenList::of(keys, key, now)?;
     let items = keys.items(key, list.places.clone())?;
-    let most =
+    let max =
         if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
     let mut hits: Vec<usize> = (0..items.len()).filter(|at| items[*at] == *value).collect();
-    let excess = hits.len().saturating_sub(most);
+    let excess = hits.len().saturating_sub(max);
     if count < 0 {
         hits.drain(..excess);
     } else {
-        hits.truncate(most);
+        hits.truncate(max);
     }
     let Some(first) = hits.first() else { return Ok(Reply::Integer(0)) };
     let kept = (0..items.len()).filter(|at| hits.binary_search(at).is_err());
@@ -206,7 +206,7 @@ pub(super) fn remove(
 }
 
 /// LMOVE, also within one list. Returns `None` if the list is empty.
-pub(super) fn shift(
+pub(super) fn move_element(
     keys: &mut dyn KeyWriter,
     key: &Bytes,
     from: ListEnd,

@@ -44,7 +44,7 @@ pub(crate) fn apply(keys: &mut dyn KeyWriter, command: &KeyCommand, now: Timesta
     }
     announce_keys(keys, command)?;
     for key in command.keys() {
-        sweep(keys, key, now)?;
+        remove_expired(keys, key, now)?;
     }
     match command {
         KeyCommand::Set { key, value, options } => strings::set(keys, key, value, *options, now),
@@ -57,7 +57,7 @@ pub(crate) fn apply(keys: &mut dyn KeyWriter, command: &KeyCommand, now: Timesta
         KeyCommand::Pop { key, from, count } => lists::pop(keys, key, *from, *count, now),
         KeyCommand::LRem { key, count, value } => lists::remove(keys, key, *count, value, now),
         KeyCommand::LMove { key, from, to } => {
-            lists::shift(keys, key, *from, to, now).map(Reply::bulk_or_nil)
+            lists::move_element(keys, key, *from, to, now).map(Reply::bulk_or_nil)
         }
         KeyCommand::ZAdd { key, options, members } => sorted_sets::add(keys, key, *options, members, now),
         KeyCommand::ZRem { key, members } => sorted_sets::remove(keys, key, members, now),
@@ -145,10 +145,10 @@ pub(crate) fn pop(
     to: Option<&(Bytes, ListEnd)>,
     now: Timestamp,
 ) -> KeyResult<Option<Bytes>> {
-    sweep(keys, key, now)?;
+    remove_expired(keys, key, now)?;
     let Some(to) = to else { return lists::take(keys, key, from, now) };
-    sweep(keys, &to.0, now)?;
-    lists::shift(keys, key, from, to, now)
+    remove_expired(keys, &to.0, now)?;
+    lists::move_element(keys, key, from, to, now)
 }
 
 /// Puts an element back to the end from which it was taken.
@@ -159,7 +159,7 @@ pub(crate) fn put_back(
     to: ListEnd,
     now: Timestamp,
 ) -> KeyResult<()> {
-    sweep(keys, key, now)?;
+    remove_expired(keys, key, now)?;
     lists::push(keys, key, std::slice::from_ref(value), to, now)?;
     Ok(())
 }
@@ -183,7 +183,7 @@ pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> R
         let mut count = 0;
         for key in &overdue {
             // The key may have got a new expiry meanwhile.
-            count += usize::from(sweep(keys, key, now)?);
+            count += usize::from(remove_expired(keys, key, now)?);
         }
         Ok(count)
     });
@@ -196,7 +196,7 @@ fn live(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Option<KeyEn
 }
 
 /// Removes an expired key, so that a write finds no old content. Returns true if it had expired.
-fn sweep(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
+fn remove_expired(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
     let has_expired = keys.entry(key)?.is_some_and(|entry| entry.expires_at.is_some_and(|at| at <= now));
     if has_expired {
         keys.remove(key)?;

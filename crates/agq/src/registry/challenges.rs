@@ -22,7 +22,7 @@ struct PendingChallenge {
 }
 
 impl Challenges {
-    pub(crate) fn pose(
+    pub(crate) fn add(
         &self,
         worker_id: WorkerId,
         challenge: Challenge,

@@ -34,16 +34,16 @@ pub(crate) struct ConnectionRegistry {
 }
 
 impl ConnectionRegistry {
-    pub(crate) fn enter(&self, number: u64, entry: ConnectionInfo) {
+    pub(crate) fn add(&self, number: u64, entry: ConnectionInfo) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         lock(&self.open).insert(number, entry);
     }
 
-    pub(crate) fn leave(&self, number: u64) {
+    pub(crate) fn remove(&self, number: u64) {
         lock(&self.open).remove(&number);
     }
 
-    pub(crate) fn note(&self, number: u64, how: impl FnOnce(&mut ConnectionInfo)) {
+    pub(crate) fn update(&self, number: u64, how: impl FnOnce(&mut ConnectionInfo)) {
         if let Some(entry) = lock(&self.open).get_mut(&number) {
             how(entry);
         }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::sync::lock;
 
-const MOST: usize = 10_000;
+const MAX_EVENTS: usize = 10_000;
 /// Maximum number of characters of a message in an event. The job has the whole message.
 const MAX_MESSAGE: usize = 500;
 
@@ -39,7 +39,7 @@ pub(crate) struct LoggedEvent {
 pub(crate) struct EventLog {
     /// Start of the log, which distinguishes the ids of this start from those of other starts.
     began_at: Timestamp,
-    remembered: Mutex<EventRing>,
+    ring: Mutex<EventRing>,
     last: watch::Sender<u64>,
 }
 
@@ -99,21 +99,21 @@ impl LoggedEvent {
 
 impl EventLog {
     pub(crate) fn new(began_at: Timestamp) -> Self {
-        Self { began_at, remembered: Mutex::default(), last: watch::Sender::new(0) }
+        Self { began_at, ring: Mutex::default(), last: watch::Sender::new(0) }
     }
 
     /// Appends the events of a change of state, or of a progress report.
-    pub(crate) fn note(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
-        let mut remembered = lock(&self.remembered);
+    pub(crate) fn record(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
+        let mut ring = lock(&self.ring);
         for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
-            let Some(event) = LoggedEvent::new(remembered.last + 1, kind, was, job, at) else { return };
-            remembered.last = event.number;
-            if remembered.events.len() >= MOST {
-                remembered.events.pop_front();
+            let Some(event) = LoggedEvent::new(ring.last + 1, kind, was, job, at) else { return };
+            ring.last = event.number;
+            if ring.events.len() >= MAX_EVENTS {
+                ring.events.pop_front();
             }
-            remembered.events.push_back(event);
+            ring.events.push_back(event);
         }
-        let last = remembered.last;
+        let last = ring.last;
         self.last.send_if_modified(|known| std::mem::replace(known, last) != last);
     }
 
@@ -124,7 +124,7 @@ impl EventLog {
         limit: usize,
         wanted: impl Fn(&LoggedEvent) -> bool,
     ) -> (Vec<LoggedEvent>, bool) {
-        lock(&self.remembered).after(number, limit, wanted)
+        lock(&self.ring).after(number, limit, wanted)
     }
 
     /// Returns events for a subscriber that has seen the log up to `number`.
@@ -134,10 +134,10 @@ impl EventLog {
         limit: usize,
         wanted: impl Fn(&LoggedEvent) -> bool,
     ) -> NewEvents {
-        let remembered = lock(&self.remembered);
-        let (events, has_more) = remembered.after(number, limit, wanted);
-        let up_to = events.last().filter(|_| has_more).map_or(remembered.last, |event| event.number);
-        let has_gap = remembered.events.front().is_some_and(|oldest| oldest.number > number + 1);
+        let ring = lock(&self.ring);
+        let (events, has_more) = ring.after(number, limit, wanted);
+        let up_to = events.last().filter(|_| has_more).map_or(ring.last, |event| event.number);
+        let has_gap = ring.events.front().is_some_and(|oldest| oldest.number > number + 1);
         NewEvents { events, up_to, has_gap }
     }
 
@@ -156,7 +156,7 @@ impl EventLog {
             JobState::Cancelled => "job.cancelled",
             _ => return None,
         };
-        let number = lock(&self.remembered).last;
+        let number = lock(&self.ring).last;
         LoggedEvent::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
     }
 
@@ -168,7 +168,7 @@ impl EventLog {
     /// Returns the number of the event with this id, or `None` if the id is not of this start.
     pub(crate) fn number_of(&self, id: &str) -> Option<u64> {
         let (began_at, number) = id.strip_prefix("evt_")?.split_once('_')?;
-        let number = number.parse().ok().filter(|number| *number <= lock(&self.remembered).last)?;
+        let number = number.parse().ok().filter(|number| *number <= lock(&self.ring).last)?;
         (u64::from_str_radix(began_at, 16) == Ok(self.began_at.0)).then_some(number)
     }
 }
@@ -218,7 +218,7 @@ mod tests {
         job::{Job, JobParams, JobState, Ojs, QueuePosition},
     };
 
-    use super::{EventLog, MOST};
+    use super::{EventLog, MAX_EVENTS};
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
@@ -232,16 +232,16 @@ mod tests {
     fn failed_attempt_is_logged_before_its_consequence() {
         let log = EventLog::new(Timestamp(255));
         let mut job = job();
-        log.note(None, &job, false, Timestamp(2));
+        log.record(None, &job, false, Timestamp(2));
         job.state = JobState::Active;
-        log.note(Some(JobState::Available), &job, false, Timestamp(3));
-        log.note(Some(JobState::Active), &job, false, Timestamp(3));
+        log.record(Some(JobState::Available), &job, false, Timestamp(3));
+        log.record(Some(JobState::Active), &job, false, Timestamp(3));
         (job.progress_percent, job.attempt) = (Some(50.0), 1);
-        log.note(Some(JobState::Active), &job, true, Timestamp(3));
+        log.record(Some(JobState::Active), &job, true, Timestamp(3));
         job.state = JobState::Retryable;
-        log.note(Some(JobState::Active), &job, false, Timestamp(4));
+        log.record(Some(JobState::Active), &job, false, Timestamp(4));
         job.state = JobState::Discarded;
-        log.note(Some(JobState::Retryable), &job, false, Timestamp(5));
+        log.record(Some(JobState::Retryable), &job, false, Timestamp(5));
         let (events, has_more) = log.after(0, 100, |_| true);
         let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
         let expected = ["enqueued", "started", "progress", "failed", "retrying", "discarded"]
@@ -259,15 +259,15 @@ mod tests {
         let log = EventLog::new(Timestamp(1));
         let (last, later) = log.listen();
         for _ in 0..3 {
-            log.note(None, &job(), false, Timestamp(2));
+            log.record(None, &job(), false, Timestamp(2));
         }
         assert!(later.has_changed().unwrap());
         let none = log.follow(last, 10, |_| false);
         assert_eq!((none.events.len(), none.up_to, none.has_gap), (0, 3, false));
         let some = log.follow(last, 2, |_| true);
         assert_eq!((some.events.len(), some.up_to), (2, 2));
-        for _ in 0..MOST {
-            log.note(None, &job(), false, Timestamp(2));
+        for _ in 0..MAX_EVENTS {
+            log.record(None, &job(), false, Timestamp(2));
         }
         assert!(log.follow(2, 1, |_| true).has_gap);
         assert!(!log.follow(3, 1, |_| true).has_gap);

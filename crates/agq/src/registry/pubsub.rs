@@ -163,14 +163,14 @@ impl PubSub {
         count
     }
 
-    /// Calls `tell` under the lock, so that subscriptions cannot change before it has returned.
-    pub(crate) fn update_interest(&self, tell: impl FnOnce(bool)) {
+    /// Calls `notify` under the lock, so that subscriptions cannot change before it has returned.
+    pub(crate) fn update_interest(&self, notify: impl FnOnce(bool)) {
         let inner = lock(&self.inner);
-        tell(inner.has_event_subscribers());
+        notify(inner.has_event_subscribers());
     }
 
     /// Returns the smallest free capacity, in messages, among the subscribers to events.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn free_capacity(&self) -> usize {
         let inner = lock(&self.inner);
         let matches_events = |pattern: &Bytes| {
             glob::matches(pattern, JOB_UPDATES.as_bytes()) || pattern.starts_with(b"action:")

@@ -25,7 +25,7 @@ impl Throughput {
         counts.back().is_none_or(|(at, ..)| now.ms_since(*at) >= APART_MS || now < *at)
     }
 
-    pub(crate) fn note(&self, now: Timestamp, totals: &Totals) {
+    pub(crate) fn add_sample(&self, now: Timestamp, totals: &Totals) {
         let mut counts = lock(&self.0);
         counts.retain(|(at, ..)| *at <= now && now.ms_since(*at) <= KEPT_MS);
         let (completed, failed) = ended(totals);
@@ -68,15 +68,15 @@ mod tests {
 
     #[test]
     fn throughput_uses_the_last_minute_and_keeps_an_hour() {
-        let pace = Throughput::default();
-        assert!(pace.is_due(Timestamp(0)));
-        pace.note(Timestamp(0), &totals(0));
-        assert!(!pace.is_due(Timestamp(4999)) && pace.is_due(Timestamp(5000)));
-        assert_eq!(pace.per_minute(Timestamp(30_000), &totals(50)), (100, 0));
-        pace.note(Timestamp(30_000), &totals(50));
-        assert_eq!(pace.per_minute(Timestamp(90_000), &totals(110)), (60, 0));
-        assert_eq!(pace.history(), [(0, 0, 0), (30_000, 50, 0)]);
-        pace.note(Timestamp(3_600_001), &totals(200));
-        assert_eq!(pace.history(), [(30_000, 50, 0), (3_600_001, 200, 0)], "an hour, and no more");
+        let throughput = Throughput::default();
+        assert!(throughput.is_due(Timestamp(0)));
+        throughput.add_sample(Timestamp(0), &totals(0));
+        assert!(!throughput.is_due(Timestamp(4999)) && throughput.is_due(Timestamp(5000)));
+        assert_eq!(throughput.per_minute(Timestamp(30_000), &totals(50)), (100, 0));
+        throughput.add_sample(Timestamp(30_000), &totals(50));
+        assert_eq!(throughput.per_minute(Timestamp(90_000), &totals(110)), (60, 0));
+        assert_eq!(throughput.history(), [(0, 0, 0), (30_000, 50, 0)]);
+        throughput.add_sample(Timestamp(3_600_001), &totals(200));
+        assert_eq!(throughput.history(), [(30_000, 50, 0), (3_600_001, 200, 0)], "an hour, and no more");
     }
 }

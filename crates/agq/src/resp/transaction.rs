@@ -19,12 +19,12 @@ pub(crate) struct Transaction {
     /// Maximum number of queued bytes; 0 means no limit.
     max_bytes: usize,
     /// True if a command was refused when it was queued. EXEC does nothing then.
-    is_spoiled: bool,
+    is_aborted: bool,
 }
 
 impl Transaction {
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { queued: Vec::new(), bytes: 0, max_bytes, is_spoiled: false }
+        Self { queued: Vec::new(), bytes: 0, max_bytes, is_aborted: false }
     }
 
     /// Returns `None` for a command on the transaction or the connection, which is not queued.
@@ -39,7 +39,7 @@ impl Transaction {
             Request::Ping { message } => QueuedCommand::Ping(message.clone()),
             Request::Echo { message } => QueuedCommand::Echo(message.clone()),
             _ => {
-                self.is_spoiled = true;
+                self.is_aborted = true;
                 return Some(Reply::Error(format!(
                     "ERR '{}' cannot be part of a transaction: only commands on users' keys can",
                     command.name
@@ -56,14 +56,14 @@ impl Transaction {
         if command.is_some_and(|command| command.takes(args.len()) && is_permitted) {
             return self.admit(QueuedCommand::Refused(line), size(args));
         }
-        self.is_spoiled = true;
+        self.is_aborted = true;
         Reply::Error(line)
     }
 
     fn admit(&mut self, queued: QueuedCommand, bytes: usize) -> Reply {
         self.bytes += bytes + size_of::<QueuedCommand>();
         if exceeds(self.bytes, self.max_bytes) {
-            self.is_spoiled = true;
+            self.is_aborted = true;
             self.queued.clear();
             return Reply::Error(format!("ERR Message too large: max {} bytes", self.max_bytes));
         }
@@ -72,7 +72,7 @@ impl Transaction {
     }
 
     pub(crate) fn end(self) -> Result<Vec<QueuedCommand>, String> {
-        if self.is_spoiled {
+        if self.is_aborted {
             return Err("EXECABORT Transaction discarded because of previous errors.".into());
         }
         Ok(self.queued)

@@ -40,7 +40,7 @@ pub(crate) async fn verify(
     let worker = capable_worker(app, capability, worker_id).await?;
     let challenge_id = app.clock.challenge_id();
     let challenge = Challenge { challenge_id, command, args };
-    let answer = app.challenges.pose(worker.clone(), challenge);
+    let answer = app.challenges.add(worker.clone(), challenge);
     notify_worker(app, worker.as_str());
     let Some(Ok(answer)) = app.clock.within(Duration::from_secs(ANSWER_SECONDS), answer).await else {
         return Err(Rejection::VerificationTimedOut { worker, seconds: ANSWER_SECONDS }.into());
@@ -82,7 +82,8 @@ pub(crate) async fn workers_with(app: &AppState, capability: &str) -> Result<Vec
     let needs = Needs { tools: vec![capability.to_owned()], ..Needs::default() };
     let mut found = Vec::new();
     for worker in app.store.worker_records().await? {
-        if worker.standing == Liveness::Active && app.abilities.of(&*app.store, &worker).await?.cover(&needs)
+        if worker.standing == Liveness::Active
+            && app.capabilities.of(&*app.store, &worker).await?.cover(&needs)
         {
             found.push(worker);
         }

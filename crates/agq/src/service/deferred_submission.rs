@@ -34,7 +34,7 @@ use crate::{
     error::{CommandError, Result},
 };
 
-/// Size at which `hand_on` submits a piece. The last output may go beyond it.
+/// Size at which `submit_outputs` submits a piece. The last output may go beyond it.
 const PIECE_BYTES: usize = 1024 * 1024;
 const PIECE_INPUTS: usize = 1000;
 
@@ -107,7 +107,7 @@ async fn submit_later_action(
     let mut submission = read_action(document)?;
     submission.action_id = Some(action_id.clone());
     if let Some(before) = context.before.filter(|_| submission.inputs.is_empty()) {
-        return hand_on(app, submission, &action_id, before).await;
+        return submit_outputs(app, submission, &action_id, before).await;
     }
     if app.store.action(&action_id).await?.is_some() {
         return Ok(());
@@ -117,7 +117,7 @@ async fn submit_later_action(
 
 /// Submits the outputs of the step before in pieces, because all of them may not fit into memory.
 /// Continues an action that an earlier call has begun to submit.
-async fn hand_on(
+async fn submit_outputs(
     app: &AppState,
     submission: ActionSubmission,
     action_id: &ActionId,
@@ -129,14 +129,14 @@ async fn hand_on(
         Some((action, _)) if !action.is_open => return Ok(()),
         known => known.is_some(),
     };
-    match hand_on_all(app, &submission, action_id, (before, is_begun)).await {
-        Err(CommandError::Rejected(rejection)) => give_up(app, action_id, rejection).await,
+    match submit_all_outputs(app, &submission, action_id, (before, is_begun)).await {
+        Err(CommandError::Rejected(rejection)) => cancel_rejected(app, action_id, rejection).await,
         other => other,
     }
 }
 
 /// Each piece names its index, so that a repeated piece is not added again.
-async fn hand_on_all(
+async fn submit_all_outputs(
     app: &AppState,
     submission: &ActionSubmission,
     action_id: &ActionId,
@@ -153,18 +153,18 @@ async fn hand_on_all(
         piece.push(input);
         if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
             let count = piece.len() as u64;
-            hand_on_piece(app, submission, (take(&mut piece), at), is_begun).await?;
+            submit_output_piece(app, submission, (take(&mut piece), at), is_begun).await?;
             (bytes, at, is_begun) = (0, at + count, true);
         }
     }
     if !piece.is_empty() || !is_begun {
-        hand_on_piece(app, submission, (piece, at), is_begun).await?;
+        submit_output_piece(app, submission, (piece, at), is_begun).await?;
     }
     if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
 }
 
 /// Cancels the action, unless another node has handed on inputs, or the action was cancelled.
-async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<()> {
+async fn cancel_rejected(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<()> {
     match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
         Some(_) => {
@@ -176,7 +176,7 @@ async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> 
 }
 
 /// Returns true for an action that is open only because some inputs are not handed on yet.
-pub(crate) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Result<bool> {
+pub(crate) async fn is_partly_submitted(app: &AppState, step: &WorkflowStep) -> Result<bool> {
     let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
     let Ok(submission) = read_action(&step.document) else { return Ok(false) };
     if submission.open || !submission.inputs.is_empty() {
@@ -186,7 +186,7 @@ pub(crate) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Re
 }
 
 /// Adds `inputs` at the place `at` if `is_begun`, and submits the action otherwise.
-async fn hand_on_piece(
+async fn submit_output_piece(
     app: &AppState,
     submission: &ActionSubmission,
     (inputs, at): (Vec<Box<RawValue>>, u64),

@@ -18,7 +18,7 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
     let ahead = app.store.position(&job, MAX_AHEAD).await?;
     let mut candidates = Vec::new();
     for (worker, active_jobs) in app.store.workers().await? {
-        let missing = app.abilities.of(&*app.store, &worker).await?.missing(&needs);
+        let missing = app.capabilities.of(&*app.store, &worker).await?.missing(&needs);
         candidates.push(Candidate { worker, missing, active_jobs });
     }
     let nearest = explain::nearest(candidates);

@@ -93,7 +93,7 @@ async fn take(
 
 async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -> Result<Claimant> {
     let abilities = match worker {
-        Some(worker) => app.abilities.of(&*app.store, worker).await?,
+        Some(worker) => app.capabilities.of(&*app.store, worker).await?,
         None => {
             let tags: Map<String, Value> = [(OJS_TAG.to_owned(), Value::Bool(true))].into_iter().collect();
             Arc::new(Abilities::Worker { commands: Default::default(), tags })

@@ -50,7 +50,7 @@ pub(crate) async fn claimant(
     };
     let is_trial = !worker.takes_jobs() && begin_trial(app, &worker, &queues, waits).await?;
     let abilities = if worker.takes_jobs() || is_trial {
-        app.abilities.of(&*app.store, &worker).await?
+        app.capabilities.of(&*app.store, &worker).await?
     } else {
         Arc::new(Abilities::Nothing)
     };

@@ -43,7 +43,7 @@ pub(crate) async fn ack(
         job::acked(job, Reporter { who: who.as_ref().map(WorkerId::as_str), attempt: request.attempt }, now)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
-    settle(app, job_id, change, false).await
+    follow_up(app, job_id, change, false).await
 }
 
 pub(crate) async fn nack(
@@ -62,7 +62,7 @@ pub(crate) async fn nack(
         job::nacked(job, reporter, &failure, requeue, now, jitter)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
-    settle(app, job_id, change, !requeue).await
+    follow_up(app, job_id, change, !requeue).await
 }
 
 /// Fills missing fields with defaults.
@@ -78,7 +78,7 @@ fn failure_of(fault: OjsFault) -> ReportedFailure {
     }
 }
 
-async fn settle(
+async fn follow_up(
     app: &AppState,
     job_id: &JobId,
     change: Option<JobChange>,

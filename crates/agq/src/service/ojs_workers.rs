@@ -77,7 +77,8 @@ pub(crate) async fn seen_worker(
         }
         _ => {
             let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
-            enter(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default())).await?;
+            store_registration(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default()))
+                .await?;
             lookup::worker(app, worker_id).await
         }
     }
@@ -110,7 +111,7 @@ fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> 
 }
 
 /// The worker is declared dead after `silence_ms` without a sign of life.
-async fn enter(app: &AppState, registration: WorkerRegistration, silence_ms: u64) -> Result<()> {
+async fn store_registration(app: &AppState, registration: WorkerRegistration, silence_ms: u64) -> Result<()> {
     let (worker_id, now) = (registration.worker_id.clone(), app.clock.now());
     let text = documents::to_json(&registration);
     let rule = move |known: Option<&Worker>| {
@@ -141,7 +142,7 @@ pub(crate) async fn register(
     registration.hostname = request.hostname;
     registration.platform = request.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
     registration.tags.insert("queues".into(), request.queues.into());
-    enter(app, registration, SILENCE_MS).await?;
+    store_registration(app, registration, SILENCE_MS).await?;
     Ok(worker_id)
 }
 
@@ -157,7 +158,7 @@ pub(crate) async fn beat(
     let state: String = request.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
     let state = state.as_str();
     if app.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
-        enter(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
+        store_registration(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
     }
     let is_quiet =
         matches!(state, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");

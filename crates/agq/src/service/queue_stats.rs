@@ -31,7 +31,7 @@ pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
     let workers = app.store.workers().await?;
     let mut abilities = Vec::new();
     for (worker, _) in workers.iter().filter(|(worker, _)| worker.wants_jobs()) {
-        abilities.push(app.abilities.of(&*app.store, worker).await?);
+        abilities.push(app.capabilities.of(&*app.store, worker).await?);
     }
     let names: BTreeSet<&str> =
         lanes.iter().map(|lane| &lane.queue).chain(&paused).map(String::as_str).collect();

@@ -18,7 +18,7 @@ pub(crate) struct QueueFillLevel {
     pub(crate) depth: u64,
     pub(crate) bound: u64,
     /// True if the queue is so full that submissions get a warning.
-    pub(crate) is_tight: bool,
+    pub(crate) is_nearly_full: bool,
 }
 
 pub(crate) fn check(queue: &str) -> Result<QueueName, Rejection> {
@@ -28,7 +28,7 @@ pub(crate) fn check(queue: &str) -> Result<QueueName, Rejection> {
 /// The bounds of all queues are cached.
 async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>> {
     let now = app.clock.now();
-    if let Some(known) = app.bounds.known(queue, now) {
+    if let Some(known) = app.queue_limits.known(queue, now) {
         return Ok(known);
     }
     let documents = app.store.documents(DocumentKind::Queue).await?;
@@ -39,7 +39,7 @@ async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>> {
         })
         .collect();
     let found = bounds.get(queue).cloned();
-    app.bounds.set(Some((now, bounds)));
+    app.queue_limits.set(Some((now, bounds)));
     Ok(found)
 }
 
@@ -70,24 +70,24 @@ pub(crate) async fn configure(app: &AppState, queue: &str, settings: QueueSettin
         Ok(DocumentChange::Put(to_json(&next)))
     };
     app.store.update_document(DocumentKind::Queue, queue, Box::new(rule)).await??;
-    app.bounds.set(None);
+    app.queue_limits.set(None);
     queue_settings(app, queue).await
 }
 
 /// Returns `None` if the queue has no bound.
-pub(crate) async fn room(app: &AppState, queue: &str) -> Result<Option<QueueFillLevel>> {
+pub(crate) async fn fill_level(app: &AppState, queue: &str) -> Result<Option<QueueFillLevel>> {
     let Some(bound) = bound(app, queue).await? else { return Ok(None) };
     let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
     let depth = counts[JobState::Available as usize];
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]
-    let is_tight = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
-    Ok(Some(QueueFillLevel { depth, bound: bound.max_depth, is_tight }))
+    let is_nearly_full = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
+    Ok(Some(QueueFillLevel { depth, bound: bound.max_depth, is_nearly_full }))
 }
 
 /// `added` is the number of new jobs by queue. Concurrent submissions may exceed a bound together.
 pub(crate) async fn check_capacity(app: &AppState, added: &HashMap<String, u64>) -> Result<()> {
     for (queue, count) in added {
-        if let Some(QueueFillLevel { depth, bound, .. }) = room(app, queue).await?
+        if let Some(QueueFillLevel { depth, bound, .. }) = fill_level(app, queue).await?
             && depth.saturating_add(*count) > bound
         {
             return Err(Rejection::QueueFull { queue: queue.clone(), depth, bound }.into());

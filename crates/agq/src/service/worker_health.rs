@@ -20,7 +20,7 @@ use crate::{
 /// Quarantines a worker that fails far more often than others at the same kind of work.
 pub(crate) async fn record_outcome(app: &AppState, holder: &str, job: &Job, failed: bool) -> Result<()> {
     let (Ok(worker_id), kind) = (WorkerId::new(holder), job.kind()) else { return Ok(()) };
-    let is_suspicious = app.outcomes.note(&worker_id, kind, failed);
+    let is_suspicious = app.outcomes.record(&worker_id, kind, failed);
     if app.outcomes.take_trial(&worker_id, job.started_at) {
         return end_trial(app, &worker_id, failed).await;
     }
@@ -28,7 +28,7 @@ pub(crate) async fn record_outcome(app: &AppState, holder: &str, job: &Job, fail
         return Ok(());
     }
     let workers = app.store.worker_records().await?;
-    let Some(reason) = app.outcomes.verdict(&worker_id, kind, &workers) else { return Ok(()) };
+    let Some(reason) = app.outcomes.quarantine_reason(&worker_id, kind, &workers) else { return Ok(()) };
     warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again, or a trial job that succeeds");
     let now = app.clock.now();
     let rule = move |known: Option<&Worker>| {
@@ -62,14 +62,14 @@ pub(crate) async fn begin_trial(
     };
     let begun = app.store.decide_worker(&worker.worker_id, AckLevel::Visible, None, Box::new(rule)).await?;
     if begun.is_ok() {
-        app.outcomes.try_again(&worker.worker_id, now);
+        app.outcomes.begin_trial(&worker.worker_id, now);
         debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one trial job");
     }
     Ok(begun.is_ok())
 }
 
 async fn has_job_for(app: &AppState, worker: &Worker, queues: &[String]) -> Result<bool> {
-    let abilities = app.abilities.of(&*app.store, worker).await?;
+    let abilities = app.capabilities.of(&*app.store, worker).await?;
     Ok(is_for(&app.store.lanes().await?, queues, &abilities))
 }
 

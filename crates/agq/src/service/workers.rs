@@ -131,7 +131,7 @@ pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool>
         return Ok(false);
     }
     app.waiters.evict(worker_id.as_str());
-    app.abilities.forget(worker_id);
+    app.capabilities.forget(worker_id);
     app.outcomes.forget(worker_id);
     release_all(app, worker_id.as_str()).await?;
     publish_worker_event(app, worker_id, "unregistered");

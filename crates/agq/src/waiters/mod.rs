@@ -69,17 +69,17 @@ impl Waiters {
         self.jobs.evictions()
     }
 
-    /// Returns at most `most` jobs if they are ready at once, one job after a wait, and nothing if
+    /// Returns at most `limit` jobs if they are ready at once, one job after a wait, and nothing if
     /// the time is over, or if the holder has been evicted since the counter was at `evictions`.
     pub(crate) async fn jobs(
         &self,
         claimant: Claimant,
         evictions: u64,
         wait: BlockingWait,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            let claimed = self.jobs.claim_many(&claimant, most).await?;
+            let claimed = self.jobs.claim_many(&claimant, limit).await?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
@@ -90,7 +90,7 @@ impl Waiters {
             return Ok(Vec::new());
         }
         let leave = || drop(self.jobs.send(jobs::JobRequest::Remove(number)));
-        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
+        Ok(await_result(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
     /// The claim travels in a handoff, because the client may disappear meanwhile.
@@ -135,7 +135,7 @@ impl Waiters {
         let waiter = lists::ListWaiter { number, pop, reply };
         self.elements.send(lists::ListRequest::Enqueue(waiter)).map_err(|_| gone())?;
         let leave = || drop(self.elements.send(lists::ListRequest::Remove(number)));
-        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.transpose())
+        Ok(await_result(&self.clock, result, wait, leave).await.transpose()?.transpose())
     }
 
     fn next_number(&self) -> u64 {
@@ -157,7 +157,7 @@ fn gone() -> StoreError {
 
 /// After the time-out it calls `leave`, and waits until the task has removed the waiter. A result
 /// that was sent meanwhile is received, and not given back.
-async fn await_turn<T>(
+async fn await_result<T>(
     clock: &Clock,
     mut get: oneshot::Receiver<Result<T, StoreError>>,
     wait: BlockingWait,
@@ -181,28 +181,28 @@ mod tests {
     use agenix_protocol::request::BlockingWait;
     use tokio::sync::oneshot;
 
-    use super::await_turn;
+    use super::await_result;
     use crate::{clock::Clock, store::StoreError};
 
     #[tokio::test]
-    async fn await_turn_returns_nothing_after_the_time_out() {
+    async fn await_result_returns_nothing_after_the_time_out() {
         let (reply, result) = oneshot::channel::<Result<(), StoreError>>();
-        assert!(await_turn(&Clock::default(), result, BlockingWait::Ms(1), || drop(reply)).await.is_none());
+        assert!(await_result(&Clock::default(), result, BlockingWait::Ms(1), || drop(reply)).await.is_none());
     }
 
     #[tokio::test]
-    async fn await_turn_receives_a_result_sent_at_the_time_out() {
+    async fn await_result_receives_a_result_sent_at_the_time_out() {
         let (reply, result) = oneshot::channel();
         let leave = || assert!(reply.send(Ok(7)).is_ok());
-        let received = await_turn(&Clock::default(), result, BlockingWait::Ms(1), leave).await;
+        let received = await_result(&Clock::default(), result, BlockingWait::Ms(1), leave).await;
         assert_eq!(received.unwrap().unwrap(), 7);
     }
 
     #[tokio::test]
-    async fn await_turn_receives_a_result_in_time() {
+    async fn await_result_receives_a_result_in_time() {
         let (reply, result) = oneshot::channel::<Result<u8, StoreError>>();
         assert!(reply.send(Ok(7)).is_ok());
-        let received = await_turn(&Clock::default(), result, BlockingWait::Ms(1000), || {}).await;
+        let received = await_result(&Clock::default(), result, BlockingWait::Ms(1000), || {}).await;
         assert_eq!(received.unwrap().unwrap(), 7);
     }
 }

@@ -255,7 +255,7 @@ fn summary(job: JobStatus) -> JobStatus {
 /// `GET /dashboard/history`: the number of ended jobs at intervals of the last hour.
 pub(super) async fn history(state: Shared, headers: HeaderMap) -> HttpResult {
     session_user(&state, &headers)?;
-    Ok(ok(&json!({"points": state.app.pace.history()})))
+    Ok(ok(&json!({"points": state.app.throughput.history()})))
 }
 
 pub(super) async fn events(

@@ -29,7 +29,7 @@ impl RespSession {
         }
         self.version = version.unwrap_or(self.version);
         let proto = if self.version == RespVersion::Three { 3 } else { 2 };
-        self.app.connections.note(self.caller.number, |entry| entry.resp = proto);
+        self.app.connections.update(self.caller.number, |entry| entry.resp = proto);
         let field = |name: &'static str, value| (Reply::bulk(name), value);
         SessionAction::Answer(Reply::Map(vec![
             field("server", Reply::bulk("agq")),
@@ -67,7 +67,7 @@ impl RespSession {
             let line = "ERR lib-name cannot contain spaces, newlines or special characters.";
             return Reply::Error(line.into());
         };
-        self.app.connections.note(self.caller.number, |entry| {
+        self.app.connections.update(self.caller.number, |entry| {
             match attribute.to_ascii_lowercase().as_slice() {
                 b"lib-name" => entry.library = value,
                 b"lib-ver" => entry.library_version = value,
@@ -85,7 +85,7 @@ impl RespSession {
         };
         self.name = name.clone();
         let worker = WorkerId::new(text.as_str()).ok();
-        self.app.connections.note(self.caller.number, |entry| entry.name = text);
+        self.app.connections.update(self.caller.number, |entry| entry.name = text);
         self.change(|caller| caller.name = worker);
         Ok(())
     }

@@ -72,7 +72,7 @@ impl RespSession {
         let from = Arc::clone(&caller.from);
         let entry =
             connections::ConnectionInfo { from, user, resp: 2, since: app.clock.now(), ..Default::default() };
-        app.connections.enter(number, entry);
+        app.connections.add(number, entry);
         Self {
             subscriptions: Subscriptions::new(number),
             app,
@@ -225,7 +225,7 @@ impl RespSession {
 
     fn identify(&mut self, identity: Option<Identity>) {
         let user = identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
-        self.app.connections.note(self.caller.number, |entry| entry.user = user);
+        self.app.connections.update(self.caller.number, |entry| entry.user = user);
         self.change(|caller| caller.identity = identity);
     }
 
@@ -244,7 +244,7 @@ impl RespSession {
         self.version = RespVersion::Two;
         self.name = Bytes::new();
         self.identify(self.certified.clone());
-        self.app.connections.note(self.caller.number, |entry| {
+        self.app.connections.update(self.caller.number, |entry| {
             (entry.name, entry.resp) = (String::new(), 2);
         });
         self.change(|caller| (caller.name, caller.is_introduced) = (None, false));
@@ -270,7 +270,7 @@ impl RespSession {
 
     pub(crate) fn close(&mut self) {
         self.subscriptions.leave(&self.app);
-        self.app.connections.leave(self.caller.number);
+        self.app.connections.remove(self.caller.number);
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Caller)) {

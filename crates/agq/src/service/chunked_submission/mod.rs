@@ -167,11 +167,11 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
     };
     let pending: PendingSubmission = lookup::parse("submission of", action_id.as_str(), &json)?;
     let Some((action, _)) = app.store.action(action_id).await? else {
-        return settle(app, action_id, &pending).await;
+        return complete(app, action_id, &pending).await;
     };
     if action.halted.is_some() {
         // A halted action does not accept inputs.
-        return settle(app, action_id, &pending).await;
+        return complete(app, action_id, &pending).await;
     }
     let left: Vec<u64> = pending.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();
     for &place in left.iter().take(limit) {
@@ -185,7 +185,7 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
             added => added?,
         };
     }
-    if left.len() > limit { Ok(()) } else { settle(app, action_id, &pending).await }
+    if left.len() > limit { Ok(()) } else { complete(app, action_id, &pending).await }
 }
 
 async fn add_piece(app: &AppState, action: &Action, plan: &Plan, piece: &InputChunk) -> Result<u64> {
@@ -214,7 +214,7 @@ pub(crate) async fn append(
 }
 
 /// Its document is removed last, so that an interrupted end is repeated.
-async fn settle(app: &AppState, action_id: &ActionId, pending: &PendingSubmission) -> Result<()> {
+async fn complete(app: &AppState, action_id: &ActionId, pending: &PendingSubmission) -> Result<()> {
     if !pending.open {
         let rule: ActionRule = Box::new(|action: Option<&Action>| Ok(action.and_then(action::closed)));
         app.store.decide_action(action_id, rule).await??;

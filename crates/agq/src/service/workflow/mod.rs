@@ -149,12 +149,12 @@ pub(crate) async fn advance(app: &AppState, id: &str) -> Result<()> {
             }
         }
         if known.is_settled() {
-            return settle(app, id).await;
+            return remove_running(app, id).await;
         }
         let seen = observe(app, &known).await?;
         let seen: Vec<(&str, StepObservation)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
         let next = known.moved(&seen, app.clock.now());
-        app.unended_steps.note(id, next.steps_together());
+        app.unended_steps.set(id, next.steps_together());
         let json = to_json(&next);
         if json != stored {
             let before = stored.clone();
@@ -178,7 +178,7 @@ async fn observe(app: &AppState, workflow: &Workflow) -> Result<Vec<(String, Ste
     for step in workflow.all().filter(|step| step.stage == StepState::Running) {
         let mut state = deferred_submission::observe(app, step.is_action(), &step.id).await?;
         let is_new = state == StepObservation::Underway && !step.is_submitted;
-        if is_new && deferred_submission::is_half_handed_on(app, step).await? {
+        if is_new && deferred_submission::is_partly_submitted(app, step).await? {
             // The step is submitted with its last input. The node that began to submit it may have
             // ended.
             state = StepObservation::Nothing;
@@ -255,7 +255,7 @@ async fn change_step(
 }
 
 /// Removes a workflow without remaining steps from the list of running workflows.
-async fn settle(app: &AppState, id: &str) -> Result<()> {
+async fn remove_running(app: &AppState, id: &str) -> Result<()> {
     let rule = |_: Option<&str>| Ok(DocumentChange::Remove);
     Ok(app.store.update_document(DocumentKind::Running, id, Box::new(rule)).await??)
 }
@@ -275,7 +275,7 @@ async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<()> 
     let since = Timestamp(since.parse().unwrap_or_default());
     let is_old = app.clock.now().ms_since(since) > UNFINISHED_MS;
     if is_old && app.store.document(DocumentKind::Workflow, id).await?.is_none() {
-        settle(app, id).await?;
+        remove_running(app, id).await?;
     }
     Ok(())
 }
