@@ -29,6 +29,7 @@ use crate::{
     startup::{hardening::forbid_core_dumps, logging, server, signals::ignore_file_size_signal},
 };
 
+/// Runs agq from its command line to its exit code.
 pub fn run_program() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
     logging::start();

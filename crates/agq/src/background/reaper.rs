@@ -111,12 +111,8 @@ impl Corrections {
 
 impl<'r> Reaper<'r> {
     fn new(app: &'r AppState, detector: &'r PauseDetector) -> Self {
-        Self {
-            app,
-            detector,
-            corrections: Corrections::after_start(app.store.leads()),
-            stalled_submissions: StalledSubmissions::default(),
-        }
+        let corrections = Corrections::after_start(app.store.leads());
+        Self { app, detector, corrections, stalled_submissions: StalledSubmissions::default() }
     }
 
     /// Logs errors, because the next round tries again.

@@ -79,7 +79,6 @@ pub(super) async fn queue(state: Shared, _: RequireAdmin, Path(name): Path<Strin
     Ok(ok(&queue))
 }
 
-/// Pauses or resumes a queue.
 pub(super) async fn set_paused<const PAUSED: bool>(
     state: Shared,
     _: RequireAdmin,

@@ -9,7 +9,7 @@ use agenix_rules::{
 };
 use axum::{
     Extension,
-    extract::{Query, State},
+    extract::Query,
     http::{HeaderMap, header},
 };
 use futures_util::stream::unfold;

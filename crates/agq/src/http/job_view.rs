@@ -29,10 +29,8 @@ impl Parts {
             Some(Ojs { document: Some(document), .. }) => serde_json::from_str(document)?,
             _ => OjsDocument::new(),
         };
-        let args = match document.remove("args") {
-            Some(args) => args,
-            None => RawValue::from_string(format!("[{}]", stored.input))?,
-        };
+        let input = || RawValue::from_string(format!("[{}]", stored.input));
+        let args = document.remove("args").map_or_else(input, Ok)?;
         let mut options: OjsDocument = match document.remove("options") {
             Some(options) => serde_json::from_str(options.get()).unwrap_or_default(),
             None => OjsDocument::new(),

@@ -14,7 +14,7 @@ use crate::{
         job_view::job_view,
         response::{ApiError, HttpResult, object, ok, pagination, quoted, raw},
     },
-    registry::event_log::LoggedEvent,
+    registry::event_log::{LoggedEvent, NewEvents},
     service::{dead_letters, queues},
     store::{StoreError, StoredJob},
 };
@@ -260,7 +260,7 @@ pub(super) async fn events(state: Shared, _: RequireClient, Query(query): Query<
         types.as_ref().is_none_or(|types| types.iter().any(|word| word == event.kind))
             && queues.as_ref().is_none_or(|queues| queues.contains(&event.queue))
     };
-    let (events, has_more) = state.app.events.after(after as u64, limit, is_wanted);
+    let NewEvents { events, has_more, .. } = state.app.events.follow(after as u64, limit, is_wanted);
     let cursor = events.last().map_or(after as u64, |event| event.number);
     let shown: Vec<Value> = events.iter().map(|event| envelope(&state.app.events, event)).collect();
     Ok(ok(&json!({"events": shown, "cursor": cursor.to_string(), "has_more": has_more})))

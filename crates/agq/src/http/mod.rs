@@ -67,12 +67,8 @@ pub(crate) fn handler(
     is_tls: bool,
 ) -> ProtocolHandler {
     let sessions = auth::session::DashboardSessions::new(&app.clock.uuid());
-    let state = Arc::new(HttpState {
-        app: Arc::clone(app),
-        access_control: Arc::clone(access_control),
-        sessions,
-        is_tls,
-    });
+    let (app, access_control) = (Arc::clone(app), Arc::clone(access_control));
+    let state = Arc::new(HttpState { app, access_control, sessions, is_tls });
     let router = router(&state);
     let serve = move |accepted, number, stop| -> BoxFuture<'static, ()> {
         Box::pin(connection::serve_connection(Arc::clone(&state), router.clone(), (accepted, number), stop))

@@ -56,7 +56,6 @@ pub(super) async fn stats(state: Shared, _: Authenticated, Path(name): Path<Stri
     Ok(ok(&json!({"queue": queue(&name, &numbers, paused), "stats": stats})))
 }
 
-/// Pauses or resumes a queue.
 pub(super) async fn set_paused<const PAUSED: bool>(
     state: Shared,
     _: RequireAdmin,

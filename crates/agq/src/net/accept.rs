@@ -39,12 +39,8 @@ pub(crate) async fn serve(
     access_control: Arc<AccessControl>,
     stop: watch::Receiver<bool>,
 ) {
-    let acceptor = Arc::new(Acceptor {
-        tls: listeners.tls(),
-        socket_shown: listeners.socket_shown(),
-        handler,
-        access_control,
-    });
+    let (tls, socket_shown) = (listeners.tls(), listeners.socket_shown());
+    let acceptor = Arc::new(Acceptor { tls, socket_shown, handler, access_control });
     let mut connections = JoinSet::new();
     let mut stopped = stop.clone();
     loop {

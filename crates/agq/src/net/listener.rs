@@ -27,8 +27,8 @@ const OWNER_ONLY: u32 = 0o600;
 #[cfg(target_os = "linux")]
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Maximum time in milliseconds for which sent bytes may be unacknowledged (TCP user timeout),
-/// because a client that lost its power sends nothing. agx may pause its reading for long under
-/// `less`.
+/// because a client that lost its power sends nothing. A client may pause its reading for less, as
+/// agx does under `less`.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 300_000;
 

@@ -10,7 +10,6 @@ use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 /// Maximum number of keys that one call of SCAN reads, whatever its COUNT.
 const MAX_PAGE: usize = 10_000;
 
-/// DEL
 pub(super) fn remove(keys: &mut dyn KeyWriter, names: &[Bytes]) -> KeyResult {
     let mut count = 0;
     for name in names {
@@ -50,7 +49,6 @@ pub(super) fn expire(
     Ok(Reply::Integer(is_met.into()))
 }
 
-/// TTL, PTTL
 pub(super) fn time_to_live(keys: &dyn KeyReader, key: &[u8], unit_ms: u64, now: Timestamp) -> KeyResult {
     Ok(Reply::Integer(match live(keys, key, now)?.map(|entry| entry.expires_at) {
         None => -2,
@@ -62,7 +60,6 @@ pub(super) fn time_to_live(keys: &dyn KeyReader, key: &[u8], unit_ms: u64, now: 
     }))
 }
 
-/// PERSIST
 pub(super) fn persist(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> KeyResult {
     let ends = live(keys, key, now)?.filter(|entry| entry.expires_at.is_some());
     let Some(entry) = ends else { return Ok(Reply::Integer(0)) };
@@ -70,7 +67,6 @@ pub(super) fn persist(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> K
     Ok(Reply::Integer(1))
 }
 
-/// TYPE
 pub(super) fn type_of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult {
     Ok(Reply::Simple(live(keys, key, now)?.map_or("none", |entry| kind_of(&entry)).into()))
 }
@@ -88,7 +84,6 @@ pub(super) fn absent(keys: &dyn KeyReader, key: &[u8], reply: Reply, now: Timest
     if is_there(keys, key, now)? { Err(Rejection::WrongType.into()) } else { Ok(reply) }
 }
 
-/// DBSIZE
 pub(super) fn size(keys: &dyn KeyReader, now: Timestamp) -> KeyResult {
     Ok(Reply::Integer(i64::try_from(keys.count(now)?).unwrap_or(i64::MAX)))
 }

@@ -126,7 +126,6 @@ pub(super) fn take(
     Ok(item)
 }
 
-/// LPOP, RPOP
 pub(super) fn pop(
     keys: &mut dyn KeyWriter,
     key: &[u8],
@@ -156,12 +155,10 @@ pub(super) fn pop(
     Ok(Reply::bulks(items))
 }
 
-/// LLEN
 pub(super) fn length(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult<usize> {
     Ok(OpenList::of(keys, key, now)?.count())
 }
 
-/// LRANGE
 pub(super) fn range(keys: &dyn KeyReader, key: &[u8], start: i64, stop: i64, now: Timestamp) -> KeyResult {
     let list = OpenList::of(keys, key, now)?;
     let part = part(start, stop, list.length());

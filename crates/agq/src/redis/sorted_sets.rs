@@ -48,7 +48,6 @@ impl OpenSortedSet {
 
 const EVERY_SCORE: (Bound<f64>, Bound<f64>) = (Bound::Unbounded, Bound::Unbounded);
 
-/// ZADD
 pub(super) fn add(
     keys: &mut dyn KeyWriter,
     key: &[u8],
@@ -97,7 +96,6 @@ fn decided(known: Option<f64>, score: f64, options: ZAddOptions) -> Result<Optio
     Ok(is_met.then_some(score))
 }
 
-/// ZRANGE, ZRANGEBYSCORE
 pub(super) fn range(
     keys: &dyn KeyReader,
     key: &[u8],
@@ -127,7 +125,6 @@ pub(super) fn range(
     })
 }
 
-/// ZREM
 pub(super) fn remove(keys: &mut dyn KeyWriter, key: &[u8], members: &[Bytes], now: Timestamp) -> KeyResult {
     let mut set = OpenSortedSet::of(keys, key, now)?;
     keys.read_scores_ahead(key, &members.iter().map(|member| &member[..]).collect::<Vec<_>>())?;
@@ -142,12 +139,10 @@ pub(super) fn remove(keys: &mut dyn KeyWriter, key: &[u8], members: &[Bytes], no
     Ok(Reply::Integer(i64::try_from(removed).unwrap_or(i64::MAX)))
 }
 
-/// ZCARD
 pub(super) fn size(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult {
     Ok(Reply::Integer(OpenSortedSet::of(keys, key, now)?.count()))
 }
 
-/// ZSCORE
 pub(super) fn score(keys: &dyn KeyReader, key: &[u8], member: &[u8], now: Timestamp) -> KeyResult {
     if OpenSortedSet::of(keys, key, now)?.members == 0 {
         return Ok(Reply::Nil);

@@ -28,7 +28,6 @@ fn put(
     keys.put_entry(key, &KeyEntry { content: StoredValue::Text(text), expires_at })
 }
 
-/// GET
 pub(super) fn get(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult {
     Ok(Reply::bulk_or_nil(text(keys, key, now)?.map(|(text, _)| text)))
 }
@@ -47,7 +46,6 @@ pub(super) fn get_all(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> 
     Ok(Reply::Array(replies))
 }
 
-/// SET
 pub(super) fn set(
     keys: &mut dyn KeyWriter,
     key: &[u8],
@@ -82,7 +80,6 @@ pub(super) fn set(
     })
 }
 
-/// MSET
 pub(super) fn set_all(keys: &mut dyn KeyWriter, pairs: &[[Bytes; 2]]) -> KeyResult {
     for [key, value] in pairs {
         put(keys, key, value.clone(), None)?;

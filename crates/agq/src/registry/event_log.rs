@@ -52,6 +52,7 @@ struct EventRing {
 /// Events for a subscriber that polls the log.
 pub(crate) struct NewEvents {
     pub(crate) events: Vec<LoggedEvent>,
+    pub(crate) has_more: bool,
     /// Number up to which the subscriber has now seen the log.
     pub(crate) up_to: u64,
     /// Set if events that the subscriber had not seen were dropped.
@@ -117,17 +118,7 @@ impl EventLog {
         self.last.send_if_modified(|known| std::mem::replace(known, last) != last);
     }
 
-    /// The oldest come first. The flag is true if there are more.
-    pub(crate) fn after(
-        &self,
-        number: u64,
-        limit: usize,
-        wanted: impl Fn(&LoggedEvent) -> bool,
-    ) -> (Vec<LoggedEvent>, bool) {
-        lock(&self.ring).after(number, limit, wanted)
-    }
-
-    /// Returns events for a subscriber that has seen the log up to `number`.
+    /// Returns events for a subscriber that has seen the log up to `number`, the oldest first.
     pub(crate) fn follow(
         &self,
         number: u64,
@@ -135,10 +126,13 @@ impl EventLog {
         wanted: impl Fn(&LoggedEvent) -> bool,
     ) -> NewEvents {
         let ring = lock(&self.ring);
-        let (events, has_more) = ring.after(number, limit, wanted);
+        let begin = ring.events.partition_point(|event| event.number <= number);
+        let mut found = ring.events.range(begin..).filter(|event| wanted(event));
+        let events: Vec<LoggedEvent> = found.by_ref().take(limit).cloned().collect();
+        let has_more = found.next().is_some();
         let up_to = events.last().filter(|_| has_more).map_or(ring.last, |event| event.number);
         let has_gap = ring.events.front().is_some_and(|oldest| oldest.number > number + 1);
-        NewEvents { events, up_to, has_gap }
+        NewEvents { events, has_more, up_to, has_gap }
     }
 
     /// Returns the number of the last event, and a receiver of later numbers.
@@ -173,20 +167,6 @@ impl EventLog {
     }
 }
 
-impl EventRing {
-    fn after(
-        &self,
-        number: u64,
-        limit: usize,
-        wanted: impl Fn(&LoggedEvent) -> bool,
-    ) -> (Vec<LoggedEvent>, bool) {
-        let begin = self.events.partition_point(|event| event.number <= number);
-        let mut found = self.events.range(begin..).filter(|event| wanted(event));
-        let page: Vec<LoggedEvent> = found.by_ref().take(limit).cloned().collect();
-        (page, found.next().is_some())
-    }
-}
-
 const PROGRESS: &str = "job.progress";
 
 /// Kinds of events in order. `None` stands for no event.
@@ -218,7 +198,7 @@ mod tests {
         job::{Job, JobParams, JobState, Ojs, QueuePosition},
     };
 
-    use super::{EventLog, MAX_EVENTS};
+    use super::{EventLog, MAX_EVENTS, NewEvents};
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
@@ -242,7 +222,7 @@ mod tests {
         log.record(Some(JobState::Active), &job, false, Timestamp(4));
         job.state = JobState::Discarded;
         log.record(Some(JobState::Retryable), &job, false, Timestamp(5));
-        let (events, has_more) = log.after(0, 100, |_| true);
+        let NewEvents { events, has_more, .. } = log.follow(0, 100, |_| true);
         let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
         let expected = ["enqueued", "started", "progress", "failed", "retrying", "discarded"]
             .map(|name| format!("job.{name}"));

@@ -102,7 +102,7 @@ impl PubSub {
         lock(&self.inner).leave(number);
     }
 
-    /// Returns the receiver of a single message. Dropping it cancels it.
+    /// Returns the receiver of a single message. Dropping the receiver cancels the reply.
     pub(crate) fn reply_on(&self, channel: Bytes) -> oneshot::Receiver<Bytes> {
         let (sender, receiver) = oneshot::channel();
         let replies = &mut lock(&self.inner).replies;

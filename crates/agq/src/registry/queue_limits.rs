@@ -18,7 +18,7 @@ pub(crate) struct QueueSettings {
     pub(crate) others: Map<String, Value>,
 }
 
-/// Limit of a queue.
+/// Limit of the waiting jobs of a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Backpressure {
     pub(crate) max_depth: u64,

@@ -73,7 +73,7 @@ pub(crate) fn record_refusal(
     }
 }
 
-/// BACKUP READ is not recorded, because a backup has many pieces.
+/// BACKUP READ is not recorded, because a backup has many pieces, and BACKUP BEGIN is recorded.
 fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
     let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
     app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece

@@ -36,9 +36,7 @@ pub(crate) async fn cancel_jobs(app: &AppState, action_id: &ActionId) -> Result<
     let jobs = app.store.jobs_of(action_id, vec![Status::Pending, Status::Running], Slice::ALL).await?;
     let now = app.clock.now();
     decide_jobs(app, &jobs, || {
-        Box::new(move |job: Option<&Job>| {
-            job.map_or(Ok(RuleOutcome::Unchanged), |job| job::cancelled(job, now))
-        })
+        if_exists(move |job| job::cancelled(job, now).unwrap_or(RuleOutcome::Unchanged))
     })
     .await
 }

@@ -20,8 +20,8 @@ use crate::{
 const ANSWER_SECONDS: u64 = 3;
 
 /// Returns the output after `position`, or `None` if no live worker runs the job. With a
-/// `position`, an ended job counts too, because its follower wants the last output. The results
-/// have it all.
+/// `position`, an ended job counts too, because a client that follows it wants its last output. The
+/// results have the whole output.
 pub(crate) async fn read(
     app: &AppState,
     job_id: &JobId,

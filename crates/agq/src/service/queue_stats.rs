@@ -42,12 +42,8 @@ pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
     let others = names.iter().filter(|name| **name != READY);
     let others: BTreeMap<String, ReadyStats> =
         others.map(|name| (format!("queue:{name}"), ready(name))).collect();
-    Ok(QueueStats {
-        ready: ready(READY),
-        scheduled: scheduled(app).await?,
-        workers: counts(&workers),
-        others,
-    })
+    let (ready, scheduled, workers) = (ready(READY), scheduled(app).await?, counts(&workers));
+    Ok(QueueStats { ready, scheduled, workers, others })
 }
 
 fn ready_stats(

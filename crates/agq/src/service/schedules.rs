@@ -42,10 +42,8 @@ pub(crate) async fn set(app: &AppState, request: ScheduleRequest, replace: bool)
 }
 
 pub(crate) async fn get(app: &AppState, name: &str) -> Result<Schedule> {
-    let json = match check_name(name) {
-        Ok(()) => app.store.document(DocumentKind::Cron, name).await?,
-        Err(_) => None,
-    };
+    let is_name = check_name(name).is_ok();
+    let json = if is_name { app.store.document(DocumentKind::Cron, name).await? } else { None };
     let json = json.ok_or_else(|| Rejection::ScheduleNotFound(name.to_owned()))?;
     Ok(read(name, &json)?)
 }

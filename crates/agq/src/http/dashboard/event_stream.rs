@@ -52,11 +52,8 @@ pub(super) fn events(app: &Arc<AppState>, peer: Peer, permit: StreamPermit) -> R
     let listener =
         DashboardListener { permit, app: Arc::clone(&app), number, messages, peer, totals_at: None };
     for channel in [JOB_UPDATES, WORKER_UPDATES] {
-        app.pubsub.subscribe(
-            listener.number,
-            SubscriptionKind::Name,
-            &Bytes::from_static(channel.as_bytes()),
-        );
+        let name = Bytes::from_static(channel.as_bytes());
+        app.pubsub.subscribe(listener.number, SubscriptionKind::Name, &name);
     }
     app.update_event_interest();
     stream::response(unfold(listener, |mut listener| async move {

@@ -11,7 +11,6 @@ use crate::{app::AppState, resp::outcome::CommandResult};
 /// The commands on keys have the semantics of this version. Client libraries check it.
 const REDIS_VERSION: &str = "7.0.15";
 
-/// INFO
 pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
     let uptime = app.clock.now().ms_since(app.started_at) / 1000;
     let (connected, connections, commands) = app.connections.counts();

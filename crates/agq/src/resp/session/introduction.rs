@@ -45,10 +45,7 @@ impl RespSession {
     pub(crate) fn client(&mut self, client: ClientCommand) -> Reply {
         let (number, now) = (self.caller.number, self.app.clock.now());
         match client {
-            ClientCommand::SetName(name) => match self.take_name(&name) {
-                Ok(()) => Reply::ok(),
-                Err(refusal) => refusal,
-            },
+            ClientCommand::SetName(name) => self.take_name(&name).err().unwrap_or_else(Reply::ok),
             ClientCommand::GetName if self.name.is_empty() => Reply::Nil,
             ClientCommand::GetName => Reply::Bulk(self.name.clone()),
             ClientCommand::Id => Reply::Integer(number.cast_signed()),

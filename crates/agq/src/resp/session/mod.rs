@@ -99,7 +99,8 @@ impl RespSession {
         // The specification's AUTH has no user name.
         let has_user_name = name == "AUTH" && args.len() == 3 && args[1].eq_ignore_ascii_case(b"default");
         if name == "HELLO" || name == "CLIENT" || has_user_name {
-            // Only client libraries send these, even if this command fails.
+            // Client libraries send these, and get the replies of Redis from now on, even after an
+            // error.
             self.change(|caller| caller.is_introduced = true);
         }
         if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {

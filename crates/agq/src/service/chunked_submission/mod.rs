@@ -213,7 +213,7 @@ pub(crate) async fn append(
     Ok(app.store.add_jobs(more).await??)
 }
 
-/// Its document is removed last, so that an interrupted end is repeated.
+/// Removes the document of the submission last, so that an interrupted end is repeated.
 async fn complete(app: &AppState, action_id: &ActionId, pending: &PendingSubmission) -> Result<()> {
     if !pending.open {
         let rule: ActionRule = Box::new(|action: Option<&Action>| Ok(action.and_then(action::closed)));
