@@ -198,11 +198,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::default();
         assert!(matches!(backups.begin(Timestamp(0)), Err(BackupError::Nowhere)));
-        let (left_over, somebodys) = (dir.path().join("agq.copy"), dir.path().join("backup-old.redb"));
+        let (left_over, foreign) = (dir.path().join("agq.copy"), dir.path().join("backup-old.redb"));
         std::fs::write(&left_over, "half").unwrap();
-        std::fs::write(&somebodys, "kept").unwrap();
+        std::fs::write(&foreign, "kept").unwrap();
         backups.clean_up_leftovers(dir.path()).unwrap();
-        assert!(!left_over.exists() && somebodys.exists());
+        assert!(!left_over.exists() && foreign.exists());
 
         let path = backups.begin(Timestamp(0)).unwrap();
         let later = Timestamp(1_000_000);

@@ -41,10 +41,10 @@ mod tests {
     #[test]
     fn output_handover_locks_an_action() {
         let all = OutputHandovers::default();
-        let turn = all.begin("a");
-        assert!(turn.is_some() && all.is_under_way("a") && all.begin("a").is_none());
+        let guard = all.begin("a");
+        assert!(guard.is_some() && all.is_under_way("a") && all.begin("a").is_none());
         assert!(!all.is_under_way("b") && all.begin("b").is_some());
-        drop(turn);
+        drop(guard);
         assert!(!all.is_under_way("a") && all.begin("a").is_some());
     }
 }

@@ -230,9 +230,9 @@ mod tests {
         pubsub.subscribe(1, SubscriptionKind::Pattern, &text("job:*"));
         pubsub.update_interest(|has_subscribers| assert!(has_subscribers));
         assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 2);
-        let told =
+        let patterns =
             [one.try_recv().unwrap(), one.try_recv().unwrap()].map(|delivery| delivery.message.pattern);
-        assert_eq!(told, [None, Some(text("job:*"))]);
+        assert_eq!(patterns, [None, Some(text("job:*"))]);
         pubsub.unsubscribe(1, SubscriptionKind::Name, &text("job:updates"));
         assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 1);
         pubsub.leave(1);
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn reply_is_delivered_to_its_receiver_only_and_once() {
         let pubsub = PubSub::default();
-        let mut curious = pubsub.join(1, Arc::default());
+        let mut other = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("worker:w:reply:r"));
         pubsub.subscribe(1, SubscriptionKind::Pattern, &text("*"));
         let mut waits = pubsub.reply_on(text("worker:w:reply:r"));
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(pubsub.publish(&text("worker:w:reply:r"), &text("x")), 0);
         drop(pubsub.reply_on(text("worker:w:reply:gone")));
         assert_eq!(pubsub.publish(&text("worker:w:reply:gone"), &text("x")), 0);
-        assert!(curious.try_recv().is_err());
+        assert!(other.try_recv().is_err());
     }
 
     #[test]

@@ -44,11 +44,11 @@ mod tests {
     #[test]
     fn unacked_claims_are_bounded_for_a_client_that_never_pauses() {
         let claim = |attempt| UnackedClaim { job_id: "j".parse().unwrap(), holder: "w".into(), attempt };
-        let most = u32::try_from(MAX_CLAIMS).unwrap();
+        let max = u32::try_from(MAX_CLAIMS).unwrap();
         let mut claims = UnackedClaims::default();
-        (0..most).for_each(|attempt| claims.push(claim(attempt)));
+        (0..max).for_each(|attempt| claims.push(claim(attempt)));
         assert_eq!((claims.iter().count(), claims.iter().next()), (MAX_CLAIMS, Some(&claim(0))));
-        claims.push(claim(most));
+        claims.push(claim(max));
         assert_eq!((claims.iter().count(), claims.iter().next()), (MAX_CLAIMS, Some(&claim(1))));
         claims.clear();
         assert_eq!(claims.iter().count(), 0);

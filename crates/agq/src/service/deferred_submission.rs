@@ -124,7 +124,7 @@ async fn submit_outputs(
     before: StepInputs<'_>,
 ) -> Result<()> {
     // Another task of this node hands the outputs on, and advances the workflow afterwards.
-    let Some(_turn) = app.output_handovers.begin(action_id.as_str()) else { return Ok(()) };
+    let Some(_guard) = app.output_handovers.begin(action_id.as_str()) else { return Ok(()) };
     let is_begun = match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open => return Ok(()),
         known => known.is_some(),
@@ -250,16 +250,16 @@ impl StepResults {
     /// Refuses results that exceed `max_message_bytes` together, because they go into one document.
     async fn read(app: &AppState, before: StepInputs<'_>) -> Result<Self> {
         let (mut all, mut bytes) = (HashMap::new(), 0);
-        let most = app.settings.limits.max_message_bytes;
+        let max = app.settings.limits.max_message_bytes;
         for producer in producers(before) {
             let mut results = Vec::new();
             for job_id in jobs_of(app, producer).await? {
                 let job = app.store.job(&job_id).await?;
                 let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
                 bytes += result.len();
-                if exceeds(bytes, most) {
+                if exceeds(bytes, max) {
                     let text = format!(
-                        "the results of the step before have more than {most} bytes together, the maximum of one job: let \
+                        "the results of the step before have more than {max} bytes together, the maximum of one job: let \
                          its jobs return the locations of their results, or make this step an action of a plan"
                     );
                     return Err(Rejection::InvalidJob(text).into());

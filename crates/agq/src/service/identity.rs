@@ -73,11 +73,11 @@ pub(crate) async fn reporter_id(app: &AppState, caller: &Caller) -> Result<Optio
 /// Returns the holder that reports: a worker or the connection.
 pub(crate) async fn reporter(app: &AppState, caller: &Caller, named: Option<&WorkerId>) -> Result<Arc<str>> {
     let own = reporter_id(app, caller).await?;
-    let Some(who) = worker::reporter(own.as_ref(), named)? else {
+    let Some(reporter_id) = worker::reporter(own.as_ref(), named)? else {
         return Ok(Arc::clone(&caller.connection));
     };
-    if own.is_none() && app.store.worker(who).await?.is_none() {
-        return Err(Rejection::WorkerUnknown(who.clone()).into());
+    if own.is_none() && app.store.worker(reporter_id).await?.is_none() {
+        return Err(Rejection::WorkerUnknown(reporter_id.clone()).into());
     }
-    Ok(who.as_str().into())
+    Ok(reporter_id.as_str().into())
 }

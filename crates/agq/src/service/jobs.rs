@@ -30,14 +30,14 @@ pub(crate) async fn report(
     update: JobUpdate,
     results: Option<String>,
 ) -> Result<()> {
-    let who = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
+    let reporter = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
     let status = update.status;
     let blamed = results.as_deref().filter(|_| status == Some(Status::Failed)).map(read_results);
     let exit_code = blamed.and_then(|results| TaskResult::blamed(&results).map(|result| result.exit_code));
     // Ends are on disk before the reply, starts are not: a crash may repeat the report of a start.
     let is_end = update.status.is_some_and(Status::is_ended);
     let level = if is_end { AckLevel::Durable } else { AckLevel::Visible };
-    let (now, jitter, holder) = (app.clock.now(), app.clock.chance(), Arc::clone(&who));
+    let (now, jitter, holder) = (app.clock.now(), app.clock.chance(), Arc::clone(&reporter));
     let rule = for_existing(job_id, move |job| job::updated(job, &update, &holder, exit_code, now, jitter));
     let change = app.store.decide(job_id, level, results.map(Bytes::from), rule).await??;
     let Some(change) = change else { return Ok(()) };
@@ -46,7 +46,7 @@ pub(crate) async fn report(
         Some(Status::Failed) if job::counts_against_worker(exit_code) => Some(true),
         _ => None,
     };
-    on_report(app, &who, &change, is_failure).await
+    on_report(app, &reporter, &change, is_failure).await
 }
 
 /// Cancelling an ended job again changes nothing.

@@ -79,7 +79,7 @@ async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp
         _ => app.clock.action_id(),
     };
     let added = add(app, &action_id, &prepared, now).await?;
-    let stands: HashMap<JobId, JobId> = match added {
+    let stand_ins: HashMap<JobId, JobId> = match added {
         AddOutcome::New => HashMap::new(),
         AddOutcome::Stands(stands) => stands.into_iter().map(|stand| (stand.job_id, stand.by)).collect(),
         // The action of a single job has the id of the job.
@@ -91,8 +91,8 @@ async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp
     let action = action_of(&action_id, &prepared, now);
     let mut enqueued = Vec::with_capacity(prepared.len());
     for (index, prepared) in (0..).zip(prepared) {
-        let mine = |job_id: &JobId| stands.get(job_id).cloned();
-        let Some(other) = mine(&prepared.new.job_id) else {
+        let stand_in = |job_id: &JobId| stand_ins.get(job_id).cloned();
+        let Some(other) = stand_in(&prepared.new.job_id) else {
             enqueued.push(Enqueued { job: stored(prepared, &action, index, now), is_new: true });
             continue;
         };
