@@ -29,10 +29,8 @@ pub(crate) fn parse<T: DeserializeOwned>(kind: &str, id: &str, json: &str) -> Re
 pub(crate) async fn plan(app: &AppState, plan_id: &PlanId) -> Result<Arc<Plan>> {
     let found = app.store.plan(plan_id).await?;
     let stored = found.ok_or_else(|| Rejection::PlanNotFound(plan_id.clone()))?;
-    Ok(app
-        .plans
-        .read(&stored.json)
-        .map_err(|error| StoreError(format!("plan {plan_id} cannot be read: {error}")))?)
+    let plan = app.plans.read(&stored.json);
+    Ok(plan.map_err(|error| StoreError(format!("plan {plan_id} cannot be read: {error}")))?)
 }
 
 pub(crate) async fn action(app: &AppState, action_id: &ActionId) -> Result<(Action, JobCounts)> {

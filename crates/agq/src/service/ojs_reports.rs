@@ -29,8 +29,8 @@ pub(crate) async fn ack(
     job_id: &JobId,
     request: OjsAck,
 ) -> Result<StoredJob> {
-    let who = reporting_worker(own, request.worker_id.as_deref())?;
-    record_activity(app, who.as_ref()).await?;
+    let worker = reporting_worker(own, request.worker_id.as_deref())?;
+    record_activity(app, worker.as_ref()).await?;
     let results = request.result.map(|result| String::from(Box::<str>::from(result)));
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
         let text = format!(
@@ -38,9 +38,10 @@ pub(crate) async fn ack(
         );
         return Err(Rejection::InvalidJob(text).into());
     }
-    let now = app.clock.now();
+    let (now, attempt) = (app.clock.now(), request.attempt);
     let rule = for_existing(job_id, move |job| {
-        job::acked(job, Reporter { who: who.as_ref().map(WorkerId::as_str), attempt: request.attempt }, now)
+        let reporter = Reporter { who: worker.as_ref().map(WorkerId::as_str), attempt };
+        job::acked(job, reporter, now)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
     follow_up(app, job_id, change, false).await
@@ -52,13 +53,13 @@ pub(crate) async fn nack(
     job_id: &JobId,
     request: OjsNack,
 ) -> Result<StoredJob> {
-    let who = reporting_worker(own, request.worker_id.as_deref())?;
-    record_activity(app, who.as_ref()).await?;
+    let worker = reporting_worker(own, request.worker_id.as_deref())?;
+    record_activity(app, worker.as_ref()).await?;
     let failure = failure_of(request.error.unwrap_or_default());
     let (now, jitter) = (app.clock.now(), app.clock.chance());
     let (requeue, attempt) = (request.requeue.unwrap_or_default(), request.attempt);
     let rule = for_existing(job_id, move |job| {
-        let reporter = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
+        let reporter = Reporter { who: worker.as_ref().map(WorkerId::as_str), attempt };
         job::nacked(job, reporter, &failure, requeue, now, jitter)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
@@ -103,10 +104,10 @@ pub(crate) async fn report_progress(
     }
     let now = app.clock.now();
     let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);
-    let who = reporting_worker(own, request.worker_id.as_deref())?;
-    record_activity(app, who.as_ref()).await?;
+    let worker = reporting_worker(own, request.worker_id.as_deref())?;
+    record_activity(app, worker.as_ref()).await?;
     let rule = for_existing(job_id, move |job| {
-        job::progressed(job, who.as_ref().map(WorkerId::as_str), request.progress, &report, now)
+        job::progressed(job, worker.as_ref().map(WorkerId::as_str), request.progress, &report, now)
     });
     app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
     lookup::job_record(app, job_id).await

@@ -32,12 +32,10 @@ async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>> {
         return Ok(known);
     }
     let documents = app.store.documents(DocumentKind::Queue).await?;
-    let bounds: HashMap<String, Backpressure> = documents
-        .iter()
-        .filter_map(|(queue, json)| {
-            Some((queue.clone(), serde_json::from_str::<QueueSettings>(json).ok()?.backpressure?))
-        })
-        .collect();
+    let bound = |(queue, json): (String, String)| {
+        Some((queue, serde_json::from_str::<QueueSettings>(&json).ok()?.backpressure?))
+    };
+    let bounds: HashMap<String, Backpressure> = documents.into_iter().filter_map(bound).collect();
     let found = bounds.get(queue).cloned();
     app.queue_limits.set(Some((now, bounds)));
     Ok(found)

@@ -136,12 +136,8 @@ async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>>
         (known.next_run_at == at && known.is_due(now)).then(|| known.fired(id.clone(), now))
     })
     .await?;
-    Ok(app
-        .store
-        .document(DocumentKind::Cron, &schedule.name)
-        .await?
-        .map(|json| read(&schedule.name, &json))
-        .transpose()?)
+    let json = app.store.document(DocumentKind::Cron, &schedule.name).await?;
+    Ok(json.map(|json| read(&schedule.name, &json)).transpose()?)
 }
 
 async fn change(

@@ -74,19 +74,14 @@ fn begun(app: &AppState, action: &Action, plan: &Plan, pieces: &[InputChunk]) ->
     let places = pieces.iter().skip(1).map(|piece| piece.place).collect();
     let json = to_json(&PendingSubmission { open: action.is_open, places });
     let mut documents = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
-    documents.extend(
-        pieces
-            .iter()
-            .skip(1)
-            .map(|piece| (DocumentKind::Inputs, name(&action.action_id, piece.place), piece.json.clone())),
-    );
+    let document =
+        |piece: &InputChunk| (DocumentKind::Inputs, name(&action.action_id, piece.place), piece.json.clone());
+    documents.extend(pieces.iter().skip(1).map(document));
+    let first = pieces.first().map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))?;
     Ok(NewAction {
         needs: plan::needs(plan),
         terms: JobParams::of(action, plan, app.settings.job_timeout_ms, action.created_at),
-        jobs: pieces
-            .first()
-            .map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))
-            .map(|inputs| new_jobs(app, inputs))?,
+        jobs: new_jobs(app, first),
         // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
         documents,
