@@ -11,23 +11,21 @@ use serde_json::value::RawValue;
 use super::{identity, worker_health::end_trial_claim};
 use crate::{
     app::{AppState, Caller},
-    error::CommandError,
+    error::Result,
     store::{Claim, StoreError},
     waiters::Handoff,
 };
 
-/// Claims at most `limit` ready jobs of `queues`. If no job is ready, waits for one job. A
-/// quarantined worker on trial claims one job only.
+/// Waits for one job if none is ready. A quarantined worker on trial claims one job only.
 pub(crate) async fn wait_for_jobs(
     app: &AppState,
     caller: &Caller,
     queues: &[QueueName],
     wait: BlockingWait,
     limit: usize,
-) -> Result<Vec<Handoff<Claim>>, CommandError> {
+) -> Result<Vec<Handoff<Claim>>> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
-    // Counted before the worker's record is read. A worker that is evicted after that has a newer
-    // record, and must not wait with the old one.
+    // Read before the worker's record: a worker evicted after that must not wait with the old one.
     let evictions = app.waiters.evictions();
     let (claimant, on_trial) = identity::claimant(app, caller, names, true).await?;
     let limit = if on_trial.is_some() { 1 } else { limit };
@@ -38,12 +36,11 @@ pub(crate) async fn wait_for_jobs(
     Ok(jobs)
 }
 
-/// Claims a ready job of `queue`. Returns `None` if no job is ready.
 pub(crate) async fn job_now(
     app: &AppState,
     caller: &Caller,
     queue: &QueueName,
-) -> Result<Option<Handoff<Claim>>, CommandError> {
+) -> Result<Option<Handoff<Claim>>> {
     let queues = Arc::new([queue.as_str().to_owned()]);
     let (claimant, on_trial) = identity::claimant(app, caller, queues, false).await?;
     let job = app.waiters.job_now(claimant).await?;
@@ -53,7 +50,6 @@ pub(crate) async fn job_now(
     Ok(job)
 }
 
-/// Returns the document of a claimed job that the worker receives.
 pub(crate) fn document(claim: &Claim) -> Result<JobDocument, StoreError> {
     let raw =
         |text: &str| RawValue::from_string(text.to_owned()).map_err(|error| StoreError(error.to_string()));

@@ -20,8 +20,7 @@ use crate::{
     waiters::{BackgroundTask, Waiters},
 };
 
-/// Returns the application state on `store`, and the background tasks that must run beside the
-/// commands.
+/// The tasks must run beside the commands.
 pub(crate) fn build(
     store: Arc<dyn Store>,
     clock: Clock,
@@ -35,7 +34,7 @@ pub(crate) fn build(
         store,
         started_at,
         clock,
-        abilities: CapabilityCache::default(),
+        capabilities: CapabilityCache::default(),
         plans: PlanCache::default(),
         outcomes: OutcomeTracker::default(),
         unended_steps: UnendedSteps::default(),
@@ -45,9 +44,9 @@ pub(crate) fn build(
         backups: Backups::default(),
         connections: ConnectionRegistry::default(),
         events: EventLog::new(started_at),
-        pace: Throughput::default(),
+        throughput: Throughput::default(),
         last_figures: LastFigures::default(),
-        bounds: QueueLimitCache::default(),
+        queue_limits: QueueLimitCache::default(),
         audit,
         settings,
     });
@@ -56,4 +55,14 @@ pub(crate) fn build(
     tasks.push(Box::pin(event_publisher::run(Arc::clone(&app))));
     tasks.push(Box::pin(halting::run(Arc::clone(&app))));
     (app, tasks)
+}
+
+/// Returns the state of an agq with its database in `dir`, and drops its background tasks.
+#[cfg(test)]
+pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Settings)) -> Arc<AppState> {
+    let file = dir.join("agq.redb");
+    let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
+    let mut settings = crate::config::default_settings().unwrap();
+    adjust(&mut settings);
+    build(Arc::new(store), Clock::default(), AuditLog::default(), settings).0
 }

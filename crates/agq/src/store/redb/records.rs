@@ -218,7 +218,7 @@ impl DocumentStore for RedbStore {
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = id.to_owned();
-        self.write(AckLevel::Durable, move |txn| txn.decide_note(kind, &id, &rule))
+        self.write(AckLevel::Durable, move |txn| txn.decide_document(kind, &id, &rule))
     }
 }
 

@@ -129,7 +129,7 @@ impl<'b> PgTxn<'b> {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
             let has_subscribers = self.has_subscribers;
-            self.arrived.tell(ChangeEvent::Job {
+            self.arrived.record(ChangeEvent::Job {
                 job: Box::new(job.clone()),
                 was,
                 has_progressed,

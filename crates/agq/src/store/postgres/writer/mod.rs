@@ -296,7 +296,7 @@ impl PgWriter {
         {
             Ok(found) => found
                 .into_iter()
-                .for_each(|(action, tally)| arrived.tell(ChangeEvent::Action(Box::new(action), tally))),
+                .for_each(|(action, tally)| arrived.record(ChangeEvent::Action(Box::new(action), tally))),
             // The writes are committed even if the change events are incomplete.
             Err(error) => debug!(%error, "the changed actions could not be read for subscribers"),
         }
