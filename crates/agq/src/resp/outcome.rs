@@ -1,12 +1,8 @@
 //! Outcome of a RESP command.
 
-use std::sync::Arc;
+use agenix_protocol::{ids::WorkerId, resp::Reply};
 
-use agenix_protocol::{
-    ids::{JobId, WorkerId},
-    resp::Reply,
-};
-
+use super::unacked_claims::UnackedClaim;
 use crate::error::CommandError;
 
 pub(crate) type CommandResult = Result<Reply, CommandError>;
@@ -16,8 +12,8 @@ pub(crate) type CommandResult = Result<Reply, CommandError>;
 pub(crate) struct CommandOutcome {
     pub(crate) reply: Reply,
     pub(crate) effect: Effect,
-    /// Outcomes of the commands directly behind it that were carried out together with it.
-    pub(crate) merged: Vec<CommandOutcome>,
+    /// Replies to the commands directly behind it that were carried out together with it.
+    pub(crate) merged: Vec<Reply>,
 }
 
 impl CommandOutcome {
@@ -42,12 +38,8 @@ pub(crate) enum Effect {
     Registered(WorkerId),
     /// This worker has been removed.
     Unregistered(WorkerId),
-    /// The connection has claimed a job.
-    Claimed {
-        job_id: JobId,
-        holder: Arc<str>,
-        attempt: u32,
-    },
+    /// The connection has claimed jobs.
+    Claimed(Vec<UnackedClaim>),
 }
 
 /// Returns a document as a bulk string of JSON.

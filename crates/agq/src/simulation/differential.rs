@@ -123,7 +123,7 @@ impl PostgresReplica {
                         words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
                     let (command, request): (&'static Command, Request) =
                         Request::parse(&bytes).map_err(|error| error.line())?;
-                    let run = dispatch::run(Arc::clone(&self.app), Arc::clone(caller), command, request, 0);
+                    let run = dispatch::run(Arc::clone(&self.app), Arc::clone(caller), command, request);
                     self.asked.push((*number, words.join(" ")));
                     self.spawn(*number, run);
                 }

@@ -170,7 +170,7 @@ async fn hold_a_job(app: &Arc<AppState>, caller: &Arc<Caller>) -> Result<String,
 async fn ask(app: &Arc<AppState>, caller: &Arc<Caller>, words: &[&str]) -> Result<Reply, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let (command, request) = Request::parse(&words).map_err(|error| error.line())?;
-    let run = dispatch::run(Arc::clone(app), Arc::clone(caller), command, request, 0);
+    let run = dispatch::run(Arc::clone(app), Arc::clone(caller), command, request);
     Ok(run.await.reply)
 }
 

@@ -88,7 +88,7 @@ impl SimulatedProcess {
     ) -> Result<AbortHandle, String> {
         let (command, request): (&'static Command, Request) =
             Request::parse(words).map_err(|error| error.line())?;
-        let run = dispatch::run(Arc::clone(&self.app), caller, command, request, 0);
+        let run = dispatch::run(Arc::clone(&self.app), caller, command, request);
         Ok(self.spawn(number, run))
     }
 

@@ -152,18 +152,10 @@ impl JobWaiters {
         self.queue.load(Ordering::Relaxed) > 0
     }
 
-    /// Claims a job that is ready now.
+    /// Claims at most `count` jobs that are ready now.
     ///
     /// Waiters come first: check [`Self::has_queue`] before this call.
-    pub(super) async fn claim_at_once(
-        &self,
-        claimant: &Claimant,
-    ) -> Result<Option<Handoff<Claim>>, StoreError> {
-        Ok(self.claim_many(claimant, 1).await?.pop())
-    }
-
-    /// Claims at most `count` jobs that are ready now; see [`Self::claim_at_once`].
-    pub(super) async fn claim_many(
+    pub(super) async fn claim(
         &self,
         claimant: &Claimant,
         count: usize,

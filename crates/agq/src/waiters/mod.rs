@@ -85,7 +85,7 @@ impl Waiters {
         most: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            let claimed = self.jobs.claim_many(&claimant, most).await?;
+            let claimed = self.jobs.claim(&claimant, most).await?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
@@ -99,35 +99,22 @@ impl Waiters {
         Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
-    /// Claims a job that is ready now. The claim travels in a handoff, because the client may
-    /// disappear meanwhile.
-    pub(crate) async fn job_now(&self, claimant: Claimant) -> Result<Option<Handoff<Claim>>, StoreError> {
-        if !self.jobs.has_queue() {
-            return self.jobs.claim_at_once(&claimant).await;
-        }
-        let (number, (reply, result)) = (self.next_number(), oneshot::channel());
-        self.jobs.send(jobs::JobRequest::Enqueue(jobs::JobWaiter {
-            number,
-            no_wait: true,
-            claimant,
-            reply,
-        }))?;
-        result.await.map_err(|_| gone())?
-    }
-
-    /// Claims at most `count` jobs that are ready now.
+    /// Claims at most `count` jobs that are ready now. The claims travel in handoffs, because the
+    /// client may disappear meanwhile.
     pub(crate) async fn jobs_now(
         &self,
         claimant: &Claimant,
         count: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            return self.jobs.claim_many(claimant, count).await;
+            return self.jobs.claim(claimant, count).await;
         }
         let mut jobs = Vec::new();
-        while jobs.len() < count
-            && let Some(job) = self.job_now(claimant.clone()).await?
-        {
+        while jobs.len() < count {
+            let (number, (reply, result)) = (self.next_number(), oneshot::channel());
+            let waiter = jobs::JobWaiter { number, no_wait: true, claimant: claimant.clone(), reply };
+            self.jobs.send(jobs::JobRequest::Enqueue(waiter))?;
+            let Some(job) = result.await.map_err(|_| gone())?? else { break };
             jobs.push(job);
         }
         Ok(jobs)

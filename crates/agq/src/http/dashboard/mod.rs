@@ -208,7 +208,7 @@ async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Val
     if !may || !COMMANDS.contains(&command.name) {
         return json!({"error": format!("NOPERM the dashboard or the role of this key does not allow the command: '{}'", command.name)});
     }
-    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request, 0).await;
+    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),
