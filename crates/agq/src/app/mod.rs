@@ -24,12 +24,14 @@ use crate::{
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
     settings::Settings,
-    store::Store,
+    store::{GroupCommit, Store},
     waiters::Waiters,
 };
 
 /// State of one agq process, independent of the protocol.
 pub(crate) struct AppState {
+    /// Group commit of the store, if connections commit writes on their own threads.
+    pub(crate) group_commit: Option<Arc<GroupCommit>>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) waiters: Waiters,
     pub(crate) clock: Clock,

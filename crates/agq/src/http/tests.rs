@@ -39,7 +39,8 @@ fn routes(dir: &std::path::Path) -> TowerToHyperService<Router> {
     let settings = config::default_settings().unwrap();
     let keyring = Arc::new(Keyring::new(SessionKeys::default()));
     let access_control = Arc::new(AccessControl::new(keyring, &settings.limits));
-    let (app, _tasks) = build(Arc::new(store), Clock::default(), AuditLog::open(None).unwrap(), settings);
+    let (app, _tasks) =
+        build(Arc::new(store), None, Clock::default(), AuditLog::open(None).unwrap(), settings);
     let sessions = DashboardSessions::new("a-5eed0001");
     TowerToHyperService::new(router(&Arc::new(HttpState { app, access_control, sessions, is_tls: false })))
 }

@@ -71,7 +71,7 @@ mod tests {
         let settings = config::default_settings().unwrap();
         let store: Arc<dyn Store> = Arc::new(store);
         // The reaper is dropped: nothing but reports can advance a workflow.
-        let (app, _tasks) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+        let (app, _tasks) = build(store, None, Clock::default(), AuditLog::open(None).unwrap(), settings);
         plans::submit(&app, PLAN).await.unwrap();
         app
     }

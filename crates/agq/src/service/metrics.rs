@@ -250,7 +250,7 @@ mod tests {
         let file = dir.path().join("agq.redb");
         let store: Arc<dyn Store> = Arc::new(RedbStore::open(&file, OpenOptions::default()).unwrap());
         let settings = config::default_settings().unwrap();
-        let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+        let (app, _works) = build(store, None, Clock::default(), AuditLog::open(None).unwrap(), settings);
         assert!(figures(&app, unavailable()).await.is_err(), "nothing is known yet");
         let known = figures(&app, read_store(&app)).await.unwrap().text();
         assert!(

@@ -95,7 +95,7 @@ impl PostgresReplica {
         let clock = Clock::of(Arc::new(time.clone()));
         let audit = AuditLog::open(None).map_err(shown)?;
         let (app, works) =
-            services::build(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
+            services::build(Arc::clone(&store) as Arc<dyn Store>, None, clock, audit, settings.clone());
         let mut pool = LocalPool::new();
         {
             let _inside = runtime.enter();

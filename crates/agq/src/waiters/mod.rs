@@ -35,7 +35,7 @@ pub(crate) use crate::waiters::handoff::Handoff;
 
 use crate::{
     clock::Clock,
-    store::{Claim, Claimant, RuleResult, Store, StoreError},
+    store::{Claim, Claimant, GroupCommit, RuleResult, Store, StoreError},
     waiters::jobs::JobWaiters,
 };
 
@@ -56,10 +56,11 @@ impl Waiters {
     /// handle is dropped.
     pub(crate) fn new(
         store: &Arc<dyn Store>,
+        group_commit: Option<Arc<GroupCommit>>,
         clock: &Clock,
         start_timeout_ms: u64,
     ) -> (Self, [BackgroundTask; 2]) {
-        let (jobs, inputs) = JobWaiters::new(store, clock, start_timeout_ms);
+        let (jobs, inputs) = JobWaiters::new(store, group_commit, clock, start_timeout_ms);
         let (elements, list_requests) = mpsc::unbounded_channel();
         let jobs_task: BackgroundTask = Box::pin(jobs::run(inputs));
         let lists: BackgroundTask = Box::pin(lists::run(Arc::clone(store), clock.clone(), list_requests));

@@ -26,7 +26,7 @@ use crate::{
         outcome::{CommandOutcome, Effect},
         session::SessionAction,
     },
-    store::{at_once, writes_submitted},
+    store::writes_submitted,
 };
 
 /// Maximum number of writes of users' keys that are merged into one write of the store. Each
@@ -58,9 +58,15 @@ impl RespConnection {
         if self.read_ahead.is_empty() && self.held.is_none() {
             return false;
         }
-        let (app, number, mut has_started) = (Arc::clone(&self.app), self.session.caller.number, false);
-        // The writes share a batch. If no other connection writes, this thread commits the batch.
-        at_once(&*app.store, Some(number), &mut || has_started = self.start_each()).await;
+        let submitted_before = writes_submitted();
+        let has_started = self.start_each();
+        if writes_submitted() != submitted_before
+            && let Some(group_commit) = &self.app.group_commit
+        {
+            // The writes share a batch. If no other connection writes, this thread commits the
+            // batch.
+            group_commit.commit(Some(self.session.caller.number)).await;
+        }
         has_started
     }
 

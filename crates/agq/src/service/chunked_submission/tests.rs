@@ -32,7 +32,7 @@ async fn open(dir: &Path) -> Arc<AppState> {
     settings.inputs_at_once = 2;
     let store: Arc<dyn Store> =
         Arc::new(RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap());
-    let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+    let (app, _works) = build(store, None, Clock::default(), AuditLog::open(None).unwrap(), settings);
     // The plan exists if the database is opened again.
     let _may_exist = plans::submit(&app, PLAN).await;
     app
