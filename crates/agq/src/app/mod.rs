@@ -24,11 +24,13 @@ use crate::{
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
     settings::Settings,
-    store::Store,
+    store::{GroupCommit, Store},
     waiters::Waiters,
 };
 
 pub(crate) struct AppState {
+    /// Group commit of the store, if connections commit writes on their own threads.
+    pub(crate) group_commit: Option<Arc<GroupCommit>>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) waiters: Waiters,
     pub(crate) clock: Clock,

@@ -1,16 +1,14 @@
 //! Outcome of a RESP command.
 
-use std::sync::Arc;
-
 use agenix_protocol::{
     documents::{parse, parse_object, to_json},
-    ids::{JobId, WorkerId},
+    ids::WorkerId,
     resp::Reply,
 };
-
 use agenix_rules::rejection::Rejection;
 use serde::de::DeserializeOwned;
 
+use super::unacked_claims::UnackedClaim;
 use crate::error::Result;
 
 pub(crate) type CommandResult = Result<Reply>;
@@ -19,8 +17,8 @@ pub(crate) type CommandResult = Result<Reply>;
 pub(crate) struct CommandOutcome {
     pub(crate) reply: Reply,
     pub(crate) effect: Effect,
-    /// Outcomes of the next commands, which were carried out together with this one.
-    pub(crate) merged: Vec<CommandOutcome>,
+    /// Replies to the commands directly behind it that were carried out together with it.
+    pub(crate) merged: Vec<Reply>,
 }
 
 impl CommandOutcome {
@@ -41,11 +39,8 @@ pub(crate) enum Effect {
     Registered(WorkerId),
     /// This worker has been removed.
     Unregistered(WorkerId),
-    Claimed {
-        job_id: JobId,
-        holder: Arc<str>,
-        attempt: u32,
-    },
+    /// The connection has claimed jobs.
+    Claimed(Vec<UnackedClaim>),
 }
 
 /// Parses an object, or rejects it with `reject`.

@@ -79,7 +79,7 @@ mod tests {
             queues: Arc::new(["q".to_owned()]),
             visibility_ms: None,
         };
-        app.waiters.job_now(claimant).await.unwrap().expect("a job is ready").take().job.job_id
+        app.waiters.jobs_now(&claimant, 1).await.unwrap().pop().expect("a job is ready").take().job.job_id
     }
 
     #[tokio::test]

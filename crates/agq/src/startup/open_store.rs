@@ -21,10 +21,14 @@ const MAX_OUTGOING: usize = 10_000;
 
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
-    let build = |store| services::build(store, Clock::default(), audit, config.settings.clone());
+    let build = |store, group_commit| {
+        services::build(store, group_commit, Clock::default(), audit, config.settings.clone())
+    };
     match &config.store {
         StoreLocation::DataDir => {
-            let (app, tasks) = build(Arc::new(open_redb(config)?));
+            let store = open_redb(config)?;
+            let group_commit = store.group_commit.clone();
+            let (app, tasks) = build(Arc::new(store), group_commit);
             // The database is open, so no other agq makes a copy in this directory.
             let cleaned = app.backups.clean_up_leftovers(&config.data_dir);
             cleaned.context("cannot look for what is left of a backup")?;
@@ -32,7 +36,7 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
         }
         StoreLocation::Postgres { url, settings } => {
             let store = Arc::new(PostgresStore::open(url, *settings).await?);
-            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>);
+            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>, None);
             let (peers, outgoing) = mpsc::channel(MAX_OUTGOING);
             app.pubsub.connect_peers(peers);
             let weak_app = Arc::downgrade(&app);

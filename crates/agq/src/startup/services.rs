@@ -16,21 +16,25 @@ use crate::{
     },
     service::halting,
     settings::Settings,
-    store::Store,
+    store::{GroupCommit, Store},
     waiters::{BackgroundTask, Waiters},
 };
 
-/// The tasks must run beside the commands.
+/// Returns the application state on `store`, and the background tasks that must run beside the
+/// commands. `group_commit` belongs to `store`.
 pub(crate) fn build(
     store: Arc<dyn Store>,
+    group_commit: Option<Arc<GroupCommit>>,
     clock: Clock,
     audit: AuditLog,
     settings: Settings,
 ) -> (Arc<AppState>, Vec<BackgroundTask>) {
-    let (waiters, waiter_tasks) = Waiters::new(&store, &clock, settings.start_timeout_ms);
+    let (waiters, waiter_tasks) =
+        Waiters::new(&store, group_commit.clone(), &clock, settings.start_timeout_ms);
     let started_at = clock.now();
     let app = Arc::new(AppState {
         waiters,
+        group_commit,
         store,
         started_at,
         clock,
@@ -64,5 +68,5 @@ pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Sett
     let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
     let mut settings = crate::config::default_settings().unwrap();
     adjust(&mut settings);
-    build(Arc::new(store), Clock::default(), AuditLog::default(), settings).0
+    build(Arc::new(store), None, Clock::default(), AuditLog::default(), settings).0
 }

@@ -35,7 +35,7 @@ pub(crate) use crate::waiters::handoff::Handoff;
 
 use crate::{
     clock::Clock,
-    store::{Claim, Claimant, RuleResult, Store, StoreError},
+    store::{Claim, Claimant, GroupCommit, RuleResult, Store, StoreError},
     waiters::jobs::JobWaiters,
 };
 
@@ -54,10 +54,11 @@ impl Waiters {
     /// The tasks end when the last clone of the handle is dropped.
     pub(crate) fn new(
         store: &Arc<dyn Store>,
+        group_commit: Option<Arc<GroupCommit>>,
         clock: &Clock,
         start_timeout_ms: u64,
     ) -> (Self, [BackgroundTask; 2]) {
-        let (jobs, inputs) = JobWaiters::new(store, clock, start_timeout_ms);
+        let (jobs, inputs) = JobWaiters::new(store, group_commit, clock, start_timeout_ms);
         let (elements, list_requests) = mpsc::unbounded_channel();
         let jobs_task: BackgroundTask = Box::pin(jobs::run(inputs));
         let lists: BackgroundTask = Box::pin(lists::run(Arc::clone(store), clock.clone(), list_requests));
@@ -79,7 +80,7 @@ impl Waiters {
         limit: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            let claimed = self.jobs.claim_many(&claimant, limit).await?;
+            let claimed = self.jobs.claim(&claimant, limit).await?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
@@ -93,29 +94,20 @@ impl Waiters {
         Ok(await_result(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
-    /// The claim travels in a handoff, because the client may disappear meanwhile.
-    pub(crate) async fn job_now(&self, claimant: Claimant) -> Result<Option<Handoff<Claim>>, StoreError> {
-        if !self.jobs.has_queue() {
-            return self.jobs.claim_at_once(&claimant).await;
-        }
-        let (number, (reply, result)) = (self.next_number(), oneshot::channel());
-        let waiter = jobs::JobWaiter { number, no_wait: true, claimant, reply };
-        self.jobs.send(jobs::JobRequest::Enqueue(waiter))?;
-        result.await.map_err(|_| gone())?
-    }
-
     pub(crate) async fn jobs_now(
         &self,
         claimant: &Claimant,
         count: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            return self.jobs.claim_many(claimant, count).await;
+            return self.jobs.claim(claimant, count).await;
         }
         let mut jobs = Vec::new();
-        while jobs.len() < count
-            && let Some(job) = self.job_now(claimant.clone()).await?
-        {
+        while jobs.len() < count {
+            let (number, (reply, result)) = (self.next_number(), oneshot::channel());
+            let waiter = jobs::JobWaiter { number, no_wait: true, claimant: claimant.clone(), reply };
+            self.jobs.send(jobs::JobRequest::Enqueue(waiter))?;
+            let Some(job) = result.await.map_err(|_| gone())?? else { break };
             jobs.push(job);
         }
         Ok(jobs)

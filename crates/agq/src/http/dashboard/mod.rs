@@ -188,7 +188,7 @@ async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Val
         let text = format!("the dashboard or the role of this key does not allow the command: '{name}'");
         return json!({"error": Rejection::NotPermitted(text).line()});
     }
-    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request, 0).await;
+    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),

@@ -21,7 +21,7 @@ use super::{
     outcome::Effect,
     subscriptions::Subscriptions,
     transaction::Transaction,
-    unacked_claims::{UnackedClaim, UnackedClaims},
+    unacked_claims::UnackedClaims,
 };
 use crate::{
     app::{AppState, Caller, connection_name, is_connection},
@@ -259,12 +259,13 @@ impl RespSession {
             Effect::Unregistered(worker_id) => self.change(|caller| {
                 caller.registered = caller.registered.take().filter(|own| *own != worker_id);
             }),
-            Effect::Claimed { job_id, holder, attempt } => {
-                if let Some(worker) = WorkerId::new(&*holder).ok().filter(|_| !is_connection(&holder)) {
-                    // A connection that has claimed as a worker claims as that worker from now on.
+            Effect::Claimed(claims) => {
+                // A connection that has claimed as a worker claims as that worker from now on.
+                let holder = claims.first().map(|claim| &*claim.holder).filter(|name| !is_connection(name));
+                if let Some(worker) = holder.and_then(|name| WorkerId::new(name).ok()) {
                     self.change(|caller| caller.registered = Some(worker));
                 }
-                self.unacked_claims.push(UnackedClaim { job_id, holder, attempt });
+                claims.into_iter().for_each(|claim| self.unacked_claims.push(claim));
             }
         }
     }
