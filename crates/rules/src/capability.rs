@@ -39,14 +39,12 @@ pub enum Abilities {
 
 impl Abilities {
     /// Returns the capabilities that a worker declared.
-    #[must_use]
     pub fn of(registration: &WorkerRegistration) -> Self {
         let commands = registration.capabilities.commands().cloned().collect();
         Self::Worker { commands, tags: registration.tags.clone() }
     }
 
     /// Returns true if the abilities cover `needs`.
-    #[must_use]
     pub fn cover(&self, needs: &Needs) -> bool {
         match self {
             Self::Anything => true,
@@ -60,7 +58,6 @@ impl Abilities {
     }
 
     /// Returns the missing needs, as `tool jq`, `tag gpu`, `label zone=eu`.
-    #[must_use]
     pub fn missing(&self, needs: &Needs) -> Vec<String> {
         let Self::Worker { commands, tags } = self else { return Vec::new() };
         let tools =

@@ -32,9 +32,7 @@ impl Candidate {
     }
 }
 
-/// Returns at most [`NEAREST`] workers, sorted: live workers first, then by the number of missing
-/// needs.
-#[must_use]
+/// Returns at most [`NEAREST`] workers, live ones first, then by the number of missing needs.
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
         let is_dead = candidate.worker.standing == Liveness::Dead;
@@ -44,9 +42,7 @@ pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns the reason why the job does not run, in a sentence. `ahead` is the number of jobs before
-/// it in its lane.
-#[must_use]
+/// Returns why the job does not run, as a sentence; `ahead` jobs are before it in its lane.
 pub fn reason(
     job: &Job,
     queue: &str,

@@ -230,7 +230,6 @@ pub enum Rejection {
 
 impl Rejection {
     /// Returns the error line without its `-`.
-    #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::WrongType => format!("WRONGTYPE {self}"),

@@ -3,9 +3,7 @@
 /// Longest duration, in milliseconds: a hundred years.
 const MAX_MS: f64 = 3_155_760_000_000.0;
 
-/// Parses a duration, and returns it in milliseconds. Months and years are refused, because they
-/// have no fixed length.
-#[must_use]
+/// Parses a duration to milliseconds; months and years have no fixed length, and are refused.
 pub fn parse_duration(text: &str) -> Option<u64> {
     let (date, time) = match text.strip_prefix('P')?.split_once('T') {
         Some((_, "")) => return None,
@@ -49,21 +47,7 @@ mod tests {
         let fine = ["PT0S", "PT1.5S", "PT5M", "PT1H30M", "P1DT2H", "P2W"];
         let ms = [0, 1500, 300_000, 5_400_000, 93_600_000, 1_209_600_000];
         assert_eq!(fine.map(parse_duration), ms.map(Some));
-        for wrong in [
-            "",
-            "P",
-            "PT",
-            "P1DT",
-            "5s",
-            "PT5",
-            "PT5X",
-            "P1Y",
-            "P1M",
-            "PT5S5M",
-            "PT-5S",
-            "P99999999W",
-            "PT1.2.3S",
-        ] {
+        for wrong in "|P|PT|P1DT|5s|PT5|PT5X|P1Y|P1M|PT5S5M|PT-5S|P99999999W|PT1.2.3S".split('|') {
             assert_eq!(parse_duration(wrong), None, "{wrong}");
         }
     }
