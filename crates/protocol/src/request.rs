@@ -28,8 +28,7 @@ use crate::{
     resp::RespVersion,
 };
 
-/// Command whose arguments have been checked for number and form. JSON documents stay bytes, and
-/// the handler of the command parses them.
+/// Command with checked arguments. JSON documents stay bytes for the command's handler.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "docs/protocol describes each command and its arguments")]
 pub enum Request {
@@ -126,8 +125,7 @@ pub enum BlockingWait {
 pub enum Concurrency {
     /// Runs alone on its connection, because the command changes the session or blocks.
     Alone,
-    /// Claims a job. It may overlap with the writes before it and keeps its position, and no later
-    /// command starts before it ends.
+    /// Claims a job: overlaps with writes before it, and ends before later commands start.
     Claim,
     /// Reads. It starts after every write before it has ended.
     Read,
@@ -150,8 +148,7 @@ pub enum RequestError {
     /// HELLO has an unsupported version. The text is that of Redis.
     #[error("unsupported protocol version")]
     HelloVersion,
-    /// The number or the form of the arguments is wrong. [`Request::parse`] replaces this error by
-    /// the usage of the command.
+    /// The number or form of the arguments is wrong; [`Request::parse`] returns the usage instead.
     #[error("Invalid arguments")]
     Syntax,
     /// An argument has an invalid value.
@@ -164,7 +161,6 @@ pub enum RequestError {
 
 impl RequestError {
     /// Returns the error line without its `-`.
-    #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::HelloVersion => format!("NOPROTO {self}"),
@@ -174,20 +170,13 @@ impl RequestError {
 }
 
 impl Request {
-    /// Parses a command, and returns it with its row of the table.
-    ///
-    /// # Errors
-    ///
-    /// [`RequestError`] with the text for the error line. It never is [`RequestError::Syntax`].
+    /// Parses a command, and returns it with its row of the table. The error never is
+    /// [`RequestError::Syntax`].
     pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
         Self::parse_known(Command::of(args), args)
     }
 
-    /// Parses a command whose row in the table is known.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::parse`].
+    /// Parses a command whose row in the table is known. Errors are those of [`Self::parse`].
     pub fn parse_known(
         command: Option<&'static Command>,
         args: &[Bytes],

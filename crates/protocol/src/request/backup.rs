@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::{
     Request, RequestError,
     arguments::{count, text},
+    encode::words,
 };
 
 /// BACKUP and its subcommands.
@@ -41,13 +42,10 @@ pub(super) fn parse(args: &[Bytes]) -> Result<Request, RequestError> {
 
 impl BackupCommand {
     pub(super) fn encode(&self) -> Vec<Bytes> {
-        let words = match self {
-            Self::Begin => vec!["BACKUP".into(), "BEGIN".into()],
-            Self::Read { backup_id, offset } => {
-                vec!["BACKUP".into(), "READ".into(), backup_id.clone(), offset.to_string()]
-            }
-            Self::End { backup_id } => vec!["BACKUP".into(), "END".into(), backup_id.clone()],
-        };
-        words.into_iter().map(Bytes::from).collect()
+        match self {
+            Self::Begin => words(["BACKUP", "BEGIN"]),
+            Self::Read { backup_id, offset } => words(["BACKUP", "READ", backup_id, &offset.to_string()]),
+            Self::End { backup_id } => words(["BACKUP", "END", backup_id]),
+        }
     }
 }

@@ -38,8 +38,7 @@ pub(super) fn hello(args: &[Bytes]) -> Result<Request, RequestError> {
 /// CLIENT and its subcommands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCommand {
-    /// Names the connection. With the id of a registered worker, the connection acts for that
-    /// worker.
+    /// Names the connection, which then acts for the registered worker of this id.
     SetName(Bytes),
     /// Returns the name of the connection.
     GetName,

@@ -16,8 +16,7 @@ use crate::request::{
     Request, RequestError,
 };
 
-/// Returns a row. `keys` are the positions of the first and the last key among the words, and the
-/// step.
+/// Returns a row. `keys`: positions of the first and last key, and the step.
 const fn row(
     name: &'static str,
     arity: i8,
