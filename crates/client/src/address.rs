@@ -33,12 +33,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// Parses an address. The error describes the valid forms.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if `text` has none of the forms above, or contains `@`, because an address
-    /// must not hold a key.
+    /// Parses an address. The error describes the valid forms. An `@` is an error, because an
+    /// address must not hold a key.
     ///
     /// # Examples
     ///
@@ -79,11 +75,7 @@ impl Address {
     }
 
     /// Parses one address, or several with commas between them: nodes that share a database, at
-    /// most 64.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if one address is invalid, or if there are too many.
+    /// most 64. More are an error.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
         let addresses: Vec<Self> =
             text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
@@ -132,8 +124,7 @@ fn host_and_port(text: &str, default: Option<u16>) -> Option<(String, u16)> {
 /// Certificates for TLS. All are PEM files, which are read for each connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// CAs that may have issued the server's certificate; without this field, the CAs of the
-    /// system.
+    /// CAs of the server's certificate; without this field, the CAs of the system.
     pub ca: Option<PathBuf>,
     /// Client certificate, if agq requires one. It needs `key` as well.
     pub cert: Option<PathBuf>,

@@ -36,8 +36,7 @@ pub enum ClientError {
     /// agq rejected the command. The text is the error of agq without `ERR`.
     #[error("{0}")]
     Rejected(String),
-    /// The store of agq failed, and the same command may succeed later. The text is the error of
-    /// agq without `ERR`.
+    /// The store of agq failed, which may be temporary. The text is the error without `ERR`.
     #[error("{0}")]
     StoreFailed(String),
     /// The reply of agq does not have the expected form.

@@ -24,11 +24,8 @@ pub enum SessionKeyError {
 /// Advice for both errors.
 pub const KEY_HELP: &str = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
 
-/// Returns the session key in `AGQ_SESSION_KEY`, otherwise in `file`.
-///
-/// # Errors
-///
-/// Returns an error if neither is set, or if the file is unreadable.
+/// Returns the session key in `AGQ_SESSION_KEY`, otherwise in `file`. It is an error if neither is
+/// set, or if the file is unreadable.
 pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError> {
     match std::env::var("AGQ_SESSION_KEY") {
         Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
@@ -38,10 +35,6 @@ pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError>
 }
 
 /// Reads the session key in `file`, without white space around it.
-///
-/// # Errors
-///
-/// Returns [`SessionKeyError::Unreadable`] if the file is unreadable.
 pub fn key_in(file: &Path) -> Result<SecretString, SessionKeyError> {
     let unreadable = |error: std::io::Error| SessionKeyError::Unreadable {
         file: file.to_owned(),
