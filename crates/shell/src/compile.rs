@@ -27,11 +27,8 @@ const OF_THE_SHELL: [&str; 33] = [
 
 /// Compiles a pipeline to its tasks, from the first command to the last. All tasks stream, so they
 /// run concurrently, as in a shell. A plan of these tasks with `pipefail` false has the meaning of
-/// `sh -c`. `placeholders` gives the meaning of `{…}`.
-///
-/// # Errors
-///
-/// Returns the refused part of `text`, with its position and an alternative.
+/// `sh -c`. `placeholders` gives the meaning of `{…}`. The error is the refused part of `text`,
+/// with its position and an alternative.
 pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, Refusal> {
     let options = ParserOptions {
         enable_extended_globbing: false,
@@ -88,11 +85,8 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Returns one task of a program and its arguments, without interpreting quotes.
-///
-/// # Errors
-///
-/// Returns the placeholder that is refused, with an alternative.
+/// Returns one task of a program and its arguments, without interpreting quotes. The error is a
+/// refused placeholder, with an alternative.
 pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Refusal> {
     let (mut texts, mut at): (Vec<String>, usize) = (Vec::with_capacity(words.len()), 0);
     for word in words {

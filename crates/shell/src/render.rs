@@ -38,8 +38,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Returns true if a terminal acts on `c` instead of showing it: control characters and characters
-/// that change the direction of text.
+/// Returns true if a terminal acts on `c`: control characters, and those that change direction.
 pub fn is_hidden(c: char) -> bool {
     let is_bidi_control =
         matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
