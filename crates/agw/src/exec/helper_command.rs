@@ -38,8 +38,7 @@ pub(crate) struct CommandOutput {
     pub(crate) stderr: String,
 }
 
-/// Runs `program` under the name `name`, for at most `bound`. Returns an error if the program could
-/// not be run.
+/// Runs `program` as `name`, for at most `bound`. Returns an error if it could not be run.
 pub(crate) async fn run(
     program: &Path,
     name: &str,
@@ -71,8 +70,7 @@ pub(crate) async fn run(
     Ok(CommandOutput { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
 }
 
-/// Creates a pipe and a thread that keeps the first [`MOST_BYTES`] bytes of it. The thread discards
-/// the rest, so that endless output neither blocks the command nor fills the disk.
+/// Creates a pipe and a thread that keeps [`MOST_BYTES`] bytes of it, and discards the rest.
 fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     let (mut reader, writer) = io::pipe()?;
     let (tell, told) = mpsc::unbounded_channel();
@@ -90,8 +88,7 @@ fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     Ok((told, writer.into()))
 }
 
-/// Collects the output after the end of the command. A background process of the command may hold
-/// the pipe longer, and is not waited for.
+/// Collects the output. A background process may hold the pipe longer, and is not waited for.
 async fn collect_output(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     let mut bytes = Vec::new();
     let end = Instant::now() + OUTPUT_GRACE;
@@ -101,8 +98,7 @@ async fn collect_output(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     text(&bytes)
 }
 
-/// Decodes the output, and truncates the text to [`MOST_BYTES`]. Replacements of invalid UTF-8 take
-/// more bytes than the original.
+/// Decodes the output, cut to [`MOST_BYTES`]: replacements of invalid UTF-8 lengthen the text.
 fn text(bytes: &[u8]) -> String {
     let bytes = String::from_utf8_lossy(bytes).into_owned().into_bytes();
     let mut text = CapturedOutput { total: bytes.len() as u64, bytes };

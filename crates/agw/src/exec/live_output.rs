@@ -35,12 +35,10 @@ pub(crate) struct OutputStreams {
 }
 
 impl LiveOutput {
-    /// Adds the streams of a task that has started.
     pub(crate) fn add(&self, written: OutputStreams) {
         self.lock().push(written);
     }
 
-    /// Marks the attempt as ended.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
     }
@@ -64,8 +62,7 @@ impl LiveOutput {
         (taken.iter().map(|(bytes, _)| bytes).sum(), most)
     }
 
-    /// Cuts each file to `most` bytes, because the rest would stay on the disk as long as the job
-    /// is followed.
+    /// Cuts each file to `most` bytes, which would stay on the disk as long as the job is followed.
     pub(crate) fn cut(&self, most: u64) {
         for file in self.lock().iter().flat_map(|written| [&written.stdout, &written.stderr]).flatten() {
             if file.metadata().is_ok_and(|metadata| metadata.len() > most) {
@@ -103,8 +100,7 @@ impl LiveOutput {
     }
 }
 
-/// Returns the bytes of `file` from offset `from` on, at most `left`, and true if there are more. A
-/// file that cannot be read counts as ended; the result of the job has the error.
+/// Returns at most `left` bytes from `from`, and whether more follow. Unreadable files have ended.
 fn piece(file: &File, from: u64, left: &mut usize) -> (OutputChunk, bool) {
     let total = file.metadata().map_or(0, |metadata| metadata.len());
     let there = usize::try_from(total.saturating_sub(from)).unwrap_or(usize::MAX);

@@ -9,8 +9,7 @@ use std::time::Duration;
 pub(crate) struct Quota {
     /// Maximum number of bytes of the spool that one job may take.
     pub(crate) of_job: u64,
-    /// Number of bytes that should stay free on the disk of the spool. A tenth of the disk counts
-    /// instead if that is less.
+    /// Bytes to keep free on the disk of the spool, or a tenth of the disk if that is less.
     pub(crate) reserve: u64,
 }
 

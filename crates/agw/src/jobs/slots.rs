@@ -56,8 +56,7 @@ impl Slots {
         self.free.len() + most_waiting.saturating_sub(self.waiting.len())
     }
 
-    /// Assigns a claimed job to a free slot, and returns both for the start. Without a free slot,
-    /// the job waits.
+    /// Assigns a claimed job to a free slot, and returns both. Without a free slot, the job waits.
     pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
         // An earlier claim of the same job is void, because agq took the job back before it gave
         // the job again.
@@ -69,8 +68,7 @@ impl Slots {
         None
     }
 
-    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job for a start in this
-    /// slot.
+    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job, to start in the slot.
     pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
         if let Some(took) = took {
             self.pace.job_ended(took);

@@ -50,7 +50,6 @@ impl FinishedJob {
     }
 }
 
-/// Finished jobs that wait for the next batch.
 #[derive(Default)]
 pub(crate) struct ReportQueue {
     due: Mutex<Vec<FinishedJob>>,
@@ -59,7 +58,6 @@ pub(crate) struct ReportQueue {
 }
 
 impl ReportQueue {
-    /// Adds a finished job.
     pub(crate) fn put(&self, ended: FinishedJob) {
         let mut due = self.due();
         due.push(ended);

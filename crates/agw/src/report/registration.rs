@@ -16,11 +16,9 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Time that a claim waits in agq. After that the worker claims again, because agq may have lost
-/// the registration.
+/// Time that a claim waits in agq, and is then repeated: agq may have lost the registration.
 const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
-/// Maximum time for the reply to a claim. It is long, because agq answers claims of one connection
-/// one after the other.
+/// Maximum time for the reply to a claim, long because agq answers a connection's claims in order.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
 /// Maximum number of claims that are sent together.
 const MOST_CLAIMS: usize = 32;
@@ -37,8 +35,7 @@ pub(crate) struct Registration {
     queues: Arc<[QueueName]>,
 }
 
-/// Stream of claimed jobs over a connection of its own. The drop closes the connection, which tells
-/// agq that the worker has not received the outstanding claims.
+/// Claims over a connection of its own. Its close tells agq that outstanding claims did not arrive.
 pub(crate) struct ClaimStream {
     connection: Connection,
     queues: Arc<[QueueName]>,
@@ -131,8 +128,7 @@ impl Registration {
 }
 
 impl ClaimStream {
-    /// Returns true if every reply was processed. The worker may send claims only then: the next
-    /// command after a pause confirms all replies to agq, which keeps them until then.
+    /// Returns true if all replies were processed: the next command confirms them to agq.
     pub(crate) fn is_idle(&self) -> bool {
         self.asked.is_empty()
     }

@@ -25,7 +25,6 @@ const ALL_BOUND: Duration = Duration::from_secs(8);
 /// Maximum number of `--describe` commands that run at the same time.
 const AT_ONCE: usize = 4;
 
-/// Result of a capability search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundCapabilities {
     pub(crate) programs: Programs,
@@ -33,7 +32,6 @@ pub(crate) struct FoundCapabilities {
     pub(crate) descriptions: BTreeMap<String, String>,
 }
 
-/// Parameters of a capability search.
 #[derive(Debug, Clone)]
 pub(crate) struct CapabilitySearch {
     /// Directories, separated as in the PATH variable.
@@ -77,8 +75,7 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
     found
 }
 
-/// Returns the description that an agentic unit prints. A unit that fails or prints nothing has no
-/// description.
+/// Returns the description that an agentic unit prints, unless it fails or prints nothing.
 async fn describe(name: &str, program: &Path) -> Option<String> {
     match helper_command::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
         Ok(said) if said.exit_code == 0 && !said.timed_out => {
@@ -114,8 +111,7 @@ impl Rescan {
         }
     }
 
-    /// Waits for the result of the search, for ever if no search was started. Cancel-safe: dropping
-    /// the future loses no result.
+    /// Waits for the result, for ever without a search. Cancel-safe: a drop loses no result.
     pub(crate) async fn back(&mut self) -> FoundCapabilities {
         let found = match &mut self.under_way {
             Some(sent) => sent.await,

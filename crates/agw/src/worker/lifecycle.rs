@@ -12,7 +12,6 @@ use crate::worker::{
     signals::{SignalAction, Signals},
 };
 
-/// Source of lifecycle events.
 pub(crate) struct Lifecycle {
     signals: Signals,
     rescan: Rescan,
@@ -21,7 +20,6 @@ pub(crate) struct Lifecycle {
     drain_state: DrainState,
 }
 
-/// Event that the worker has to handle.
 pub(crate) enum LifecycleEvent {
     /// The drain state may have changed.
     Ignored,
@@ -83,8 +81,7 @@ impl Lifecycle {
         LifecycleEvent::Ignored
     }
 
-    /// Applies the current orders of agq. agq repeats an order with every heartbeat for as long as
-    /// the order is valid.
+    /// Applies the orders of agq, which repeats each with every heartbeat while it is valid.
     pub(crate) fn apply_orders(&mut self, orders: &Orders) {
         self.drain_state.obey(orders, Instant::now() + self.grace);
     }
