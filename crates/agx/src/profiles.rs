@@ -30,7 +30,6 @@ pub(crate) struct UserDir(PathBuf);
 pub(crate) struct Profile {
     /// One address, or several with commas between them.
     pub(crate) agq: String,
-    /// Path of the file with the session key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session_key_file: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +50,6 @@ pub(crate) struct Profiles {
 }
 
 impl Profile {
-    /// Creates a profile without credentials.
     pub(crate) fn new(agq: &str) -> Self {
         Self { agq: agq.into(), session_key_file: None, tls_ca: None, tls_cert: None, tls_key: None }
     }
@@ -70,8 +68,7 @@ impl UserDir {
         })
     }
 
-    /// Returns the directory of the background processes with this name, and creates the directory
-    /// if it is missing.
+    /// Returns the directory of the background processes named `name`, and creates it if missing.
     pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf, CliError> {
         check_name(name)?;
         let place = self.0.join(name);
@@ -97,8 +94,7 @@ impl UserDir {
             .and_then(|json| self.parsed(&json))
     }
 
-    /// Returns the profiles, or no profiles and the reason if this user may not read the file. A
-    /// service, for example, may have the HOME of another user.
+    /// Returns the profiles, or none and the reason if the file is unreadable (a foreign HOME).
     pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>), CliError> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -113,7 +109,6 @@ impl UserDir {
         }
     }
 
-    /// Returns the content of the file of profiles, or nothing if the file is missing.
     fn read(&self) -> io::Result<Vec<u8>> {
         match fs::read(self.0.join(FILE)) {
             Err(error) if is_missing(&error) => Ok(Vec::new()),
@@ -158,7 +153,6 @@ impl UserDir {
 }
 
 impl Profiles {
-    /// Returns the profile `name`, or the default profile.
     pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, CliError> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
         let found = self.profiles.get(name);
@@ -166,8 +160,7 @@ impl Profiles {
     }
 }
 
-/// Returns true if the file is missing. `NotADirectory` counts as missing, because HOME may be a
-/// file such as `/dev/null`.
+/// Returns true if the file is missing. HOME may be a file such as `/dev/null` (`NotADirectory`).
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

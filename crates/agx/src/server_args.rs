@@ -19,7 +19,6 @@ const NO_KEY: &str = "if no agq is running, `agx up` starts an agq and a worker;
                       the key that agq was started with";
 /// Message for a command with neither an address nor a key.
 const NOTHING_RUNS: &str = "no agq is configured or running, and there is no session key";
-/// Advice for [`NOTHING_RUNS`].
 const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere give its address with --agq or \
                          AGQ_ADDR, and set AGQ_SESSION_KEY or --session-key-file";
 /// Environment variable with the URL of agq, used if AGQ_ADDR is not set.
@@ -53,7 +52,6 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Connects to agq.
     pub(crate) async fn connect(&self) -> Result<Connection, CliError> {
         Ok(Connection::open(&self.server()?).await?)
     }
@@ -69,7 +67,6 @@ impl ServerArgs {
         self.agq.clone().or_else(|| set(URL))
     }
 
-    /// Returns the profile of `--profile`, or the default profile.
     fn profile(&self) -> Result<Option<Profile>, CliError> {
         let named = self.profile.as_deref();
         if named.is_some() {

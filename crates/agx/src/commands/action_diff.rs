@@ -34,7 +34,6 @@ pub(super) async fn run(
     Err(CliError::Jobs(format!("{} inputs have different results", found.len())))
 }
 
-/// Returns the results of an action by input.
 async fn ends(
     connection: &Connection,
     action_id: &ActionId,

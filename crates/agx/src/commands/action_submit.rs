@@ -104,8 +104,7 @@ fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>, CliEr
     lines.map(|(number, line)| input(&args.field, number, line)).collect()
 }
 
-/// Parses the objects of a JSON array, or consecutive JSON objects as `jq -c` writes them. The
-/// error describes the text that is there instead.
+/// Parses a JSON array of objects, or consecutive objects as of `jq -c`.
 fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     match json.trim_ascii_start().first() {
         Some(b'{') => {

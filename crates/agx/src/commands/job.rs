@@ -80,7 +80,7 @@ async fn list(
     let mut connection = server.connect().await?;
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let jobs = connection.jobs(&action, status).await?;
-    output.show("job.list", &jobs, |jobs| jobs.iter().map(|id| format!("{id}\n")).collect())
+    output.list("job.list", &jobs)
 }
 
 async fn cancel(server: &ServerArgs, id: &JobId, output: Output) -> Result<(), CliError> {

@@ -15,7 +15,6 @@ use crate::{
     server_args::ServerArgs,
 };
 
-/// Selection of the output to print.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Job or action; each line of an action's output begins with the number of the input

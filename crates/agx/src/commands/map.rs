@@ -29,8 +29,7 @@ use crate::{
     util::{path_lookup, signals},
 };
 
-/// Number of ended jobs that agq keeps per job that may be ahead, because further jobs end while
-/// agx takes the results of some.
+/// Number of ended jobs that agq keeps per job ahead: more end while agx takes results.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
 pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
@@ -104,8 +103,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
 }
 
-/// Returns the failure of a map that was interrupted and whose action goes on, if agq has the
-/// action.
+/// Returns the failure of an interrupted map. The action goes on if agq has it.
 fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) -> CliError {
     if left.is_some_and(|left| !left.collected.has_begun) {
         return CliError::Interrupted;
@@ -116,8 +114,7 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
     CliError::Detached(action_id)
 }
 
-/// Returns the path of the joblog, and whether agx appends to the file: `+FILE`, as in GNU
-/// Parallel.
+/// Returns the path of the joblog, and whether agx appends (`+FILE`, as in GNU Parallel).
 fn joblog(args: &MapArgs) -> Option<(PathBuf, bool)> {
     let given = args.joblog.as_ref()?;
     let appended = given.to_str().and_then(|text| text.strip_prefix('+')).filter(|file| !file.is_empty());
@@ -130,8 +127,7 @@ fn slots(args: &MapArgs) -> u64 {
     args.jobs.map_or_else(processors, u64::from)
 }
 
-/// Returns the directory of the tasks: the current one, if the workers are on this machine as far
-/// as agx can tell.
+/// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
 fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliError> {
     let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
     if args.cwd.is_some() || !is_here {
@@ -159,8 +155,7 @@ fn check_programs(plan: &Plan) -> Result<(), CliError> {
     Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
-/// Returns the plan of a pipeline. Its id is a digest of its content, so equal commands share a
-/// plan.
+/// Returns the plan, whose id is a digest of its content, so equal commands share a plan.
 fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
     let mut plan = Plan {
         plan_id: None,
@@ -218,7 +213,6 @@ fn show(
     })
 }
 
-/// Builds the engine that runs the map.
 fn engine(
     server: Server,
     (plan, pipeline): (Plan, Pipeline),
@@ -253,7 +247,6 @@ fn engine(
     Ok(Engine { server, plan, action, action_id, placeholders, delivery, halt: args.halt, slots })
 }
 
-/// Returns a message about the inputs that were not sent.
 fn not_sent(unsent: UnsentInputs) -> Option<String> {
     let UnsentInputs { inputs, is_more } = unsent;
     match (inputs, is_more) {

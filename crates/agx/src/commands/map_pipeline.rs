@@ -54,7 +54,6 @@ impl ParserNotes {
     }
 }
 
-/// Compiles the command.
 pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, CliError> {
     let found = RefCell::new(ParserNotes::default());
     let reader =

@@ -32,13 +32,11 @@ use crate::{
     util::text::{not_utf_8, without_mark},
 };
 
-/// Converts a refusal of the shell parser into an error with the place in the pipeline.
 fn refused(refusal: &Refusal) -> CliError {
     CliError::Marked { what: refusal.to_string(), help: refusal.instead().into() }
 }
 
-/// Returns a random action id. It makes the submission idempotent, so that it can be sent again
-/// after a lost reply.
+/// Returns a random action id. A submission with it can be sent again after a lost reply.
 fn new_id() -> Result<ActionId, CliError> {
     let id = uuid::Uuid::new_v4().to_string();
     ActionId::new(id).map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))

@@ -21,7 +21,6 @@ const RECENT: usize = 5;
 /// Maximum width of a plan's text, in characters.
 const WIDEST: usize = 60;
 
-/// Prints workers, queues and recent actions.
 pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let Some(given) = server.given()? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
@@ -54,7 +53,6 @@ find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
 agx --help                                           # all commands";
 
-/// Prints the latest `most` actions.
 pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;

@@ -57,7 +57,7 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
     match command {
         PlanCommand::Submit { file } => submit(server, &file, output).await,
         PlanCommand::Get { plan_id } => get(server, &plan_id, output).await,
-        PlanCommand::List => list(server, output).await,
+        PlanCommand::List => output.list("plan.list", &server.connect().await?.plans().await?),
         PlanCommand::From(args) => plan_write::from(server, args, output).await,
         PlanCommand::New => plan_write::new(server, output).await,
         PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
@@ -77,11 +77,6 @@ async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<()
     let plan =
         plan.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
-}
-
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
-    let plans = server.connect().await?.plans().await?;
-    output.show("plan.list", &plans, |plans| plans.iter().map(|id| format!("{id}\n")).collect())
 }
 
 /// Checks a plan like agq with the default limits.

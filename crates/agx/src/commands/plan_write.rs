@@ -21,7 +21,6 @@ use crate::{
     util::text::without_mark,
 };
 
-/// Pipeline that becomes a plan.
 #[derive(Debug, Args, Default)]
 pub(crate) struct FromArgs {
     /// Pipeline, in quotes
@@ -47,7 +46,6 @@ pub(crate) struct FromArgs {
     pub(crate) inputs_may_be_code: bool,
 }
 
-/// `agx plan from`
 pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), CliError> {
     let plan = plan_of(&args)?;
     if !args.submit {
@@ -56,7 +54,6 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
     submit(server, &plan, output).await
 }
 
-/// `agx plan new`: asks the user for the fields of a plan.
 pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
@@ -193,7 +190,6 @@ async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), 
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-/// Asks the user for a line of text.
 fn ask(output: Output, what: &str) -> Result<String, CliError> {
     let mut err = std::io::stderr();
     write!(err, "{what}: ").and_then(|()| err.flush())?;

@@ -36,7 +36,7 @@ pub(crate) async fn run(
     match command {
         ScheduleCommand::Set { file } => set(server, &file, output).await,
         ScheduleCommand::Get { name } => get(server, &name, output).await,
-        ScheduleCommand::List => list(server, output).await,
+        ScheduleCommand::List => output.list("schedule.list", &server.connect().await?.schedules().await?),
         ScheduleCommand::Delete { name } => delete(server, &name, output).await,
     }
 }
@@ -56,11 +56,6 @@ async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<(), CliE
     let schedule = server.connect().await?.schedule(name).await?;
     let schedule = schedule.ok_or_else(|| CliError::not_found("schedule", &name, HELP))?;
     output.show("schedule.get", &schedule, |schedule| pretty(schedule.get()))
-}
-
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
-    let names = server.connect().await?.schedules().await?;
-    output.show("schedule.list", &names, |names| names.iter().map(|name| format!("{name}\n")).collect())
 }
 
 async fn delete(server: &ServerArgs, name: &str, output: Output) -> Result<(), CliError> {

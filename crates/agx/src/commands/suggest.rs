@@ -2,8 +2,7 @@
 
 use crate::{error::CliError, server_args::ServerArgs, util::path_lookup::nearest};
 
-/// Returns `failure` with the closest existing id. Errors of this lookup are ignored, because
-/// `failure` is the answer to the command.
+/// Returns `failure` with the closest existing id. Errors of this lookup are ignored.
 pub(crate) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> CliError {
     let CliError::NotThere { what, id, .. } = &failure else { return failure };
     let names = names(server, what).await.unwrap_or_default();

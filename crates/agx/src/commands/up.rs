@@ -20,7 +20,6 @@ use crate::{
     server_args::{ServerArgs, server_of},
 };
 
-/// Options of `agx up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     /// Number of concurrent jobs of the worker [default: the number of processors]
@@ -31,14 +30,12 @@ pub(crate) struct UpArgs {
     pub(crate) options_of_agq: Vec<String>,
 }
 
-/// Options of `agx down`.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
     /// Name that was given to `agx join` [default: local, the name of `agx up`]
     pub(crate) name: Option<String>,
 }
 
-/// Options of `agx join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// Token; - reads it from stdin, which keeps it out of the shell history
@@ -201,7 +198,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
     })
 }
 
-/// Waits until agq has a worker that takes jobs. Returns the number of these workers.
+/// Waits until agq has workers that take jobs, and returns their number.
 async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
     let server = Server::new(agq, key.to_owned().into())
         .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;

@@ -38,7 +38,7 @@ pub(crate) async fn run(
     match command {
         WorkflowCommand::Submit { file } => submit(server, &file, output).await,
         WorkflowCommand::Status { workflow_id } => status(server, &workflow_id, output).await,
-        WorkflowCommand::List => list(server, output).await,
+        WorkflowCommand::List => output.list("workflow.list", &server.connect().await?.workflows().await?),
         WorkflowCommand::Cancel { workflow_id } => cancel(server, &workflow_id, output).await,
     }
 }
@@ -91,11 +91,6 @@ fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
         }
         add_steps(step, &format!("{number}."), lines);
     }
-}
-
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
-    let ids = server.connect().await?.workflows().await?;
-    output.show("workflow.list", &ids, |ids| ids.iter().map(|id| format!("{id}\n")).collect())
 }
 
 async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {

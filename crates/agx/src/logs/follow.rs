@@ -25,7 +25,6 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Number of jobs per request.
 const AT_ONCE: usize = 256;
 
-/// Selection of output.
 #[derive(Debug, Default)]
 pub(crate) struct LogOptions {
     /// True to follow until the end, instead of printing the present output.
@@ -65,8 +64,7 @@ pub(crate) fn waits(job: &JobStatus) -> String {
     format!("agx: job {id} {what}; `agx job explain {id}` says why")
 }
 
-/// Prints the output of the jobs of an action, each line after the number of its input. Returns the
-/// action in its last state.
+/// Prints the jobs of an action, each line after the input's number. Returns the last state.
 pub(crate) async fn of_action(
     agq: &mut RetryingClient,
     action_id: &ActionId,

@@ -60,8 +60,7 @@ impl FollowedJob {
         Self { job_id, positions: StreamPositions::default(), printer }
     }
 
-    /// Prints new output. Returns true if the output is complete. `job` is the state before this
-    /// call.
+    /// Prints new output. Returns true if it is complete. `job` is the state before this call.
     pub(super) async fn poll(
         &mut self,
         agq: &mut RetryingClient,
@@ -101,7 +100,7 @@ impl FollowedJob {
     ) -> Result<(), CliError> {
         for _ in 0..most {
             let position = self.positions.position();
-            match agq.job_output(&self.job_id, &position).await {
+            match agq.with_retry(async |agq| agq.job_output(&self.job_id, Some(&position)).await).await {
                 Ok(Some(output)) => {
                     let more = output.more;
                     let fresh = self.positions.of_output(output);

@@ -19,7 +19,6 @@ use crate::{
 /// Maximum length of a line; a longer line is printed in parts.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// Printer of one job's output.
 pub(super) struct LogPrinter {
     job_id: JobId,
     /// Number of the only task to print, if any.
@@ -51,7 +50,6 @@ impl LogPrinter {
         Self { job_id, task, prefix, attempt: 0, begun: BTreeMap::new(), output }
     }
 
-    /// Prints new output.
     pub(super) fn print(&mut self, fresh: Vec<NewOutput>) -> Result<(), CliError> {
         let only = self.task;
         for fresh in fresh.into_iter().filter(|fresh| only.is_none_or(|task| task == fresh.task_number)) {
@@ -108,8 +106,7 @@ impl LogPrinter {
     }
 }
 
-/// Removes the complete lines, and those that exceed the maximum length, from `begun` and returns
-/// them.
+/// Removes and returns the complete lines, and those that exceed the maximum length.
 fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let end = begun.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     let rest = begun.split_off(end);

@@ -34,8 +34,7 @@ const MOST_AT_ONCE: usize = 1024;
 /// number of jobs that agx asks for even if their results are larger.
 const MOST_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
 const FEWEST_OF_LARGE: usize = 4;
-/// Time for jobs to end by themselves before agx cancels them, because the results of ended jobs
-/// may be on their way to agq.
+/// Time for jobs to end before agx cancels them: results may be on their way to agq.
 const GRACE: Duration = Duration::from_millis(500);
 /// Maximum pause before the next look while the map may end at any moment.
 const SHORT_LOOK: Duration = Duration::from_millis(50);
@@ -43,7 +42,6 @@ const SHORT_LOOK: Duration = Duration::from_millis(50);
 const ASK_FOR: Duration = Duration::from_secs(3);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// Result counts of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MapCounts {
     pub(crate) completed: u64,
@@ -88,7 +86,6 @@ pub(crate) struct Collector<'c> {
     pub(crate) state: CollectorState,
 }
 
-/// Progress of a collector.
 #[derive(Default)]
 pub(crate) struct CollectorState {
     /// Jobs whose results are not taken, by their index in the action.
@@ -124,8 +121,7 @@ impl Collector<'_> {
         if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
-    /// Waits until agq has the action. Returns false if agq never gets the action, for example
-    /// because there are no inputs.
+    /// Waits until agq has the action. Returns false if it never gets one, as without inputs.
     async fn wait_until_begun(&mut self) -> Result<bool, CliError> {
         loop {
             tokio::select! {
@@ -218,7 +214,7 @@ impl Collector<'_> {
             && is_due
             && (status.pending > 0 || now - since < ASK_FOR)
         {
-            self.agq.cancel_unstarted(self.action_id).await?;
+            self.agq.with_retry(async |agq| agq.cancel_unstarted(self.action_id).await).await?;
             self.state.asked_at = Some(now);
         }
         if stop_level == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
@@ -263,7 +259,8 @@ impl Collector<'_> {
             let (from, most) = (self.state.learned, self.state.known - self.state.learned);
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
             let place = usize::try_from(from).unwrap_or(usize::MAX);
-            let ids = self.agq.jobs_from(self.action_id, place, most).await?;
+            let ids =
+                self.agq.with_retry(async |agq| agq.jobs_from(self.action_id, place, most).await).await?;
             let mut known: HashMap<u64, JobId> = HashMap::new();
             if ids.len() == most {
                 known.extend((from..).zip(ids));
@@ -288,8 +285,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Takes the results of ended jobs, in the order of the inputs, because jobs end in about this
-    /// order.
+    /// Takes the results of ended jobs by input, because jobs end in about this order.
     async fn take(&mut self, status: &ActionStatus) -> Result<(), CliError> {
         let mut from = 0;
         while status.ended() > self.state.collected.taken() {
@@ -346,8 +342,7 @@ impl Collector<'_> {
     }
 }
 
-/// Returns the number of jobs to ask for together, if `running` jobs run at once and a result has
-/// about `result_bytes` bytes.
+/// Returns the number of jobs to ask for together; a result has about `result_bytes` bytes.
 fn width(running: u64, result_bytes: usize) -> usize {
     let running = usize::try_from(running).unwrap_or(MOST_AT_ONCE);
     let by_bytes = MOST_BYTES_AT_ONCE / result_bytes.max(1);

@@ -22,7 +22,6 @@ use crate::{
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
 
-/// Destinations of results.
 pub(crate) struct Delivery {
     pub(crate) output: Output,
     pub(crate) printer: Printer,
@@ -41,8 +40,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Delivers the result of the job with index `at`. Returns whether the job and its delivery
-    /// succeeded.
+    /// Delivers the result of job `at`. Returns whether the job and its delivery succeeded.
     pub(crate) fn deliver(
         &mut self,
         at: u64,
@@ -151,8 +149,7 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
     }
 }
 
-/// Returns the failure of an ended job, if there is one. `last` is the task whose stdout is the
-/// job's.
+/// Returns the failure of an ended job. `last` is the task whose stdout is the job's.
 fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
         return Some(match TaskResult::blamed(results) {

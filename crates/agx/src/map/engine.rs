@@ -44,7 +44,6 @@ pub(crate) struct Engine {
     pub(crate) slots: Option<u64>,
 }
 
-/// Counts of a map that has ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MapOutcome {
     pub(crate) collected: MapCounts,
@@ -120,8 +119,7 @@ impl Engine {
     }
 }
 
-/// Ends a running map at `level`, and takes the results of ended jobs first, for at most
-/// [`LAST_LOOK`]. A second signal ends the map at once.
+/// Takes results for at most [`LAST_LOOK`] and ends at `level`; a second signal ends at once.
 pub(crate) async fn end(
     mapped: impl Future<Output = Result<MapOutcome, CliError>>,
     stop_level: &watch::Sender<StopLevel>,

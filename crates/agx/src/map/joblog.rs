@@ -13,7 +13,6 @@ use crate::{error::CliError, util::atomic_file::cannot_write};
 const PIECE: usize = 64 * 1024;
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
 
-/// Line of an ended job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobLogEntry<'e> {
     /// Number of the input, counted from 1.
@@ -53,7 +52,6 @@ pub(crate) enum ResumeScope {
     Well,
 }
 
-/// Writer of a joblog.
 #[derive(Debug)]
 pub(crate) struct JobLog {
     file: File,
@@ -100,8 +98,7 @@ impl JobLog {
     }
 }
 
-/// Returns true if a file begins with the heading of a joblog, or with a part of it and nothing
-/// else.
+/// Returns true if a file begins with the heading of a joblog, or is a part of the heading.
 fn begins_as_joblog(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(4).read_to_end(&mut start)?;

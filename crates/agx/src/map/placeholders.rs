@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-/// Part of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum InputPart {
     /// `{}`
@@ -59,8 +58,7 @@ impl Placeholder {
         self.part == InputPart::Whole
     }
 
-    /// Returns true if the placeholder stands for a number from agx instead of the text of an
-    /// input.
+    /// Returns true if the placeholder stands for a number from agx, not for text of an input.
     pub(crate) fn is_number(self) -> bool {
         self.part == InputPart::Number
     }
@@ -78,8 +76,7 @@ impl Placeholder {
         self.source.map_or_else(|| format!("line{part}"), |source| format!("arg{source}{part}"))
     }
 
-    /// Returns the value in job `number`, counted from 1. Without a source, the values of all
-    /// sources are joined by blanks.
+    /// Returns the value in job `number`, from 1; without a source those of all, joined by blanks.
     pub(crate) fn value(self, args: &[String], number: u64) -> String {
         let of = |arg: &str| match self.part {
             InputPart::Whole => arg.to_owned(),

@@ -116,7 +116,6 @@ impl ReorderBuffer {
     }
 }
 
-/// Printer of the output of jobs.
 #[derive(Debug)]
 pub(crate) struct Printer {
     output: Output,

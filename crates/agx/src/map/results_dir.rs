@@ -12,8 +12,7 @@ use crate::{
 
 /// Maximum length of the name of a directory, on all common file systems.
 const MOST_NAME: usize = 255;
-/// Maximum length of the path below DIR, because systems limit the whole path to 4,000 bytes or
-/// even to 1,000.
+/// Maximum length of the path below DIR: systems limit whole paths to 4,000 bytes, or to 1,000.
 const MOST_PATH: usize = 900;
 /// Number of bytes of a name in front of the hash.
 const KEPT: usize = 64;
@@ -34,10 +33,9 @@ fn place(dir: &Path, args: &[String]) -> PathBuf {
 
 /// Returns the beginning of `name` and a hash of `whole`.
 fn cut(name: &str, whole: &str) -> String {
-    let end = (0..=KEPT.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or_default();
     let digest = Sha256::digest(whole);
     let hash: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}…{hash}", &name[..end])
+    format!("{}…{hash}", &name[..name.floor_char_boundary(KEPT)])
 }
 
 /// Returns an input as the name of a directory.
@@ -60,7 +58,6 @@ fn name(arg: &str) -> String {
     }
 }
 
-/// Writes the files of a job.
 pub(super) fn write(
     dir: &Path,
     args: &[String],

@@ -48,10 +48,8 @@ pub(crate) enum StopLevel {
 /// Fate of an input that agx has read.
 #[derive(Debug)]
 pub(crate) enum SubmittedInput {
-    /// agq has the input as the next job of the action. The number is the size of the input in
-    /// bytes.
+    /// agq has the input, whose size in bytes is the number, as the next job of the action.
     Job(Input, usize),
-    /// No job can have the input.
     Unfit(InvalidInput),
 }
 
@@ -71,8 +69,7 @@ pub(crate) struct Submitter {
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
     pub(crate) placeholders: BTreeSet<Placeholder>,
-    /// Sender of the inputs that agq has, in the order of its jobs, and of those that no job can
-    /// have.
+    /// Sender of the inputs that agq has, in this order, and of those that no job can have.
     pub(crate) sent: mpsc::UnboundedSender<SubmittedInput>,
     /// Notified when agq has the action.
     pub(crate) begun: Option<oneshot::Sender<()>>,
@@ -153,8 +150,7 @@ impl Submitter {
         *self.stop_level.borrow() != StopLevel::All
     }
 
-    /// Sends inputs until the last one or an early end. Returns the number of inputs that were
-    /// taken from `source` and not sent.
+    /// Sends inputs to the last one or an early end. Returns how many were taken and not sent.
     async fn send(&mut self, source: &mut InputReceiver) -> Result<u64, CliError> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
@@ -165,8 +161,7 @@ impl Submitter {
         }
     }
 
-    /// Submits a batch, as a new action if it is the first batch. Returns the number of inputs that
-    /// were not submitted.
+    /// Submits a batch, the first as a new action. Returns how many inputs were not submitted.
     async fn submit(&mut self, batch: InputBatch, is_last: bool) -> Result<u64, CliError> {
         let Some(begun) = self.begun.take() else { return self.add(batch).await };
         self.action.open = !is_last;

@@ -14,12 +14,10 @@ use crate::{error::CliError, output::Output, remote::retrying_client::RetryingCl
 
 /// Maximum number of inputs per command.
 pub(crate) const MOST_INPUTS: usize = 2000;
-/// Maximum number of bytes of these inputs, well below agq's limit for a command. One input may be
-/// larger.
+/// Maximum number of bytes of these inputs, well below agq's limit. One input may be larger.
 pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Submits an action: in one command if it fits, otherwise as an open action that gets its inputs
-/// in chunks.
+/// Submits an action in one command if it fits, otherwise as an open action in chunks of inputs.
 pub(crate) async fn submit(
     agq: &mut RetryingClient,
     mut action: ActionSubmission,
@@ -56,7 +54,8 @@ pub(crate) async fn submit(
 /// Checks all inputs before the first job runs, as agq does for an action in one command.
 async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<(), CliError> {
     // agq reports a missing plan.
-    let Some(plan) = agq.plan(&action.plan_id).await? else { return Ok(()) };
+    let plan = agq.with_retry(async |agq| agq.plan(&action.plan_id).await).await?;
+    let Some(plan) = plan else { return Ok(()) };
     let limits = Limits { max_inputs: 0, ..Limits::default() };
     action::check_inputs(&action.inputs, &plan, &limits).map_err(|rejection| refused(&rejection))
 }

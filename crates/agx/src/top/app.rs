@@ -25,7 +25,7 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
     let mut keys = keys();
     let mut terminal = ratatui::try_init()?;
     let shown = async {
-        let mut model = TopModel::new();
+        let mut model = TopModel::default();
         loop {
             if let Err(failure) = refresh(server, &mut connection, &mut model).await {
                 model.message = format!("{failure}; trying again");
@@ -62,8 +62,7 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
     shown
 }
 
-/// Returns the pressed keys, and `None` for events that only change the screen. The thread ends
-/// with the process.
+/// Returns pressed keys, and `None` if only the screen changes. The thread ends with the process.
 fn keys() -> mpsc::UnboundedReceiver<Option<KeyPress>> {
     let (tell, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -127,19 +126,14 @@ async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<J
 /// Runs `action`, and puts the result into the status line.
 async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String, CliError> {
     let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
+    let jobs_are = |count| counted(count, "job is", "jobs are");
     Ok(match action {
         UserAction::Quit | UserAction::Look => String::new(),
         UserAction::CancelAction(id) => {
-            format!(
-                "of action {id}, {} cancelled",
-                counted(connection.cancel_action(&id).await?, "job is", "jobs are")
-            )
+            format!("of action {id}, {} cancelled", jobs_are(connection.cancel_action(&id).await?))
         }
         UserAction::RetryAction(id) => {
-            format!(
-                "of action {id}, {} retried",
-                counted(connection.retry_action(&id).await?, "job is", "jobs are")
-            )
+            format!("of action {id}, {} retried", jobs_are(connection.retry_action(&id).await?))
         }
         UserAction::CancelJob(id) => {
             connection.cancel_job(&id).await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agenix_client::Connection;
 use agenix_protocol::{
     documents::{ActionStatus, Demand, JobStatus, QueueStats, Status, WaitsFor, WorkerStatus},
     ids::ActionId,
@@ -112,11 +113,13 @@ fn why_stuck(
 
 /// Explains, if possible, why no job of an action runs.
 async fn explain_job(agq: &mut RetryingClient, action: &ActionStatus) -> Option<String> {
-    let stats = agq.queue_stats().await.ok()?;
-    let workers = agq.workers().await.ok()?;
-    let waiting = agq.first_jobs(&action.action_id, Status::Pending, MOST_LOOKED_AT).await.ok()?;
+    let (action_id, most) = (&action.action_id, MOST_LOOKED_AT);
+    let stats = agq.with_retry(async |agq| agq.queue_stats().await).await.ok()?;
+    let workers = agq.with_retry(async |agq| agq.workers().await).await.ok()?;
+    let pending = async |agq: &mut Connection| agq.first_jobs(action_id, Status::Pending, most).await;
+    let waiting = agq.with_retry(pending).await.ok()?;
     let first = match waiting.first() {
-        Some(job_id) => Some(agq.explain(job_id).await.ok()?),
+        Some(job_id) => Some(agq.with_retry(async |agq| agq.explain_job(job_id).await).await.ok()?),
         None => None,
     };
     let needs = first.as_ref().and_then(|first| first.waits_for.as_ref());
@@ -152,7 +155,6 @@ fn why_later(waiting: &[JobStatus]) -> Option<String> {
     Some(format!("agx: nothing runs: {jobs}{more} of this action wait for a time. {why}: at {run_at}"))
 }
 
-/// The progress line.
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     output: Output,
@@ -164,8 +166,7 @@ pub(crate) struct ProgressLine {
     is_quiet: bool,
     idle_since: Option<Instant>,
     explained: Option<String>,
-    /// Maximum number of jobs at once, if it is known. agq reports a higher number of running jobs,
-    /// because agq counts jobs that are claimed ahead as running.
+    /// Maximum number of jobs at once, if known. agq also counts prefetched jobs as running.
     slots: Option<u64>,
 }
 
@@ -188,8 +189,7 @@ impl ProgressLine {
         }
     }
 
-    /// Creates a line for a filter, which shows nothing without a terminal. `slots` is the number
-    /// of jobs at once, if it is known.
+    /// Creates a line for a filter, hidden without a terminal, with the `slots` if known.
     pub(crate) fn for_a_filter(output: Output, slots: Option<u64>) -> Self {
         Self { is_quiet: true, slots, ..Self::new(output) }
     }

@@ -13,8 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::CliError;
 
-/// Maximum wait for the end of a program. agw gives its tasks a second, and a slow machine needs
-/// more time.
+/// Maximum wait for the end of a program, because agw gives its tasks a second.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Maximum wait for the end of a killed program.
 const LAST_WAIT: Duration = Duration::from_secs(2);
@@ -31,8 +30,7 @@ const ROOM: &str = "free space there, or set TMPDIR to a directory on another di
 const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
                          memory ran out; try again";
 
-/// Child program whose stdin is a pipe from this process. The program ends when this process ends,
-/// because the pipe closes.
+/// Child program that ends with this process, because the pipe to its stdin then closes.
 pub(super) struct ManagedProcess {
     name: &'static str,
     child: Child,
@@ -113,8 +111,7 @@ impl Drop for ManagedProcess {
     }
 }
 
-/// Returns the reason for the end of a program, and advice. Sources are the exit status, the log,
-/// and whether the disk is full.
+/// Returns the reason and advice, from the exit status, the log, and the free space of the disk.
 fn exit_error(
     status: Option<ExitStatus>,
     log: Result<&str, &str>,
@@ -146,7 +143,6 @@ fn last_log_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join(" / ")
 }
 
-/// Returns the failure to start a program.
 pub(super) fn cannot(what: &str, error: &io::Error) -> CliError {
     CliError::usage(
         format!("cannot {what}: {error}"),

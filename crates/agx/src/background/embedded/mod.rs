@@ -37,8 +37,7 @@ pub(crate) struct EmbeddedCluster {
 }
 
 impl EmbeddedCluster {
-    /// Starts agq and agw. The worker runs `jobs` jobs at once, or one per processor, in the
-    /// current directory. agq keeps at most `kept` ended jobs.
+    /// Starts agq, which keeps `kept` ended jobs, and agw with `jobs` slots, or one per processor.
     pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self, CliError> {
         sweep();
         let dir = EmbeddedDir::new().map_err(|error| cannot("make a directory for it", &error))?;
@@ -60,7 +59,6 @@ impl EmbeddedCluster {
         Ok(Self { agw, agq, dir, key })
     }
 
-    /// Returns the address and key of the private agq.
     pub(crate) fn server(&self) -> Result<Server, CliError> {
         let address = address(&self.dir.path().join("agq"));
         Server::new(&address, self.key.clone().into())
@@ -93,8 +91,7 @@ fn command(name: &str, key: &str) -> Result<Command, CliError> {
     Ok(command)
 }
 
-/// Returns the environment variables with settings of agq and agw, which are meant for other
-/// processes.
+/// Returns the settings of agq and agw in the environment, which are meant for other processes.
 pub(crate) fn settings_variables() -> impl Iterator<Item = OsString> {
     let is_one = |name: &OsString| {
         name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))

@@ -84,8 +84,7 @@ fn has_no_locks(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
-/// Starts a supervisor in the background and passes the lock to it. Returns the first line that the
-/// supervisor writes to stdout. A failure quotes the logs of the supervisor and its parts.
+/// Starts a supervisor with the lock. Returns its first line; a failure quotes the logs.
 pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String, CliError> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);

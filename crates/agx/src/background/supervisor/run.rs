@@ -34,12 +34,10 @@ use crate::{
 
 /// A program that ran for at least this time is restarted at once.
 const STEADY: Duration = Duration::from_secs(60);
-/// Maximum time for the end of one program, because agw gives its jobs 300 s, and its tasks a
-/// little more.
+/// Maximum time for the end of one program: agw gives its jobs 300 s, and its tasks a little more.
 const ENDS_WITHIN: Duration = Duration::from_secs(330);
 
-/// Keeps the programs running that the file in `dir` describes. The caller passes the lock of `dir`
-/// as stdin.
+/// Keeps the programs of `dir` running. The caller passes the lock of `dir` as stdin.
 pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
     let failed = |error: io::Error| CliError::usage(error.to_string(), "look at its directory");
     // The supervisor gets a session of its own, because the terminal may close.
@@ -91,7 +89,6 @@ fn check_lock(dir: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Starts all programs in the order of `spec`.
 async fn begin(
     dir: &Path,
     spec: &SupervisorSpec,
@@ -113,13 +110,11 @@ async fn begin(
     Ok(())
 }
 
-/// Prints a line for the process that started the supervisor. It reads the first line only, so
-/// errors of later writes are ignored.
+/// Prints a line to the starting process. It reads one line only, so later errors are ignored.
 fn log_line(line: &str) {
     let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
 }
 
-/// A supervised program.
 struct SupervisedProcess {
     dir: PathBuf,
     part: ServiceSpec,
@@ -166,8 +161,7 @@ impl SupervisedProcess {
         self.since = Instant::now();
     }
 
-    /// Ends the program and waits for its end. The program gets each further SIGTERM of the
-    /// supervisor, and SIGKILL after [`ENDS_WITHIN`].
+    /// Ends the program. It gets each further SIGTERM, and SIGKILL after [`ENDS_WITHIN`].
     async fn end(&mut self, requests: &mut StopRequests) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
