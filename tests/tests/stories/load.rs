@@ -75,7 +75,7 @@ fn a_subscriber_that_is_too_slow_is_cut_off_and_the_publisher_is_not() {
     assert_eq!((slow.bulk().as_str(), slow.line().as_str()), ("c", ":1"));
     let megabyte = "x".repeat(1_000_000);
     let message = format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$1000000\r\n{megabyte}\r\n");
-    eventually("nobody is told any more", || {
+    eventually("nobody receives messages any more", || {
         publisher.send(&message);
         (publisher.line() == ":0").then_some(())
     });
