@@ -179,15 +179,15 @@ mod tests {
     #[test]
     fn variables_of_a_kubernetes_service_are_ignored_with_a_warning() {
         for value in ["tcp://10.96.1.2:6380", "udp://10.96.1.2:6380"] {
-            let (cli, told) = parsed(&[("AGX_TEST_PORT", value)], &[]);
+            let (cli, warnings) = parsed(&[("AGX_TEST_PORT", value)], &[]);
             assert_eq!(cli.port, 6380);
-            assert!(told[0].contains(&format!("AGX_TEST_PORT={value} is ignored")), "{told:?}");
-            assert!(told[0].contains("enableServiceLinks: false"), "{told:?}");
-            assert_eq!(told[1..], ["AGX_TEST_FILE", "AGX_TEST_DIR"]);
+            assert!(warnings[0].contains(&format!("AGX_TEST_PORT={value} is ignored")), "{warnings:?}");
+            assert!(warnings[0].contains("enableServiceLinks: false"), "{warnings:?}");
+            assert_eq!(warnings[1..], ["AGX_TEST_FILE", "AGX_TEST_DIR"]);
         }
-        let (_, told) = parsed(&[("AGX_TEST_FILE", "tcp://10.96.1.2:6380"), ("AGX_TEST_PORT", "7000")], &[]);
+        let (_, warnings) = parsed(&[("AGX_TEST_FILE", "tcp://10.96.1.2:6380"), ("AGX_TEST_PORT", "7000")], &[]);
         assert_eq!(
-            told,
+            warnings,
             ["AGX_TEST_PORT", "AGX_TEST_FILE", "AGX_TEST_DIR"],
             "only what ends with _PORT is one"
         );

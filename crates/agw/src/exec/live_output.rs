@@ -139,12 +139,12 @@ mod tests {
         });
         (&**stdout).write_all(b"one\n").unwrap();
         (&**stderr).write_all(b"two\n").unwrap();
-        let told = since(&live_output, 1, 4);
-        assert_eq!(told.tasks[0].stdout, Some(OutputChunk { from: 1, bytes: b"ne\n".into() }));
-        assert_eq!(told.tasks[0].stderr, Some(OutputChunk { from: 4, bytes: Vec::new() }));
+        let output = since(&live_output, 1, 4);
+        assert_eq!(output.tasks[0].stdout, Some(OutputChunk { from: 1, bytes: b"ne\n".into() }));
+        assert_eq!(output.tasks[0].stderr, Some(OutputChunk { from: 4, bytes: Vec::new() }));
         let of_another_attempt = OutputPosition { attempt: 1, ..OutputPosition::default() };
-        let told = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt);
-        assert_eq!(told.tasks[0].stdout, Some(OutputChunk { from: 0, bytes: b"one\n".into() }));
+        let output = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt);
+        assert_eq!(output.tasks[0].stdout, Some(OutputChunk { from: 0, bytes: b"one\n".into() }));
     }
 
     #[test]
@@ -155,12 +155,12 @@ mod tests {
         let stderr = Some(stderr);
         live_output.add(OutputStreams { task_number: 1, command: "sh".into(), stdout: None, stderr });
         live_output.end();
-        let told = since(&live_output, 0, 0);
-        assert!(told.more && !told.ended && told.tasks[0].stdout.is_none());
-        assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes.len(), MOST_AT_ONCE);
-        let told = since(&live_output, 0, MOST_AT_ONCE as u64);
-        assert!(!told.more && told.ended);
-        assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes, [7]);
+        let output = since(&live_output, 0, 0);
+        assert!(output.more && !output.ended && output.tasks[0].stdout.is_none());
+        assert_eq!(output.tasks[0].stderr.as_ref().unwrap().bytes.len(), MOST_AT_ONCE);
+        let output = since(&live_output, 0, MOST_AT_ONCE as u64);
+        assert!(!output.more && output.ended);
+        assert_eq!(output.tasks[0].stderr.as_ref().unwrap().bytes, [7]);
         assert_eq!(since(&live_output, 0, u64::MAX).tasks[0].stderr.as_ref().unwrap().bytes, b"");
     }
 }

@@ -72,7 +72,7 @@ fn spawn_thread() -> io::Result<SpawnThread> {
         (runtime.handle().clone(), oneshot::channel(), mpsc::channel());
     thread::Builder::new().name("lane".into()).spawn(move || {
         // The drop of the sender arrives as an error, and means the end too.
-        let _told = runtime.block_on(until);
+        let _ended = runtime.block_on(until);
         drop(runtime);
         drop::<mpsc::Sender<()>>(tell);
     })?;

@@ -284,16 +284,16 @@ impl JobPool {
         mut slot: SlotGuard,
     ) -> Option<(JobUpdate, Option<StartReport>)> {
         let (context, started) = (self.context(), Instant::now());
-        let (tell, told) = watch::channel(None);
+        let (sender, receiver) = watch::channel(None);
         let progress = |now: JobProgress| {
-            tell.send_replace(Some(now));
+            sender.send_replace(Some(now));
         };
         let mut under_way = None;
         let update = tokio::select! {
             // The end of the job has priority over its progress.
             biased;
             update = job::run(job, &context, (cancel, live_output), progress) => update,
-            never = reporter.report_progress(job, told, cancel, &mut under_way) => match never {},
+            never = reporter.report_progress(job, receiver, cancel, &mut under_way) => match never {},
         };
         live_output.end();
         let took = started.elapsed();

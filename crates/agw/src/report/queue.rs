@@ -38,7 +38,7 @@ impl FinishedJob {
         let reported = async {
             if let Some(start) = under_way {
                 // The reply does not matter, but the progress must reach agq before the end.
-                let _heard = start.await;
+                let _started = start.await;
             }
             reporter.report(&job_id, update).await;
         };

@@ -64,8 +64,8 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
     }
     let mut found = BTreeMap::new();
     let all = async {
-        while let Some(told) = asked.join_next().await {
-            found.extend(told.ok().flatten());
+        while let Some(described) = asked.join_next().await {
+            found.extend(described.ok().flatten());
         }
     };
     if timeout(ALL_BOUND, all).await.is_err() {
@@ -78,11 +78,11 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
 /// Returns the description that an agentic unit prints, unless it fails or prints nothing.
 async fn describe(name: &str, program: &Path) -> Option<String> {
     match helper_command::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
-        Ok(said) if said.exit_code == 0 && !said.timed_out => {
-            Some(said.stdout.trim().to_owned()).filter(|description| !description.is_empty())
+        Ok(output) if output.exit_code == 0 && !output.timed_out => {
+            Some(output.stdout.trim().to_owned()).filter(|description| !description.is_empty())
         }
-        Ok(said) => {
-            debug!(exit_code = said.exit_code, timed_out = said.timed_out, "{name} --describe failed");
+        Ok(output) => {
+            debug!(exit_code = output.exit_code, timed_out = output.timed_out, "{name} --describe failed");
             None
         }
         Err(error) => {

@@ -111,7 +111,7 @@ mod tests {
             ("b", Status::Completed, "3\n"),
             ("d", Status::Failed, ""),
         ]);
-        let told: String = differences(before, after).iter().map(text).collect();
-        assert_eq!(told, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
+        let printed: String = differences(before, after).iter().map(text).collect();
+        assert_eq!(printed, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
     }
 }

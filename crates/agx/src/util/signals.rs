@@ -68,11 +68,11 @@ impl FirstSignal {
 
 /// Listens from now on. The caller handles the first signal; the second one ends this process.
 pub(crate) fn listen() -> FirstSignal {
-    let (tell, told) = watch::channel(false);
+    let (sender, receiver) = watch::channel(false);
     if let Ok(mut asked) = SignalListeners::listen() {
         tokio::spawn(async move {
             asked.next().await;
-            tell.send_replace(true);
+            sender.send_replace(true);
             asked.next().await;
             // Until then the process may end by itself and remove its directory. A third signal
             // ends it at once.
@@ -80,7 +80,7 @@ pub(crate) fn listen() -> FirstSignal {
             std::process::exit(INTERRUPTED);
         });
     }
-    FirstSignal(told)
+    FirstSignal(receiver)
 }
 
 /// Returns true if this process was started with SIGHUP ignored.
