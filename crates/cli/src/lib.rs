@@ -185,7 +185,8 @@ mod tests {
             assert!(warnings[0].contains("enableServiceLinks: false"), "{warnings:?}");
             assert_eq!(warnings[1..], ["AGX_TEST_FILE", "AGX_TEST_DIR"]);
         }
-        let (_, warnings) = parsed(&[("AGX_TEST_FILE", "tcp://10.96.1.2:6380"), ("AGX_TEST_PORT", "7000")], &[]);
+        let (_, warnings) =
+            parsed(&[("AGX_TEST_FILE", "tcp://10.96.1.2:6380"), ("AGX_TEST_PORT", "7000")], &[]);
         assert_eq!(
             warnings,
             ["AGX_TEST_PORT", "AGX_TEST_FILE", "AGX_TEST_DIR"],

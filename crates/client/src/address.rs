@@ -81,7 +81,7 @@ impl Address {
             text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
         if addresses.len() > MOST_ADDRESSES {
             return Err(format!(
-                "{} addresses are given, and {MOST_ADDRESSES} are the most",
+                "{} addresses are given, and at most {MOST_ADDRESSES} are possible",
                 addresses.len()
             ));
         }
@@ -223,6 +223,6 @@ mod tests {
         assert!(shown("a:1,").unwrap_err().contains("'' is not an address"));
         let many = |count| vec!["a:1"; count].join(",");
         assert_eq!(shown(&many(64)).unwrap().len(), 64);
-        assert!(shown(&many(65)).unwrap_err().contains("64 are the most"));
+        assert!(shown(&many(65)).unwrap_err().contains("at most 64"));
     }
 }

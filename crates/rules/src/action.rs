@@ -90,8 +90,8 @@ pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
     match named_fields(plan).into_iter().find(|(field, _)| !is_there(field)) {
         None => Ok(()),
         Some((field, place)) => Err(Rejection::InvalidAction(format!(
-            "its inputs are the outputs of the step before, which have no field '{field}', which {place} of the plan uses: name \
-             {{{{input.output}}}} there, or give the step inputs"
+            "its inputs are the outputs of the previous step, which have no field '{field}', which {place} of the plan uses: \
+             name {{{{input.output}}}} there, or give the step inputs"
         ))),
     }
 }

@@ -190,7 +190,7 @@ pub fn check_key(own: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rej
     match own.filter(|own| *own != worker_id) {
         None => Ok(()),
         Some(own) => Err(Rejection::NotPermitted(format!(
-            "This key is worker {own}'s and may not speak for {worker_id}"
+            "This key is worker {own}'s and may not act for {worker_id}"
         ))),
     }
 }

@@ -52,7 +52,7 @@ fn what_waits_is_explained_cancelled_and_tried_again() {
     lab.submit_action(&agq, "p", "a", "[{}]");
     let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
     let why = lab.agx(&agq, &["job", "explain", &job]).expect(0).out;
-    assert!(why.contains("is pending: No worker is there."), "{why}");
+    assert!(why.contains("is pending: There is no worker."), "{why}");
     let overview = lab.agx(&agq, &[]).expect(0).out;
     assert!(
         overview.contains("workers  none: start one with `agw`")

@@ -319,7 +319,7 @@ fn the_reason_why_nothing_runs_is_printed() {
         (["--queue", "nobody", "--", "true"], "start one with `agw --queues nobody`"),
         (
             ["--retries", "0", "--", "sh -c 'exit 75' {}"],
-            "input 0 exited with code 75, which asks for another try later: at 2",
+            "input 0 exited with code 75, which asks for a later retry: at 2",
         ),
     ] {
         let stderr = std::fs::File::create(lab.path().join("stderr")).unwrap();

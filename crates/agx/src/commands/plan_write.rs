@@ -80,7 +80,7 @@ pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliEr
     let description = ask(output, "what it is for")?;
     plan.plan_description = Some(description).filter(|text| !text.is_empty()).or(plan.plan_description);
     plan.max_retries = loop {
-        let answer = ask(output, "how often a failed job is tried again, empty for never")?;
+        let answer = ask(output, "number of retries of a failed job, empty for none")?;
         match answer.parse() {
             _ if answer.is_empty() => break 0,
             Ok(retries) => break retries,

@@ -109,7 +109,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
         format!(
             "{line}\na worker is registered; both run in the background, with logs in {}\n\n{web}  \
              seq 3 | agx map -- echo      # runs there: the default profile is '{LOCAL}'\n  \
-             agx                          # overview\n  agx down                     # ends both; what is stored stays",
+             agx                          # overview\n  agx down                     # ends both; the data stays",
             dir.display()
         )
     })
@@ -150,9 +150,8 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError
     if !was_there {
         return nothing();
     }
-    output.show("down", &Down { profile: name.to_owned() }, |_| {
-        format!("'{name}' has ended; what it stored is kept")
-    })
+    output
+        .show("down", &Down { profile: name.to_owned() }, |_| format!("'{name}' has ended; its data is kept"))
 }
 
 pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {

@@ -61,7 +61,7 @@ async fn set_draining(
 ) -> Result<(), CliError> {
     server.connect().await?.drain_worker(id, drains).await?;
     let (kind, what) = if drains {
-        ("worker.drain", "takes no more jobs, and finishes those it has")
+        ("worker.drain", "accepts no more jobs, and completes the ones that it has")
     } else {
         ("worker.resume", "takes jobs again")
     };

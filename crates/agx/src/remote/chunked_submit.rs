@@ -33,7 +33,8 @@ pub(crate) async fn submit(
     let action_id = agq.submit(&action).await?.action_id;
     if !output.is_json {
         output.note(&format!(
-            "action {action_id} gets its {} inputs in {} pieces; if agx is interrupted, the same command with --id {action_id} goes on",
+            "action {action_id} gets its {} inputs in {} pieces; if agx is interrupted, the same command \
+             with --id {action_id} continues",
             inputs.len(),
             pieces.len()
         ));

@@ -149,7 +149,7 @@ async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Resul
         }
         UserAction::Pause(queue, pauses) => {
             connection.pause_queue(&queue, pauses).await?;
-            format!("the queue {queue} {}", if pauses { "is paused" } else { "goes on" })
+            format!("the queue {queue} {}", if pauses { "is paused" } else { "is resumed" })
         }
     })
 }

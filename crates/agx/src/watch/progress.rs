@@ -137,7 +137,10 @@ fn why_ready(reason: &str, queue: &str) -> Option<String> {
             "agx: nothing runs: no worker asks for jobs of the queue '{queue}'; start one with `agw --queues {queue}`"
         ));
     }
-    reason.starts_with("No worker").then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
+    ["No worker", "There is no worker"]
+        .iter()
+        .any(|no| reason.starts_with(no))
+        .then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
 }
 
 /// Returns the time until which all `waiting` jobs wait.
@@ -147,9 +150,9 @@ fn why_later(waiting: &[JobStatus]) -> Option<String> {
     let more = if waiting.len() == MOST_LOOKED_AT { " or more" } else { "" };
     let why = match (first.state.as_str(), first.exit_code) {
         ("scheduled", Some(code @ TRY_LATER)) => {
-            format!("input {} exited with code {code}, which asks for another try later", first.index)
+            format!("input {} exited with code {code}, which asks for a later retry", first.index)
         }
-        ("retryable", _) => format!("input {} failed and is tried again", first.index),
+        ("retryable", _) => format!("input {} failed and will be retried", first.index),
         _ => format!("input {} is not to run before", first.index),
     };
     Some(format!("agx: nothing runs: {jobs}{more} of this action wait for a time. {why}: at {run_at}"))
@@ -302,7 +305,7 @@ mod tests {
         assert!(text.contains("2 jobs") && text.contains("input 1 exited with code 75"), "{text}");
         assert!(text.ends_with("at 2026-01-31T08:00:30.000Z"), "{text}");
         let text = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
-        assert!(text.contains("input 4 failed and is tried again"), "{text}");
+        assert!(text.contains("input 4 failed and will be retried"), "{text}");
         assert_eq!(why_later(&[waiting(0, "available", None, None), snoozed[0].clone()]), None);
         assert_eq!(why_later(&[]), None);
     }
@@ -312,7 +315,7 @@ mod tests {
         let ready =
             "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
         assert!(why_ready(ready, "q").unwrap().contains("`agw --queues q`"));
-        assert!(why_ready("No worker that could run it takes jobs now; w comes nearest.", "q").is_some());
+        assert!(why_ready("No worker that could run it accepts jobs now; w comes closest.", "q").is_some());
         assert_eq!(
             why_ready("Every worker that could run it is busy; 3 jobs like it are before it.", "q"),
             None

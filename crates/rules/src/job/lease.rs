@@ -54,8 +54,8 @@ pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
     }
     let mut next = job.clone();
     let text = match job.attempt {
-        0 => "the job expired before anyone began with it",
-        _ => "the job expired before it was tried again",
+        0 => "the job expired before it started",
+        _ => "the job expired before its retry",
     };
     next.error = Some(text.into());
     next.end(JobState::Discarded, now);
@@ -148,7 +148,7 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
         JobState::Scheduled | JobState::Retryable => next.offer_again(),
         JobState::Active if !job.is_confirmed && job.waits_to_start => next.offer_again(),
         JobState::Active if job.is_reserved() && job.attempt_over_at().is_none_or(|over| over > now) => {
-            let text = "nothing was heard of the job for as long as it was reserved";
+            let text = "no report about the job came within its visibility timeout";
             next = lapsed(job, &ReportedFailure::noticed("visibility_timeout", text), now);
         }
         JobState::Active => {

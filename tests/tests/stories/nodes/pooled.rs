@@ -13,7 +13,7 @@ fn a_pooler_by_transaction_is_refused_with_what_to_set() {
     for args in [start, &["--port", "0", "--store-no-listen", "--store", &url], &["migrate", "--store", &url]]
     {
         let refused = Ran::from(lab.command("agq").args(args).output().unwrap()).expect(1);
-        assert!(refused.err.contains("a pooler hands out its connections by transaction"), "{refused:?}");
+        assert!(refused.err.contains("a pooler assigns its connections per transaction"), "{refused:?}");
         assert!(refused.err.contains("pool_mode = session"), "{refused:?}");
     }
 }

@@ -162,7 +162,7 @@ mod tests {
 
     use super::{ManagedProcess, ROOM, SIGNALLED, exit_error};
 
-    const INFO: &str = "2026-01-01T00:00:00Z  INFO agw: draining: no more jobs are taken\n";
+    const INFO: &str = "2026-01-01T00:00:00Z  INFO agw: draining: no more jobs are claimed\n";
 
     fn why(raw: i32, log: Result<&str, &str>, is_full: bool) -> (String, &'static str) {
         exit_error(Some(ExitStatus::from_raw(raw)), log, Path::new("/tmp/agx-1-x/agw.log"), is_full)

@@ -53,7 +53,7 @@ pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
     };
     if let Err((length, most)) = has_room_for_sockets(dir) {
         let what = format!(
-            "the path of a socket in {} would have {length} bytes, and {most} are the most",
+            "the path of a socket in {} would have {length} bytes, and at most {most} are possible",
             dir.display()
         );
         return Err(CliError::usage(what, "choose a shorter AGX_HOME"));
