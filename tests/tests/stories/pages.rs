@@ -217,7 +217,7 @@ fn the_tour_comes_out_as_it_is_written() {
 
 #[test]
 fn the_page_of_agx_comes_out_as_it_is_written() {
-    comes_out_as_it_is_written("docs/agx.md", 9);
+    comes_out_as_it_is_written("docs/agx.md", 70);
 }
 
 #[test]
