@@ -5,6 +5,8 @@ use agenix_protocol::{errors::ErrorKind, ids::ActionId};
 
 use crate::documents::ErrorDocument;
 
+pub(crate) type Result<T, E = CliError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// Jobs did not complete. Their errors are printed already.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     util::printable::{one_line, printable},
 };
 
@@ -39,7 +39,7 @@ impl Output {
         kind: &str,
         data: &T,
         human: impl FnOnce(&T) -> String,
-    ) -> Result<(), CliError> {
+    ) -> Result<()> {
         let mut out = agenix_cli::stdout()?;
         if self.is_json {
             let document = to_json(&JsonEnvelope { data, kind, schema: SCHEMA });
@@ -55,16 +55,16 @@ impl Output {
     }
 
     /// Prints names, one on each line.
-    pub(crate) fn list<T: Serialize + Display>(self, kind: &str, names: &[T]) -> Result<(), CliError> {
+    pub(crate) fn list<T: Serialize + Display>(self, kind: &str, names: &[T]) -> Result<()> {
         self.show(kind, &names, |names| names.iter().map(|name| format!("{name}\n")).collect())
     }
 
     /// Writes `bytes` to stdout unchanged.
-    pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), CliError> {
+    pub(crate) fn raw(self, bytes: &[u8]) -> Result<()> {
         Ok(agenix_cli::stdout()?.write_all(bytes)?)
     }
 
-    pub(crate) fn flush(self) -> Result<(), CliError> {
+    pub(crate) fn flush(self) -> Result<()> {
         Ok(agenix_cli::stdout()?.flush()?)
     }
 

@@ -10,7 +10,10 @@ use std::{
 use agenix_protocol::documents::{parse, to_json};
 use serde::{Deserialize, Serialize};
 
-use crate::{error::CliError, util::atomic_file::write_whole};
+use crate::{
+    error::{CliError, Result},
+    util::atomic_file::write_whole,
+};
 
 /// Environment variable for a directory other than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
@@ -57,7 +60,7 @@ impl Profile {
 
 impl UserDir {
     /// Returns `AGX_HOME`, or `~/.agx`.
-    pub(crate) fn find() -> Result<Self, CliError> {
+    pub(crate) fn find() -> Result<Self> {
         let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let place = named.or_else(|| Some(std::env::home_dir()?.join(".agx")));
         place.map(Self).ok_or_else(|| {
@@ -69,7 +72,7 @@ impl UserDir {
     }
 
     /// Returns the directory of the background processes named `name`, and creates it if missing.
-    pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf, CliError> {
+    pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf> {
         check_name(name)?;
         let place = self.0.join(name);
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&place);
@@ -79,7 +82,7 @@ impl UserDir {
     }
 
     /// Returns the directory of [`Self::default_path`] if it exists already.
-    pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>, CliError> {
+    pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>> {
         check_name(name)?;
         match fs::canonicalize(self.0.join(name)) {
             Err(error) if is_missing(&error) => Ok(None),
@@ -88,14 +91,14 @@ impl UserDir {
     }
 
     /// Returns the profiles, or none if the file is missing.
-    pub(crate) fn profiles(&self) -> Result<Profiles, CliError> {
+    pub(crate) fn profiles(&self) -> Result<Profiles> {
         self.read()
             .map_err(|error| self.cannot("read the profiles in", &error))
             .and_then(|json| self.parsed(&json))
     }
 
     /// Returns the profiles, or none and the reason if the file is unreadable (a foreign HOME).
-    pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>), CliError> {
+    pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>)> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let why = format!(
@@ -116,7 +119,7 @@ impl UserDir {
         }
     }
 
-    fn parsed(&self, json: &[u8]) -> Result<Profiles, CliError> {
+    fn parsed(&self, json: &[u8]) -> Result<Profiles> {
         // A full disk may have left an empty file.
         if json.trim_ascii().is_empty() {
             return Ok(Profiles::default());
@@ -131,7 +134,7 @@ impl UserDir {
     }
 
     /// Changes the profiles under a file lock.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), CliError> {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
         // The lock is needed, because two changes at once could overwrite each other. On a file
@@ -153,7 +156,7 @@ impl UserDir {
 }
 
 impl Profiles {
-    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, CliError> {
+    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
         let found = self.profiles.get(name);
         found.map(Some).ok_or_else(|| not_found(name))
@@ -173,7 +176,7 @@ pub(crate) fn not_found(name: &str) -> CliError {
 }
 
 /// Checks that `name` can name a profile.
-pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(is_legal) && !name.starts_with('.') {
         return Ok(());
@@ -185,7 +188,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
 }
 
 /// Writes a secret to a file that only its owner may read.
-pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf, CliError> {
+pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf> {
     write_whole(dir, name, format!("{secret}\n").as_bytes())?;
     Ok(dir.join(name))
 }

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     documents::{JobResultSummary, ResultDifference},
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
     server_args::ServerArgs,
     util::printable::one_line,
@@ -24,7 +24,7 @@ pub(super) async fn run(
     before: &ActionId,
     after: &ActionId,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let connection = server.connect().await?;
     let found = differences(ends(&connection, before).await?, ends(&connection, after).await?);
     output.show("action.diff", &found, |found| found.iter().map(text).collect::<String>())?;
@@ -34,10 +34,7 @@ pub(super) async fn run(
     Err(CliError::Jobs(format!("{} inputs have different results", found.len())))
 }
 
-async fn ends(
-    connection: &Connection,
-    action_id: &ActionId,
-) -> Result<BTreeMap<String, JobResultSummary>, CliError> {
+async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<String, JobResultSummary>> {
     let mut own = connection.clone();
     let action = own.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let asked = own.jobs(&action, None).await?.into_iter().map(|id| {

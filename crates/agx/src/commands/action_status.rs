@@ -4,7 +4,7 @@ use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
 use super::verdict;
 use crate::{
-    error::CliError,
+    error::Result,
     output::{Output, jobs},
     remote::retrying_client::RetryingClient,
     server_args::ServerArgs,
@@ -16,7 +16,7 @@ pub(super) async fn run(
     action_id: &ActionId,
     watch: bool,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let mut connection = server.connect().await?;
     if watch {
         let mut agq = RetryingClient::new(server.server()?, connection, output);

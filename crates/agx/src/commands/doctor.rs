@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     background::embedded::program,
     documents::Finding,
-    error::CliError,
+    error::{CliError, Result},
     output::{Output, counted},
     server_args::ServerArgs,
     watch::unmet_needs,
@@ -30,7 +30,7 @@ impl Finding {
     }
 }
 
-pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
     let mut findings = vec![programs(), files()];
     match server.given()? {
         None => findings.push(Finding::well(

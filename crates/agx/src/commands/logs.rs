@@ -8,7 +8,7 @@ use agenix_protocol::{
 use clap::Args;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     logs::{self, LogOptions},
     output::{Output, counted},
     remote::retrying_client::RetryingClient,
@@ -28,7 +28,7 @@ pub(crate) struct LogsArgs {
     pub(crate) task: Option<u32>,
 }
 
-pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<()> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let wanted = LogOptions { follow: args.follow, task: args.task };
@@ -50,12 +50,7 @@ pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) ->
     }
 }
 
-async fn of_job(
-    agq: &mut RetryingClient,
-    job: JobStatus,
-    wanted: &LogOptions,
-    output: Output,
-) -> Result<(), CliError> {
+async fn of_job(agq: &mut RetryingClient, job: JobStatus, wanted: &LogOptions, output: Output) -> Result<()> {
     let job = logs::of_job(agq, job, wanted, output).await?;
     let (id, word) = (&job.job_id, job.status.as_str());
     match (job.status, &job.error) {
@@ -75,7 +70,7 @@ async fn of_action(
     id: &ActionId,
     wanted: &LogOptions,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     if agq.action(id).await?.is_none() {
         let help = "see the actions with `agx history`, and the jobs of one with `agx job list ACTION_ID`";
         return Err(CliError::not_found("job or action", id, help));

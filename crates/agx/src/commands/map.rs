@@ -18,7 +18,7 @@ use super::{
 use crate::{
     background::embedded::EmbeddedCluster,
     documents::MapCommand,
-    error::CliError,
+    error::{CliError, Result},
     map::{
         self, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Printer,
         ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
@@ -32,7 +32,7 @@ use crate::{
 /// Number of ended jobs that agq keeps per job ahead: more end while agx takes results.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
-pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
         return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
@@ -128,7 +128,7 @@ fn slots(args: &MapArgs) -> u64 {
 }
 
 /// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
-fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliError> {
+fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>> {
     let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
     if args.cwd.is_some() || !is_here {
         return Ok(args.cwd.clone());
@@ -143,7 +143,7 @@ fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliErr
 }
 
 /// Looks up the programs in PATH, which the worker of this command inherits.
-fn check_programs(plan: &Plan) -> Result<(), CliError> {
+fn check_programs(plan: &Plan) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = path_lookup::on(&path);
     let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
@@ -156,7 +156,7 @@ fn check_programs(plan: &Plan) -> Result<(), CliError> {
 }
 
 /// Returns the plan, whose id is a digest of its content, so equal commands share a plan.
-fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
+fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
     let mut plan = Plan {
         plan_id: None,
         plan_description: Some(pipeline.text.clone()),
@@ -179,7 +179,7 @@ fn show(
     args: &MapArgs,
     (mut resumed, mut check): (Resumed, OptionCheck),
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let (mut seq, mut shown) = (0, Ok(()));
     let mut line = |args: &[String]| {
         seq += 1;
@@ -219,7 +219,7 @@ fn engine(
     args: &MapArgs,
     output: Output,
     (action_id, slots): (&ActionId, Option<u64>),
-) -> Result<Engine, CliError> {
+) -> Result<Engine> {
     let plan_id = plan.plan_id.clone();
     let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a bug in agx"))?;
     let action = ActionSubmission {
@@ -260,7 +260,7 @@ fn not_sent(unsent: UnsentInputs) -> Option<String> {
     }
 }
 
-fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<(), CliError> {
+fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<()> {
     let MapOutcome { collected, unsent } = mapped;
     let MapCounts { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
     let failed = failed + unfit;

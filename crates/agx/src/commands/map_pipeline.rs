@@ -7,7 +7,7 @@ use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 
 use super::{map_args::MapArgs, refused};
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
 };
 
@@ -54,7 +54,7 @@ impl ParserNotes {
     }
 }
 
-pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, CliError> {
+pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline> {
     let found = RefCell::new(ParserNotes::default());
     let reader =
         BraceParser { sources, is_renamed: args.replace.is_some(), may_be_code: args.inputs_may_be_code };
@@ -99,12 +99,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
 }
 
 /// Appends the input as the last argument of a command without a placeholder.
-fn append(
-    tasks: &mut [Task],
-    only: Option<&str>,
-    may_be_code: bool,
-    found: &mut ParserNotes,
-) -> Result<(), CliError> {
+fn append(tasks: &mut [Task], only: Option<&str>, may_be_code: bool, found: &mut ParserNotes) -> Result<()> {
     if let Some(only) = only {
         return Err(CliError::usage(
             format!("'{only}' is not in the command"),
@@ -127,7 +122,7 @@ fn append(
 }
 
 /// Makes the first command read the block from stdin.
-fn feed_block(tasks: &mut [Task]) -> Result<(), CliError> {
+fn feed_block(tasks: &mut [Task]) -> Result<()> {
     let Some(first) = tasks.first_mut() else { return Ok(()) };
     if first.stdin_file.is_some() {
         return Err(CliError::usage(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     documents::OverviewDocument,
-    error::CliError,
+    error::Result,
     output::{Output, counted, table},
     remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
     server_args::ServerArgs,
@@ -21,7 +21,7 @@ const RECENT: usize = 5;
 /// Maximum width of a plan's text, in characters.
 const WIDEST: usize = 60;
 
-pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<()> {
     let Some(given) = server.given()? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
@@ -53,7 +53,7 @@ find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
 agx --help                                           # all commands";
 
-pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
+pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<()> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;
     latest.truncate(most);

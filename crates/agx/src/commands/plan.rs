@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     documents::{PlanChecked, PlanRef},
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
     server_args::ServerArgs,
 };
@@ -53,7 +53,7 @@ pub(crate) enum PlanCommand {
     },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<()> {
     match command {
         PlanCommand::Submit { file } => submit(server, &file, output).await,
         PlanCommand::Get { plan_id } => get(server, &plan_id, output).await,
@@ -66,13 +66,13 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
     }
 }
 
-async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), CliError> {
+async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<()> {
     let plan = server.connect().await?.plan(plan_id).await?;
     let plan =
         plan.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
@@ -80,7 +80,7 @@ async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<()
 }
 
 /// Checks a plan like agq with the default limits.
-fn check(file: &Path, output: Output) -> Result<(), CliError> {
+fn check(file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let limits = Limits::default();
     let wrong = |what: String| {
@@ -110,7 +110,7 @@ fn check(file: &Path, output: Output) -> Result<(), CliError> {
     })
 }
 
-async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<(), CliError> {
+async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<()> {
     if !server.connect().await?.delete_plan(id).await? {
         return Err(CliError::not_found("plan", id, "see the plans with `agx plan list`"));
     }

@@ -17,7 +17,11 @@ use clap::Args;
 
 use super::{map_args::parse_secs, refused};
 use crate::{
-    documents::PlanRef, error::CliError, map::in_plan, output::Output, server_args::ServerArgs,
+    documents::PlanRef,
+    error::{CliError, Result},
+    map::in_plan,
+    output::Output,
+    server_args::ServerArgs,
     util::text::without_mark,
 };
 
@@ -46,7 +50,7 @@ pub(crate) struct FromArgs {
     pub(crate) inputs_may_be_code: bool,
 }
 
-pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), CliError> {
+pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<()> {
     let plan = plan_of(&args)?;
     if !args.submit {
         return output.show("plan.get", &plan, pretty);
@@ -54,7 +58,7 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
     submit(server, &plan, output).await
 }
 
-pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
             "there is no terminal for the questions",
@@ -100,7 +104,7 @@ pub(super) async fn edit(
     plan_id: &PlanId,
     new_id: Option<PlanId>,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let help = "see the plans with `agx plan list`";
     let mut plan = server
         .connect()
@@ -144,7 +148,7 @@ pub(super) async fn edit(
 }
 
 /// Returns the next id: `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
-fn next_id(plan_id: &PlanId) -> Result<PlanId, CliError> {
+fn next_id(plan_id: &PlanId) -> Result<PlanId> {
     let text = plan_id.as_str();
     let (stem, number) =
         match text.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?))) {
@@ -155,7 +159,7 @@ fn next_id(plan_id: &PlanId) -> Result<PlanId, CliError> {
         .map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
 }
 
-fn plan_of(args: &FromArgs) -> Result<Plan, CliError> {
+fn plan_of(args: &FromArgs) -> Result<Plan> {
     let meaning = |braces: &Braces<'_>| in_plan(braces, args.inputs_may_be_code);
     let tasks = compile(&args.pipeline, Placeholders { only: None, meaning: &meaning })
         .map_err(|refusal| refused(&refusal))?;
@@ -172,7 +176,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan, CliError> {
     })
 }
 
-fn checked(plan: Plan) -> Result<Plan, CliError> {
+fn checked(plan: Plan) -> Result<Plan> {
     let wrong = |rejection: agenix_rules::rejection::Rejection| {
         CliError::usage(rejection.to_string(), "docs/protocol/plans.md describes plans")
     };
@@ -184,13 +188,13 @@ fn pretty(plan: &Plan) -> String {
     serde_json::to_string_pretty(plan).unwrap_or_default()
 }
 
-async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), CliError> {
+async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<()> {
     let json = pretty(plan).into_bytes();
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-fn ask(output: Output, what: &str) -> Result<String, CliError> {
+fn ask(output: Output, what: &str) -> Result<String> {
     let mut err = std::io::stderr();
     write!(err, "{what}: ").and_then(|()| err.flush())?;
     let mut line = String::new();

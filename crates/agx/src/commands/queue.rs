@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::{
     documents::QueueRef,
-    error::CliError,
+    error::Result,
     output::{Output, jobs},
     server_args::ServerArgs,
     util::path_lookup::nearest,
@@ -25,7 +25,7 @@ pub(crate) enum QueueCommand {
     Resume { queue: QueueName },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Output) -> Result<()> {
     match command {
         QueueCommand::Stats => stats(server, output).await,
         QueueCommand::Pause { queue } => set_paused(server, &queue, true, output).await,
@@ -33,7 +33,7 @@ pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Outp
     }
 }
 
-async fn stats(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+async fn stats(server: &ServerArgs, output: Output) -> Result<()> {
     let stats = server.connect().await?.queue_stats().await?;
     output.show("queue.stats", &stats, text)
 }
@@ -69,12 +69,7 @@ fn queue(name: &str, stats: &ReadyStats) -> String {
     text
 }
 
-async fn set_paused(
-    server: &ServerArgs,
-    queue: &QueueName,
-    pauses: bool,
-    output: Output,
-) -> Result<(), CliError> {
+async fn set_paused(server: &ServerArgs, queue: &QueueName, pauses: bool, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
     let stats = connection.queue_stats().await?;
     if pauses && stats.ready_of(queue.as_str()).is_none() {

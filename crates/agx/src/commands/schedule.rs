@@ -7,7 +7,7 @@ use clap::Subcommand;
 use super::read;
 use crate::{
     documents::{NameRef, ScheduleSet},
-    error::CliError,
+    error::{CliError, Result},
     output::{Output, pretty},
     server_args::ServerArgs,
 };
@@ -28,11 +28,7 @@ pub(crate) enum ScheduleCommand {
     Delete { name: String },
 }
 
-pub(crate) async fn run(
-    server: &ServerArgs,
-    command: ScheduleCommand,
-    output: Output,
-) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: ScheduleCommand, output: Output) -> Result<()> {
     match command {
         ScheduleCommand::Set { file } => set(server, &file, output).await,
         ScheduleCommand::Get { name } => get(server, &name, output).await,
@@ -43,7 +39,7 @@ pub(crate) async fn run(
 
 const HELP: &str = "see the schedules with `agx schedule list`";
 
-async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let set = server.connect().await?.set_schedule(json).await?;
     let document = ScheduleSet { name: set.name.clone(), next_run_at: set.next_run_at.clone() };
@@ -52,13 +48,13 @@ async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Cli
     })
 }
 
-async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<(), CliError> {
+async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<()> {
     let schedule = server.connect().await?.schedule(name).await?;
     let schedule = schedule.ok_or_else(|| CliError::not_found("schedule", &name, HELP))?;
     output.show("schedule.get", &schedule, |schedule| pretty(schedule.get()))
 }
 
-async fn delete(server: &ServerArgs, name: &str, output: Output) -> Result<(), CliError> {
+async fn delete(server: &ServerArgs, name: &str, output: Output) -> Result<()> {
     if !server.connect().await?.delete_schedule(name).await? {
         return Err(CliError::not_found("schedule", &name, HELP));
     }

@@ -14,7 +14,7 @@ use crate::{
         supervisor::{self, ServiceSpec, SupervisorSpec},
     },
     documents::{Down, Joined, Up},
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
     profiles::{Profile, UserDir, check_name, write_secret},
     server_args::{ServerArgs, server_of},
@@ -59,7 +59,7 @@ const CA: &str = "ca.pem";
 const MAX_WAIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<()> {
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
@@ -116,7 +116,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
 }
 
 /// Returns the session key of `dir` and its file, and creates both if they are missing.
-fn key_of(dir: &Path) -> Result<(String, PathBuf), CliError> {
+fn key_of(dir: &Path) -> Result<(String, PathBuf)> {
     let file = dir.join(KEY);
     match std::fs::read_to_string(&file) {
         Ok(key) if !key.trim().is_empty() => Ok((key.trim().to_owned(), file)),
@@ -128,7 +128,7 @@ fn key_of(dir: &Path) -> Result<(String, PathBuf), CliError> {
     }
 }
 
-pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<()> {
     let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
@@ -154,7 +154,7 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError
         .show("down", &Down { profile: name.to_owned() }, |_| format!("'{name}' has ended; its data is kept"))
 }
 
-pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
     check_name(&args.name)?;
     let text_of_token = if args.token == "-" {
         String::from_utf8_lossy(&read(Path::new("-"))?).into_owned()
@@ -198,7 +198,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
 }
 
 /// Waits until agq has workers that take jobs, and returns their number.
-async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
+async fn wait_for_worker(agq: &str, key: &str) -> Result<usize> {
     let server = Server::new(agq, key.to_owned().into())
         .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;
     let mut connection = Connection::open(&server).await?;
@@ -225,7 +225,7 @@ fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option<u32>) -> V
     args
 }
 
-fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec, CliError> {
+fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec> {
     Ok(ServiceSpec { name: name.into(), program: program(name)?, args })
 }
 

@@ -5,7 +5,7 @@ use clap::Subcommand;
 
 use crate::{
     documents::WorkerRef,
-    error::CliError,
+    error::Result,
     output::{Output, table},
     server_args::ServerArgs,
 };
@@ -20,7 +20,7 @@ pub(crate) enum WorkerCommand {
     Resume { worker_id: WorkerId },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: WorkerCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: WorkerCommand, output: Output) -> Result<()> {
     match command {
         WorkerCommand::List => list(server, output).await,
         WorkerCommand::Drain { worker_id } => set_draining(server, &worker_id, true, output).await,
@@ -28,7 +28,7 @@ pub(crate) async fn run(server: &ServerArgs, command: WorkerCommand, output: Out
     }
 }
 
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+async fn list(server: &ServerArgs, output: Output) -> Result<()> {
     let workers = server.connect().await?.workers().await?;
     output.show("worker.list", &workers, |workers| text(workers))
 }
@@ -53,12 +53,7 @@ fn text(workers: &[WorkerStatus]) -> String {
     )
 }
 
-async fn set_draining(
-    server: &ServerArgs,
-    id: &WorkerId,
-    drains: bool,
-    output: Output,
-) -> Result<(), CliError> {
+async fn set_draining(server: &ServerArgs, id: &WorkerId, drains: bool, output: Output) -> Result<()> {
     server.connect().await?.drain_worker(id, drains).await?;
     let (kind, what) = if drains {
         ("worker.drain", "accepts no more jobs, and completes the ones that it has")

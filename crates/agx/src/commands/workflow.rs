@@ -9,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 use super::read;
 use crate::{
     documents::{WorkflowBegun, WorkflowRef},
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
     server_args::ServerArgs,
     util::printable::one_line,
@@ -30,11 +30,7 @@ pub(crate) enum WorkflowCommand {
     Cancel { workflow_id: String },
 }
 
-pub(crate) async fn run(
-    server: &ServerArgs,
-    command: WorkflowCommand,
-    output: Output,
-) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: WorkflowCommand, output: Output) -> Result<()> {
     match command {
         WorkflowCommand::Submit { file } => submit(server, &file, output).await,
         WorkflowCommand::Status { workflow_id } => status(server, &workflow_id, output).await,
@@ -43,7 +39,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
     let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
@@ -52,7 +48,7 @@ async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), 
     })
 }
 
-async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
+async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<()> {
     let workflow = server.connect().await?.workflow(workflow_id).await?;
     let help = "see the workflows with `agx workflow list`";
     let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, help))?;
@@ -93,7 +89,7 @@ fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
     }
 }
 
-async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
+async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<()> {
     server.connect().await?.cancel_workflow(workflow_id).await?;
     let document = WorkflowRef { workflow_id: workflow_id.to_owned() };
     output.show("workflow.cancel", &document, |_| format!("workflow {workflow_id} is cancelled"))

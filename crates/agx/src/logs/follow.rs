@@ -13,7 +13,7 @@ use agenix_protocol::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     logs::job::{FollowedJob, SilentWorkers},
     output::Output,
     remote::retrying_client::RetryingClient,
@@ -39,7 +39,7 @@ pub(crate) async fn of_job(
     mut job: JobStatus,
     wanted: &LogOptions,
     output: Output,
-) -> Result<JobStatus, CliError> {
+) -> Result<JobStatus> {
     let mut followed = FollowedJob::new(job.job_id.clone(), None, wanted.task, output);
     let mut silent = SilentWorkers::new(output);
     if wanted.follow && job.status == Status::Pending {
@@ -70,7 +70,7 @@ pub(crate) async fn of_action(
     action_id: &ActionId,
     wanted: &LogOptions,
     output: Output,
-) -> Result<ActionStatus, CliError> {
+) -> Result<ActionStatus> {
     let (mut followed, mut done) = (BTreeMap::<u64, FollowedJob>::new(), EndedJobs::default());
     let (mut silent, mut has_waited) = (SilentWorkers::new(output), false);
     loop {

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    error::CliError,
+    error::Result,
     map::{
         delivery::Delivery,
         input::Input,
@@ -108,7 +108,7 @@ pub(crate) struct CollectorState {
 
 impl Collector<'_> {
     /// Takes the results of an action until its last job has ended or the map ends early.
-    pub(crate) async fn run(mut self) -> Result<(MapCounts, Delivery), CliError> {
+    pub(crate) async fn run(mut self) -> Result<(MapCounts, Delivery)> {
         let collected = self.collect_all().await;
         // The joblog has waiting output as done, so it is printed after a failure, too.
         let finished = self.delivery.printer.finish(self.line);
@@ -116,13 +116,13 @@ impl Collector<'_> {
         Ok((self.state.collected, self.delivery))
     }
 
-    async fn collect_all(&mut self) -> Result<(), CliError> {
+    async fn collect_all(&mut self) -> Result<()> {
         self.state.collected.has_begun = self.wait_until_begun().await?;
         if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
     /// Waits until agq has the action. Returns false if it never gets one, as without inputs.
-    async fn wait_until_begun(&mut self) -> Result<bool, CliError> {
+    async fn wait_until_begun(&mut self) -> Result<bool> {
         loop {
             tokio::select! {
                 begun = &mut self.begun => {
@@ -135,7 +135,7 @@ impl Collector<'_> {
         }
     }
 
-    async fn collect(&mut self) -> Result<(), CliError> {
+    async fn collect(&mut self) -> Result<()> {
         let (mut look, mut stop_levels) = (FIRST_LOOK, self.stop_level.subscribe());
         loop {
             let before = self.state.collected.taken();
@@ -201,7 +201,7 @@ impl Collector<'_> {
     }
 
     /// Cancels unstarted jobs and, after [`GRACE`] if `stop_level` is `End`, running jobs.
-    async fn end_early(&mut self, status: &ActionStatus, stop_level: StopLevel) -> Result<(), CliError> {
+    async fn end_early(&mut self, status: &ActionStatus, stop_level: StopLevel) -> Result<()> {
         let now = Instant::now();
         let since = *self.state.ending_since.get_or_insert(now);
         if status.pending + status.running == 0 {
@@ -225,7 +225,7 @@ impl Collector<'_> {
     }
 
     /// Receives the messages about sent inputs.
-    fn handle_sent(&mut self) -> Result<(), CliError> {
+    fn handle_sent(&mut self) -> Result<()> {
         loop {
             match self.sent.try_recv() {
                 Ok(sent) => self.note(sent),
@@ -253,7 +253,7 @@ impl Collector<'_> {
     }
 
     /// Fetches the ids of the new jobs.
-    async fn fetch_ids(&mut self) -> Result<(), CliError> {
+    async fn fetch_ids(&mut self) -> Result<()> {
         self.handle_sent()?;
         while self.state.learned < self.state.known {
             let (from, most) = (self.state.learned, self.state.known - self.state.learned);
@@ -286,7 +286,7 @@ impl Collector<'_> {
     }
 
     /// Takes the results of ended jobs by input, because jobs end in about this order.
-    async fn take(&mut self, status: &ActionStatus) -> Result<(), CliError> {
+    async fn take(&mut self, status: &ActionStatus) -> Result<()> {
         let mut from = 0;
         while status.ended() > self.state.collected.taken() {
             let width = width(status.running, self.state.result_bytes);
@@ -301,7 +301,7 @@ impl Collector<'_> {
     }
 
     /// Takes the results of those jobs among `asked` that have ended.
-    async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<(), CliError> {
+    async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<()> {
         let ids: Vec<JobId> = asked.iter().map(|(_, job_id)| job_id.clone()).collect();
         for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
             match job {
@@ -313,7 +313,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<(), CliError> {
+    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<()> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());
@@ -329,14 +329,14 @@ impl Collector<'_> {
     }
 
     /// Counts a job that agq has removed as lost.
-    fn lose(&mut self, at: u64) -> Result<(), CliError> {
+    fn lose(&mut self, at: u64) -> Result<()> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         self.state.collected.lost += 1;
         self.delivery.lost(at, &left.input, self.line)
     }
 
-    fn lose_all(&mut self) -> Result<(), CliError> {
+    fn lose_all(&mut self) -> Result<()> {
         let all: Vec<u64> = self.state.left.keys().copied().collect();
         all.into_iter().try_for_each(|at| self.lose(at))
     }

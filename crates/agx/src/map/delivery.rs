@@ -6,7 +6,7 @@ use agenix_protocol::documents::{JobStatus, Status, Task, TaskResult};
 use serde_json::json;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{
         command_template::filled,
         input::{Input, InvalidInput},
@@ -47,7 +47,7 @@ impl Delivery {
         job: &JobStatus,
         input: &Input,
         line: &ProgressLine,
-    ) -> Result<bool, CliError> {
+    ) -> Result<bool> {
         if job.status == Status::Cancelled {
             // A cancelled job has no result to show, and a later run with --resume runs its input
             // again.
@@ -76,7 +76,7 @@ impl Delivery {
     }
 
     /// Reports a job that has ended with an unknown result.
-    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<(), CliError> {
+    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<()> {
         let why = "its result is lost: agq removed it before agx fetched it";
         line.aside(|| self.report_failure(input.seq, &named(input), why));
         self.printer.print(at, JobOutputText::default(), line)

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{
         collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
@@ -56,7 +56,7 @@ impl Engine {
         self,
         inputs: mpsc::Receiver<Read>,
         stop_level: &watch::Sender<StopLevel>,
-    ) -> Result<MapOutcome, CliError> {
+    ) -> Result<MapOutcome> {
         let output = self.delivery.output;
         let connect = async || {
             Ok::<_, CliError>(RetryingClient::new(
@@ -121,10 +121,10 @@ impl Engine {
 
 /// Takes results for at most [`LAST_LOOK`] and ends at `level`; a second signal ends at once.
 pub(crate) async fn end(
-    mapped: impl Future<Output = Result<MapOutcome, CliError>>,
+    mapped: impl Future<Output = Result<MapOutcome>>,
     stop_level: &watch::Sender<StopLevel>,
     level: StopLevel,
-) -> Option<Result<MapOutcome, CliError>> {
+) -> Option<Result<MapOutcome>> {
     stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(level));
     tokio::select! {
         mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),

@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::resumed::{self, digest};
-use crate::{error::CliError, util::atomic_file::cannot_write};
+use crate::{
+    error::{CliError, Result},
+    util::atomic_file::cannot_write,
+};
 
 /// Number of bytes per read from the end of a joblog.
 const PIECE: usize = 64 * 1024;
@@ -60,7 +63,7 @@ pub(crate) struct JobLog {
 
 impl JobLog {
     /// Creates a joblog, or opens an existing one for appending if `goes_on`.
-    pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self, CliError> {
+    pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self> {
         let mut options = OpenOptions::new();
         if goes_on {
             options.append(true).create(true);
@@ -93,7 +96,7 @@ impl JobLog {
     }
 
     /// Appends a job.
-    pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<(), CliError> {
+    pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<()> {
         self.file.write_all(entry.line().as_bytes()).map_err(|error| cannot_write(&self.path, &error))
     }
 }
@@ -125,7 +128,7 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
 
 /// Returns the jobs that are done according to a joblog, or none if there is no joblog yet. The
 /// last line of a job counts. An incomplete line does not count.
-pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs, CliError> {
+pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs> {
     let wrong = |what: String| {
         CliError::usage(
             format!("{}: {what}", path.display()),

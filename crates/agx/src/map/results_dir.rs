@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    error::CliError,
+    error::Result,
     util::atomic_file::{cannot_write, write_whole},
 };
 
@@ -58,13 +58,7 @@ fn name(arg: &str) -> String {
     }
 }
 
-pub(super) fn write(
-    dir: &Path,
-    args: &[String],
-    seq: u64,
-    stdout: &[u8],
-    stderr: &[u8],
-) -> Result<(), CliError> {
+pub(super) fn write(dir: &Path, args: &[String], seq: u64, stdout: &[u8], stderr: &[u8]) -> Result<()> {
     let place = place(dir, args);
     std::fs::create_dir_all(&place).map_err(|error| cannot_write(&place, &error))?;
     write_whole(&place, "seq", format!("{seq}").as_bytes())?;

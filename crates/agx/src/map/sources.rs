@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     util::{
         shorten::shortened,
         text::{not_utf_8, without_mark},
@@ -44,7 +44,7 @@ pub(crate) struct Sources {
 }
 
 /// Splits the command from its sources. `:::` may have no values: a glob may match nothing.
-pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource>), CliError> {
+pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource>)> {
     let (mut command, mut given): (Vec<String>, Vec<LinkedSource>) = (Vec::new(), Vec::new());
     let (mut takes_files, mut lacks_file) = (false, false);
     for word in words {
@@ -81,7 +81,7 @@ pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource
     Ok((command, given))
 }
 
-fn check_files(lacks_file: bool) -> Result<(), CliError> {
+fn check_files(lacks_file: bool) -> Result<()> {
     if lacks_file {
         return Err(CliError::usage(
             "there is no file after ::::",
@@ -109,7 +109,7 @@ impl Sources {
     }
 
     /// Passes combinations, the last source varying fastest, until `take` returns false.
-    pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<(), CliError> {
+    pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<()> {
         let delimiter = self.delimiter;
         if let [LinkedSource { source: InputSource::File(file), .. }] = &self.given[..] {
             return lines(file, delimiter, |line| take(line.map(|line| vec![line])));
@@ -156,7 +156,7 @@ fn combine(
     })
 }
 
-fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(SourceValue) -> bool) -> Result<(), CliError> {
+fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(SourceValue) -> bool) -> Result<()> {
     let shown = shortened(&file.display().to_string());
     let cannot = |error: std::io::Error| {
         CliError::usage(
@@ -206,7 +206,7 @@ fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> SourceValue {
 }
 
 /// Splits stdin into blocks of about `size` bytes of whole lines, until `take` returns false.
-pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> Result<(), CliError> {
+pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> Result<()> {
     let cannot =
         |error: std::io::Error| CliError::usage(format!("cannot read stdin: {error}"), "is it open?");
     let mut reader = BufReader::new(agenix_cli::stdin().map_err(cannot)?);
@@ -237,7 +237,7 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> 
 mod tests {
     use super::{CliError, InputRow, Sources, split};
 
-    fn read(words: &[&str]) -> Result<Vec<InputRow>, CliError> {
+    fn read(words: &[&str]) -> Result<Vec<InputRow>> {
         let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect())?;
         let mut rows = Vec::new();
         Sources::new(Vec::new(), given, b'\n').each(|row| {

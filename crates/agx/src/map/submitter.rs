@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{
         input::{Input, InvalidInput, Read},
         placeholders::Placeholder,
@@ -116,7 +116,7 @@ struct InputReceiver {
 
 impl Submitter {
     /// Sends all inputs. Without any input, nothing is submitted.
-    pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs, CliError> {
+    pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs> {
         let mut source = InputReceiver { inputs, held: None };
         let sent = self.send(&mut source).await;
         // The action is closed after an error, too, because agq gets no further inputs.
@@ -151,7 +151,7 @@ impl Submitter {
     }
 
     /// Sends inputs to the last one or an early end. Returns how many were taken and not sent.
-    async fn send(&mut self, source: &mut InputReceiver) -> Result<u64, CliError> {
+    async fn send(&mut self, source: &mut InputReceiver) -> Result<u64> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
             let unsent = if batch.inputs.is_empty() { 0 } else { self.submit(batch, is_last).await? };
@@ -162,7 +162,7 @@ impl Submitter {
     }
 
     /// Submits a batch, the first as a new action. Returns how many inputs were not submitted.
-    async fn submit(&mut self, batch: InputBatch, is_last: bool) -> Result<u64, CliError> {
+    async fn submit(&mut self, batch: InputBatch, is_last: bool) -> Result<u64> {
         let Some(begun) = self.begun.take() else { return self.add(batch).await };
         self.action.open = !is_last;
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
@@ -196,7 +196,7 @@ impl Submitter {
 
     /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
     /// others. Returns the number of inputs that were not added because of an early end.
-    async fn add(&mut self, batch: InputBatch) -> Result<u64, CliError> {
+    async fn add(&mut self, batch: InputBatch) -> Result<u64> {
         let mut batches = vec![batch];
         while let Some(batch) = batches.pop() {
             let json = to_json(&batch.documents());
@@ -245,7 +245,7 @@ impl Submitter {
     }
 
     /// Returns the next batch, and true if it is the last one.
-    async fn gather(&mut self, source: &mut InputReceiver) -> Result<(InputBatch, bool), CliError> {
+    async fn gather(&mut self, source: &mut InputReceiver) -> Result<(InputBatch, bool)> {
         let (mut batch, mut latest) = (InputBatch::default(), None);
         loop {
             if let Some((input, document)) = source.held.take() {

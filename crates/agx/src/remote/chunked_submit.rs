@@ -10,7 +10,11 @@ use agenix_protocol::{
 use agenix_rules::{action, rejection::Rejection};
 use serde_json::value::RawValue;
 
-use crate::{error::CliError, output::Output, remote::retrying_client::RetryingClient};
+use crate::{
+    error::{CliError, Result},
+    output::Output,
+    remote::retrying_client::RetryingClient,
+};
 
 /// Maximum number of inputs per command.
 pub(crate) const MOST_INPUTS: usize = 2000;
@@ -22,7 +26,7 @@ pub(crate) async fn submit(
     agq: &mut RetryingClient,
     mut action: ActionSubmission,
     output: Output,
-) -> Result<SubmittedAction, CliError> {
+) -> Result<SubmittedAction> {
     let pieces = pieces(&action.inputs);
     if pieces.len() <= 1 {
         return Ok(agq.submit(&action).await?);
@@ -53,7 +57,7 @@ pub(crate) async fn submit(
 }
 
 /// Checks all inputs before the first job runs, as agq does for an action in one command.
-async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<(), CliError> {
+async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<()> {
     // agq reports a missing plan.
     let plan = agq.with_retry(async |agq| agq.plan(&action.plan_id).await).await?;
     let Some(plan) = plan else { return Ok(()) };

@@ -12,14 +12,14 @@ use super::{
     model::{KeyPress, Screen, TopModel, UserAction},
     view::draw,
 };
-use crate::{error::CliError, output::counted, remote::overview};
+use crate::{error::Result, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of jobs per action on the screen.
 const MOST_JOBS: usize = 200;
 
 /// Runs the screen until the user quits.
-pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
+pub(crate) async fn show(server: &Server) -> Result<()> {
     // Connection errors are reported before the terminal switches to the full screen.
     let mut connection = Some(Connection::open(server).await?);
     let mut keys = keys();
@@ -94,11 +94,7 @@ fn key_of(key: event::KeyEvent) -> Option<KeyPress> {
     })
 }
 
-async fn refresh(
-    server: &Server,
-    connection: &mut Option<Connection>,
-    model: &mut TopModel,
-) -> Result<(), CliError> {
+async fn refresh(server: &Server, connection: &mut Option<Connection>, model: &mut TopModel) -> Result<()> {
     let connected = match connection.take() {
         Some(connection) => connection,
         None => Connection::open(server).await?,
@@ -114,7 +110,7 @@ async fn refresh(
 }
 
 /// Fetches the first jobs of an action.
-async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, CliError> {
+async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>> {
     let ids = connection.jobs_from(action_id, 0, MOST_JOBS).await?;
     let asked = ids.iter().map(|job_id| {
         let mut connection = connection.clone();
@@ -124,7 +120,7 @@ async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<J
 }
 
 /// Runs `action`, and puts the result into the status line.
-async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String, CliError> {
+async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String> {
     let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
     let jobs_are = |count| counted(count, "job is", "jobs are");
     Ok(match action {

@@ -2,10 +2,13 @@
 
 use std::{io::Write, path::Path};
 
-use crate::{error::CliError, util::shorten::shortened};
+use crate::{
+    error::{CliError, Result},
+    util::shorten::shortened,
+};
 
 /// Replaces a file atomically.
-pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CliError> {
+pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let write = || {
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
         file.write_all(bytes)?;

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     output::{Output, jobs},
     remote::retrying_client::RetryingClient,
     util::printable::one_line,
@@ -35,7 +35,7 @@ pub(crate) async fn watch(
     agq: &mut RetryingClient,
     action_id: &ActionId,
     output: Output,
-) -> Result<ActionStatus, CliError> {
+) -> Result<ActionStatus> {
     let mut line = ProgressLine::new(output);
     let watched = tokio::select! {
         watched = follow(agq, action_id, &mut line) => watched,
@@ -51,7 +51,7 @@ async fn follow(
     agq: &mut RetryingClient,
     action_id: &ActionId,
     line: &mut ProgressLine,
-) -> Result<ActionStatus, CliError> {
+) -> Result<ActionStatus> {
     let (mut look, mut ended, mut failures) = (FIRST_LOOK, None, FailureNotices::default());
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;

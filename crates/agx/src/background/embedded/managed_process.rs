@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::error::CliError;
+use crate::error::{CliError, Result};
 
 /// Maximum wait for the end of a program, because agw gives its tasks a second.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub(super) struct ManagedProcess {
 }
 
 impl ManagedProcess {
-    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, CliError> {
+    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self> {
         let log = dir.join(name).with_extension("log");
         let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
         // The child gets a process group of its own, because agx handles Ctrl-C and ends the child.
@@ -48,7 +48,7 @@ impl ManagedProcess {
     }
 
     /// Waits until agq prints that it listens.
-    pub(super) fn wait_until_listening(&mut self) -> Result<(), CliError> {
+    pub(super) fn wait_until_listening(&mut self) -> Result<()> {
         let mut line = String::new();
         if let Some(stdout) = self.child.stdout.take() {
             // An error also means that agq does not listen.

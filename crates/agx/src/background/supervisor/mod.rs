@@ -31,7 +31,7 @@ use crate::{
         directory::{DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket},
         messages::LogTails,
     },
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
 };
 
@@ -46,7 +46,7 @@ const TELL_AFTER: Duration = Duration::from_secs(2);
 pub(crate) struct DirLock(File);
 
 /// Takes the file lock of `dir`. Returns a failure if a supervisor runs there already.
-pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
+pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock> {
     let already = || {
         let what = format!("a supervisor already runs in {}", dir.display());
         Err(CliError::usage(what, "`agx down` ends it"))
@@ -85,7 +85,7 @@ fn has_no_locks(error: &io::Error) -> bool {
 }
 
 /// Starts a supervisor with the lock. Returns its first line; a failure quotes the logs.
-pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String, CliError> {
+pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);
     let mut child = spawn(hold, dir)?;
@@ -105,7 +105,7 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
     }
 }
 
-fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
+fn spawn(hold: DirLock, dir: &Path) -> Result<Child> {
     // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
     // the supervisor runs.
     agenix_sys::keep_from_children();
@@ -117,7 +117,7 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
 }
 
 /// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
-pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
+pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
     let Some(mut stream) = reached(dir).await? else { return Ok(false) };
     let look = format!("look at its log in {}", dir.display());
     let request = async {
@@ -144,7 +144,7 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
 }
 
 /// Connects to the supervisor of `dir`, and returns `None` if no supervisor runs there.
-async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
+async fn reached(dir: &Path) -> Result<Option<UnixStream>> {
     let since = Instant::now();
     loop {
         if let Ok(stream) = UnixStream::connect(socket(dir)).await {

@@ -29,7 +29,7 @@ use crate::{
             requests::StopRequests,
         },
     },
-    error::CliError,
+    error::{CliError, Result},
 };
 
 /// A program that ran for at least this time is restarted at once.
@@ -38,7 +38,7 @@ const STEADY: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(330);
 
 /// Keeps the programs of `dir` running. The caller passes the lock of `dir` as stdin.
-pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
+pub(crate) async fn run(dir: &Path) -> Result<()> {
     let failed = |error: io::Error| CliError::usage(error.to_string(), "look at its directory");
     // The supervisor gets a session of its own, because the terminal may close.
     let _leads_already = rustix::process::setsid();
@@ -70,7 +70,7 @@ pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
 }
 
 /// Checks that stdin is the lock file of `dir`, and that no other process holds the lock.
-fn check_lock(dir: &Path) -> Result<(), CliError> {
+fn check_lock(dir: &Path) -> Result<()> {
     let failed = |error: io::Error| CliError::usage(format!("its lock: {error}"), "start it with `agx up`");
     let file = lock(dir).and_then(|lock| lock.metadata()).map_err(failed)?;
     let stdin = rustix::fs::fstat(io::stdin()).map_err(|error| failed(error.into()))?;
@@ -89,11 +89,7 @@ fn check_lock(dir: &Path) -> Result<(), CliError> {
     }
 }
 
-async fn begin(
-    dir: &Path,
-    spec: &SupervisorSpec,
-    processes: &mut Vec<SupervisedProcess>,
-) -> Result<(), CliError> {
+async fn begin(dir: &Path, spec: &SupervisorSpec, processes: &mut Vec<SupervisedProcess>) -> Result<()> {
     for part in &spec.parts {
         let started = SupervisedProcess::start(dir, part);
         processes.push(started.map_err(|error| {
