@@ -151,8 +151,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         prepare(config).map_err(ExitFailure::Usage)?;
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let host_stats = Arc::new(host_stats);
-    // One thread handles the protocol, because with several threads each message would wake another
-    // one.
+    // One thread for the protocol: with several, each message would wake another one.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
     subreaper::begin();
     leave_terminal();
@@ -255,8 +254,7 @@ fn start_logging() {
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
-        // The subscriber would report internal errors on stderr, and panic if stderr cannot be
-        // written.
+        // The subscriber would report its errors on stderr, and panic if that fails.
         .log_internal_errors(false)
         .init();
 }

@@ -174,10 +174,7 @@ fn man(directory: &Path) -> Result<()> {
 
 async fn top(server: &ServerArgs) -> Result<()> {
     if !std::io::stdout().is_terminal() {
-        return Err(CliError::usage(
-            "there is no terminal to show it on",
-            "for a script there is `agx --json`",
-        ));
+        return Err(CliError::usage("there is no terminal for it", "for a script there is `agx --json`"));
     }
     top::show(&server.server()?).await
 }

@@ -63,12 +63,9 @@ impl UserDir {
     pub(crate) fn find() -> Result<Self> {
         let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let place = named.or_else(|| Some(std::env::home_dir()?.join(".agx")));
-        place.map(Self).ok_or_else(|| {
-            CliError::usage(
-                "there is no home directory",
-                format!("set the directory of the profiles with {VARIABLE}"),
-            )
-        })
+        place
+            .map(Self)
+            .ok_or_else(|| CliError::usage("there is no home directory", format!("name one with {VARIABLE}")))
     }
 
     /// Returns the directory of the background processes named `name`, and creates it if missing.
@@ -126,10 +123,7 @@ impl UserDir {
         }
         let file = self.0.join(FILE);
         parse(json).map_err(|error| {
-            CliError::usage(
-                format!("{}: {error}", file.display()),
-                "fix it, or remove it and create the profiles again",
-            )
+            CliError::usage(format!("{}: {error}", file.display()), "fix it, or remove and recreate it")
         })
     }
 

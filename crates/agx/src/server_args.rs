@@ -109,8 +109,7 @@ impl ServerArgs {
         let stored = if self.address().is_none() { self.profile()? } else { None };
         let own = self.session_key_file.as_deref();
         let key = match stored.as_ref().and_then(|stored| own.or(stored.session_key_file.as_deref())) {
-            // The key of the profile belongs to the profile's address, so it overrides the
-            // environment.
+            // The key of a profile belongs to its address, so it overrides the environment.
             Some(file) => key_in(file),
             None => session_key(own),
         };

@@ -13,21 +13,12 @@ const MOST_ADDRESSES: usize = 64;
 
 /// Address of an agq.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Address {
-    /// `HOST:PORT` or `redis://HOST:PORT`
-    Tcp {
-        /// Name or IP address, without brackets.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-    /// `rediss://HOST:PORT`
-    Tls {
-        /// Name or IP address, without brackets. The server's certificate must be valid for it.
-        host: String,
-        /// Port.
-        port: u16,
-    },
+    /// `HOST:PORT` or `redis://HOST:PORT`. The host is a name or an address without brackets.
+    Tcp { host: String, port: u16 },
+    /// `rediss://HOST:PORT`. The server's certificate must be valid for the host.
+    Tls { host: String, port: u16 },
     /// `unix:/PATH` or `unix:///PATH`
     Unix(PathBuf),
 }
@@ -74,16 +65,12 @@ impl Address {
         Ok(Self::Tcp { host, port })
     }
 
-    /// Parses one address, or several with commas between them: nodes that share a database, at
-    /// most 64. More are an error.
+    /// Parses one address, or at most 64 with commas between them: nodes that share a database.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
         let addresses: Vec<Self> =
             text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
         if addresses.len() > MOST_ADDRESSES {
-            return Err(format!(
-                "{} addresses are given, and at most {MOST_ADDRESSES} are possible",
-                addresses.len()
-            ));
+            return Err(format!("{} addresses are given, at most {MOST_ADDRESSES}", addresses.len()));
         }
         Ok(addresses)
     }

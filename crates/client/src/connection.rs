@@ -42,8 +42,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server with a key and without certificates. `address` has the form of
-    /// [`Address::parse_all`].
+    /// Creates a server without certificates. `address` is as in [`Address::parse_all`].
     pub fn new(address: &str, key: SecretString) -> Result<Self, String> {
         Self::with_tls(Address::parse_all(address)?, Tls::default(), Some(key))
     }
@@ -139,8 +138,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and authenticates. Replies have a timeout of a minute. The error is that of the
-    /// last address.
+    /// Connects and authenticates; replies take at most a minute. Reports the last address's error.
     pub async fn open(server: &Server) -> Result<Self, ClientError> {
         Self::open_with(server, Some(REPLY_TIMEOUT)).await
     }

@@ -50,8 +50,7 @@ pub struct OrderSubscription {
 }
 
 impl OrderSubscription {
-    /// Connects, authenticates and subscribes. The error is [`ClientError::Unreachable`] after 10
-    /// seconds without a reply.
+    /// Connects and subscribes; after 10 s without a reply, [`ClientError::Unreachable`].
     pub async fn open(server: &Server, worker_id: &WorkerId) -> Result<Self, ClientError> {
         let address = server.address();
         let client = server.client()?;
@@ -65,8 +64,7 @@ impl OrderSubscription {
         Ok(Self { address, sink, calls })
     }
 
-    /// Waits for the next message. After an error, the connection is lost and the subscription
-    /// useless.
+    /// Waits for the next message. After an error, the subscription is lost.
     pub async fn next(&mut self) -> Result<OrderMessage, ClientError> {
         loop {
             match timeout(SILENCE, self.calls.next()).await {
@@ -99,9 +97,6 @@ mod tests {
         assert_eq!(OrderMessage::read(br#"{"dance":{}}"#), OrderMessage::Orders);
         assert_eq!(OrderMessage::read(br#"{"withdraw":"a"}"#), OrderMessage::Withdraw("a".parse().unwrap()));
         let asked = OrderMessage::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
-        assert!(
-            matches!(asked, OrderMessage::Output(request) if request.request_id == "r"),
-            "it was not understood"
-        );
+        assert!(matches!(asked, OrderMessage::Output(request) if request.request_id == "r"), "misread");
     }
 }

@@ -170,8 +170,7 @@ impl RequestError {
 }
 
 impl Request {
-    /// Parses a command, and returns it with its row of the table. The error never is
-    /// [`RequestError::Syntax`].
+    /// Parses a command with its table row. Never returns [`RequestError::Syntax`].
     pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
         Self::parse_known(Command::of(args), args)
     }

@@ -10,8 +10,7 @@ pub use when::next;
 
 use crate::rejection::Rejection;
 
-/// Maximum time, in milliseconds, by which the last run may be in the future and still count as
-/// done after the clock was set back.
+/// Maximum milliseconds by which a done run may be in the future after a step of the clock.
 const SMALL_STEP_MS: u64 = 60_000;
 /// Maximum number of bytes of the name of a schedule.
 const MAX_NAME_BYTES: usize = 128;
@@ -274,10 +273,8 @@ mod tests {
             ("@fortnightly", "the words are @hourly, @daily, @midnight"),
         ] {
             let error = next(word, "UTC", at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
-            assert!(
-                error.starts_with(&format!("Invalid schedule: expression '{word}' is not valid: ")),
-                "{error}"
-            );
+            let begin = format!("Invalid schedule: expression '{word}' is not valid: ");
+            assert!(error.starts_with(&begin), "{error}");
             assert!(error.contains(help), "{error}");
         }
     }

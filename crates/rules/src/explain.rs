@@ -121,14 +121,8 @@ mod tests {
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), NOW);
-        Job::new(
-            "j".parse().unwrap(),
-            &action,
-            0,
-            QueuePosition { lane: 0, seq: 0 },
-            &JobParams::default(),
-            NOW,
-        )
+        let place = QueuePosition { lane: 0, seq: 0 };
+        Job::new("j".parse().unwrap(), &action, 0, place, &JobParams::default(), NOW)
     }
 
     #[test]

@@ -88,11 +88,7 @@ impl Retry {
             Strategy::Linear => initial * f64::from(failures.max(1)),
             Strategy::Constant => initial,
         };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and the longest"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and max")]
         let delay = delay.min(max) as u64;
         if self.jitter { jittered(delay, jitter) } else { delay }
     }

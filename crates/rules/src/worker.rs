@@ -174,8 +174,7 @@ pub fn registered(
     })
 }
 
-/// Checks that a connection registers one worker only. `registered` is the worker that registered
-/// on the connection before.
+/// Checks that a connection registers one worker only; `registered` is its earlier one.
 pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
     match registered.filter(|other| *other != worker_id) {
         None => Ok(()),

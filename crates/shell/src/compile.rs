@@ -113,11 +113,7 @@ fn unreadable(error: &ParseError, end: usize) -> Unsupported {
         }
         ParseError::Tokenizing { inner, position } if inner.is_incomplete() => {
             let at = opened(inner).or(position.as_ref()).map_or(end, |position| position.index);
-            return Unsupported::new(
-                (at, at + 1),
-                "a quote or a bracket that is opened here is never closed",
-                "close it",
-            );
+            return Unsupported::new((at, at + 1), "this quote or bracket is never closed", "close it");
         }
         ParseError::Tokenizing { position, .. } => position.as_ref(),
     };
@@ -125,7 +121,7 @@ fn unreadable(error: &ParseError, end: usize) -> Unsupported {
     Unsupported::new(
         (at, at + 1),
         "a shell could not read this",
-        "write a pipeline: COMMAND ARGUMENT… | COMMAND ARGUMENT…",
+        "write a pipeline: COMMAND ARG… | COMMAND ARG…",
     )
 }
 
@@ -246,11 +242,7 @@ impl Compiling<'_> {
                 other => self.item(other, &mut task, at)?,
             }
         }
-        command
-            .suffix
-            .iter()
-            .flat_map(|suffix| &suffix.0)
-            .try_for_each(|item| self.item(item, &mut task, at))?;
+        command.suffix.iter().flat_map(|rest| &rest.0).try_for_each(|item| self.item(item, &mut task, at))?;
         Ok(task)
     }
 

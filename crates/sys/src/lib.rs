@@ -40,8 +40,7 @@ pub fn leave_terminal() -> io::Result<()> {
     let is_leader = unsafe { libc::getsid(0) == libc::getpid() };
     if is_leader {
         for signal in [libc::SIGTTIN, libc::SIGTTOU] {
-            // SAFETY: the call sets no handler, and the disposition accesses no memory of this
-            // process.
+            // SAFETY: the call sets no handler, and accesses no memory of this process.
             if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
                 return Err(io::Error::last_os_error());
             }

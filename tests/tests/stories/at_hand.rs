@@ -149,7 +149,7 @@ fn without_any_agq_agx_says_what_to_do() {
     let typo = Ran::from(lab.command("agx").arg("actoin").output().unwrap()).expect(2);
     assert!(typo.err.contains("'action'"), "{}", typo.err);
     let blind = Ran::from(lab.command("agx").arg("top").output().unwrap()).expect(2);
-    assert!(blind.err.contains("there is no terminal to show it on"), "{}", blind.err);
+    assert!(blind.err.contains("there is no terminal for it"), "{}", blind.err);
     Ran::from(lab.command("agx").args(["man", "man1"]).output().unwrap()).expect(0);
     let page = std::fs::read_to_string(lab.path().join("man1/agx-map.1")).unwrap();
     assert!(page.contains("keep\\-order") && page.contains("EXTRA"), "{page}");

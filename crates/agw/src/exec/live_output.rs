@@ -74,8 +74,7 @@ impl LiveOutput {
 
     /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams.
     pub(crate) fn since(&self, job_id: &JobId, attempt: u32, position: &OutputPosition) -> JobOutput {
-        // The flag is read first, because a job that ends during the reads may still write. The
-        // next request returns that output.
+        // Read first: a job that ends during the reads may still write, for the next request.
         let ended = self.has_ended.load(Ordering::Acquire);
         let (mut left, mut more, mut tasks) = (MOST_AT_ONCE, false, Vec::new());
         for written in &*self.lock() {

@@ -136,12 +136,9 @@ mod tests {
     #[test]
     fn open_file_limit_requests_enough_for_all_slots() {
         for slots in [1, 2, 32, 400, 10_000] {
-            let open_file_limit = allowed(slots, needed(slots, 3), 3).unwrap();
-            assert_eq!((open_file_limit.slots, open_file_limit.threads), (slots, slots.min(32)));
-            assert!(
-                open_file_limit.job_files >= slots * 24 && open_file_limit.followed_files > 0,
-                "{open_file_limit:?}"
-            );
+            let limit = allowed(slots, needed(slots, 3), 3).unwrap();
+            assert_eq!((limit.slots, limit.threads), (slots, slots.min(32)));
+            assert!(limit.job_files >= slots * 24 && limit.followed_files > 0, "{limit:?}");
         }
     }
 

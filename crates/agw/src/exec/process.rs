@@ -122,8 +122,7 @@ impl Process {
         self.group.terminate();
         if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
             exited?;
-            // An unreaped leader counts as a process of the group, so the group would not become
-            // empty.
+            // An unreaped leader is a process of the group, which would not become empty.
             let status = self.reap()?;
             let _grace_is_over = timeout_at(end, self.group.wait_until_empty()).await;
             self.group.kill();
@@ -215,8 +214,7 @@ impl Group {
     async fn wait_until_empty(&mut self) {
         let Some(leader) = self.leader else { return };
         loop {
-            // An adopted process of the group stays a zombie in the group until the worker waits
-            // for it.
+            // An adopted process stays a zombie in the group until the worker waits for it.
             while !self.is_empty && matches!(waitpgid(leader, WaitOptions::NOHANG), Ok(Some(_))) {}
             self.is_empty = self.is_empty || self.has_no_process();
             if self.is_empty && stray_processes::have_ended(&self.strays) {
@@ -356,8 +354,7 @@ mod tests {
     async fn escaped_processes_survive_a_normal_exit() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
-        // The first process waits for the daemon, because the end of the task kills every process
-        // that is still in its group.
+        // The first process waits, because the end of the task kills all processes of its group.
         let daemon = "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'";
         let mut process = start(dir.path(), &format!("{daemon}; until [ -s pid ]; do sleep 0.02; done"));
         let ended = process.wait(LONG).await.unwrap();

@@ -31,8 +31,7 @@ pub(crate) async fn run(
         let started = tokio::select! {
             biased;
             started = start_with_retry(command, before.as_ref(), context, outputs, cancel) => started,
-            // While the start waits, the timeouts and the quota of the running processes still
-            // apply.
+            // While the start waits, timeouts and quota of running processes still apply.
             finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
                 let mut results = results(stage, running, finished, (context, live_output), outputs).await;

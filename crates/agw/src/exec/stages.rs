@@ -248,11 +248,7 @@ mod tests {
         let trace = |at: usize| {
             stages[at].commands[0].env.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>()
         };
-        assert_eq!(
-            [trace(0), trace(1)],
-            [vec!["00-t-p-01"], vec!["00-t-p-01", "own"]],
-            "the last of a name is used"
-        );
+        assert_eq!([trace(0), trace(1)], [vec!["00-t-p-01"], vec!["00-t-p-01", "own"]], "the last counts");
     }
 
     #[test]

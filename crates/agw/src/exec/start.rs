@@ -202,8 +202,7 @@ fn create(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
 
 fn place(command: &StageCommand, field: &str, path: &str) -> io::Result<PathBuf> {
     let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
-    // FIFOs are refused, because opening a FIFO waits for its other end, and nothing could
-    // interrupt that.
+    // FIFOs are refused: opening one waits for its other end, without interruption.
     if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
         return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));
     }

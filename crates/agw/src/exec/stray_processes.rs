@@ -70,8 +70,7 @@ pub(crate) fn find(
     let running = known.iter().filter(|known| !known.has_ended()).map(|known| known.pid);
     let mut found = BTreeSet::new();
     descendants(running.chain(parent).collect(), &mut found);
-    // The adopted processes are listed last, because a process is adopted if its parent ends during
-    // the search above.
+    // Listed last, because a process is adopted if its parent ends during the search above.
     let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| has_mark(pid, mark));
     descendants(adopted.collect(), &mut found);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();

@@ -60,8 +60,7 @@ pub(crate) fn abandon(pid: Pid) {
 /// Makes this worker a child subreaper.
 #[cfg(target_os = "linux")]
 pub(crate) fn begin() {
-    // Without this file (`CONFIG_PROC_CHILDREN`) the worker would not find the processes that it
-    // adopts, and they would stay zombies.
+    // Without this file (`CONFIG_PROC_CHILDREN`), adopted processes would stay zombies.
     let own = getpid().as_raw_pid();
     if !std::path::Path::new(&format!("/proc/{own}/task/{own}/children")).exists() {
         debug!("the system does not list children, so orphaned processes are left to their new parents");
@@ -91,8 +90,7 @@ pub(crate) fn reap() {
     if adopted().next().is_none() {
         return;
     }
-    // A start may hang in exec(2) on a dead mount, and this thread also sends the heartbeats: the
-    // next call tries again.
+    // A start may hang in exec(2) on a dead mount, and heartbeats share this thread.
     let _nothing_starts = match STARTING.try_write() {
         Ok(guard) => guard,
         Err(TryLockError::Poisoned(error)) => error.into_inner(),

@@ -174,8 +174,7 @@ impl JobPool {
                 claims.request(room);
             }
             if let Some(job) = claims.next().await? {
-                // No wait here: requests never exceed the free permits, and only this function
-                // takes them.
+                // No wait: requests never exceed the permits, and only this function takes them.
                 let permits = Arc::clone(&self.permits);
                 let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
                 return Ok(Claimed { job, permit });
@@ -331,8 +330,7 @@ impl JobPool {
         let over = jobs.running.remove(number);
         drop(permit);
         self.wake_claimer(&jobs);
-        // The files are checked and truncated on their drop, and slots would wait for the lock
-        // meanwhile.
+        // The drop checks and truncates files, and slots would wait for the lock meanwhile.
         drop(jobs);
         drop(over);
     }

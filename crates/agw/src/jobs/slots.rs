@@ -58,8 +58,7 @@ impl Slots {
 
     /// Assigns a claimed job to a free slot, and returns both. Without a free slot, the job waits.
     pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
-        // An earlier claim of the same job is void, because agq took the job back before it gave
-        // the job again.
+        // An earlier claim is void, because agq took the job back before it gave it again.
         self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
         if let Some(slot) = self.free.pop() {
             return Some((slot, claimed));
@@ -103,10 +102,7 @@ impl Slots {
         let waiting = std::mem::take(&mut self.waiting);
         let (withdrawn, kept): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_of);
         self.waiting = kept.into();
-        withdrawn
-            .into_iter()
-            .map(|waiting| (waiting.claimed.job.job_id, waiting.claimed.job.attempt))
-            .collect()
+        withdrawn.into_iter().map(|entry| (entry.claimed.job.job_id, entry.claimed.job.attempt)).collect()
     }
 
     /// Removes all waiting claims, and returns their number.

@@ -116,8 +116,7 @@ impl Worker {
                 Err(error) => RegistrationEnd::Lost(error),
             };
             self.pool.report_over(None);
-            // The next registration does not name the waiting jobs, so agq gives them to other
-            // workers.
+            // The next registration omits the waiting jobs, so other workers get them.
             self.pool.dismiss_all();
             let error = match left {
                 RegistrationEnd::Ended(end) => return Ok(end),

@@ -85,7 +85,7 @@ fn text(difference: &ResultDifference) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use agenix_protocol::documents::Status;
+    use agenix_protocol::documents::Status::{self, Completed, Failed};
 
     use super::{JobResultSummary, differences, text};
 
@@ -98,16 +98,8 @@ mod tests {
 
     #[test]
     fn diff_omits_equal_results() {
-        let before = ends(&[
-            ("a", Status::Completed, "1\n"),
-            ("b", Status::Completed, "2\n"),
-            ("c", Status::Failed, ""),
-        ]);
-        let after = ends(&[
-            ("a", Status::Completed, "1\n"),
-            ("b", Status::Completed, "3\n"),
-            ("d", Status::Failed, ""),
-        ]);
+        let before = ends(&[("a", Completed, "1\n"), ("b", Completed, "2\n"), ("c", Failed, "")]);
+        let after = ends(&[("a", Completed, "1\n"), ("b", Completed, "3\n"), ("d", Failed, "")]);
         let printed: String = differences(before, after).iter().map(text).collect();
         assert_eq!(printed, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
     }

@@ -11,20 +11,15 @@ use crate::{
     watch::progress,
 };
 
-pub(super) async fn run(
-    server: &ServerArgs,
-    action_id: &ActionId,
-    watch: bool,
-    output: Output,
-) -> Result<()> {
+pub(super) async fn run(server: &ServerArgs, id: &ActionId, watch: bool, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
     if watch {
         let mut agq = RetryingClient::new(server.server()?, connection, output);
-        let status = progress::watch(&mut agq, action_id, output).await?;
+        let status = progress::watch(&mut agq, id, output).await?;
         output.show("action.status", &status, text)?;
         return verdict(&status);
     }
-    let status = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let status = connection.action(id).await?.ok_or_else(|| progress::not_found(id))?;
     output.show("action.status", &status, text)
 }
 

@@ -109,10 +109,7 @@ fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     match json.trim_ascii_start().first() {
         Some(b'{') => {
             let objects = serde_json::Deserializer::from_slice(json).into_iter();
-            (1..)
-                .zip(objects)
-                .map(|(number, object)| object.map_err(|error| format!("object {number}: {error}")))
-                .collect()
+            (1..).zip(objects).map(|(at, one)| one.map_err(|error| format!("object {at}: {error}"))).collect()
         }
         Some(b'[') => parse(json).map_err(|error| error.to_string()),
         Some(b'"') => Err("it is a text in quotation marks, and no array of objects".into()),

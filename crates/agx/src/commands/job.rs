@@ -75,14 +75,9 @@ async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<
     })
 }
 
-async fn list(
-    server: &ServerArgs,
-    action_id: &ActionId,
-    status: Option<Status>,
-    output: Output,
-) -> Result<()> {
+async fn list(server: &ServerArgs, id: &ActionId, status: Option<Status>, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
-    let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let action = connection.action(id).await?.ok_or_else(|| progress::not_found(id))?;
     let jobs = connection.jobs(&action, status).await?;
     output.list("job.list", &jobs)
 }

@@ -65,17 +65,12 @@ async fn of_job(agq: &mut RetryingClient, job: JobStatus, wanted: &LogOptions, o
     Ok(())
 }
 
-async fn of_action(
-    agq: &mut RetryingClient,
-    id: &ActionId,
-    wanted: &LogOptions,
-    output: Output,
-) -> Result<()> {
+async fn of_action(agq: &mut RetryingClient, id: &ActionId, args: &LogOptions, output: Output) -> Result<()> {
     if agq.action(id).await?.is_none() {
         let help = "see the actions with `agx history`, and the jobs of one with `agx job list ACTION_ID`";
         return Err(CliError::not_found("job or action", id, help));
     }
-    let action = logs::of_action(agq, id, wanted, output).await?;
+    let action = logs::of_action(agq, id, args, output).await?;
     if action.pending + action.running > 0 {
         let (pending, running) = (action.pending, action.running);
         output.note(&format!(

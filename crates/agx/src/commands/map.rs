@@ -63,8 +63,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let Some(server) = given else {
         check_programs(&plan)?;
         let slots = slots(&args);
-        // agq may remove ended jobs early, because agx takes each result soon and needs it no
-        // longer.
+        // agq may remove ended jobs early, because agx takes each result soon.
         let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
         let mut local = EmbeddedCluster::start(args.jobs, kept)?;
         let server = local.server()?;
@@ -134,10 +133,7 @@ fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>> {
         return Ok(args.cwd.clone());
     }
     let here = std::env::current_dir().map_err(|error| {
-        CliError::usage(
-            format!("the current directory has no usable path: {error}"),
-            "give another one with --cwd",
-        )
+        CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
     })?;
     Ok(Some(here.to_string_lossy().into_owned()))
 }

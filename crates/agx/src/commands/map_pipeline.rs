@@ -70,7 +70,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
         [] => {
             return Err(CliError::usage(
                 "there is no command",
-                "write it after --, as agx map -- 'grep -c ERROR {}'",
+                "write it after --, as -- 'grep -c ERROR {}'",
             ));
         }
         [text] => compile(text, placeholders).map_err(|refusal| refused(&refusal))?,
@@ -125,10 +125,7 @@ fn append(tasks: &mut [Task], only: Option<&str>, may_be_code: bool, found: &mut
 fn feed_block(tasks: &mut [Task]) -> Result<()> {
     let Some(first) = tasks.first_mut() else { return Ok(()) };
     if first.stdin_file.is_some() {
-        return Err(CliError::usage(
-            "--pipe gives the first command its stdin, and so does <",
-            "leave one of them out",
-        ));
+        return Err(CliError::usage("--pipe and < both give the first command its stdin", "leave one out"));
     }
     first.stdin = Some(format!("{{{{input.{BLOCK}}}}}"));
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::queue::oldest;
 use crate::{
     documents::OverviewDocument,
     error::Result,
@@ -38,14 +39,9 @@ pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<()> 
         queues: Some(queues.clone()),
         actions: Some(shown.clone()),
     };
-    output.show("overview", &document, |_| {
-        format!(
-            "agq      {address}\n{}{}{}",
-            workers_text(&workers),
-            queues_text(&queues),
-            actions_text(&shown, &plans)
-        )
-    })
+    let (workers, queues) = (workers_text(&workers), queues_text(&queues));
+    let actions = actions_text(&shown, &plans);
+    output.show("overview", &document, |_| format!("agq      {address}\n{workers}{queues}{actions}"))
 }
 
 const NOTHING: &str = "No agq is configured, and none is running.\n\n  \
@@ -88,29 +84,19 @@ fn queues_text(stats: &QueueStats) -> String {
     let mut text: String = queues
         .map(|(name, queue)| {
             let paused = if queue.paused { ", paused" } else { "" };
-            let oldest = queue
-                .oldest_job_age_seconds
-                .map(|age| format!(", the oldest for {age} s"))
-                .unwrap_or_default();
-            let unmet = queue.needs.iter().filter(|demand| demand.workers == 0);
+            let unmet = queue.needs.iter().filter(|need| need.workers == 0);
             let unmet: String = unmet
-                .map(|demand| {
-                    format!(
-                        "\n         {} of them: no worker has {}",
-                        demand.length,
-                        demand.wants().join(", ")
-                    )
+                .map(|need| {
+                    format!("\n         {} of them: no worker has {}", need.length, need.wants().join(", "))
                 })
                 .collect();
-            format!(
-                "queue    {name}: {}{oldest}{paused}{unmet}\n",
-                counted(queue.length, "job waits", "jobs wait")
-            )
+            let wait = counted(queue.length, "job waits", "jobs wait");
+            format!("queue    {name}: {wait}{}{paused}{unmet}\n", oldest(queue))
         })
         .collect();
     if stats.scheduled.length > 0 {
-        text +=
-            &format!("         {} for a time\n", counted(stats.scheduled.length, "job waits", "jobs wait"));
+        let wait = counted(stats.scheduled.length, "job waits", "jobs wait");
+        text += &format!("         {wait} for a time\n");
     }
     text
 }

@@ -106,12 +106,8 @@ pub(super) async fn edit(
     output: Output,
 ) -> Result<()> {
     let help = "see the plans with `agx plan list`";
-    let mut plan = server
-        .connect()
-        .await?
-        .plan(plan_id)
-        .await?
-        .ok_or_else(|| CliError::not_found("plan", plan_id, help))?;
+    let stored = server.connect().await?.plan(plan_id).await?;
+    let mut plan = stored.ok_or_else(|| CliError::not_found("plan", plan_id, help))?;
     plan.plan_id = Some(match new_id {
         Some(id) => id,
         None => next_id(plan_id)?,

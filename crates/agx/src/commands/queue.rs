@@ -47,15 +47,16 @@ fn text(stats: &QueueStats) -> String {
     let next = due.map(|due| format!(", the next in {due} s")).unwrap_or_default();
     text += &format!("{:<10} {}{next}\n", "scheduled", jobs(stats.scheduled.length));
     let workers = &stats.workers;
-    text + &format!(
-        "{:<10} {} active, {} idle, {} known\n",
-        "workers", workers.active, workers.idle, workers.total
-    )
+    text + &format!("workers    {} active, {} idle, {} known\n", workers.active, workers.idle, workers.total)
+}
+
+/// Returns the age of the oldest job of a queue as the end of a sentence.
+pub(super) fn oldest(queue: &ReadyStats) -> String {
+    queue.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default()
 }
 
 fn queue(name: &str, stats: &ReadyStats) -> String {
-    let oldest =
-        stats.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default();
+    let oldest = oldest(stats);
     let paused = if stats.paused { ", paused" } else { "" };
     let mut text = format!("{name:<10} {}{oldest}{paused}\n", jobs(stats.length));
     for demand in &stats.needs {
@@ -73,8 +74,7 @@ async fn set_paused(server: &ServerArgs, queue: &QueueName, pauses: bool, output
     let mut connection = server.connect().await?;
     let stats = connection.queue_stats().await?;
     if pauses && stats.ready_of(queue.as_str()).is_none() {
-        // A queue exists as soon as a job names it, so an unknown name is allowed, but may be a
-        // typo.
+        // A job creates its queue, so an unknown name is allowed, but may be a typo.
         let names = stats.others.keys().map(|key| queue_of(key)).chain([READY]);
         let meant = nearest(queue.as_str(), names).map(|name| format!("; did you mean '{name}'?"));
         output.note(&format!("agx: no job waits in the queue {queue}{}", meant.unwrap_or_default()));

@@ -139,8 +139,7 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<()> {
         return nothing();
     };
     let was_there = supervisor::stop(&dir, output).await?;
-    // The profile stays if another `agx up` has taken the lock meanwhile, because that command owns
-    // the profile now.
+    // The profile stays if another `agx up` holds the lock, because it owns the profile now.
     if let Ok(_held) = supervisor::lock_dir(&dir).await {
         home.change(|all| {
             all.profiles.remove(name);
@@ -162,10 +161,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
         args.token.clone()
     };
     let token = Token::parse(&text_of_token).map_err(|what| {
-        CliError::usage(
-            format!("this token cannot be used: {what}"),
-            "`agq token` prints one, where agq runs",
-        )
+        CliError::usage(format!("this token cannot be used: {what}"), "run `agq token` where agq runs")
     })?;
     let home = UserDir::find()?;
     let dir = home.default_path(&args.name)?;

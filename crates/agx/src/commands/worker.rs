@@ -47,10 +47,8 @@ fn text(workers: &[WorkerStatus]) -> String {
             worker.last_seen_at.to_string(),
         ]
     };
-    table(
-        &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"],
-        &workers.iter().map(row).collect::<Vec<_>>(),
-    )
+    let rows: Vec<_> = workers.iter().map(row).collect();
+    table(&["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], &rows)
 }
 
 async fn set_draining(server: &ServerArgs, id: &WorkerId, drains: bool, output: Output) -> Result<()> {

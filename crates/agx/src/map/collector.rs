@@ -99,8 +99,7 @@ pub(crate) struct CollectorState {
     collected: MapCounts,
     /// Estimated number of bytes of a result, from the latest results.
     result_bytes: usize,
-    /// Times of the decision to start no more jobs, and of the latest request to give up unstarted
-    /// jobs.
+    /// Times of the decision to start no job, and of the latest request to give up unstarted jobs.
     ending_since: Option<Instant>,
     asked_at: Option<Instant>,
     is_cancelled: bool,
@@ -265,8 +264,7 @@ impl Collector<'_> {
             if ids.len() == most {
                 known.extend((from..).zip(ids));
             } else {
-                // agq has removed some jobs, so the index of each other job has to come from its
-                // status.
+                // agq has removed jobs, so the index of each other one comes from its status.
                 let jobs = self.agq.jobs(&ids).await?;
                 known.extend(jobs.into_iter().flatten().map(|job| (job.index, job.job_id)));
             }

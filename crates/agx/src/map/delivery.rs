@@ -49,8 +49,7 @@ impl Delivery {
         line: &ProgressLine,
     ) -> Result<bool> {
         if job.status == Status::Cancelled {
-            // A cancelled job has no result to show, and a later run with --resume runs its input
-            // again.
+            // A cancelled job has no result, and a later run with --resume runs its input again.
             self.printer.print(at, JobOutputText::default(), line)?;
             return Ok(false);
         }

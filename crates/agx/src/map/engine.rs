@@ -97,8 +97,7 @@ impl Engine {
         let feeding = async {
             let fed = feed.run(inputs).await;
             if fed.is_err() {
-                // The jobs that agq has end early, and agx takes the results of those that have
-                // ended.
+                // The jobs that agq has end early, and agx takes the results of ended ones.
                 stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(StopLevel::End));
             }
             Ok(fed)

@@ -130,10 +130,7 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
 /// last line of a job counts. An incomplete line does not count.
 pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs> {
     let wrong = |what: String| {
-        CliError::usage(
-            format!("{}: {what}", path.display()),
-            "give the joblog of an earlier run, or leave out --resume",
-        )
+        CliError::usage(format!("{}: {what}", path.display()), "give another joblog, or leave out --resume")
     };
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -241,11 +238,7 @@ mod tests {
         assert_eq!(of(ResumeScope::Well), [1, 2, 4]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().matches("Seq\t").count(), 1);
         std::fs::write(&path, "something else\n").unwrap();
-        assert!(
-            done(&path, ResumeScope::Ended)
-                .unwrap_err()
-                .to_string()
-                .contains("line 1 is not a line of a joblog")
-        );
+        let error = done(&path, ResumeScope::Ended).unwrap_err().to_string();
+        assert!(error.contains("line 1 is not a line of a joblog"));
     }
 }

@@ -23,8 +23,7 @@ fn place(dir: &Path, args: &[String]) -> PathBuf {
     let parts: Vec<(usize, String)> = numbered.collect();
     let length: usize = parts.iter().map(|(_, name)| name.len() + 4).sum();
     if length > MOST_PATH && parts.len() > 1 {
-        // The hash covers all inputs, so the name is unique. The part in front of the hash is for
-        // readers.
+        // The hash of all inputs makes the name unique; the part before it is for readers.
         let all: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
         return dir.join("1").join(cut(&parts[0].1, &all.join("\0")));
     }

@@ -159,10 +159,7 @@ fn combine(
 fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(SourceValue) -> bool) -> Result<()> {
     let shown = shortened(&file.display().to_string());
     let cannot = |error: std::io::Error| {
-        CliError::usage(
-            format!("cannot read {shown}: {error}"),
-            "give a file that can be read, or - for stdin",
-        )
+        CliError::usage(format!("cannot read {shown}: {error}"), "give a readable file, or - for stdin")
     };
     let mut reader: Box<dyn BufRead> = if file.as_os_str() == "-" {
         Box::new(agenix_cli::stdin().map_err(cannot)?)
@@ -235,7 +232,8 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::{CliError, InputRow, Sources, split};
+    use super::{InputRow, Sources, split};
+    use crate::error::Result;
 
     fn read(words: &[&str]) -> Result<Vec<InputRow>> {
         let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect())?;
@@ -255,11 +253,7 @@ mod tests {
     fn the_last_source_varies_fastest_and_linked_sources_are_paired() {
         assert_eq!(rows(&["c", ":::", "a", "b"]), ["a", "b"]);
         assert_eq!(rows(&["c", ":::", "a", "b", ":::", "1", "2"]), ["a 1", "a 2", "b 1", "b 2"]);
-        assert_eq!(
-            rows(&["c", ":::", "a", "b", "c", ":::+", "1", "2"]),
-            ["a 1", "b 2"],
-            "the shorter one ends it"
-        );
+        assert_eq!(rows(&["c", ":::", "a", "b", "c", ":::+", "1", "2"]), ["a 1", "b 2"], "the shorter ends");
         assert_eq!(
             rows(&["c", ":::", "a", "b", ":::+", "1", "2", ":::", "x", "y"]),
             ["a 1 x", "a 1 y", "b 2 x", "b 2 y"]

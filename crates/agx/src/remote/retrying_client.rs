@@ -113,8 +113,7 @@ impl RetryingClient {
             let error = match answer {
                 Err(error) if error.is_connection() => error,
                 other => {
-                    // The connection is dropped, because agq closes a connection after a message
-                    // that is too large.
+                    // agq closes a connection after a message that is too large, so this drops it.
                     if matches!(&other, Err(ClientError::Rejected(reason)) if ErrorKind::of(reason) == ErrorKind::MessageTooLarge)
                     {
                         self.connection = None;

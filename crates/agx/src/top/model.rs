@@ -255,11 +255,7 @@ pub(super) mod tests {
     fn top_keys_move_open_and_go_back() {
         let mut model = model();
         assert_eq!(model.press(KeyPress::Down), None);
-        assert_eq!(
-            (model.row, model.press(KeyPress::Down), model.row),
-            (1, None, 1),
-            "the last row is the last"
-        );
+        assert_eq!((model.row, model.press(KeyPress::Down), model.row), (1, None, 1), "it is the last row");
         assert_eq!(model.press(KeyPress::Enter), Some(UserAction::Look));
         assert_eq!(model.screen, Screen::Jobs(ActionId::new("a").unwrap()));
         assert_eq!(model.press(KeyPress::Back), Some(UserAction::Look));

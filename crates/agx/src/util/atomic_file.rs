@@ -20,8 +20,5 @@ pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
 /// Returns the error for a file that cannot be written.
 pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> CliError {
     let path = shortened(&path.display().to_string());
-    CliError::usage(
-        format!("cannot write {path}: {error}"),
-        "choose another directory, or free space on the disk",
-    )
+    CliError::usage(format!("cannot write {path}: {error}"), "choose another directory, or free some space")
 }

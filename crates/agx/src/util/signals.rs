@@ -74,8 +74,7 @@ pub(crate) fn listen() -> FirstSignal {
             asked.next().await;
             sender.send_replace(true);
             asked.next().await;
-            // Until then the process may end by itself and remove its directory. A third signal
-            // ends it at once.
+            // Until then the process may remove its directory. A third signal ends it at once.
             let _late_or_again = timeout(LAST_WAIT, asked.next()).await;
             std::process::exit(INTERRUPTED);
         });

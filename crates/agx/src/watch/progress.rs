@@ -31,15 +31,11 @@ const TRY_LATER: i32 = 75;
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// Watches an action until it has ended or the user interrupts.
-pub(crate) async fn watch(
-    agq: &mut RetryingClient,
-    action_id: &ActionId,
-    output: Output,
-) -> Result<ActionStatus> {
+pub(crate) async fn watch(agq: &mut RetryingClient, id: &ActionId, output: Output) -> Result<ActionStatus> {
     let mut line = ProgressLine::new(output);
     let watched = tokio::select! {
-        watched = follow(agq, action_id, &mut line) => watched,
-        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Detached(action_id.clone())),
+        watched = follow(agq, id, &mut line) => watched,
+        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Detached(id.clone())),
     };
     if watched.is_err() {
         line.clear();
@@ -47,14 +43,10 @@ pub(crate) async fn watch(
     watched
 }
 
-async fn follow(
-    agq: &mut RetryingClient,
-    action_id: &ActionId,
-    line: &mut ProgressLine,
-) -> Result<ActionStatus> {
+async fn follow(agq: &mut RetryingClient, id: &ActionId, line: &mut ProgressLine) -> Result<ActionStatus> {
     let (mut look, mut ended, mut failures) = (FIRST_LOOK, None, FailureNotices::default());
     loop {
-        let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
+        let status = agq.action(id).await?.ok_or_else(|| not_found(id))?;
         line.show(&status);
         if !line.is_quiet {
             for notice in failures.new_failures(agq, &status).await? {

@@ -43,8 +43,7 @@ pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 #[error("{0}")]
 pub struct BadDocument(String);
 
-/// Parses a JSON document. The error names the field and its place: ``tasks[1].comand: unknown
-/// field `comand` …``.
+/// Parses JSON. The error names the place: ``tasks[1].comand: unknown field `comand` …``.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     // Tracking the place of a field is slow, so only an invalid document is parsed again with it.
     serde_json::from_slice(json).or_else(|_| parse_with_place(json))
@@ -65,8 +64,7 @@ fn parse_with_place<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> 
     Ok(value)
 }
 
-/// Parses a JSON document that must be an object. For anything else, the error says so instead of
-/// naming a missing field.
+/// Parses a JSON object. For other JSON, the error says so instead of naming a field.
 pub fn parse_object<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     if json.trim_ascii_start().first() != Some(&b'{') {
         return Err(BadDocument("it is not a JSON object, which begins with {".into()));

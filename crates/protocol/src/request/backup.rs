@@ -10,21 +10,14 @@ use super::{
 
 /// BACKUP and its subcommands.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum BackupCommand {
     /// Makes a snapshot of all data as a copy.
     Begin,
-    /// Reads a chunk of the copy.
-    Read {
-        /// Id of the copy.
-        backup_id: String,
-        /// Position of the chunk in the copy, in bytes.
-        offset: u64,
-    },
+    /// Reads a chunk of the copy from an offset in bytes.
+    Read { backup_id: String, offset: u64 },
     /// Removes the copy.
-    End {
-        /// Id of the copy.
-        backup_id: String,
-    },
+    End { backup_id: String },
 }
 
 pub(super) fn parse(args: &[Bytes]) -> Result<Request, RequestError> {

@@ -48,8 +48,7 @@ impl<'e> Times<'e> {
     fn parse(expression: &'e str) -> Result<Self, Rejection> {
         let fields = fields(expression)?;
         let begins_with_star = |at: usize| fields[at].starts_with(['*', '?']);
-        // As in Vixie cron: if one of the two day fields begins with a star, both fields must
-        // match. Otherwise one is enough.
+        // As in Vixie cron: both day fields must match if one begins with a star; otherwise, one.
         let needs_both = begins_with_star(2) || begins_with_star(4);
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)

@@ -5,7 +5,11 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Job, JobState, ReportedFailure, RuleOutcome};
+use super::{
+    Job,
+    JobState::{self, Available, Discarded, Retryable, Scheduled},
+    ReportedFailure, RuleOutcome,
+};
 use crate::{rejection::Rejection, retry};
 
 /// Maximum number of bytes of a worker's error text that a job stores.
@@ -77,12 +81,7 @@ fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Rule
         Status::Completed => job.state == JobState::Completed,
         Status::Cancelled => job.state == JobState::Cancelled,
         // A retry may have become available since.
-        Status::Failed => {
-            matches!(
-                job.state,
-                JobState::Discarded | JobState::Retryable | JobState::Scheduled | JobState::Available
-            )
-        }
+        Status::Failed => matches!(job.state, Discarded | Retryable | Scheduled | Available),
         _ => false,
     };
     if repeats && same_end {
@@ -112,8 +111,7 @@ pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
     }
 }
 
-/// Returns true if the failure counts against the worker: not codes of the task that blame
-/// the time (temporary failures) or the input.
+/// Returns true unless the task's exit code blames the time (temporary) or the input.
 pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }

@@ -76,10 +76,7 @@ mod tests {
         let now = Timestamp(1_000_000);
         assert!(is_within(now, 1000, now) && is_within(Timestamp(now.0 - 999), 1000, now));
         assert!(!is_within(Timestamp(now.0 - 1000), 1000, now), "it is over");
-        assert!(
-            is_within(now.plus_ms(1000), 1000, now),
-            "a step of the clock that is smaller than the period"
-        );
+        assert!(is_within(now.plus_ms(1000), 1000, now), "a clock step below the period");
         assert!(!is_within(now.plus_ms(1001), 1000, now), "the clock was ahead");
     }
 }

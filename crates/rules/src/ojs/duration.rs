@@ -15,11 +15,7 @@ pub fn parse_duration(text: &str) -> Option<u64> {
     }
     let date = sum(date, &[('W', 604_800_000.0), ('D', 86_400_000.0)])?;
     let ms = date + sum(time, &[('H', 3_600_000.0), ('M', 60_000.0), ('S', 1000.0)])?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between 0 and a hundred years"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and MAX_MS")]
     (0.0..=MAX_MS).contains(&ms).then(|| ms.round() as u64)
 }
 

@@ -269,11 +269,7 @@ fn plan_input(args: &RawValue) -> Result<String, Rejection> {
 }
 
 fn without_args(document: &JobDocumentFields) -> BTreeMap<&str, &RawValue> {
-    document
-        .iter()
-        .filter(|(field, _)| *field != "args")
-        .map(|(field, raw)| (field.as_str(), &**raw))
-        .collect()
+    document.iter().filter(|(name, _)| *name != "args").map(|(name, raw)| (name.as_str(), &**raw)).collect()
 }
 
 fn read_unique(

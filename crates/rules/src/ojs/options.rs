@@ -175,15 +175,13 @@ impl<'f> OptionReader<'f> {
 
     /// Returns a limit and its key. The default key is that of the queue.
     pub(super) fn limit(&self, queue: &str) -> Result<(String, LimitTerms), Rejection> {
+        let wrong = |what: &str| invalid(format!("{}{what}", self.place));
         let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
         if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
-            return Err(invalid(format!(
-                "{}.key must have 1 to 255 bytes and no control characters",
-                self.place
-            )));
+            return Err(wrong(".key must have 1 to 255 bytes and no control characters"));
         }
         if let Some(other) = self.text("on_limit")?.filter(|word| *word != "wait") {
-            return Err(invalid(format!("{}.on_limit is '{other}': agq supports only wait", self.place)));
+            return Err(wrong(&format!(".on_limit is '{other}': agq supports only wait")));
         }
         let per_second = self.count("max_per_second")?;
         let period_ms = match self.text("period")? {
@@ -192,10 +190,8 @@ impl<'f> OptionReader<'f> {
             Some("hour") => 3_600_000,
             Some("day") => 86_400_000,
             Some(other) => parse_duration(other).filter(|ms| *ms > 0).ok_or_else(|| {
-                invalid(format!(
-                    "{}.period is '{other}': use second, minute, hour, day, or a duration such as PT10S",
-                    self.place
-                ))
+                let words = "second, minute, hour, day, or a duration such as PT10S";
+                wrong(&format!(".period is '{other}': use {words}"))
             })?,
         };
         let (rate, period_ms) = match per_second {
@@ -204,13 +200,10 @@ impl<'f> OptionReader<'f> {
         };
         let terms = LimitTerms { concurrency: self.count("concurrency")?, rate, period_ms };
         if terms.rate.is_none() && terms.concurrency.is_none() {
-            return Err(invalid(format!(
-                "{} limits nothing: give concurrency, rate or max_per_second",
-                self.place
-            )));
+            return Err(wrong(" limits nothing: give concurrency, rate or max_per_second"));
         }
         if terms.rate == Some(0) || terms.concurrency == Some(0) {
-            return Err(invalid(format!("{} lets no job through: give at least 1", self.place)));
+            return Err(wrong(" lets no job through: give at least 1"));
         }
         Ok((key, terms))
     }

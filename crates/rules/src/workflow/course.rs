@@ -97,10 +97,7 @@ fn cancel_all(steps: &mut [WorkflowStep], callbacks: &mut [Callback]) {
 }
 
 fn resume(steps: &mut [WorkflowStep], callbacks: &mut [Callback], id: &str) -> bool {
-    steps
-        .iter_mut()
-        .chain(callbacks.iter_mut().map(|callback| &mut callback.step))
-        .any(|step| step.resume(id))
+    steps.iter_mut().chain(callbacks.iter_mut().map(|called| &mut called.step)).any(|step| step.resume(id))
 }
 
 impl Workflow {

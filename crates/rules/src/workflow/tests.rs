@@ -139,11 +139,9 @@ fn results_go_to_the_next_step_on_any_level() {
         r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{{"on_complete":{STEP}}}}}"#
     ));
     let placed = batch.placed();
-    assert!(
-        placed[2].is_callback()
-            && matches!(placed[2].before, Some(StepInputs::Steps(steps)) if steps.len() == 2)
-    );
-    assert_eq!((placed[2].place.as_str(), placed[1].is_callback()), ("callbacks", false));
+    assert!(matches!(placed[2].before, Some(StepInputs::Steps(steps)) if steps.len() == 2));
+    assert_eq!((placed[2].place.as_str(), placed[2].is_callback()), ("callbacks", true));
+    assert!(!placed[1].is_callback());
 }
 
 #[test]

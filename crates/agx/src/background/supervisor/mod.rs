@@ -97,17 +97,13 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
         Some(listens) => Ok(listens.to_owned()),
         None => {
             let _ended = child.wait();
-            Err(CliError::usage(
-                format!("it could not be started: {}", words.since()),
-                "fix that, and try again",
-            ))
+            Err(CliError::usage(format!("it did not start: {}", words.since()), "fix that, and try again"))
         }
     }
 }
 
 fn spawn(hold: DirLock, dir: &Path) -> Result<Child> {
-    // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
-    // the supervisor runs.
+    // An inherited lock or pipe of the caller would stay open as long as the supervisor runs.
     agenix_sys::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
     let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
