@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print what a shell needs to complete options of agw
+    /// Print the completion script for a shell
     Completions { shell: Shell },
     /// Write a man page into a directory
     Man { directory: PathBuf },

@@ -171,7 +171,7 @@ fn is_there(dir: &Path) -> bool {
 }
 
 fn cannot(what: &str, error: &io::Error) -> CliError {
-    CliError::usage(format!("cannot {what}: {error}"), "is there room, and is it allowed?")
+    CliError::usage(format!("cannot {what}: {error}"), "check the free space and the permissions")
 }
 
 #[cfg(test)]
