@@ -17,7 +17,7 @@ use super::{
 use crate::{
     documents::{PlanChecked, PlanRef},
     error::{CliError, Result},
-    output::Output,
+    output::{Output, counted},
     server_args::ServerArgs,
 };
 
@@ -105,9 +105,8 @@ fn check(file: &Path, output: Output) -> Result<()> {
         tags: needs.tags,
         labels: needs.labels,
     };
-    output.show("plan.check", &found, |_| {
-        format!("the plan is valid: {tasks} tasks; its workers need {}", all.join(", "))
-    })
+    let (tasks, needs) = (counted(tasks as u64, "task", "tasks"), all.join(", "));
+    output.show("plan.check", &found, |_| format!("the plan is valid: {tasks}; its workers need {needs}"))
 }
 
 async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<()> {

@@ -10,7 +10,7 @@ use super::read;
 use crate::{
     documents::{WorkflowBegun, WorkflowRef},
     error::{CliError, Result},
-    output::Output,
+    output::{Output, counted},
     server_args::ServerArgs,
     util::printable::one_line,
 };
@@ -43,9 +43,8 @@ async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> 
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
     let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
-    output.show("workflow.submit", &document, |_| {
-        format!("workflow {} has begun: {} steps", begun.workflow_id, begun.steps)
-    })
+    let (id, steps) = (begun.workflow_id, counted(begun.steps, "step", "steps"));
+    output.show("workflow.submit", &document, |_| format!("workflow {id} has begun: {steps}"))
 }
 
 async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<()> {
