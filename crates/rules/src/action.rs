@@ -216,7 +216,7 @@ pub fn check_known(index: u64, is_same: bool) -> Result<(), Rejection> {
     if is_same {
         return Ok(());
     }
-    Err(Rejection::InvalidAction(format!("input {index} is there already and is another one")))
+    Err(Rejection::InvalidAction(format!("input {index} already exists with other content")))
 }
 
 /// Numbers of the jobs of an action by status. A store updates them with every job that it writes.

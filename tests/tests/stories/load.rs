@@ -119,7 +119,7 @@ fn a_large_submission_goes_in_pieces_and_may_be_repeated() {
     let fewer = submit(&lab, &agq, &lines(11_000)).expect(4);
     assert!(fewer.err.contains("Action already exists with other content: a"), "{}", fewer.err);
     let others = submit(&lab, &agq, &lines(12_000).replace("11999\n", "other\n")).expect(4);
-    assert!(others.err.contains("input 11999 is there already and is another one"), "{}", others.err);
+    assert!(others.err.contains("input 11999 already exists with other content"), "{}", others.err);
 }
 
 #[test]

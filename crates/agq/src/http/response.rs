@@ -62,7 +62,7 @@ impl ApiError {
             StatusCode::NOT_FOUND,
             "not_found",
             message,
-            "Look at the id: it may be mistyped, or what it named was forgotten since.",
+            "Check the id: it may be mistyped, or its object was removed.",
         )
     }
 
