@@ -120,7 +120,7 @@ fn a_node_hears_the_others_again_after_its_connections_went_silent() {
         }
     }
     let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();
-    assert!(log.contains("LISTEN was reply anew"), "{log}");
+    assert!(log.contains("LISTEN was repeated"), "{log}");
 }
 
 #[test]
