@@ -27,23 +27,20 @@ const MOST_GRACE_SECS: u64 = 31_536_000;
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
-    /// Command to run instead of working.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
     pub(crate) config: Config,
 }
 
-/// Commands of agw.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print what a shell needs to complete options of agw
+    /// Print the completion script for a shell
     Completions { shell: Shell },
     /// Write a man page into a directory
     Man { directory: PathBuf },
 }
 
-/// Settings of the worker.
 #[derive(Debug, Args)]
 pub(crate) struct Config {
     /// Address of agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH. Give several addresses
@@ -136,7 +133,6 @@ fn queue(text: &str) -> Result<QueueName, String> {
 }
 
 impl Config {
-    /// Returns the addresses of agq and the credentials.
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
@@ -153,8 +149,7 @@ impl Config {
         self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Returns true if the user gave the worker an id. A worker without a given id may take another
-    /// one.
+    /// Returns true if the user gave the worker its id. Any other id may be replaced.
     pub(crate) fn has_own_id(&self) -> bool {
         self.worker_id.is_some()
     }
@@ -185,8 +180,7 @@ impl Config {
     }
 }
 
-/// Parses a tag: `NAME=VALUE`, or `NAME` alone for a pool. The values true, false, null and numbers
-/// have their JSON types; any other value is a string.
+/// Parses `NAME`, a pool, or `NAME=VALUE`: true, false, null and numbers keep their JSON types.
 fn tag(text: &str) -> anyhow::Result<(String, Value)> {
     let (name, value) = text.split_once('=').unwrap_or((text, "true"));
     if name.is_empty() {
@@ -198,16 +192,14 @@ fn tag(text: &str) -> anyhow::Result<(String, Value)> {
     Ok((name.to_owned(), scalar.unwrap_or_else(|| Value::from(value))))
 }
 
-/// Returns the default id `worker-<hostname>-<pid>`. Characters that an id cannot contain become
-/// `-`, and the host name is cut to 40 characters.
+/// Returns `worker-<hostname>-<pid>`, with `-` for illegal characters, the host name cut to 40.
 fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let host: String = hostname.chars().take(40).map(legal).collect();
     Ok(WorkerId::new(format!("worker-{host}-{pid}"))?)
 }
 
-/// Returns another id for a worker whose default id `taken` belongs to another worker. Two hosts of
-/// one name may have workers with the same process id.
+/// Returns another id for a default id that is `taken`: hosts may share their name and a pid.
 pub(crate) fn other_id(taken: &WorkerId, random: uuid::Uuid) -> Option<WorkerId> {
     let random = random.simple().to_string();
     WorkerId::new(format!("{taken}-{}", &random[..5])).ok()

@@ -99,8 +99,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes the environment of this process unreadable for tasks, because it contains the session key.
-/// Tasks run as the same user.
+/// Hides the environment from tasks, which run as the same user, because it has the session key.
 #[cfg(target_os = "linux")]
 fn hide_environment() {
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
@@ -109,20 +108,17 @@ fn hide_environment() {
     }
 }
 
-/// Gives up the controlling terminal, because otherwise the terminal could stop tasks that read
-/// from it, write to it or change its settings.
+/// Gives up the controlling terminal, which could stop tasks that use it.
 fn leave_terminal() {
     if let Err(error) = agenix_sys::leave_terminal() {
         tracing::warn!(%error, "tasks may be stopped when they use the terminal; start agw by setsid(1)");
     }
 }
 
-/// Does nothing, because other systems do not show the environment to other processes, or have no
-/// means against that.
+/// Does nothing: other systems do not show the environment to other processes, or cannot hide it.
 #[cfg(not(target_os = "linux"))]
 fn hide_environment() {}
 
-/// Error that ends the worker.
 #[derive(Debug, thiserror::Error)]
 enum ExitFailure {
     /// The settings are wrong.
@@ -155,8 +151,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         prepare(config).map_err(ExitFailure::Usage)?;
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let host_stats = Arc::new(host_stats);
-    // One thread handles the protocol, because with several threads each message would wake another
-    // one.
+    // One thread for the protocol: with several, each message would wake another one.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
     subreaper::begin();
     leave_terminal();
@@ -186,8 +181,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     ended
 }
 
-/// Builds the runtime of the protocol thread. The runtime starts its first blocking thread now and
-/// keeps that thread, because tokio panics if the system refuses the thread later.
+/// Builds the runtime and its blocking thread now: tokio panics if it is refused later.
 fn runtime() -> std::io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().thread_keep_alive(KEPT_FOR).build()?;
@@ -204,7 +198,6 @@ fn few_threads(error: &std::io::Error) -> ExitFailure {
     ))
 }
 
-/// Parts of the worker that exist before the first connection to agq.
 struct Prepared {
     open_file_limit: OpenFileLimit,
     server: Server,
@@ -261,8 +254,7 @@ fn start_logging() {
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
-        // The subscriber would report internal errors on stderr, and panic if stderr cannot be
-        // written.
+        // The subscriber would report its errors on stderr, and panic if that fails.
         .log_internal_errors(false)
         .init();
 }

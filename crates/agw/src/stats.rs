@@ -36,7 +36,6 @@ impl Counters {
     }
 }
 
-/// Source of the statistics.
 pub(crate) struct HostStats {
     system: Mutex<System>,
     started: Instant,
@@ -49,8 +48,7 @@ impl HostStats {
         Ok(Self { system: Mutex::new(System::new()?), started: Instant::now(), spool })
     }
 
-    /// Returns the current statistics of a worker with these running `jobs`. Memory is that of the
-    /// whole machine.
+    /// Returns the statistics of a worker with the running `jobs`, with the memory of the machine.
     pub(crate) fn take(&self, counters: &Counters, jobs: &[JobId]) -> Value {
         let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         system.refresh_cpu_usage();

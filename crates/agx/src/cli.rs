@@ -31,7 +31,7 @@ use crate::{
         worker::{self, WorkerCommand},
         workflow::{self, WorkflowCommand},
     },
-    error::CliError,
+    error::{CliError, Result},
     json_schema,
     output::Output,
     server_args::ServerArgs,
@@ -122,7 +122,7 @@ pub(crate) enum Command {
 }
 
 /// Runs the command. If an id is not found, the error suggests the closest existing id.
-pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(cli: Cli, output: Output) -> Result<()> {
     let Cli { server, command, .. } = cli;
     match dispatch(&server, command, output).await {
         Err(failure @ CliError::NotThere { .. }) => Err(suggest::with_suggestion(&server, failure).await),
@@ -130,7 +130,7 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     }
 }
 
-async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), CliError> {
+async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<()> {
     let Some(command) = command else { return overview::overview(server, output).await };
     match command {
         Command::Up(args) => up::up(&args, server, output).await,
@@ -166,18 +166,15 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
     }
 }
 
-fn man(directory: &Path) -> Result<(), CliError> {
+fn man(directory: &Path) -> Result<()> {
     let written =
         std::fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
     written.map_err(|error| cannot_write(directory, &error))
 }
 
-async fn top(server: &ServerArgs) -> Result<(), CliError> {
+async fn top(server: &ServerArgs) -> Result<()> {
     if !std::io::stdout().is_terminal() {
-        return Err(CliError::usage(
-            "there is no terminal to show it on",
-            "for a script there is `agx --json`",
-        ));
+        return Err(CliError::usage("there is no terminal for it", "for a script there is `agx --json`"));
     }
     top::show(&server.server()?).await
 }

@@ -5,7 +5,8 @@ use agenix_protocol::{errors::ErrorKind, ids::ActionId};
 
 use crate::documents::ErrorDocument;
 
-/// Error of a command.
+pub(crate) type Result<T, E = CliError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// Jobs did not complete. Their errors are printed already.
@@ -43,30 +44,22 @@ pub(crate) enum CliError {
 impl CliError {
     /// Returns the exit code that `agx --help` documents.
     pub(crate) fn exit_code(&self) -> u8 {
+        self.codes().0
+    }
+
+    /// Returns the exit code, and the word for scripts that identifies the kind of error.
+    fn codes(&self) -> (u8, &'static str) {
         match self {
-            Self::Jobs(_) => 1,
-            Self::Usage { .. } | Self::Marked { .. } => 2,
-            Self::NoServer { .. } => 3,
-            Self::Rejected { .. } | Self::NotThere { .. } => 4,
-            Self::Detached(_) | Self::Unfollowed(_) | Self::Interrupted => 130,
-            Self::BrokenPipe => 141,
+            Self::Jobs(_) => (1, "jobs_failed"),
+            Self::Usage { .. } | Self::Marked { .. } => (2, "usage"),
+            Self::NoServer { .. } => (3, "no_server"),
+            Self::Rejected { .. } | Self::NotThere { .. } => (4, "rejected"),
+            Self::Detached(_) | Self::Unfollowed(_) => (130, "detached"),
+            Self::Interrupted => (130, "interrupted"),
+            Self::BrokenPipe => (141, "broken_pipe"),
         }
     }
 
-    /// Returns the word for scripts that identifies the kind of error.
-    fn code(&self) -> &'static str {
-        match self {
-            Self::Jobs(_) => "jobs_failed",
-            Self::Usage { .. } | Self::Marked { .. } => "usage",
-            Self::NoServer { .. } => "no_server",
-            Self::Rejected { .. } | Self::NotThere { .. } => "rejected",
-            Self::Detached(_) | Self::Unfollowed(_) => "detached",
-            Self::Interrupted => "interrupted",
-            Self::BrokenPipe => "broken_pipe",
-        }
-    }
-
-    /// Returns advice.
     pub(crate) fn help(&self) -> Option<String> {
         match self {
             Self::Usage { help, .. }
@@ -83,12 +76,8 @@ impl CliError {
     }
 
     pub(crate) fn document(&self) -> ErrorDocument {
-        ErrorDocument {
-            code: self.code(),
-            message: self.to_string(),
-            help: self.help(),
-            exit_code: self.exit_code(),
-        }
+        let (exit_code, code) = self.codes();
+        ErrorDocument { code, message: self.to_string(), help: self.help(), exit_code }
     }
 
     pub(crate) fn usage(what: impl Into<String>, help: impl Into<String>) -> Self {
@@ -98,6 +87,16 @@ impl CliError {
     /// Returns the error for an object `what` that does not exist.
     pub(crate) fn not_found(what: &'static str, id: &impl ToString, help: &str) -> Self {
         Self::NotThere { what, id: id.to_string(), help: help.into() }
+    }
+
+    /// Returns the error for a command that agq rejected.
+    fn rejected(reason: &str) -> Self {
+        let kind = ErrorKind::of(reason);
+        let help = advice(kind);
+        match (missing_object(kind), reason.split_once(": ")) {
+            (Some(what), Some((_, id))) => Self::not_found(what, &id, help),
+            _ => Self::Rejected { what: reason.into(), help: help.into() },
+        }
     }
 
     /// Returns the error with a suggestion of `other` in front of the advice.
@@ -113,39 +112,30 @@ impl CliError {
 
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
-        let what = error.to_string();
-        match error {
-            ClientError::Tls { help, .. } => Self::NoServer { what, help: help.into() },
+        let help = match &error {
+            ClientError::Tls { help, .. } => help,
             ClientError::Unreachable { reason, .. }
-                if ErrorKind::of(&reason) == ErrorKind::TooManyConnections =>
+                if ErrorKind::of(reason) == ErrorKind::TooManyConnections =>
             {
-                let help = "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit";
-                Self::NoServer { what, help: help.into() }
+                "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit"
             }
             ClientError::Unreachable { .. } => {
-                let help = "start one with `agq`, or an agq and a worker on this machine with `agx up`, or give its address with --agq or AGQ_ADDR: HOST:PORT, \
-                            rediss://HOST:PORT for TLS, or unix:/PATH";
-                Self::NoServer { what, help: help.into() }
+                "start one with `agq`, or an agq and a worker on this machine with `agx up`, or give its address with --agq or \
+                 AGQ_ADDR: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH"
             }
             ClientError::Unauthenticated { .. } => {
-                let help = "set AGQ_SESSION_KEY or --session-key-file to a key that agq knows";
-                Self::NoServer { what, help: help.into() }
+                "set AGQ_SESSION_KEY or --session-key-file to a key that agq knows"
             }
-            ClientError::Rejected(reason) => {
-                let kind = ErrorKind::of(&reason);
-                let help = advice(kind);
-                match (missing_object(kind), reason.split_once(": ")) {
-                    (Some(what), Some((_, id))) => Self::not_found(what, &id, help),
-                    _ => Self::Rejected { what: reason, help: help.into() },
-                }
+            ClientError::Rejected(reason) => return Self::rejected(reason),
+            ClientError::StoreFailed(_) => "look at agq's log: its disk may be full or broken",
+            ClientError::Unexpected(_) => {
+                "is it an agq, of the version of `agx --version`? with TLS: rediss://HOST:PORT"
             }
-            ClientError::StoreFailed(_) => {
-                Self::Rejected { what, help: "look at agq's log: its disk may be full or broken".into() }
-            }
-            ClientError::Unexpected(_) => Self::Rejected {
-                what,
-                help: "is it an agq, of the version of `agx --version`? with TLS: rediss://HOST:PORT".into(),
-            },
+        };
+        let (what, help) = (error.to_string(), help.to_owned());
+        match error {
+            ClientError::StoreFailed(_) | ClientError::Unexpected(_) => Self::Rejected { what, help },
+            _ => Self::NoServer { what, help },
         }
     }
 }

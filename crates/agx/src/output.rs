@@ -1,14 +1,17 @@
 //! Output: text for people, JSON documents for programs. Commands return values, and this module
 //! formats them.
 
-use std::io::{IsTerminal, Write};
+use std::{
+    fmt::Display,
+    io::{IsTerminal, Write},
+};
 
 use agenix_protocol::{documents::to_json, template::compact};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     util::printable::{one_line, printable},
 };
 
@@ -36,7 +39,7 @@ impl Output {
         kind: &str,
         data: &T,
         human: impl FnOnce(&T) -> String,
-    ) -> Result<(), CliError> {
+    ) -> Result<()> {
         let mut out = agenix_cli::stdout()?;
         if self.is_json {
             let document = to_json(&JsonEnvelope { data, kind, schema: SCHEMA });
@@ -51,13 +54,17 @@ impl Output {
         Ok(out.flush()?)
     }
 
+    /// Prints names, one on each line.
+    pub(crate) fn list<T: Serialize + Display>(self, kind: &str, names: &[T]) -> Result<()> {
+        self.show(kind, &names, |names| names.iter().map(|name| format!("{name}\n")).collect())
+    }
+
     /// Writes `bytes` to stdout unchanged.
-    pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), CliError> {
+    pub(crate) fn raw(self, bytes: &[u8]) -> Result<()> {
         Ok(agenix_cli::stdout()?.write_all(bytes)?)
     }
 
-    /// Flushes stdout.
-    pub(crate) fn flush(self) -> Result<(), CliError> {
+    pub(crate) fn flush(self) -> Result<()> {
         Ok(agenix_cli::stdout()?.flush()?)
     }
 
@@ -72,7 +79,6 @@ impl Output {
         let _unread = writeln!(std::io::stderr(), "{}", printable(text));
     }
 
-    /// Prints an error.
     pub(crate) fn fail(self, failure: &CliError) {
         if matches!(failure, CliError::BrokenPipe) {
             return;
@@ -85,7 +91,6 @@ impl Output {
         };
     }
 
-    /// Returns true if stderr is a terminal.
     pub(crate) fn is_stderr_a_terminal() -> bool {
         std::io::stderr().is_terminal()
     }

@@ -10,7 +10,10 @@ use std::{
 use agenix_protocol::documents::{parse, to_json};
 use serde::{Deserialize, Serialize};
 
-use crate::{error::CliError, util::atomic_file::write_whole};
+use crate::{
+    error::{CliError, Result},
+    util::atomic_file::write_whole,
+};
 
 /// Environment variable for a directory other than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
@@ -30,7 +33,6 @@ pub(crate) struct UserDir(PathBuf);
 pub(crate) struct Profile {
     /// One address, or several with commas between them.
     pub(crate) agq: String,
-    /// Path of the file with the session key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session_key_file: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +53,6 @@ pub(crate) struct Profiles {
 }
 
 impl Profile {
-    /// Creates a profile without credentials.
     pub(crate) fn new(agq: &str) -> Self {
         Self { agq: agq.into(), session_key_file: None, tls_ca: None, tls_cert: None, tls_key: None }
     }
@@ -59,20 +60,16 @@ impl Profile {
 
 impl UserDir {
     /// Returns `AGX_HOME`, or `~/.agx`.
-    pub(crate) fn find() -> Result<Self, CliError> {
+    pub(crate) fn find() -> Result<Self> {
         let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let place = named.or_else(|| Some(std::env::home_dir()?.join(".agx")));
-        place.map(Self).ok_or_else(|| {
-            CliError::usage(
-                "there is no home directory",
-                format!("set the directory of the profiles with {VARIABLE}"),
-            )
-        })
+        place
+            .map(Self)
+            .ok_or_else(|| CliError::usage("there is no home directory", format!("name one with {VARIABLE}")))
     }
 
-    /// Returns the directory of the background processes with this name, and creates the directory
-    /// if it is missing.
-    pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf, CliError> {
+    /// Returns the directory of the background processes named `name`, and creates it if missing.
+    pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf> {
         check_name(name)?;
         let place = self.0.join(name);
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&place);
@@ -82,7 +79,7 @@ impl UserDir {
     }
 
     /// Returns the directory of [`Self::default_path`] if it exists already.
-    pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>, CliError> {
+    pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>> {
         check_name(name)?;
         match fs::canonicalize(self.0.join(name)) {
             Err(error) if is_missing(&error) => Ok(None),
@@ -91,15 +88,14 @@ impl UserDir {
     }
 
     /// Returns the profiles, or none if the file is missing.
-    pub(crate) fn profiles(&self) -> Result<Profiles, CliError> {
+    pub(crate) fn profiles(&self) -> Result<Profiles> {
         self.read()
             .map_err(|error| self.cannot("read the profiles in", &error))
             .and_then(|json| self.parsed(&json))
     }
 
-    /// Returns the profiles, or no profiles and the reason if this user may not read the file. A
-    /// service, for example, may have the HOME of another user.
-    pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>), CliError> {
+    /// Returns the profiles, or none and the reason if the file is unreadable (a foreign HOME).
+    pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>)> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let why = format!(
@@ -113,7 +109,6 @@ impl UserDir {
         }
     }
 
-    /// Returns the content of the file of profiles, or nothing if the file is missing.
     fn read(&self) -> io::Result<Vec<u8>> {
         match fs::read(self.0.join(FILE)) {
             Err(error) if is_missing(&error) => Ok(Vec::new()),
@@ -121,22 +116,19 @@ impl UserDir {
         }
     }
 
-    fn parsed(&self, json: &[u8]) -> Result<Profiles, CliError> {
+    fn parsed(&self, json: &[u8]) -> Result<Profiles> {
         // A full disk may have left an empty file.
         if json.trim_ascii().is_empty() {
             return Ok(Profiles::default());
         }
         let file = self.0.join(FILE);
         parse(json).map_err(|error| {
-            CliError::usage(
-                format!("{}: {error}", file.display()),
-                "fix it, or remove it and create the profiles again",
-            )
+            CliError::usage(format!("{}: {error}", file.display()), "fix it, or remove and recreate it")
         })
     }
 
     /// Changes the profiles under a file lock.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), CliError> {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
         // The lock is needed, because two changes at once could overwrite each other. On a file
@@ -158,16 +150,14 @@ impl UserDir {
 }
 
 impl Profiles {
-    /// Returns the profile `name`, or the default profile.
-    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, CliError> {
+    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
         let found = self.profiles.get(name);
         found.map(Some).ok_or_else(|| not_found(name))
     }
 }
 
-/// Returns true if the file is missing. `NotADirectory` counts as missing, because HOME may be a
-/// file such as `/dev/null`.
+/// Returns true if the file is missing. HOME may be a file such as `/dev/null` (`NotADirectory`).
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -180,7 +170,7 @@ pub(crate) fn not_found(name: &str) -> CliError {
 }
 
 /// Checks that `name` can name a profile.
-pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(is_legal) && !name.starts_with('.') {
         return Ok(());
@@ -192,7 +182,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
 }
 
 /// Writes a secret to a file that only its owner may read.
-pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf, CliError> {
+pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf> {
     write_whole(dir, name, format!("{secret}\n").as_bytes())?;
     Ok(dir.join(name))
 }

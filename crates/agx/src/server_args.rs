@@ -7,7 +7,7 @@ use clap::Args;
 use secrecy::SecretString;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     profiles::{Profile, UserDir},
     util::printable::one_line,
 };
@@ -19,7 +19,6 @@ const NO_KEY: &str = "if no agq is running, `agx up` starts an agq and a worker;
                       the key that agq was started with";
 /// Message for a command with neither an address nor a key.
 const NOTHING_RUNS: &str = "no agq is configured or running, and there is no session key";
-/// Advice for [`NOTHING_RUNS`].
 const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere give its address with --agq or \
                          AGQ_ADDR, and set AGQ_SESSION_KEY or --session-key-file";
 /// Environment variable with the URL of agq, used if AGQ_ADDR is not set.
@@ -53,13 +52,12 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Connects to agq.
-    pub(crate) async fn connect(&self) -> Result<Connection, CliError> {
+    pub(crate) async fn connect(&self) -> Result<Connection> {
         Ok(Connection::open(&self.server()?).await?)
     }
 
     /// Returns the server that an address or a profile names, or `None`.
-    pub(crate) fn given(&self) -> Result<Option<Server>, CliError> {
+    pub(crate) fn given(&self) -> Result<Option<Server>> {
         if self.address().is_some() || self.profile()?.is_some() { self.server().map(Some) } else { Ok(None) }
     }
 
@@ -69,8 +67,7 @@ impl ServerArgs {
         self.agq.clone().or_else(|| set(URL))
     }
 
-    /// Returns the profile of `--profile`, or the default profile.
-    fn profile(&self) -> Result<Option<Profile>, CliError> {
+    fn profile(&self) -> Result<Option<Profile>> {
         let named = self.profile.as_deref();
         if named.is_some() {
             return Ok(UserDir::find()?.profiles()?.get(named)?.cloned());
@@ -85,7 +82,7 @@ impl ServerArgs {
     }
 
     /// Returns these options as a profile, with absolute paths.
-    pub(crate) fn as_profile(&self) -> Result<Profile, CliError> {
+    pub(crate) fn as_profile(&self) -> Result<Profile> {
         let agq = self.address().ok_or_else(|| {
             CliError::usage("there is no address to store", "give --agq ADDRESS, and --session-key-file FILE")
         })?;
@@ -108,12 +105,11 @@ impl ServerArgs {
     }
 
     /// Returns the server. Options override the profile.
-    pub(crate) fn server(&self) -> Result<Server, CliError> {
+    pub(crate) fn server(&self) -> Result<Server> {
         let stored = if self.address().is_none() { self.profile()? } else { None };
         let own = self.session_key_file.as_deref();
         let key = match stored.as_ref().and_then(|stored| own.or(stored.session_key_file.as_deref())) {
-            // The key of the profile belongs to the profile's address, so it overrides the
-            // environment.
+            // The key of a profile belongs to its address, so it overrides the environment.
             Some(file) => key_in(file),
             None => session_key(own),
         };
@@ -143,11 +139,11 @@ fn note_once(text: &str) {
 }
 
 /// Returns the server of `profile`, with the key that the profile names.
-pub(crate) fn server_of(profile: &Profile) -> Result<Server, CliError> {
+pub(crate) fn server_of(profile: &Profile) -> Result<Server> {
     server_with(profile, profile.session_key_file.as_deref().map_or_else(|| session_key(None), key_in))
 }
 
-fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) -> Result<Server, CliError> {
+fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) -> Result<Server> {
     let key = match key {
         Ok(key) => Some(key),
         // The certificate may authenticate the client.

@@ -14,8 +14,7 @@ use agenix_sys::{Standard, check};
 
 use clap::{Arg, Command, Parser, builder::Resettable};
 
-/// Parses the command line of this process. Ends the process if the command line is wrong or asks
-/// for help.
+/// Parses the command line, and ends the process if it is wrong or asks for help.
 ///
 /// An empty environment variable counts as unset, because compose files and units write
 /// `NAME=${NAME:-}`. A variable that Kubernetes sets for a Service of the same name is ignored,
@@ -46,8 +45,7 @@ pub fn parse<T: Parser>() -> T {
 
 /// Exit code of a process that cannot write its help or version, or that can open too few files.
 const UNUSABLE: i32 = 2;
-/// Number of files that each program opens before its `main` can report an error. If the system
-/// refuses them, tokio panics.
+/// Number of files that must open before `main`, because tokio panics otherwise.
 const FEWEST_FILES: usize = 8;
 
 /// Returns the number of further files that this process can open, up to `most`.
@@ -72,23 +70,14 @@ fn end(program: &str, message: &clap::Error) -> ! {
     }
 }
 
-/// Locks stdout.
-///
-/// # Errors
-///
-/// Returns the error `EBADF` if stdout was closed when this process started, because the standard
-/// library has opened `/dev/null` in its place.
+/// Locks stdout. The error is `EBADF` if stdout was closed when this process started: the standard
+/// library then opens `/dev/null` in its place.
 pub fn stdout() -> io::Result<StdoutLock<'static>> {
     check(Standard::Stdout)?;
     Ok(io::stdout().lock())
 }
 
-/// Locks stdin.
-///
-/// # Errors
-///
-/// Returns the error `EBADF` if stdin was closed when this process started, because the standard
-/// library has opened `/dev/null` in its place.
+/// Locks stdin. The error is `EBADF` if stdin was closed when this process started.
 pub fn stdin() -> io::Result<StdinLock<'static>> {
     check(Standard::Stdin)?;
     Ok(io::stdin().lock())
@@ -111,8 +100,7 @@ fn without_foreign_variables(
     command.mut_subcommands(|subcommand| without_foreign_variables(subcommand, value_of, warnings))
 }
 
-/// Returns `Some` if the variable of `arg` does not count as a setting. The value contains a
-/// warning if the user should know.
+/// Returns `Some` if the variable of `arg` is no setting, with a warning if useful.
 fn foreign(arg: &Arg, value_of: &dyn Fn(&OsStr) -> Option<OsString>) -> Option<Option<String>> {
     let name = arg.get_env()?;
     let value = value_of(name)?;
@@ -191,17 +179,14 @@ mod tests {
     #[test]
     fn variables_of_a_kubernetes_service_are_ignored_with_a_warning() {
         for value in ["tcp://10.96.1.2:6380", "udp://10.96.1.2:6380"] {
-            let (cli, told) = parsed(&[("AGX_TEST_PORT", value)], &[]);
+            let (cli, warnings) = parsed(&[("AGX_TEST_PORT", value)], &[]);
             assert_eq!(cli.port, 6380);
-            assert!(told[0].contains(&format!("AGX_TEST_PORT={value} is ignored")), "{told:?}");
-            assert!(told[0].contains("enableServiceLinks: false"), "{told:?}");
-            assert_eq!(told[1..], ["AGX_TEST_FILE", "AGX_TEST_DIR"]);
+            assert!(warnings[0].contains(&format!("AGX_TEST_PORT={value} is ignored")), "{warnings:?}");
+            assert!(warnings[0].contains("enableServiceLinks: false"), "{warnings:?}");
+            assert_eq!(warnings[1..], ["AGX_TEST_FILE", "AGX_TEST_DIR"]);
         }
-        let (_, told) = parsed(&[("AGX_TEST_FILE", "tcp://10.96.1.2:6380"), ("AGX_TEST_PORT", "7000")], &[]);
-        assert_eq!(
-            told,
-            ["AGX_TEST_PORT", "AGX_TEST_FILE", "AGX_TEST_DIR"],
-            "only what ends with _PORT is one"
-        );
+        let (_, warnings) =
+            parsed(&[("AGX_TEST_FILE", "tcp://10.96.1.2:6380"), ("AGX_TEST_PORT", "7000")], &[]);
+        assert_eq!(warnings, ["AGX_TEST_PORT", "AGX_TEST_FILE", "AGX_TEST_DIR"], "only _PORT is a port");
     }
 }

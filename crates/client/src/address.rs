@@ -13,32 +13,19 @@ const MOST_ADDRESSES: usize = 64;
 
 /// Address of an agq.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Address {
-    /// `HOST:PORT` or `redis://HOST:PORT`
-    Tcp {
-        /// Name or IP address, without brackets.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-    /// `rediss://HOST:PORT`
-    Tls {
-        /// Name or IP address, without brackets. The server's certificate must be valid for it.
-        host: String,
-        /// Port.
-        port: u16,
-    },
+    /// `HOST:PORT` or `redis://HOST:PORT`. The host is a name or an address without brackets.
+    Tcp { host: String, port: u16 },
+    /// `rediss://HOST:PORT`. The server's certificate must be valid for the host.
+    Tls { host: String, port: u16 },
     /// `unix:/PATH` or `unix:///PATH`
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Parses an address. The error describes the valid forms.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if `text` has none of the forms above, or contains `@`, because an address
-    /// must not hold a key.
+    /// Parses an address. The error describes the valid forms. An `@` is an error, because an
+    /// address must not hold a key.
     ///
     /// # Examples
     ///
@@ -78,20 +65,12 @@ impl Address {
         Ok(Self::Tcp { host, port })
     }
 
-    /// Parses one address, or several with commas between them: nodes that share a database, at
-    /// most 64.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if one address is invalid, or if there are too many.
+    /// Parses one address, or at most 64 with commas between them: nodes that share a database.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
         let addresses: Vec<Self> =
             text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
         if addresses.len() > MOST_ADDRESSES {
-            return Err(format!(
-                "{} addresses are given, and {MOST_ADDRESSES} are the most",
-                addresses.len()
-            ));
+            return Err(format!("{} addresses are given, at most {MOST_ADDRESSES}", addresses.len()));
         }
         Ok(addresses)
     }
@@ -132,8 +111,7 @@ fn host_and_port(text: &str, default: Option<u16>) -> Option<(String, u16)> {
 /// Certificates for TLS. All are PEM files, which are read for each connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// CAs that may have issued the server's certificate; without this field, the CAs of the
-    /// system.
+    /// CAs of the server's certificate; without this field, the CAs of the system.
     pub ca: Option<PathBuf>,
     /// Client certificate, if agq requires one. It needs `key` as well.
     pub cert: Option<PathBuf>,
@@ -232,6 +210,6 @@ mod tests {
         assert!(shown("a:1,").unwrap_err().contains("'' is not an address"));
         let many = |count| vec!["a:1"; count].join(",");
         assert_eq!(shown(&many(64)).unwrap().len(), 64);
-        assert!(shown(&many(65)).unwrap_err().contains("64 are the most"));
+        assert!(shown(&many(65)).unwrap_err().contains("at most 64"));
     }
 }

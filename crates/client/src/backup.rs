@@ -9,15 +9,13 @@ use redis::{FromRedisValue, Value};
 use crate::{connection::Connection, error::ClientError};
 
 impl Connection {
-    /// BACKUP BEGIN: makes a copy, and returns when it is complete. The duration depends on the
-    /// size of the database, so the connection needs [`Connection::open_patiently`].
+    /// BACKUP BEGIN: makes a copy. It takes long: use [`Connection::open_patiently`].
     pub async fn begin_backup(&mut self) -> Result<BackupBegun, ClientError> {
         let reply = self.call(&Request::Backup(BackupCommand::Begin)).await?;
         documents::parse(&bytes_of(reply)?).map_err(|error| ClientError::Unexpected(error.to_string()))
     }
 
-    /// BACKUP READ: returns the bytes from `offset`, as many as agq sends per command, or none at
-    /// the end of the copy.
+    /// BACKUP READ: returns bytes from `offset`, as many as agq sends, or none at the end.
     pub async fn read_backup(&mut self, backup_id: &str, offset: u64) -> Result<Vec<u8>, ClientError> {
         let command = BackupCommand::Read { backup_id: backup_id.to_owned(), offset };
         bytes_of(self.call(&Request::Backup(command)).await?)

@@ -70,8 +70,7 @@ impl Connection {
         optional_document(reply)
     }
 
-    /// ACTION.ADD of `inputs`, a JSON array, from index `at` of an open action. Idempotent because
-    /// of `at`. Returns the number of jobs of the action.
+    /// ACTION.ADD of a JSON array from index `at`, which makes it idempotent. Returns the job count.
     pub async fn add_inputs(
         &mut self,
         action_id: &ActionId,
@@ -181,8 +180,7 @@ impl Connection {
         optional_document(reply)?.ok_or_else(|| ClientError::Unexpected("no explanation".into()))
     }
 
-    /// JOB.OUTPUT: returns the output of a running job after `position`, or `None` if no worker has
-    /// the job.
+    /// JOB.OUTPUT of a running job after `position`, or `None` if no worker has the job.
     pub async fn job_output(
         &mut self,
         job_id: &JobId,
@@ -232,8 +230,7 @@ impl Connection {
         Ok(RegisteredWorker { heartbeat_interval_secs: field(&reply, "heartbeat_interval")? })
     }
 
-    /// CLIENT SETNAME: associates the connection with a worker that registered on another
-    /// connection.
+    /// CLIENT SETNAME: the connection acts for a worker that registered on another one.
     pub async fn act_for(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
         let name = worker_id.as_str().to_owned().into();
         self.call(&Request::Client(ClientCommand::SetName(name))).await.map(drop)

@@ -29,8 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a reply to a command that does not wait for work.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Addresses and credentials of agq. Nodes that share a database have one address each. Clones
-/// share the current address, so they fail over together.
+/// Addresses, one per node of a database, and credentials. Clones fail over together.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// At least one address.
@@ -43,23 +42,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server with a key and without certificates. `address` has the form of
-    /// [`Address::parse_all`].
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if `address` is invalid.
+    /// Creates a server without certificates. `address` is as in [`Address::parse_all`].
     pub fn new(address: &str, key: SecretString) -> Result<Self, String> {
         Self::with_tls(Address::parse_all(address)?, Tls::default(), Some(key))
     }
 
     /// Creates a server with certificates for TLS. Without `key`, the client certificate has to
-    /// name the client.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message if `addresses` is empty, if certificates are given for an address without
-    /// TLS, or if a file is unusable.
+    /// name the client. It is an error if `addresses` is empty, if certificates are given for an
+    /// address without TLS, or if a file is unusable.
     pub fn with_tls(addresses: Vec<Address>, tls: Tls, key: Option<SecretString>) -> Result<Self, String> {
         let plain = addresses.iter().find(|address| !address.is_tls());
         if let Some(address) = plain.filter(|_| !tls.is_default()) {
@@ -148,21 +138,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and authenticates. Replies have a timeout of a minute.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the last address if no address is reachable.
+    /// Connects and authenticates; replies take at most a minute. Reports the last address's error.
     pub async fn open(server: &Server) -> Result<Self, ClientError> {
         Self::open_with(server, Some(REPLY_TIMEOUT)).await
     }
 
     /// Connects and authenticates. Replies have no timeout: for claims, because an abandoned reply
-    /// would lose its job, and for clients that may stop reading.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the last address if no address is reachable.
+    /// would lose its job, and for clients that may stop reading. The error is that of the last
+    /// address.
     pub async fn open_patiently(server: &Server) -> Result<Self, ClientError> {
         Self::open_with(server, None).await
     }
@@ -211,12 +194,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a command and waits for its reply.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ClientError::Unreachable`] for a lost connection, and [`ClientError::Rejected`]
-    /// for an error of agq.
+    /// Sends a command and waits for its reply. The error is [`ClientError::Unreachable`] for a
+    /// lost connection, and [`ClientError::Rejected`] for an error of agq.
     pub async fn call(&mut self, request: &Request) -> Result<Value, ClientError> {
         self.send(request).await.map_err(|error| ClientError::from_redis(&self.address, &error))
     }

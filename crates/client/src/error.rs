@@ -6,38 +6,21 @@ use crate::tls;
 
 /// Error of a call.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ClientError {
     /// agq is not reachable, or the connection was lost.
     #[error("cannot reach agq at {address}: {reason}")]
-    Unreachable {
-        /// Address of the attempt.
-        address: String,
-        /// Reason from the operating system or agq.
-        reason: String,
-    },
+    Unreachable { address: String, reason: String },
     /// TLS with agq fails for a reason that the start of another agq does not fix.
     #[error("cannot reach agq at {address}: {reason}")]
-    Tls {
-        /// Address of the attempt.
-        address: String,
-        /// Problem with the certificates.
-        reason: String,
-        /// Advice.
-        help: &'static str,
-    },
+    Tls { address: String, reason: String, help: &'static str },
     /// agq does not accept the session key.
     #[error("agq at {address} refused the session key: {reason}")]
-    Unauthenticated {
-        /// Address of the attempt.
-        address: String,
-        /// Error of agq.
-        reason: String,
-    },
+    Unauthenticated { address: String, reason: String },
     /// agq rejected the command. The text is the error of agq without `ERR`.
     #[error("{0}")]
     Rejected(String),
-    /// The store of agq failed, and the same command may succeed later. The text is the error of
-    /// agq without `ERR`.
+    /// The store of agq failed, which may be temporary. The text is the error without `ERR`.
     #[error("{0}")]
     StoreFailed(String),
     /// The reply of agq does not have the expected form.

@@ -7,28 +7,20 @@ use secrecy::SecretString;
 
 /// Error of the session key.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SessionKeyError {
     /// Neither the variable nor a file is set.
     #[error("there is no session key")]
     Missing,
     /// The file cannot be read.
     #[error("cannot read the session key file {}: {reason}", .file.display())]
-    Unreadable {
-        /// Path of the file.
-        file: PathBuf,
-        /// Error of the operating system.
-        reason: String,
-    },
+    Unreadable { file: PathBuf, reason: String },
 }
 
 /// Advice for both errors.
 pub const KEY_HELP: &str = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
 
-/// Returns the session key in `AGQ_SESSION_KEY`, otherwise in `file`.
-///
-/// # Errors
-///
-/// Returns an error if neither is set, or if the file is unreadable.
+/// Returns the key in `AGQ_SESSION_KEY` or `file`; an error if both lack or it is unreadable.
 pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError> {
     match std::env::var("AGQ_SESSION_KEY") {
         Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
@@ -38,10 +30,6 @@ pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError>
 }
 
 /// Reads the session key in `file`, without white space around it.
-///
-/// # Errors
-///
-/// Returns [`SessionKeyError::Unreadable`] if the file is unreadable.
 pub fn key_in(file: &Path) -> Result<SecretString, SessionKeyError> {
     let unreadable = |error: std::io::Error| SessionKeyError::Unreadable {
         file: file.to_owned(),

@@ -19,8 +19,7 @@ use crate::{connection::Server, error::ClientError};
 
 /// Timeout of the subscription and of a ping.
 const ANSWER_BOUND: Duration = Duration::from_secs(10);
-/// Time without a message after which the client sends a ping, because a network may drop idle
-/// connections.
+/// Silence before a ping, because a network may drop idle connections.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Message of agq to a worker.
@@ -51,11 +50,7 @@ pub struct OrderSubscription {
 }
 
 impl OrderSubscription {
-    /// Connects, authenticates and subscribes.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ClientError::Unreachable`] after 10 seconds without a reply.
+    /// Connects and subscribes; after 10 s without a reply, [`ClientError::Unreachable`].
     pub async fn open(server: &Server, worker_id: &WorkerId) -> Result<Self, ClientError> {
         let address = server.address();
         let client = server.client()?;
@@ -69,11 +64,7 @@ impl OrderSubscription {
         Ok(Self { address, sink, calls })
     }
 
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the connection is lost. The subscription is useless then.
+    /// Waits for the next message. After an error, the subscription is lost.
     pub async fn next(&mut self) -> Result<OrderMessage, ClientError> {
         loop {
             match timeout(SILENCE, self.calls.next()).await {
@@ -106,9 +97,6 @@ mod tests {
         assert_eq!(OrderMessage::read(br#"{"dance":{}}"#), OrderMessage::Orders);
         assert_eq!(OrderMessage::read(br#"{"withdraw":"a"}"#), OrderMessage::Withdraw("a".parse().unwrap()));
         let asked = OrderMessage::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
-        assert!(
-            matches!(asked, OrderMessage::Output(request) if request.request_id == "r"),
-            "it was not understood"
-        );
+        assert!(matches!(asked, OrderMessage::Output(request) if request.request_id == "r"), "misread");
     }
 }

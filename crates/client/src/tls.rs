@@ -137,19 +137,19 @@ mod tests {
 
     use super::*;
 
-    fn told(error: rustls::Error) -> TlsProblem {
+    fn problem_of(error: rustls::Error) -> TlsProblem {
         problem(&redis::RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error))).unwrap()
     }
 
     #[test]
     fn tls_problems_name_the_defect_of_the_certificate() {
-        let of = |error: CertificateError| told(rustls::Error::InvalidCertificate(error));
+        let of = |error: CertificateError| problem_of(rustls::Error::InvalidCertificate(error));
         let ca = of(CertificateError::Other(OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity))));
         assert!(ca.reason.contains("CA:TRUE") && ca.help.contains("basicConstraints=critical,CA:FALSE"));
         assert!(of(CertificateError::Expired).reason.contains("has expired"));
         assert!(of(CertificateError::UnknownIssuer).help.contains("--tls-ca"));
         assert!(of(CertificateError::NotValidForName).reason.contains("another name"));
-        let alert = |alert| told(rustls::Error::AlertReceived(alert));
+        let alert = |alert| problem_of(rustls::Error::AlertReceived(alert));
         assert!(alert(AlertDescription::CertificateRequired).help.contains("--tls-cert and --tls-key"));
         assert!(
             alert(AlertDescription::CertificateExpired).reason.contains("client's certificate has expired")

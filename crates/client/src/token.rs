@@ -43,12 +43,7 @@ impl Token {
         format!("{PREFIX}{}", BASE64.encode(json)).into()
     }
 
-    /// Parses a token.
-    ///
-    /// # Errors
-    ///
-    /// Returns a message about the defect. The message does not quote the token, because it holds a
-    /// key.
+    /// Parses a token. The error does not quote the token, because it holds a key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "it is not whole: paste the line that `agq token` prints, to its end".to_owned();
         let text = text.trim();

@@ -1,8 +1,6 @@
 //! Globs of Redis: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before a literal character.
 
-/// Returns true if the whole of `text` matches `pattern`. Takes at most as many steps as the
-/// product of both lengths.
-#[must_use]
+/// Returns true if all of `text` matches, in steps of at most the product of both lengths.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
     // Place in the pattern after the last star, and place in the text up to which the star matches.
@@ -22,8 +20,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// Returns the place in the pattern after the element at `at` if that element matches `byte`. A
-/// star does not count as an element.
+/// Returns the place after the element at `at`, if it matches `byte`. A star is no element.
 fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match &pattern[at..] {
         [] => None,

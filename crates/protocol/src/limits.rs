@@ -18,8 +18,7 @@ pub struct Limits {
     pub max_pipeline: usize,
     /// Maximum number of connections from one IP address at a time.
     pub max_connections_per_ip: usize,
-    /// Maximum number of commands per second on one connection. Further commands are delayed, and
-    /// refused if the excess continues.
+    /// Maximum commands per second on a connection; more are delayed, and in the end refused.
     pub max_commands_per_sec: usize,
     /// Number of wrong session keys from one IP address per minute before replies are delayed.
     pub max_auth_failures: usize,
@@ -35,18 +34,15 @@ pub const MAX_INLINE_BYTES: usize = 64 * 1024;
 pub const MAX_ERROR_LINE_BYTES: usize = 8 * 1024;
 /// Default of the maximum number of bytes of a stream that a worker stores for the result.
 pub const DEFAULT_KEPT_BYTES: usize = 1024 * 1024;
-/// Maximum number of bytes of a result in one update, below the default of `max_message_bytes` to
-/// leave room for the other fields.
+/// Maximum number of bytes of a result in one update, with room in `max_message_bytes`.
 pub const MAX_UPDATE_BYTES: usize = 8 * 1024 * 1024;
-/// Maximum number of bytes of the host name, the platform, the version and the run name of a
-/// worker, each.
+/// Maximum number of bytes each of a worker's host name, platform, version and run name.
 pub const MAX_WORKER_WORD_BYTES: usize = 255;
 /// Maximum number of programs and agentic units that a worker may offer, together.
 pub const MAX_WORKER_CAPABILITIES: usize = 20_000;
 /// Maximum number of bytes of JSON in the tags of a worker.
 pub const MAX_WORKER_TAGS_BYTES: usize = 64 * 1024;
-/// Maximum number of bytes of JSON in the statistics of a heartbeat, without the ids of the running
-/// jobs.
+/// Maximum bytes of JSON in the statistics of a heartbeat, without the running jobs' ids.
 pub const MAX_WORKER_STATS_BYTES: usize = 64 * 1024;
 /// Maximum number of agentic units of a worker whose descriptions agq stores.
 pub const MAX_WORKER_DESCRIPTIONS: usize = 1000;
@@ -72,9 +68,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the bounds for a connection before login: enough for AUTH and HELLO with any
-    /// settings, and not more.
-    #[must_use]
+    /// Returns the bounds before login: just enough for AUTH and HELLO with any settings.
     pub fn before_login(self) -> Self {
         let least = |limit: usize, most: usize| if limit == 0 { most } else { limit.min(most) };
         Self {
@@ -86,7 +80,6 @@ impl Limits {
 }
 
 /// Returns true if `amount` exceeds `limit`. A `limit` of 0 means no limit.
-#[must_use]
 pub fn exceeds(amount: usize, limit: usize) -> bool {
     limit != 0 && amount > limit
 }

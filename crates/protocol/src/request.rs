@@ -28,8 +28,7 @@ use crate::{
     resp::RespVersion,
 };
 
-/// Command whose arguments have been checked for number and form. JSON documents stay bytes, and
-/// the handler of the command parses them.
+/// Command with checked arguments. JSON documents stay bytes for the command's handler.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "docs/protocol describes each command and its arguments")]
 pub enum Request {
@@ -151,8 +150,7 @@ pub enum RequestError {
     /// HELLO has an unsupported version. The text is that of Redis.
     #[error("unsupported protocol version")]
     HelloVersion,
-    /// The number or the form of the arguments is wrong. [`Request::parse`] replaces this error by
-    /// the usage of the command.
+    /// The number or form of the arguments is wrong; [`Request::parse`] returns the usage instead.
     #[error("Invalid arguments")]
     Syntax,
     /// An argument has an invalid value.
@@ -165,7 +163,6 @@ pub enum RequestError {
 
 impl RequestError {
     /// Returns the error line without its `-`.
-    #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::HelloVersion => format!("NOPROTO {self}"),
@@ -175,20 +172,12 @@ impl RequestError {
 }
 
 impl Request {
-    /// Parses a command, and returns it with its row of the table.
-    ///
-    /// # Errors
-    ///
-    /// [`RequestError`] with the text for the error line. It never is [`RequestError::Syntax`].
+    /// Parses a command with its table row. Never returns [`RequestError::Syntax`].
     pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
         Self::parse_known(Command::of(args), args)
     }
 
-    /// Parses a command whose row in the table is known.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::parse`].
+    /// Parses a command whose row in the table is known. Errors are those of [`Self::parse`].
     pub fn parse_known(
         command: Option<&'static Command>,
         args: &[Bytes],

@@ -13,20 +13,16 @@ pub const QUEUE_READY: &str = "queue:ready";
 pub const QUEUE_SCHEDULED: &str = "queue:scheduled";
 
 /// Returns the channel that asks a worker to send a heartbeat at once.
-#[must_use]
 pub fn orders_channel(worker_id: &str) -> String {
     format!("worker:{worker_id}:orders")
 }
 
-/// Returns the channel for the answer of a worker to one request. Only the requester subscribes to
-/// it.
-#[must_use]
+/// Returns the channel for a worker's answer to one request, for its requester only.
 pub fn reply_channel(worker_id: &str, request_id: &str) -> String {
     format!("worker:{worker_id}:reply:{request_id}")
 }
 
 /// Returns true if `channel` is a [`reply_channel`].
-#[must_use]
 pub fn is_reply(channel: &[u8]) -> bool {
     // Worker ids and request ids have no colons.
     let mut parts = channel.split(|&byte| byte == b':');
@@ -34,13 +30,11 @@ pub fn is_reply(channel: &[u8]) -> bool {
 }
 
 /// Returns the name of a queue, given as `name` or as the key `queue:name`.
-#[must_use]
 pub fn queue_of(name: &str) -> &str {
     name.strip_prefix("queue:").unwrap_or(name)
 }
 
 /// Returns the queue of a key, if jobs are claimed from the key.
-#[must_use]
 pub fn claimed_queue(key: &[u8]) -> Option<QueueName> {
     let name = std::str::from_utf8(key).ok()?.strip_prefix("queue:")?;
     QueueName::new(name).ok().filter(|_| name != SCHEDULED)
@@ -49,7 +43,6 @@ pub fn claimed_queue(key: &[u8]) -> Option<QueueName> {
 const RESERVED: [&str; 6] = ["queue:", "plan:", "action:", "job:", "worker:", "capability:"];
 
 /// Returns true if `key` is reserved for agq, so that clients cannot write it.
-#[must_use]
 pub fn is_reserved(key: &[u8]) -> bool {
     RESERVED.iter().any(|prefix| key.starts_with(prefix.as_bytes()))
 }

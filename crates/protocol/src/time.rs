@@ -16,13 +16,11 @@ const YEAR_10000_MS: u64 = 253_402_300_800_000;
 
 impl Timestamp {
     /// Returns this time plus `ms` milliseconds, or the largest time on overflow.
-    #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
     /// Returns the milliseconds from `earlier` to this time, or 0 if `earlier` is later.
-    #[must_use]
     pub fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -47,7 +47,6 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
 }
 
 /// Returns the options of a submission.
-#[must_use]
 pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
@@ -55,13 +54,11 @@ pub fn options(action: &ActionSubmission) -> ActionOptions {
 }
 
 /// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
-#[must_use]
 pub fn run_at(options: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
     options.run_at.or(options.delay_ms.map(|delay| now.plus_ms(delay)))
 }
 
 /// Returns true if the options of both actions are equal. The inputs do not count.
-#[must_use]
 pub fn is_same(known: &Action, new: &Action) -> bool {
     let asked = |action: &Action| {
         (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
@@ -87,21 +84,19 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
     Ok(())
 }
 
-/// Checks that the plan can run on the outputs of the previous step: its placeholders name only
-/// fields of such outputs.
+/// Checks that the placeholders of the plan name only fields of the previous step's outputs.
 pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
     let is_there = |field: &str| field.split('.').next().is_some_and(|first| OUTPUT_FIELDS.contains(&first));
     match named_fields(plan).into_iter().find(|(field, _)| !is_there(field)) {
         None => Ok(()),
         Some((field, place)) => Err(Rejection::InvalidAction(format!(
-            "its inputs are the outputs of the step before, which have no field '{field}', which {place} of the plan uses: name \
-             {{{{input.output}}}} there, or give the step inputs"
+            "its inputs are the outputs of the previous step, which have no field '{field}', which {place} of the plan uses: \
+             name {{{{input.output}}}} there, or give the step inputs"
         ))),
     }
 }
 
-/// Returns the fields that the placeholders of the plan name, each with the first place that names
-/// the field.
+/// Returns the fields that the placeholders name, each with the first place that names it.
 fn named_fields(plan: &Plan) -> BTreeSet<(String, String)> {
     let mut seen = BTreeSet::new();
     let mut named = BTreeSet::new();
@@ -134,6 +129,7 @@ fn check_fields(at: usize, input: &str, fields: &BTreeSet<(String, String)>) -> 
 
 /// Stored record of an action. Fields are durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use]
 pub struct Action {
     /// The action.
     pub action_id: ActionId,
@@ -161,8 +157,7 @@ pub struct Action {
     pub halted: Option<Halted>,
 }
 
-/// Submitted options of an action. A submission with equal options is a repetition whose answer was
-/// lost. Durable and positional.
+/// Submitted options. An equal submission repeats one with a lost answer. Durable, positional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ActionOptions {
     /// Submitted time.
@@ -175,7 +170,6 @@ pub struct ActionOptions {
 
 impl Action {
     /// Returns an action without jobs and options.
-    #[must_use]
     pub fn new(action_id: ActionId, plan_id: PlanId, now: Timestamp) -> Self {
         let queue = READY.to_owned();
         Self {
@@ -195,7 +189,6 @@ impl Action {
 }
 
 /// Closes the action for further inputs. Returns `None` if it is closed already.
-#[must_use]
 pub fn closed(action: &Action) -> Option<Action> {
     action.is_open.then(|| Action { is_open: false, ..action.clone() })
 }
@@ -223,11 +216,12 @@ pub fn check_known(index: u64, is_same: bool) -> Result<(), Rejection> {
     if is_same {
         return Ok(());
     }
-    Err(Rejection::InvalidAction(format!("input {index} is there already and is another one")))
+    Err(Rejection::InvalidAction(format!("input {index} already exists with other content")))
 }
 
 /// Numbers of the jobs of an action by status. A store updates them with every job that it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[must_use]
 pub struct JobCounts {
     /// Numbers of jobs, in the order of [`Status`].
     pub jobs: [u64; 6],
@@ -240,21 +234,18 @@ pub struct JobCounts {
 
 impl JobCounts {
     /// Returns the counts with `started` changed by `by`.
-    #[must_use]
     pub fn with_started(mut self, by: i64) -> Self {
         self.started = self.started.saturating_add_signed(by);
         self
     }
 
     /// Returns the counts with `count` more pending jobs.
-    #[must_use]
     pub fn with_new(mut self, count: u64) -> Self {
         self.jobs[Status::Pending as usize] += count;
         self
     }
 
     /// Returns the counts after one job changed from status `from` to status `to`.
-    #[must_use]
     pub fn moved(mut self, from: Status, to: Status, ended_at: Option<Timestamp>) -> Self {
         self.jobs[from as usize] = self.jobs[from as usize].saturating_sub(1);
         self.jobs[to as usize] += 1;
@@ -264,7 +255,6 @@ impl JobCounts {
 }
 
 /// Returns the answer of `ACTION.STATUS`.
-#[must_use]
 pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
     let count = |status: Status| counts.jobs[status as usize];
     let mut shown = ActionStatus {

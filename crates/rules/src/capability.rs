@@ -23,14 +23,10 @@ pub struct Needs {
 
 /// Capabilities of a claimant.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Abilities {
-    /// Capabilities that a registered worker declared.
-    Worker {
-        /// Programs and agentic units.
-        commands: HashSet<String>,
-        /// Tags.
-        tags: Map<String, Value>,
-    },
+    /// Capabilities that a registered worker declared: programs, agentic units and tags.
+    Worker { commands: HashSet<String>, tags: Map<String, Value> },
     /// Every capability. A connection without a registered worker claims any job.
     Anything,
     /// No capability. A worker that takes no jobs claims nothing.
@@ -39,14 +35,12 @@ pub enum Abilities {
 
 impl Abilities {
     /// Returns the capabilities that a worker declared.
-    #[must_use]
     pub fn of(registration: &WorkerRegistration) -> Self {
         let commands = registration.capabilities.commands().cloned().collect();
         Self::Worker { commands, tags: registration.tags.clone() }
     }
 
     /// Returns true if the abilities cover `needs`.
-    #[must_use]
     pub fn cover(&self, needs: &Needs) -> bool {
         match self {
             Self::Anything => true,
@@ -60,7 +54,6 @@ impl Abilities {
     }
 
     /// Returns the missing needs, as `tool jq`, `tag gpu`, `label zone=eu`.
-    #[must_use]
     pub fn missing(&self, needs: &Needs) -> Vec<String> {
         let Self::Worker { commands, tags } = self else { return Vec::new() };
         let tools =
@@ -78,8 +71,7 @@ fn has_tag(tags: &Map<String, Value>, tag: &str) -> bool {
 fn has_label(tags: &Map<String, Value>, label: &str, value: &str) -> bool {
     match tags.get(label) {
         Some(Value::String(text)) => text == value,
-        // Labels compare with the texts of numbers and booleans, and never with an object or an
-        // array.
+        // Labels compare with texts of numbers and booleans, never with objects or arrays.
         Some(Value::Number(number)) => number.to_string() == value,
         Some(Value::Bool(is_set)) => is_set.to_string() == value,
         _ => false,

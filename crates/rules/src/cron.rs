@@ -10,8 +10,7 @@ pub use when::next;
 
 use crate::rejection::Rejection;
 
-/// Maximum time, in milliseconds, by which the last run may be in the future and still count as
-/// done after the clock was set back.
+/// Maximum milliseconds by which a done run may be in the future after a step of the clock.
 const SMALL_STEP_MS: u64 = 60_000;
 /// Maximum number of bytes of the name of a schedule.
 const MAX_NAME_BYTES: usize = 128;
@@ -29,6 +28,7 @@ pub enum Overlap {
 
 /// Stored record of a schedule, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[must_use]
 pub struct Schedule {
     /// Name of the schedule.
     pub name: String,
@@ -85,11 +85,7 @@ fn invalid(text: impl Into<String>) -> Rejection {
 }
 
 impl Schedule {
-    /// Creates a schedule at `now`.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::InvalidSchedule`] that names the invalid field.
+    /// Creates a schedule at `now`. The error names the invalid field.
     pub fn new(wanted: ScheduleRequest, now: Timestamp) -> Result<Self, Rejection> {
         check_name(&wanted.name)?;
         let overlap_policy = match wanted.overlap_policy.as_deref() {
@@ -123,14 +119,11 @@ impl Schedule {
     }
 
     /// Returns true if a run is due.
-    #[must_use]
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.enabled && self.next_run_at.is_some_and(|at| at <= now)
     }
 
-    /// Decides a run at `now`. Of several times that have passed, one counts. `id` is the id of the
-    /// run, or `None` to skip the run because the previous one has not ended.
-    #[must_use]
+    /// Decides one run `id` at `now`, or with `None` skips it: the previous one has not ended.
     pub fn fired(&self, id: Option<String>, now: Timestamp) -> Self {
         let fired = id.is_some();
         Self {
@@ -144,7 +137,6 @@ impl Schedule {
 
     /// Returns the schedule with a new next run if the clock was set back and the next run would be
     /// too late. A run that was done within `SMALL_STEP_MS` of the new time is not repeated.
-    #[must_use]
     pub fn rescheduled(&self, now: Timestamp) -> Option<Self> {
         let is_small = |last: &Timestamp| last.ms_since(now) <= SMALL_STEP_MS;
         let from = self.last_run_at.filter(is_small).map_or(now, |last| last.max(now));
@@ -154,13 +146,11 @@ impl Schedule {
     }
 
     /// Marks the decided run as submitted, with the id of its job or action.
-    #[must_use]
     pub fn submitted(&self, id: &str) -> Self {
         Self { last_id: Some(id.to_owned()), pending_id: None, ..self.clone() }
     }
 
     /// Returns the schedule with the history of `known`, the schedule that it replaces.
-    #[must_use]
     pub fn after(&self, known: Option<&Self>) -> Self {
         let Some(known) = known else { return self.clone() };
         Self {
@@ -174,14 +164,12 @@ impl Schedule {
     }
 
     /// Returns true if the schedule submits an action of a plan instead of a job.
-    #[must_use]
     pub fn is_action(&self) -> bool {
         is_action(&self.template)
     }
 }
 
 /// Returns true if a document is an action of a plan instead of a job.
-#[must_use]
 pub fn is_action(document: &RawValue) -> bool {
     serde_json::from_str::<Value>(document.get()).is_ok_and(|document| document.get("plan_id").is_some())
 }
@@ -285,10 +273,8 @@ mod tests {
             ("@fortnightly", "the words are @hourly, @daily, @midnight"),
         ] {
             let error = next(word, "UTC", at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
-            assert!(
-                error.starts_with(&format!("Invalid schedule: expression '{word}' is not valid: ")),
-                "{error}"
-            );
+            let begin = format!("Invalid schedule: expression '{word}' is not valid: ");
+            assert!(error.starts_with(&begin), "{error}");
             assert!(error.contains(help), "{error}");
         }
     }

@@ -32,9 +32,7 @@ impl Candidate {
     }
 }
 
-/// Returns at most [`NEAREST`] workers, sorted: live workers first, then by the number of missing
-/// needs.
-#[must_use]
+/// Returns at most [`NEAREST`] workers, live ones first, then by the number of missing needs.
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
         let is_dead = candidate.worker.standing == Liveness::Dead;
@@ -44,9 +42,7 @@ pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns the reason why the job does not run, in a sentence. `ahead` is the number of jobs before
-/// it in its lane.
-#[must_use]
+/// Returns why the job does not run, as a sentence; `ahead` jobs are before it in its lane.
 pub fn reason(
     job: &Job,
     queue: &str,
@@ -61,17 +57,17 @@ pub fn reason(
         JobState::Active => format!("It was given to {}, which has not reported it yet.", holder()),
         JobState::Completed => "It has completed.".into(),
         JobState::Cancelled => "It was cancelled.".into(),
-        JobState::Discarded if job.is_dead => "It is dead: JOB.RETRY with FORCE tries it again.".into(),
-        JobState::Discarded => "It has failed: JOB.RETRY tries it again.".into(),
+        JobState::Discarded if job.is_dead => "It is dead: JOB.RETRY with FORCE retries it.".into(),
+        JobState::Discarded => "It has failed: JOB.RETRY retries it.".into(),
         JobState::Staged => "It has not been released yet.".into(),
         JobState::Scheduled | JobState::Retryable => {
             let seconds = job.due_at.map_or(0, |due| due.ms_since(now).div_ceil(1000));
             let why =
-                if job.state == JobState::Retryable { "It failed and is tried again" } else { "It may run" };
+                if job.state == JobState::Retryable { "It failed and will be retried" } else { "It may run" };
             format!("{why} in {seconds} s.")
         }
         JobState::Available if paused => {
-            format!("Its queue '{queue}' is paused: QUEUE.RESUME {queue} lets it go on.")
+            format!("Its queue '{queue}' is paused: QUEUE.RESUME {queue} resumes it.")
         }
         JobState::Available => available(queue, ahead, nearest),
     }
@@ -81,19 +77,19 @@ fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
     let live = || nearest.iter().filter(|candidate| candidate.worker.standing == Liveness::Active);
     let able = || live().filter(|candidate| candidate.could_run());
     if live().next().is_none() {
-        return "No worker is there.".into();
+        return "There is no worker.".into();
     }
     if able().next().is_none() {
         let all = live().min_by_key(|candidate| candidate.missing.len());
         let best = all.map(|best| (best.worker.worker_id.as_str(), best.missing.join(", ")));
         return match best {
             Some((worker_id, missing)) if missing.is_empty() => {
-                format!("No worker that could run it takes jobs now; {worker_id} comes nearest.")
+                format!("No worker that could run it accepts jobs now; {worker_id} comes closest.")
             }
             Some((worker_id, missing)) => {
-                format!("No worker has all that it needs; {worker_id} comes nearest and lacks {missing}.")
+                format!("No worker has all that it needs; {worker_id} comes closest and lacks {missing}.")
             }
-            None => "No worker is there.".into(),
+            None => "There is no worker.".into(),
         };
     }
     if able().all(|candidate| !candidate.has_room()) {
@@ -125,14 +121,8 @@ mod tests {
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), NOW);
-        Job::new(
-            "j".parse().unwrap(),
-            &action,
-            0,
-            QueuePosition { lane: 0, seq: 0 },
-            &JobParams::default(),
-            NOW,
-        )
+        let place = QueuePosition { lane: 0, seq: 0 };
+        Job::new("j".parse().unwrap(), &action, 0, place, &JobParams::default(), NOW)
     }
 
     #[test]
@@ -147,11 +137,11 @@ mod tests {
     #[test]
     fn reason_is_a_sentence_for_each_cause() {
         let of = |job: &Job, paused, near: &[Candidate]| reason(job, "ready", paused, 3, near, NOW);
-        assert_eq!(of(&job(), false, &[]), "No worker is there.");
+        assert_eq!(of(&job(), false, &[]), "There is no worker.");
         let without = [candidate("w", &["tool jq"], 0)];
         assert_eq!(
             of(&job(), false, &without),
-            "No worker has all that it needs; w comes nearest and lacks tool jq."
+            "No worker has all that it needs; w comes closest and lacks tool jq."
         );
         assert!(of(&job(), true, &without).starts_with("Its queue 'ready' is paused"));
         assert!(

@@ -42,13 +42,12 @@ pub use user_request::{activated, cancelled, cancelled_unclaimed, orphaned, retr
 
 use crate::{action::Action, capability::Needs, limit::LimitTerms};
 
-/// Number of workers that a job may lose before it is dead: a poison job may be the cause of the
-/// losses.
+/// Number of workers that a job may lose before it is dead, as a poison job.
 pub const MAX_LOSSES: u32 = 3;
 
-/// Stored record of a job. Its input and its results are stored apart. Fields are durable and
-/// positional: append, never reorder.
+/// Stored record of a job, without input and results. Durable and positional: append only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Job {
     /// The job.
     pub job_id: JobId,
@@ -60,8 +59,7 @@ pub struct Job {
     pub index: u64,
     /// Lane of the job: number that the store gives to its queue and needs.
     pub lane: u32,
-    /// Position in the order of all jobs: number that the store gives. A job keeps it when it waits
-    /// again.
+    /// Position in the order of all jobs, from the store. A job that waits again keeps it.
     pub seq: u64,
     /// State of the job.
     pub state: JobState,
@@ -130,7 +128,6 @@ impl JobParams {
     /// `job_timeout_ms` is the timeout of an attempt if the plan has none. No job waits longer than
     /// the delay of the action, because the clock may have been set back since the action was
     /// submitted.
-    #[must_use]
     pub fn of(action: &Action, plan: &Plan, job_timeout_ms: u64, now: Timestamp) -> Self {
         let latest = action.wishes.delay_ms.map(|delay| now.plus_ms(delay));
         Self {
@@ -176,7 +173,6 @@ pub struct JobOverrides {
 
 impl NewJob {
     /// Returns the record of the job, submitted at `now` with the parameters `terms` of its action.
-    #[must_use]
     pub fn job(
         &self,
         action: &Action,
@@ -207,6 +203,7 @@ pub struct QueuePosition {
 
 /// Result of a rule that accepts an event.
 #[derive(Debug, Clone, PartialEq)]
+#[must_use]
 pub enum RuleOutcome {
     /// The job stays as it is.
     Unchanged,
@@ -216,7 +213,6 @@ pub enum RuleOutcome {
 
 impl Job {
     /// Returns a new job of `action`, submitted at `now`. It is staged, scheduled or available.
-    #[must_use]
     pub fn new(
         job_id: JobId,
         action: &Action,
@@ -262,7 +258,6 @@ impl Job {
     }
 
     /// Returns the status that RESP shows (AGQ API spec §3).
-    #[must_use]
     pub fn status(&self) -> Status {
         match self.state {
             JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
@@ -276,35 +271,28 @@ impl Job {
         }
     }
 
-    /// Returns the number of the attempt as the Open Job Spec counts: a retry by a user starts from
-    /// the beginning again.
-    #[must_use]
+    /// Returns the attempt as the Open Job Spec counts: a retry by a user starts again.
     pub fn shown_attempt(&self) -> u32 {
         self.attempt - self.ojs.as_ref().map_or(0, |ojs| ojs.attempts_before.min(self.attempt))
     }
 
     /// Returns the kind of work: the job type of a job for OJS workers, otherwise the plan.
-    #[must_use]
     pub fn kind(&self) -> &str {
         let own = self.ojs.as_ref().filter(|ojs| ojs.is_reserved());
         own.map_or_else(|| self.plan_id.as_str(), |ojs| &ojs.job_type)
     }
 
     /// Returns true if `who` holds the job now.
-    #[must_use]
     pub fn is_held_by(&self, who: &str) -> bool {
         self.state == JobState::Active && self.holder.as_deref() == Some(who)
     }
 
     /// Returns true if an agw has claimed the job and has not reported its start yet.
-    #[must_use]
     pub fn may_be_unstarted(&self) -> bool {
         self.state == JobState::Active && !self.is_confirmed && !self.is_reserved()
     }
 
-    /// Returns true if a worker is known to run the job. An agw claims jobs ahead, and has started
-    /// those that it reports.
-    #[must_use]
+    /// Returns true if a worker runs the job: an agw claims ahead, and reports started jobs.
     pub fn is_started(&self) -> bool {
         self.state == JobState::Active && !self.may_be_unstarted()
     }
@@ -315,7 +303,6 @@ impl Job {
     }
 
     /// Returns true if the job will not run again by itself.
-    #[must_use]
     pub fn is_ended(&self) -> bool {
         matches!(self.state, JobState::Completed | JobState::Cancelled | JobState::Discarded)
     }
@@ -326,8 +313,7 @@ impl Job {
         Some(started_at.plus_ms(self.timeout_ms))
     }
 
-    /// Returns the time at which the claim ends by itself: the earlier of attempt timeout and
-    /// lease.
+    /// Returns the end of the claim: the earlier of attempt timeout and lease.
     fn lease_over_at(&self) -> Option<Timestamp> {
         let leased_until = self.ojs.as_ref().and_then(|ojs| ojs.leased_until);
         self.attempt_over_at().into_iter().chain(leased_until).min()
@@ -338,9 +324,15 @@ impl Job {
     }
 
     /// Returns true if an OJS worker runs the job, instead of an agw.
-    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.ojs.as_ref().is_some_and(|ojs| ojs.is_reserved())
+    }
+
+    /// Returns the outcome that the job has changed by `change`.
+    fn changed(&self, change: impl FnOnce(&mut Self)) -> RuleOutcome {
+        let mut next = self.clone();
+        change(&mut next);
+        RuleOutcome::Changed(Box::new(next))
     }
 
     fn end(&mut self, state: JobState, now: Timestamp) {

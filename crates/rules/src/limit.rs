@@ -24,6 +24,7 @@ pub struct LimitTerms {
 
 /// Stored state of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[must_use]
 pub struct Limit {
     /// Terms of the most recently submitted job with the key.
     pub terms: LimitTerms,
@@ -35,14 +36,12 @@ pub struct Limit {
 
 impl Limit {
     /// Returns true if another job may start at `now`.
-    #[must_use]
     pub fn admits(&self, now: Timestamp) -> bool {
         let has_slot = self.terms.concurrency.is_none_or(|most| self.active < most);
         has_slot && self.begins_at(now) <= now
     }
 
     /// Returns the earliest time at which the rate allows another start.
-    #[must_use]
     pub fn begins_at(&self, now: Timestamp) -> Timestamp {
         let Some(gap) = self.gap_ms() else { return now };
         // All starts of a period may happen at once.
@@ -51,16 +50,13 @@ impl Limit {
     }
 
     /// Counts a start.
-    #[must_use]
     pub fn begun(self, now: Timestamp) -> Self {
         let spread_until =
             self.gap_ms().map_or(self.spread_until, |gap| self.spread_until.max(now).plus_ms(gap));
         Self { active: self.active + 1, spread_until, ..self }
     }
 
-    /// Returns the limit with a shorter wait if the clock was set back and the wait exceeds the
-    /// maximum for the starts of one period.
-    #[must_use]
+    /// Returns the limit with the maximum wait, if the clock was set back and the wait exceeds it.
     pub fn rescheduled(self, now: Timestamp) -> Option<Self> {
         let longest = self.gap_ms()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
         let latest = now.plus_ms(longest);
@@ -68,14 +64,11 @@ impl Limit {
     }
 
     /// Counts the end of a job.
-    #[must_use]
     pub fn ended(self) -> Self {
         Self { active: self.active.saturating_sub(1), ..self }
     }
 
-    /// Returns true if the limit delays no job at `now` beyond its terms. A store may remove an
-    /// idle limit that no job uses.
-    #[must_use]
+    /// Returns true if the limit delays no job at `now`; the store may remove it if unused.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.active == 0 && self.spread_until <= now
     }

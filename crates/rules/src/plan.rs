@@ -139,14 +139,12 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
     }
 }
 
-/// Checks that a plan can be deleted. `active_jobs` is the number of jobs of the plan that have not
-/// ended.
+/// Checks that a plan can be deleted: it has no `active_jobs`, jobs that have not ended.
 pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
     if active_jobs > 0 { Err(Rejection::PlanInUse) } else { Ok(()) }
 }
 
-/// Checks that a job can run the plan that has the id of its plan now. `needs` are the needs with
-/// which the job was submitted.
+/// Checks that a job with `needs` can run the plan that has the id of its plan now.
 pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<(), Rejection> {
     // The limit belongs to the job, and not to its plan.
     let of_plan = Needs { limit: needs.limit.clone(), ..crate::plan::needs(plan) };
@@ -154,7 +152,6 @@ pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<
 }
 
 /// Returns the needs of jobs that run the plan: its commands and its `requires`.
-#[must_use]
 pub fn needs(plan: &Plan) -> Needs {
     let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
     let commands = plan.tasks.iter().map(|task| &task.command);

@@ -25,14 +25,12 @@ pub struct Outcomes {
 
 impl Outcomes {
     /// Appends an outcome, and drops the oldest beyond [`WINDOW`].
-    #[must_use]
     pub fn with(self, failed: bool) -> Self {
         let mask = (1 << WINDOW) - 1;
         Self { bits: (self.bits << 1 | u64::from(failed)) & mask, count: (self.count + 1).min(WINDOW) }
     }
 
     /// Returns the number of failures, and the number of outcomes.
-    #[must_use]
     pub fn failures(self) -> (u32, u32) {
         (self.bits.count_ones(), self.count)
     }
@@ -43,8 +41,7 @@ impl Outcomes {
 pub struct OutcomeHistory(VecDeque<(Box<str>, Outcomes)>);
 
 impl OutcomeHistory {
-    /// Adds an outcome of a job of `kind`. Beyond [`MAX_KINDS`], the history drops the kind with
-    /// the least recent outcome.
+    /// Adds an outcome. Beyond [`MAX_KINDS`], drops the kind with the least recent outcome.
     pub fn record(&mut self, kind: &str, failed: bool) {
         let known = self.0.iter().position(|(known, _)| **known == *kind).and_then(|at| self.0.remove(at));
         let (kind, outcomes) = known.unwrap_or_else(|| (kind.into(), Outcomes::default()));
@@ -53,16 +50,13 @@ impl OutcomeHistory {
     }
 
     /// Returns the latest outcomes of `kind`.
-    #[must_use]
     pub fn of(&self, kind: &str) -> Outcomes {
         let known = self.0.iter().find(|(known, _)| **known == *kind);
         known.map(|(_, outcomes)| *outcomes).unwrap_or_default()
     }
 }
 
-/// Returns true if a worker fails often enough at a kind of work for a comparison with other
-/// workers.
-#[must_use]
+/// Returns true if a worker fails often enough for a comparison with other workers.
 pub fn is_suspect(own: Outcomes) -> bool {
     let (failed, all) = own.failures();
     all >= MIN_OUTCOMES && u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT
@@ -86,9 +80,7 @@ pub fn blame(kind: &str, own: Outcomes, others: impl Iterator<Item = Outcomes>) 
     })
 }
 
-/// Returns true if one more worker may be quarantined when `quarantined` of `live` workers already
-/// are.
-#[must_use]
+/// Returns true if one more of `live` workers may be quarantined, beside `quarantined`.
 pub fn is_bounded(quarantined: usize, live: usize) -> bool {
     (quarantined + 1) * 2 <= live
 }

@@ -8,6 +8,7 @@ use agenix_protocol::{
 
 /// Reason for which a rule refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Rejection {
     /// The plan document breaks a rule of plans (AGQ API spec §2).
     #[error("Invalid plan schema: {0}")]
@@ -32,37 +33,19 @@ pub enum Rejection {
     JobNotFound(JobId),
     /// The job cannot change from its status to the reported one (AGQ API spec §3).
     #[error("Invalid status transition: {} -> {}", .from.as_str(), .to.as_str())]
-    IllegalTransition {
-        /// Status of the job.
-        from: Status,
-        /// Reported status.
-        to: Status,
-    },
+    IllegalTransition { from: Status, to: Status },
     /// The reporter does not hold the job (worker spec §7.4).
     #[error("Worker {worker} cannot update job claimed by {holder}")]
-    NotHolder {
-        /// Reporter.
-        worker: String,
-        /// Holder of the job.
-        holder: String,
-    },
+    NotHolder { worker: String, holder: String },
     /// The report is about an earlier attempt: the fencing token of the report is stale.
     #[error("Stale attempt: attempt {reported} of job {job_id} is over, it is at attempt {current}")]
-    StaleAttempt {
-        /// The job.
-        job_id: JobId,
-        /// Attempt of the report.
-        reported: u32,
-        /// Current attempt of the job.
-        current: u32,
-    },
+    StaleAttempt { job_id: JobId, reported: u32, current: u32 },
     /// Jobs that have not ended need the plan (AGQ API spec §2, PLAN.DELETE).
     #[error("Cannot delete plan with active jobs")]
     PlanInUse,
     /// The plan was deleted, and another plan got its id, before the job was tried again.
     #[error("Plan was replaced by one with other needs: {0}; submit a new action")]
     PlanReplaced(PlanId),
-    /// No action has the id.
     #[error("Action not found: {0}")]
     ActionNotFound(ActionId),
     /// The action accepts no more inputs.
@@ -70,30 +53,18 @@ pub enum Rejection {
     ActionNotOpen(ActionId),
     /// The action accepts no more inputs because its halt policy was met.
     #[error("Action has halted: {action_id}, because of {halt}")]
-    ActionHalted {
-        /// The action.
-        action_id: ActionId,
-        /// Halt policy of the action.
-        halt: Halt,
-    },
+    ActionHalted { action_id: ActionId, halt: Halt },
     /// The job did not fail (AGQ API spec §3, JOB.RETRY).
     #[error("Job not in failed status")]
     JobNotFailed,
     /// The job is dead, and the request has no FORCE (AGQ API spec §3, JOB.RETRY).
     #[error("Max retries exceeded")]
     RetriesExceeded,
-    /// The report is about a job that is not active (the OJS worker spec).
+    /// The report is about a job that is not active (the OJS worker spec). The Open Job Spec names the state.
     #[error("Job is not active: {job_id} is {state}")]
-    NotActive {
-        /// The job.
-        job_id: JobId,
-        /// State of the job, as the Open Job Spec names it.
-        state: &'static str,
-    },
-    /// The job is not staged, so it cannot be released.
+    NotActive { job_id: JobId, state: &'static str },
     #[error("Job is not staged: {0}")]
     NotStaged(JobId),
-    /// The id belongs to another job.
     #[error("Job already exists: {0}")]
     JobExists(JobId),
     /// The job must be unique, and an earlier job has the same key.
@@ -108,35 +79,22 @@ pub enum Rejection {
     /// The schedule breaks a rule (ojs-cron).
     #[error("Invalid schedule: {0}")]
     InvalidSchedule(String),
-    /// The name belongs to another schedule.
     #[error("Schedule already exists: {0}")]
     ScheduleExists(String),
-    /// No schedule has the name.
     #[error("Schedule not found: {0}")]
     ScheduleNotFound(String),
     /// The workflow breaks a rule (ojs-workflows).
     #[error("Invalid workflow: {0}")]
     InvalidWorkflow(String),
-    /// No workflow has the id.
     #[error("Workflow not found: {0}")]
     WorkflowNotFound(String),
-    /// The workflow has ended, so it cannot be cancelled or resumed.
     #[error("Workflow already ended: {0}")]
     WorkflowEnded(String),
-    /// The queue is full (extension backpressure of the Open Job Spec).
+    /// Too many jobs wait in the queue (extension backpressure of the Open Job Spec).
     #[error("Queue is full: {queue} has {depth} jobs, at most {bound}")]
-    QueueFull {
-        /// The queue.
-        queue: String,
-        /// Number of waiting jobs.
-        depth: u64,
-        /// Maximum number of waiting jobs.
-        bound: u64,
-    },
-    /// The job has ended, so it cannot be cancelled.
+    QueueFull { queue: String, depth: u64, bound: u64 },
     #[error("Job already ended: {}", .0.as_str())]
     JobEnded(Status),
-    /// The update document breaks a rule.
     #[error("Invalid job update: {0}")]
     InvalidUpdate(String),
     /// A live worker has the id (worker spec §2.2).
@@ -175,54 +133,28 @@ pub enum Rejection {
     /// The challenge breaks a rule (worker spec §7.3).
     #[error("Invalid challenge: {0}")]
     InvalidChallenge(String),
-    /// The command of the challenge failed on the worker.
+    /// The command of the challenge failed on the worker. The output is one line.
     #[error("Verification failed: worker {worker} ended with exit code {exit_code}: {output}")]
-    VerificationFailed {
-        /// The worker.
-        worker: WorkerId,
-        /// Exit code of the command.
-        exit_code: i32,
-        /// Output of the command, on one line.
-        output: String,
-    },
-    /// The worker did not answer the challenge in time.
+    VerificationFailed { worker: WorkerId, exit_code: i32, output: String },
     #[error("Verification timed out: worker {worker} did not answer within {seconds} seconds")]
-    VerificationTimedOut {
-        /// The worker.
-        worker: WorkerId,
-        /// Time that agq waited, in seconds.
-        seconds: u64,
-    },
+    VerificationTimedOut { worker: WorkerId, seconds: u64 },
     /// No pending challenge has the id of the answer.
     #[error("Challenge not found: {0}")]
     ChallengeNotFound(String),
     /// The document of a JOB.OUTPUT or WORKER.OUTPUT breaks a rule.
     #[error("Invalid output: {0}")]
     InvalidOutput(String),
-    /// The worker did not answer a request for the output of its job in time.
     #[error("Output not available: worker {worker} did not answer within {seconds} seconds")]
-    OutputTimedOut {
-        /// The worker.
-        worker: WorkerId,
-        /// Time that agq waited, in seconds.
-        seconds: u64,
-    },
+    OutputTimedOut { worker: WorkerId, seconds: u64 },
     /// The key of the client does not permit the request.
     #[error("{0}")]
     NotPermitted(String),
     /// Redis refuses the command. The text is that of Redis.
     #[error("{0}")]
     Redis(&'static str),
-    /// The key is reserved for agq.
+    /// The key is reserved for agq. `what` is "written" or "read", `instead` names another command.
     #[error("'{key}' is kept by agq and cannot be {what}: {instead}")]
-    ReservedKey {
-        /// The key.
-        key: String,
-        /// Attempted operation: "written", "read".
-        what: &'static str,
-        /// Advice on the command to use instead.
-        instead: &'static str,
-    },
+    ReservedKey { key: String, what: &'static str, instead: &'static str },
     /// The command is for another type of key. The text is that of Redis.
     #[error("Operation against a key holding the wrong kind of value")]
     WrongType,
@@ -230,7 +162,6 @@ pub enum Rejection {
 
 impl Rejection {
     /// Returns the error line without its `-`.
-    #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::WrongType => format!("WRONGTYPE {self}"),

@@ -13,14 +13,12 @@ pub const SNOOZE_MS: u64 = 30_000;
 /// Returns the delay after `failures` failures, in milliseconds: exponential backoff with jitter.
 /// The delay doubles from [`FIRST_DELAY_MS`] to [`MAX_DELAY_MS`], and is multiplied with 0.5 to
 /// 1.5. `jitter` is a random number in 0..1.
-#[must_use]
 pub fn delay_ms(failures: u32, jitter: f64) -> u64 {
     let doublings = failures.saturating_sub(1).min(32);
     jittered(FIRST_DELAY_MS.saturating_mul(1 << doublings).min(MAX_DELAY_MS), jitter)
 }
 
 /// Returns the delay of a snoozed job, in milliseconds: [`SNOOZE_MS`] times 0.5 to 1.5.
-#[must_use]
 pub fn snooze_ms(jitter: f64) -> u64 {
     jittered(SNOOZE_MS, jitter)
 }
@@ -80,9 +78,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Returns the delay after `failures` failures, in milliseconds. `jitter` is a random number in
-    /// 0..1.
-    #[must_use]
+    /// Returns the delay in milliseconds after `failures` failures; `jitter` is random in 0..1.
     pub fn delay_ms(&self, failures: u32, jitter: f64) -> u64 {
         let before = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         #[expect(clippy::cast_precision_loss, reason = "delays are far below 2^52")]
@@ -92,17 +88,12 @@ impl Retry {
             Strategy::Linear => initial * f64::from(failures.max(1)),
             Strategy::Constant => initial,
         };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and the longest"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and max")]
         let delay = delay.min(max) as u64;
         if self.jitter { jittered(delay, jitter) } else { delay }
     }
 
     /// Returns true if an error of one of these kinds is not retried.
-    #[must_use]
     pub fn is_final(&self, kinds: [&str; 2]) -> bool {
         let is_meant = |pattern: &String| kinds.iter().any(|kind| matches(pattern, kind));
         self.non_retryable.iter().any(is_meant)

@@ -34,9 +34,9 @@ pub enum Directive {
     Terminate,
 }
 
-/// Stored record of a worker. Its registration is stored apart, because it is large. Fields are
-/// durable and positional: append, never reorder.
+/// Stored record of a worker, without its large registration. Durable, positional: append only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Worker {
     /// The worker.
     pub worker_id: WorkerId,
@@ -63,35 +63,29 @@ pub struct Worker {
     /// True if the worker reported that it takes no jobs for now.
     #[serde(default)]
     pub is_quiet: bool,
-    /// Silence after which the worker is dead, in milliseconds, if it differs from the setting of
-    /// agq.
+    /// Silence in milliseconds after which the worker is dead, if not the setting of agq.
     #[serde(default)]
     pub silence_ms: Option<u64>,
     /// Time from which a quarantined worker may get a trial job. `None` means at once.
     #[serde(default)]
     pub trial_at: Option<Timestamp>,
-    /// True if a quarantined worker may get a trial job, whose result decides about the end of the
-    /// quarantine.
+    /// True if a quarantined worker may get a trial job, whose success ends the quarantine.
     #[serde(default)]
     pub is_on_trial: bool,
 }
 
 impl Worker {
     /// Returns true if the worker may take jobs, and is not quiet.
-    #[must_use]
     pub fn wants_jobs(&self) -> bool {
         self.takes_jobs() && !self.is_quiet
     }
 
     /// Returns true if the worker may take jobs.
-    #[must_use]
     pub fn takes_jobs(&self) -> bool {
         self.can_work() && self.quarantine.is_none()
     }
 
-    /// Returns true if a claim of the worker may get a job, because the worker takes jobs or is on
-    /// trial.
-    #[must_use]
+    /// Returns true if a claim may get a job: the worker takes jobs or is on trial.
     pub fn may_claim(&self) -> bool {
         self.can_work() && (self.quarantine.is_none() || self.is_on_trial)
     }
@@ -101,7 +95,6 @@ impl Worker {
     }
 
     /// Returns the state that `WORKER.LIST` shows.
-    #[must_use]
     pub fn state(&self) -> &'static str {
         match (self.standing, self.told) {
             (Liveness::Dead, _) => "dead",
@@ -114,7 +107,6 @@ impl Worker {
     }
 
     /// Returns the worker as `WORKER.LIST` shows it.
-    #[must_use]
     pub fn status(&self, registration: Option<WorkerRegistration>, active_jobs: u64) -> WorkerStatus {
         let registration = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
         WorkerStatus {
@@ -139,12 +131,8 @@ impl Worker {
 /// Registers a worker on `connection`.
 ///
 /// A directive and a quarantine stay with a run of the worker, which `instance` identifies. Another
-/// run starts without them.
-///
-/// # Errors
-///
-/// [`Rejection::WorkerIdTaken`] if the id belongs to a live worker on another open connection, and
-/// the registration is not of the same run.
+/// run starts without them. The error is [`Rejection::WorkerIdTaken`] if the id belongs to a live
+/// worker on another open connection, and the registration is not of the same run.
 pub fn registered(
     known: Option<&Worker>,
     registration: &WorkerRegistration,
@@ -186,8 +174,7 @@ pub fn registered(
     })
 }
 
-/// Checks that a connection registers one worker only. `registered` is the worker that registered
-/// on the connection before.
+/// Checks that a connection registers one worker only; `registered` is its earlier one.
 pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
     match registered.filter(|other| *other != worker_id) {
         None => Ok(()),
@@ -202,7 +189,7 @@ pub fn check_key(own: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rej
     match own.filter(|own| *own != worker_id) {
         None => Ok(()),
         Some(own) => Err(Rejection::NotPermitted(format!(
-            "This key is worker {own}'s and may not speak for {worker_id}"
+            "This key is worker {own}'s and may not act for {worker_id}"
         ))),
     }
 }
@@ -223,9 +210,7 @@ pub fn reporter<'w>(
     }
 }
 
-/// Returns true if the registration comes from another run of the worker, so the jobs of the
-/// earlier run are lost. Only workers that name their runs can be told apart.
-#[must_use]
+/// Returns true for another named run of the worker, so that jobs of the earlier run are lost.
 pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
     known.instance.is_some() && registration.instance.is_some() && known.instance != registration.instance
 }
@@ -261,13 +246,11 @@ pub fn directed(known: &Worker, directive: Option<Directive>) -> Result<Worker, 
 }
 
 /// Counts a job that exceeded its timeout, because the worker may hang (worker spec §5.2).
-#[must_use]
 pub fn flagged(known: &Worker) -> Worker {
     Worker { timed_out_jobs: known.timed_out_jobs + 1, ..known.clone() }
 }
 
 /// Returns true if the worker is not dead.
-#[must_use]
 pub fn is_alive(worker: &Worker) -> bool {
     worker.standing == Liveness::Active
 }
@@ -277,7 +260,6 @@ pub fn is_alive(worker: &Worker) -> bool {
 ///
 /// Only the time since `listening_since` counts, because agq received no heartbeats before. A sign
 /// of life far in the future does not count, because it comes from before the clock was set back.
-#[must_use]
 pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {
     let timeout_ms = worker.silence_ms.unwrap_or(timeout_ms);
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
@@ -286,14 +268,11 @@ pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, ti
 }
 
 /// Marks the worker as dead.
-#[must_use]
 pub fn dead(worker: &Worker) -> Worker {
     Worker { standing: Liveness::Dead, connection: None, ..worker.clone() }
 }
 
-/// Removes `connection` from the worker after the connection closed. Returns `None` if the worker
-/// registered on another connection.
-#[must_use]
+/// Removes a closed `connection`, or returns `None` if the worker has another one.
 pub fn detached(worker: &Worker, connection: &str) -> Option<Worker> {
     let detached = || Worker { connection: None, ..worker.clone() };
     (worker.connection.as_deref() == Some(connection)).then(detached)

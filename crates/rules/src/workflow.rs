@@ -21,8 +21,7 @@ pub const MAX_LEVELS: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowKind {
-    /// One after the other. Each step gets the results of the previous one. After a failure no
-    /// further step starts.
+    /// One after the other, each with the results of the previous one, until a failure.
     Chain,
     /// All at once.
     Group,
@@ -48,7 +47,6 @@ pub enum StepState {
 
 impl StepState {
     /// Returns true if the step has ended.
-    #[must_use]
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -71,8 +69,7 @@ pub struct WorkflowStep {
     /// Reason for which the document was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Nested workflow that is the step. Such a step has no document, and nothing is submitted
-    /// under its id.
+    /// Nested workflow that is the step. It has no document, and its id is not submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested: Option<Box<Nested>>,
 }
@@ -99,7 +96,6 @@ impl WorkflowStep {
     }
 
     /// Returns true if the step is an action of a plan instead of a job.
-    #[must_use]
     pub fn is_action(&self) -> bool {
         is_action(&self.document)
     }
@@ -128,6 +124,7 @@ pub struct Callback {
 
 /// Stored record of a workflow, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[must_use]
 pub struct Workflow {
     /// Id of the workflow.
     pub id: String,
@@ -281,11 +278,7 @@ impl<I: FnMut() -> String> WorkflowReader<I> {
 
 impl Workflow {
     /// Returns a workflow that is submitted at `now`. `new_id` generates an id for each step and
-    /// each callback.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::InvalidWorkflow`] that names the invalid field.
+    /// each callback. The error names the invalid field.
     pub fn new(
         wanted: WorkflowRequest,
         mut new_id: impl FnMut() -> String,

@@ -51,10 +51,5 @@ fn schedules_run_when_cron_runs_them() {
         }
     }
     assert!(count > 3000, "{count}");
-    assert!(
-        wrong.is_empty(),
-        "{} of {count}, first:\n{}",
-        wrong.len(),
-        wrong[..wrong.len().min(20)].join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
 }

@@ -21,18 +21,14 @@ pub struct Braces<'t> {
 
 /// Meaning of braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Meaning {
     /// Literal text.
     Text,
     /// Placeholder in the syntax of plans, such as `{{input.file}}`.
     Placeholder(String),
-    /// Ambiguous or impossible.
-    Refused {
-        /// Reason for the refusal.
-        what: String,
-        /// Alternative.
-        instead: String,
-    },
+    /// Ambiguous or impossible, with an alternative.
+    Refused { what: String, instead: String },
 }
 
 /// Rules to recognise placeholders.
@@ -97,8 +93,7 @@ fn next(text: &str, only: Option<&str>) -> Option<usize> {
     only.map_or_else(|| text.find('{'), |only| text.find(only))
 }
 
-/// Returns the text between the braces at `open`, whether the braces are double, and the offset of
-/// their end.
+/// Returns the text in the braces at `open`, whether they are double, and their end.
 fn braces_at<'t>(text: &'t str, open: usize, only: Option<&str>) -> Option<(&'t str, bool, usize)> {
     if let Some(only) = only {
         return Some(("", false, open + only.len()));
@@ -114,8 +109,7 @@ fn braces_at<'t>(text: &'t str, open: usize, only: Option<&str>) -> Option<(&'t 
     double.map(|(inside, end)| (inside, true, end)).or_else(single)
 }
 
-/// Template of a plan under construction. Two literal braces in it are escaped, because they would
-/// begin a placeholder.
+/// Plan template under construction; a literal `{{` is escaped, because it begins a placeholder.
 #[derive(Default)]
 struct Template {
     written: String,

@@ -27,11 +27,8 @@ const OF_THE_SHELL: [&str; 33] = [
 
 /// Compiles a pipeline to its tasks, from the first command to the last. All tasks stream, so they
 /// run concurrently, as in a shell. A plan of these tasks with `pipefail` false has the meaning of
-/// `sh -c`. `placeholders` gives the meaning of `{…}`.
-///
-/// # Errors
-///
-/// Returns the refused part of `text`, with its position and an alternative.
+/// `sh -c`. `placeholders` gives the meaning of `{…}`. The error is the refused part of `text`,
+/// with its position and an alternative.
 pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, Refusal> {
     let options = ParserOptions {
         enable_extended_globbing: false,
@@ -88,11 +85,8 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Returns one task of a program and its arguments, without interpreting quotes.
-///
-/// # Errors
-///
-/// Returns the placeholder that is refused, with an alternative.
+/// Returns one task of a program and its arguments, without interpreting quotes. The error is a
+/// refused placeholder, with an alternative.
 pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Refusal> {
     let (mut texts, mut at): (Vec<String>, usize) = (Vec::with_capacity(words.len()), 0);
     for word in words {
@@ -119,11 +113,7 @@ fn unreadable(error: &ParseError, end: usize) -> Unsupported {
         }
         ParseError::Tokenizing { inner, position } if inner.is_incomplete() => {
             let at = opened(inner).or(position.as_ref()).map_or(end, |position| position.index);
-            return Unsupported::new(
-                (at, at + 1),
-                "a quote or a bracket that is opened here is never closed",
-                "close it",
-            );
+            return Unsupported::new((at, at + 1), "this quote or bracket is never closed", "close it");
         }
         ParseError::Tokenizing { position, .. } => position.as_ref(),
     };
@@ -131,7 +121,7 @@ fn unreadable(error: &ParseError, end: usize) -> Unsupported {
     Unsupported::new(
         (at, at + 1),
         "a shell could not read this",
-        "write a pipeline: COMMAND ARGUMENT… | COMMAND ARGUMENT…",
+        "write a pipeline: COMMAND ARG… | COMMAND ARG…",
     )
 }
 
@@ -252,11 +242,7 @@ impl Compiling<'_> {
                 other => self.item(other, &mut task, at)?,
             }
         }
-        command
-            .suffix
-            .iter()
-            .flat_map(|suffix| &suffix.0)
-            .try_for_each(|item| self.item(item, &mut task, at))?;
+        command.suffix.iter().flat_map(|rest| &rest.0).try_for_each(|item| self.item(item, &mut task, at))?;
         Ok(task)
     }
 

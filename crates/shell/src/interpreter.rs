@@ -66,7 +66,6 @@ static INTERPRETERS: [Interpreter; 5] = [
     },
 ];
 
-/// Returns true if `program` is an interpreter of this module.
 pub(crate) fn is_one(program: &str) -> bool {
     of(program).is_some()
 }

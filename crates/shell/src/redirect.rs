@@ -5,8 +5,7 @@ use brush_parser::ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Targ
 
 use crate::refusal::{Unsupported, place};
 
-/// Applies one redirection to a task. `text` converts words. `at` is the position of the command,
-/// for redirections without a position.
+/// Applies a redirection. `text` converts words; `at` is the command's position, as a fallback.
 pub(crate) fn apply(
     redirect: &IoRedirect,
     task: &mut Task,

@@ -28,8 +28,7 @@ fn quoted(text: &str) -> String {
         return format!("$'{}'", text.chars().map(escaped).collect::<String>());
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-{}".contains(c);
-    // Braces alone are a word of the shell, and bash writes out what has commas or two dots between
-    // them.
+    // Braces alone are a word, and bash expands those with commas or two dots.
     let has_braces = text.contains(['{', '}']);
     let is_more = has_braces && (text.len() == 1 || text.contains(',') || text.contains(".."));
     if !text.is_empty() && !is_more && text.chars().all(is_plain) {
@@ -38,8 +37,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Returns true if a terminal acts on `c` instead of showing it: control characters and characters
-/// that change the direction of text.
+/// Returns true if a terminal acts on `c`: control characters, and those that change direction.
 pub fn is_hidden(c: char) -> bool {
     let is_bidi_control =
         matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -56,8 +54,7 @@ fn escaped(c: char) -> String {
         '\t' => r"\t".into(),
         '\'' => r"\'".into(),
         '\\' => r"\\".into(),
-        // Octal escapes end after three digits, but hexadecimal ones would include a digit that
-        // follows.
+        // Octal escapes end after three digits; hexadecimal ones include later digits.
         c if is_hidden(c) => c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!(r"\{byte:03o}")).collect(),
         c => c.into(),
     }

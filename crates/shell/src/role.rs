@@ -27,35 +27,9 @@ const SHELLS: [&str; 13] =
 /// Programs that pass the argument of `-c` to a shell.
 const SHELL_STARTERS: [&str; 4] = ["flock", "runuser", "script", "su"];
 const AWKS: [&str; 5] = ["awk", "gawk", "mawk", "nawk", "original-awk"];
-/// Programs that take regular expressions as arguments.
-const MATCHERS: [&str; 26] = [
-    "ack",
-    "ag",
-    "awk",
-    "bzgrep",
-    "csplit",
-    "ed",
-    "egrep",
-    "ex",
-    "expr",
-    "find",
-    "gawk",
-    "ggrep",
-    "grep",
-    "gsed",
-    "mawk",
-    "nawk",
-    "pcre2grep",
-    "pcregrep",
-    "perl",
-    "rename",
-    "rg",
-    "sed",
-    "ugrep",
-    "xzgrep",
-    "zgrep",
-    "zstdgrep",
-];
+/// Programs that take regular expressions as arguments, separated by blanks.
+const MATCHERS: &str = "ack ag awk bzgrep csplit ed egrep ex expr find gawk ggrep grep gsed mawk nawk \
+    pcre2grep pcregrep perl rename rg sed ugrep xzgrep zgrep zstdgrep";
 /// Returns the role of a word that follows the arguments of `task`.
 pub fn next_word(task: &Task) -> WordRole {
     let words: Vec<&str> = std::iter::once(&task.command).chain(&task.args).map(String::as_str).collect();
@@ -74,7 +48,7 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
         Some(arguments) => script(program, arguments),
         None => Script::None,
     };
-    let may_be_pattern = MATCHERS.contains(&program);
+    let may_be_pattern = MATCHERS.split(' ').any(|matcher| matcher == program);
     let continues_script = matches!(script, Script::Continued(_));
     let (script, may_be_option) = match script {
         Script::Next(language) | Script::Continued(language) => (Some(language), false),
@@ -90,8 +64,7 @@ fn is_known(program: &str) -> bool {
     AWKS.contains(&program) || SHELLS.contains(&program) || program == "ssh" || interpreter::is_one(program)
 }
 
-/// Returns true if the last of `words` is the `-c` of a program that passes its argument to a
-/// shell.
+/// Returns true if the last word is the `-c` of a program that passes its argument to a shell.
 fn starts_shell(words: &[&str]) -> bool {
     let is_text_next = matches!(words.last(), Some(&"-c" | &"--command"));
     let is_wrapped = words.first().is_some_and(|first| wrapper::is_one(name(first)));
@@ -136,8 +109,7 @@ fn shell(arguments: &[&str]) -> Script {
 /// Options of ssh that take a value.
 const SSH_VALUES: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 
-/// Finds the command of ssh. ssh joins its words with blanks, and a shell of the host runs the
-/// text.
+/// Finds the command of ssh, which joins its words with blanks for a shell of the host.
 fn remote(arguments: &[&str]) -> Script {
     let (mut is_value, mut has_host) = (false, false);
     for &word in arguments {

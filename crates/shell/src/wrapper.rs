@@ -44,38 +44,21 @@ static WRAPPERS: [Wrapper; 15] = [
         0,
     ),
 ];
-/// Wrappers whose command may be anywhere in their arguments.
-static OTHERS: [&str; 20] = [
-    "bwrap",
-    "chpst",
-    "chrt",
-    "docker",
-    "fakeroot",
-    "find",
-    "firejail",
-    "gosu",
-    "kubectl",
-    "nsenter",
-    "parallel",
-    "podman",
-    "runuser",
-    "script",
-    "srun",
-    "strace",
-    "su",
-    "systemd-run",
-    "time",
-    "unshare",
-];
+/// Wrappers whose command may be anywhere in their arguments, separated by blanks.
+const OTHERS: &str = "bwrap chpst chrt docker fakeroot find firejail gosu kubectl nsenter parallel podman \
+    runuser script srun strace su systemd-run time unshare";
 
 /// Returns the name of a program without its directory.
 pub(crate) fn name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns true if `program` is a wrapper.
+fn is_other(program: &str) -> bool {
+    OTHERS.split(' ').any(|other| other == program)
+}
+
 pub(crate) fn is_one(program: &str) -> bool {
-    OTHERS.contains(&program) || WRAPPERS.iter().any(|wrapper| wrapper.name == program)
+    is_other(program) || WRAPPERS.iter().any(|wrapper| wrapper.name == program)
 }
 
 /// Returns the part of `words` that begins with the program that finally runs, or nothing if the
@@ -87,7 +70,7 @@ pub(crate) fn inner<'w, 's>(words: &'w [&'s str], is_known: &dyn Fn(&str) -> boo
         let first = name(first);
         if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == first) {
             words = wrapper.command(rest);
-        } else if OTHERS.contains(&first) {
+        } else if is_other(first) {
             let at = rest.iter().position(|word| is_known(name(word)));
             // The wrapper itself counts as the program if none is known.
             let Some(at) = at else { return words };

@@ -30,10 +30,6 @@ pub fn is_sole_opener(file: &File) -> bool {
 /// A session leader cannot give up its terminal without losing these signals. In a session leader,
 /// the call ignores SIGTTIN and SIGTTOU instead: reads of children from the terminal fail, and
 /// writes of children reach the terminal.
-///
-/// # Errors
-///
-/// Returns the error of the system if the system refuses the call.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub fn leave_terminal() -> io::Result<()> {
@@ -44,8 +40,7 @@ pub fn leave_terminal() -> io::Result<()> {
     let is_leader = unsafe { libc::getsid(0) == libc::getpid() };
     if is_leader {
         for signal in [libc::SIGTTIN, libc::SIGTTOU] {
-            // SAFETY: the call sets no handler, and the disposition accesses no memory of this
-            // process.
+            // SAFETY: the call sets no handler, and accesses no memory of this process.
             if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
                 return Err(io::Error::last_os_error());
             }
@@ -58,17 +53,12 @@ pub fn leave_terminal() -> io::Result<()> {
 }
 
 /// Keeps the terminal, because this crate can give up a terminal on Linux alone.
-///
-/// # Errors
-///
-/// Returns no error.
 #[cfg(not(target_os = "linux"))]
 pub fn leave_terminal() -> io::Result<()> {
     Ok(())
 }
 
-/// Value from `asm-generic/fcntl.h` of Linux, because libc defines the constant only for some
-/// targets.
+/// Value from `asm-generic/fcntl.h` of Linux: libc defines it for some targets only.
 #[cfg(target_os = "linux")]
 const F_SETSIG: libc::c_int = 10;
 

@@ -52,7 +52,7 @@ fn what_waits_is_explained_cancelled_and_tried_again() {
     lab.submit_action(&agq, "p", "a", "[{}]");
     let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
     let why = lab.agx(&agq, &["job", "explain", &job]).expect(0).out;
-    assert!(why.contains("is pending: No worker is there."), "{why}");
+    assert!(why.contains("is pending: There is no worker."), "{why}");
     let overview = lab.agx(&agq, &[]).expect(0).out;
     assert!(
         overview.contains("workers  none: start one with `agw`")
@@ -149,7 +149,7 @@ fn without_any_agq_agx_says_what_to_do() {
     let typo = Ran::from(lab.command("agx").arg("actoin").output().unwrap()).expect(2);
     assert!(typo.err.contains("'action'"), "{}", typo.err);
     let blind = Ran::from(lab.command("agx").arg("top").output().unwrap()).expect(2);
-    assert!(blind.err.contains("there is no terminal to show it on"), "{}", blind.err);
+    assert!(blind.err.contains("there is no terminal for it"), "{}", blind.err);
     Ran::from(lab.command("agx").args(["man", "man1"]).output().unwrap()).expect(0);
     let page = std::fs::read_to_string(lab.path().join("man1/agx-map.1")).unwrap();
     assert!(page.contains("keep\\-order") && page.contains("EXTRA"), "{page}");
@@ -160,7 +160,7 @@ fn without_any_agq_agx_says_what_to_do() {
 }
 
 #[test]
-fn failures_are_told_as_they_come_with_what_was_said_last() {
+fn failures_are_printed_as_they_occur_with_the_last_output() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -169,10 +169,10 @@ fn failures_are_told_as_they_come_with_what_was_said_last() {
     lab.file("inputs", "0\n3\n0\n");
     let waited =
         lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--id", "a", "--wait"]).expect(1);
-    let told = "agx: input 1 {\"line\":\"3\"} failed: Task 1 (sh) exited with code 3: four\n    two\n    three\n    four\n";
-    assert!(waited.err.contains(told), "{}", waited.err);
+    let failure = "agx: input 1 {\"line\":\"3\"} failed: Task 1 (sh) exited with code 3: four\n    two\n    three\n    four\n";
+    assert!(waited.err.contains(failure), "{}", waited.err);
     assert!(waited.err.contains("agx: 1 of 3 jobs did not complete"), "{}", waited.err);
-    assert!(lab.agx(&agq, &["action", "watch", "a"]).expect(1).err.contains(told));
+    assert!(lab.agx(&agq, &["action", "watch", "a"]).expect(1).err.contains(failure));
     lab.file("inputs", &"1\n".repeat(25));
     let many =
         lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--id", "b", "--wait"]).expect(1);
@@ -206,7 +206,7 @@ fn a_slip_in_an_id_is_found_out() {
 }
 
 #[test]
-fn whoever_waits_for_a_tool_is_told_who_has_which() {
+fn missing_tools_are_reported_with_the_workers_that_have_them() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _sorts = lab.agw(&agq, "w1", &["--tools", "sort"]);
@@ -216,15 +216,15 @@ fn whoever_waits_for_a_tool_is_told_who_has_which() {
         r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"},{"task_number":2,"command":"wc","input_from_task":1}]}"#,
     );
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let said = "1 job waits for a worker that has sort, wc (sort is on w1; wc is on w2)";
+    let reason = "1 job waits for a worker that has sort, wc (sort is on w1; wc is on w2)";
     let doctor = lab.agx(&agq, &["doctor"]).expect(1).out;
-    assert!(doctor.contains(said), "{doctor}");
+    assert!(doctor.contains(reason), "{doctor}");
     let mut watch = lab.command("agx");
     watch.env("AGQ_ADDR", agq.address()).args(["action", "watch", "a"]).stderr(Stdio::piped());
     let mut watch = watch.spawn().unwrap();
-    let mut told = String::new();
-    BufReader::new(watch.stderr.take().unwrap()).read_line(&mut told).unwrap();
-    assert_eq!(told.trim_end(), said);
+    let mut line = String::new();
+    BufReader::new(watch.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line.trim_end(), reason);
     watch.kill().unwrap();
     watch.wait().unwrap();
 }
@@ -242,8 +242,8 @@ fn a_plan_is_made_by_answering_questions() {
     let mut terminal = terminal.spawn().unwrap();
     let answers = "grep ERROR {} | wc -l\nasked\nerrors of a file\n2\ny\n";
     terminal.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
-    let said = Ran::from(terminal.wait_with_output().unwrap()).expect(0).out;
-    assert!(said.contains("plan asked is stored"), "{said}");
+    let printed = Ran::from(terminal.wait_with_output().unwrap()).expect(0).out;
+    assert!(printed.contains("plan asked is stored"), "{printed}");
     let plan = lab.agx(&agq, &["plan", "get", "asked", "--json"]).expect(0).data();
     assert_eq!((&plan["tasks"][1]["command"], &plan["max_retries"]), (&"wc".into(), &2.into()));
 }

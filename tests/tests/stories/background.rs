@@ -31,10 +31,10 @@ impl Drop for Up<'_> {
 }
 
 fn up(lab: &Lab) -> Up<'_> {
-    let said = agx(lab, &["up", "--jobs", "2", "--", "--port", "0", "--http", "off"]);
+    let printed = agx(lab, &["up", "--jobs", "2", "--", "--port", "0", "--http", "off"]);
     let up = Up(lab, "local");
-    let said = said.expect(0);
-    assert!(said.out.starts_with("agq ") && said.out.contains("agx down"), "{}", said.out);
+    let printed = printed.expect(0);
+    assert!(printed.out.starts_with("agq ") && printed.out.contains("agx down"), "{}", printed.out);
     up
 }
 

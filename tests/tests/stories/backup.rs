@@ -68,7 +68,7 @@ fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
     let copy = lab.path().join("copy.redb");
     assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let again = backup(&lab, &agq, "copy.redb").expect(1);
-    assert!(again.err.contains("copy.redb is there already and is not overwritten"), "{again:?}");
+    assert!(again.err.contains("copy.redb already exists and is not overwritten"), "{again:?}");
     let beside = std::fs::read_dir(lab.path().join("data")).unwrap();
     let mut names: Vec<_> = beside.map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

@@ -56,11 +56,12 @@ fn python(library: &str, script: &str, protocol: &str) {
 fn node(package: &str, script: &str, protocol: &str) {
     let modules = found::library(&format!("node/node_modules/{package}"));
     let (Some(node), Some(modules)) = (found::program("node"), modules) else { return };
-    let said = Command::new(&node).arg("--version").output().unwrap().stdout;
-    let said = String::from_utf8_lossy(&said);
-    let major: u32 = said.trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let version = Command::new(&node).arg("--version").output().unwrap().stdout;
+    let version = String::from_utf8_lossy(&version);
+    let major: u32 =
+        version.trim_start_matches('v').split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
     if package.ends_with("-6") && major < 20 {
-        println!("SKIPPED: {package} needs Node 20, and this is {}", said.trim());
+        println!("SKIPPED: {package} needs Node 20, and this is {}", version.trim());
         return;
     }
     let mut command = Command::new(node);

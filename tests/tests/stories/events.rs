@@ -35,13 +35,13 @@ fn a_job_is_followed_from_its_submission_to_its_end() {
     assert!(worker.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#).starts_with("+OK"));
     assert_eq!(event(&mut workers)["event"], "registered");
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let told = event(&mut jobs);
-    assert_eq!((told["action_id"].as_str(), told["status"].as_str()), (Some("a"), Some("pending")));
+    let received = event(&mut jobs);
+    assert_eq!((received["action_id"].as_str(), received["status"].as_str()), (Some("a"), Some("pending")));
     assert_eq!(event(&mut action)["pending"], 1);
     worker.send("RPOP queue:ready\n");
     let job = worker.bulk().split('"').nth(3).unwrap().to_owned();
-    let told = event(&mut jobs);
-    assert_eq!((told["status"].as_str(), told["worker_id"].as_str()), (Some("running"), Some("w")));
+    let received = event(&mut jobs);
+    assert_eq!((received["status"].as_str(), received["worker_id"].as_str()), (Some("running"), Some("w")));
     assert_eq!(worker.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"completed"}}'"#)), "+OK");
     assert_eq!(event(&mut jobs)["status"], "completed");
     assert_eq!(event(&mut action)["running"], 1);

@@ -98,10 +98,10 @@ impl Drop for Redis {
 /// Returns the path of redis-server if its version is 7.
 fn redis_7() -> Option<PathBuf> {
     let program = found::program("redis-server")?;
-    let said = Command::new(&program).arg("--version").output().unwrap().stdout;
-    let said = String::from_utf8_lossy(&said);
-    if !said.contains("v=7.") {
-        println!("SKIPPED: the comparison is with Redis 7, and this is {}", said.trim());
+    let version = Command::new(&program).arg("--version").output().unwrap().stdout;
+    let version = String::from_utf8_lossy(&version);
+    if !version.contains("v=7.") {
+        println!("SKIPPED: the comparison is with Redis 7, and this is {}", version.trim());
         return None;
     }
     Some(program)

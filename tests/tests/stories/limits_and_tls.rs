@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::support::{Raw, plan};
 
 /// Waits until the log of agq contains `words`.
-fn said(lab: &Lab, words: &str) {
+fn wait_for_log(lab: &Lab, words: &str) {
     let log = lab.path().join("agq.log");
     eventually(words, || std::fs::read_to_string(&log).unwrap().contains(words).then_some(()));
 }
@@ -70,7 +70,7 @@ fn config(lab: &Lab, text: &str) -> String {
 }
 
 /// Returns the reply to AUTH with `key` on a new connection.
-fn told(agq: &Agq, key: &str) -> String {
+fn reply_to_auth(agq: &Agq, key: &str) -> String {
     Raw::bare(agq).ask(&format!("AUTH {key}"))
 }
 
@@ -85,17 +85,17 @@ fn keys_change_without_a_connection_being_lost() {
 
     write(&keys[1]);
     agq.reload();
-    said(&lab, "SIGHUP, keys: read again");
-    assert_eq!(told(&agq, &keys[1]), "+OK");
-    assert_eq!(told(&agq, &keys[0]), "-ERR Invalid session key");
+    wait_for_log(&lab, "SIGHUP, keys: read again");
+    assert_eq!(reply_to_auth(&agq, &keys[1]), "+OK");
+    assert_eq!(reply_to_auth(&agq, &keys[0]), "-ERR Invalid session key");
     assert_eq!(alice.ask("PING"), "+PONG", "who is in stays");
 
     config(&lab, &format!("[clients]\nalice = '{}", keys[2]));
     agq.reload();
-    said(&lab, "SIGHUP, keys: all stays as it was");
-    assert_eq!(told(&agq, &keys[1]), "+OK");
-    assert_eq!(told(&agq, &keys[2]), "-ERR Invalid session key");
-    assert_eq!(told(&agq, lab.key()), "+OK", "so does the session key");
+    wait_for_log(&lab, "SIGHUP, keys: all stays as it was");
+    assert_eq!(reply_to_auth(&agq, &keys[1]), "+OK");
+    assert_eq!(reply_to_auth(&agq, &keys[2]), "-ERR Invalid session key");
+    assert_eq!(reply_to_auth(&agq, lab.key()), "+OK", "so does the session key");
     let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();
     assert!(keys.iter().all(|key| !log.contains(key.as_str())), "no key is in the log");
 }
@@ -107,8 +107,12 @@ fn a_key_may_stand_there_as_its_hash() {
     let hash = "2519b49bcf69feac270ac3c8631539e8caed4c7e6a62c6cc5511228a61780745";
     let text = format!("[clients]\nalice = 'sha256:{hash}'\n");
     let agq = lab.agq(&["--config", &config(&lab, &text)]);
-    assert_eq!(told(&agq, &"k".repeat(64)), "+OK");
-    assert_eq!(told(&agq, &format!("sha256:{hash}")), "-ERR Invalid session key", "a hash is no key");
+    assert_eq!(reply_to_auth(&agq, &"k".repeat(64)), "+OK");
+    assert_eq!(
+        reply_to_auth(&agq, &format!("sha256:{hash}")),
+        "-ERR Invalid session key",
+        "a hash is no key"
+    );
 }
 
 #[test]
@@ -116,10 +120,10 @@ fn wrong_keys_wait_and_right_ones_do_not() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-auth-failures", "2"]);
     let wrong = "x".repeat(64);
-    assert_eq!(told(&agq, &wrong), "-ERR Invalid session key");
-    assert_eq!(told(&agq, &wrong), "-ERR Invalid session key");
+    assert_eq!(reply_to_auth(&agq, &wrong), "-ERR Invalid session key");
+    assert_eq!(reply_to_auth(&agq, &wrong), "-ERR Invalid session key");
     let begun = Instant::now();
-    assert_eq!(told(&agq, &wrong), "-ERR Invalid session key");
+    assert_eq!(reply_to_auth(&agq, &wrong), "-ERR Invalid session key");
     assert!(begun.elapsed() >= Duration::from_secs(1), "the third waits");
     // The next attempts wait for 2, 4, 8, 16 and 30 seconds.
     let waiting: Vec<TcpStream> = (0..5)
@@ -129,8 +133,8 @@ fn wrong_keys_wait_and_right_ones_do_not() {
             stream
         })
         .collect();
-    said(&lab, "delay_ms=30000");
-    assert_eq!(told(&agq, lab.key()), "+OK");
+    wait_for_log(&lab, "delay_ms=30000");
+    assert_eq!(reply_to_auth(&agq, lab.key()), "+OK");
     let unanswered = waiting.iter().filter(|stream| {
         stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let mut reader: &TcpStream = stream;
@@ -163,8 +167,8 @@ fn is_let_in(lab: &Lab, agq: &Agq) -> bool {
     let mut reply = String::new();
     // A refused connection may be reset during the write.
     let spoken = stream.write_all(format!("AUTH {}\n", lab.key()).as_bytes());
-    let heard = BufReader::new(stream).read_line(&mut reply);
-    spoken.is_ok() && heard.is_ok() && reply == "+OK\r\n"
+    let read = BufReader::new(stream).read_line(&mut reply);
+    spoken.is_ok() && read.is_ok() && reply == "+OK\r\n"
 }
 
 #[test]
@@ -186,17 +190,17 @@ fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
     assert!(raw.ask(&submit).starts_with("-ERR Plan already exists"));
     assert_eq!((raw.ask("PLAN.LIST").as_str(), raw.bulk().as_str()), ("*1", "p"));
     assert_eq!(mode(&log), 0o600);
-    let told: Vec<_> = lines(&log);
-    let shown: Vec<_> = told.iter().map(|line| (line["command"].as_str(), line["who"].as_str())).collect();
+    let logged: Vec<_> = lines(&log);
+    let shown: Vec<_> = logged.iter().map(|line| (line["command"].as_str(), line["who"].as_str())).collect();
     assert_eq!(
         shown,
         [(Some("AUTH"), None), (Some("PLAN.SUBMIT"), Some("alice")), (Some("PLAN.SUBMIT"), Some("alice"))]
     );
-    let outcomes: Vec<_> = told.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    let outcomes: Vec<_> = logged.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes[0], "ERR Invalid session key");
     assert!(outcomes[1].starts_with("OK") && outcomes[2].contains("Plan already exists"), "{outcomes:?}");
-    assert_eq!(told[1]["role"], "client");
-    assert!(told[1]["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", told[1]);
+    assert_eq!(logged[1]["role"], "client");
+    assert!(logged[1]["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", logged[1]);
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(!text.contains(&alice) && !text.contains("xxx"), "no key is written down");
 
@@ -204,7 +208,7 @@ fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
     let moved = lab.path().join("audit.log.1");
     std::fs::rename(&log, &moved).unwrap();
     agq.reload();
-    said(&lab, "SIGHUP, audit log:");
+    wait_for_log(&lab, "SIGHUP, audit log:");
     assert_eq!(raw.ask("PLAN.DELETE p"), ":1");
     assert_eq!((lines(&moved).len(), lines(&log).len()), (3, 1));
 }

@@ -75,7 +75,7 @@ fn a_subscriber_that_is_too_slow_is_cut_off_and_the_publisher_is_not() {
     assert_eq!((slow.bulk().as_str(), slow.line().as_str()), ("c", ":1"));
     let megabyte = "x".repeat(1_000_000);
     let message = format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$1000000\r\n{megabyte}\r\n");
-    eventually("nobody is told any more", || {
+    eventually("nobody receives messages any more", || {
         publisher.send(&message);
         (publisher.line() == ":0").then_some(())
     });
@@ -119,7 +119,7 @@ fn a_large_submission_goes_in_pieces_and_may_be_repeated() {
     let fewer = submit(&lab, &agq, &lines(11_000)).expect(4);
     assert!(fewer.err.contains("Action already exists with other content: a"), "{}", fewer.err);
     let others = submit(&lab, &agq, &lines(12_000).replace("11999\n", "other\n")).expect(4);
-    assert!(others.err.contains("input 11999 is there already and is another one"), "{}", others.err);
+    assert!(others.err.contains("input 11999 already exists with other content"), "{}", others.err);
 }
 
 #[test]

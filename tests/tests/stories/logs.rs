@@ -93,7 +93,7 @@ fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
 }
 
 #[test]
-fn the_jobs_of_an_action_are_told_apart_by_their_inputs() {
+fn the_jobs_of_an_action_are_distinguished_by_their_inputs() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "2"]);
@@ -143,7 +143,7 @@ fn an_attempt_that_fails_is_shown_before_the_next_one() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_said() {
+fn jobs_that_cannot_be_followed_are_refused() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let unknown = lab.agx(&agq, &["logs", "nothing"]).expect(4);

@@ -5,7 +5,7 @@
 
 mod agq_away;
 mod agq_killed;
-mod agx_says_it;
+mod agx_errors;
 mod at_hand;
 mod background;
 mod backup;

@@ -174,7 +174,7 @@ fn what_failed_is_tried_again_and_nothing_else() {
 }
 
 #[test]
-fn it_ends_early_where_that_is_said() {
+fn it_ends_early_on_request() {
     let lab = Lab::on_files();
     let halted = mapped(
         &lab,
@@ -281,18 +281,20 @@ fn without_its_worker_it_ends_and_says_so() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_runs() {
+fn errors_are_printed_before_anything_runs() {
     let lab = Lab::on_files();
-    let said = |args: &[&str]| mapped(&lab, args).expect(2).err;
-    let marked = said(&["--", "sort $x {}", ":::", "a"]);
+    let refused = |args: &[&str]| mapped(&lab, args).expect(2).err;
+    let marked = refused(&["--", "sort $x {}", ":::", "a"]);
     assert!(marked.contains("    sort $x {}\n         ^^\n") && marked.contains("single quotes"), "{marked}");
-    let typo = said(&["--", "sortt {}", ":::", "a"]);
+    let typo = refused(&["--", "sortt {}", ":::", "a"]);
     assert_eq!(typo, "agx: there is no program 'sortt' on PATH\n  did you mean sort?\n");
-    assert!(said(&["--", "sort | uniq", ":::", "a"]).contains("does not say where the input goes"));
-    assert!(said(&["--", "echo {2}", ":::", "a"]).contains("{2} stands for source 2, and 1 source is given"));
-    assert!(said(&["-a", "nowhere", "--", "echo"]).contains("cannot read nowhere"));
-    assert!(said(&["--halt", "never", "--", "echo", ":::", "a"]).contains("now,fail=1"));
-    assert!(said(&[]).contains("<COMMAND>"));
+    assert!(refused(&["--", "sort | uniq", ":::", "a"]).contains("does not say where the input goes"));
+    assert!(
+        refused(&["--", "echo {2}", ":::", "a"]).contains("{2} stands for source 2, and 1 source is given")
+    );
+    assert!(refused(&["-a", "nowhere", "--", "echo"]).contains("cannot read nowhere"));
+    assert!(refused(&["--halt", "never", "--", "echo", ":::", "a"]).contains("now,fail=1"));
+    assert!(refused(&[]).contains("<COMMAND>"));
     let bytes = {
         std::fs::write(lab.path().join("bytes"), b"a\n\xff\n").unwrap();
         mapped(&lab, &["-a", "bytes", "--", "echo"]).expect(1).err

@@ -201,8 +201,8 @@ fn a_long_input_has_results_of_its_own_and_short_messages() {
     let mut seqs: Vec<String> = dirs.map(|dir| text(&dir.unwrap().path().join("seq"))).collect();
     seqs.sort_unstable();
     assert_eq!(seqs, ["1", "2", "3"]);
-    let told = ran.err.lines().find(|line| line.starts_with("agx: job 1 ")).unwrap();
-    assert!(told.contains("sh exited with code 3") && told.len() < 300, "{told}");
+    let message = ran.err.lines().find(|line| line.starts_with("agx: job 1 ")).unwrap();
+    assert!(message.contains("sh exited with code 3") && message.len() < 300, "{message}");
     lab.file("file", "");
     let nowhere = Ran::from(
         map(&lab, &["--results", "file", "--joblog", "log", "--", "echo", ":::", "a", "b"]).output().unwrap(),
@@ -227,7 +227,7 @@ fn an_output_that_was_cut_is_tried_again() {
 }
 
 #[test]
-fn results_that_retention_has_removed_are_said_to_be_lost() {
+fn results_that_retention_has_removed_are_reported_as_lost() {
     let lab = Lab::new();
     let agq = lab.agq(&["--keep-ended-count", "10"]);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -283,7 +283,7 @@ fn inputs_are_submitted_no_further_ahead_than_a_bound() {
     let mut command = map(&lab, &["--", "echo"]);
     let mut child = command
         .env("AGQ_ADDR", agq.address())
-        .stderr(std::fs::File::create(lab.path().join("said")).unwrap())
+        .stderr(std::fs::File::create(lab.path().join("stderr")).unwrap())
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
@@ -297,21 +297,21 @@ fn inputs_are_submitted_no_further_ahead_than_a_bound() {
     };
     eventually("as many as may be ahead are there", || total().filter(|&total| total == 10_000));
     eventually("it was looked why nothing runs", || {
-        text(&lab.path().join("said")).contains("there is no worker").then_some(())
+        text(&lab.path().join("stderr")).contains("there is no worker").then_some(())
     });
     assert_eq!(total(), Some(10_000));
     signal(&child, Signal::INT);
     child.wait().unwrap();
     writer.join().unwrap();
     assert!(
-        text(&lab.path().join("said")).contains("inputs that were read were not sent"),
+        text(&lab.path().join("stderr")).contains("inputs that were read were not sent"),
         "{}",
-        text(&lab.path().join("said"))
+        text(&lab.path().join("stderr"))
     );
 }
 
 #[test]
-fn why_nothing_runs_is_said() {
+fn the_reason_why_nothing_runs_is_printed() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -319,14 +319,14 @@ fn why_nothing_runs_is_said() {
         (["--queue", "nobody", "--", "true"], "start one with `agw --queues nobody`"),
         (
             ["--retries", "0", "--", "sh -c 'exit 75' {}"],
-            "input 0 exited with code 75, which asks for another try later: at 2",
+            "input 0 exited with code 75, which asks for a later retry: at 2",
         ),
     ] {
-        let said = std::fs::File::create(lab.path().join("said")).unwrap();
+        let stderr = std::fs::File::create(lab.path().join("stderr")).unwrap();
         let mut command = map(&lab, &args);
         let mut child =
-            command.env("AGQ_ADDR", agq.address()).args([":::", "a"]).stderr(said).spawn().unwrap();
-        eventually(says, || text(&lab.path().join("said")).contains(says).then_some(()));
+            command.env("AGQ_ADDR", agq.address()).args([":::", "a"]).stderr(stderr).spawn().unwrap();
+        eventually(says, || text(&lab.path().join("stderr")).contains(says).then_some(()));
         signal(&child, Signal::INT);
         child.wait().unwrap();
     }

@@ -35,16 +35,16 @@ fn a_job_goes_from_node_to_node(args: &[&str]) {
     lab.submit_plan(&here, &plan("p", "true", &[]));
     let mut waits = Raw::open(&lab, &there);
     waits.send("BRPOP queue:ready 0\n");
-    let heard = std::thread::spawn(move || waits.line());
+    let received = std::thread::spawn(move || waits.line());
     let mut count = 0;
     eventually("a job at the other node", || {
-        if !heard.is_finished() {
+        if !received.is_finished() {
             lab.submit_action(&here, "p", &format!("a{count}"), "[{}]");
             count += 1;
         }
-        heard.is_finished().then_some(())
+        received.is_finished().then_some(())
     });
-    let line = heard.join().unwrap();
+    let line = received.join().unwrap();
     assert!(line.starts_with('$'), "{line}");
 }
 
@@ -81,15 +81,15 @@ fn lists_messages_and_updates_go_from_node_to_node() {
     for (channel, message) in [("brief", "short"), ("large", &long)] {
         let mut listens = Raw::open(&lab, &there);
         assert_eq!(listens.ask(&format!("SUBSCRIBE {channel}")), "*3");
-        let heard = std::thread::spawn(move || {
+        let received = std::thread::spawn(move || {
             (0..5).for_each(|_| drop(listens.line()));
             (0..7).map(|_| listens.line()).last()
         });
         eventually("a message at the other node", || {
             sends.ask(&format!("PUBLISH {channel} {message}"));
-            heard.is_finished().then_some(())
+            received.is_finished().then_some(())
         });
-        assert_eq!(heard.join().unwrap().as_deref(), Some(message));
+        assert_eq!(received.join().unwrap().as_deref(), Some(message));
     }
     let mut waits = Raw::open(&lab, &there);
     waits.send("BLPOP list 0\n");
@@ -282,7 +282,7 @@ fn the_three_nodes_of_the_example_go_through_and_leave_nothing_behind() {
 }
 
 #[test]
-fn whoever_listens_at_the_database_hears_of_jobs_that_end() {
+fn listeners_of_the_database_receive_the_ends_of_jobs() {
     let lab = Lab::of_nodes();
     let mut psql = lab.database().unwrap().client("psql");
     psql.args(["--no-psqlrc", "--quiet"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -291,27 +291,27 @@ fn whoever_listens_at_the_database_hears_of_jobs_that_end() {
     let agq = lab.agq(&[]);
     // psql prints pending notifications after each command.
     writeln!(asks, "LISTEN agq_jobs_created; LISTEN agq_job_finalized; SELECT 'it listens';").unwrap();
-    let mut heard = String::new();
-    while !heard.contains("it listens") {
-        hears.read_line(&mut heard).unwrap();
+    let mut received = String::new();
+    while !received.contains("it listens") {
+        hears.read_line(&mut received).unwrap();
     }
     let _agw = lab.agw(&agq, "w", &[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
     lab.submit_action(&agq, "p", "a", "[{},{}]");
     let ends = |text: &str| text.matches("\"agq_job_finalized\" with payload").count();
-    eventually("both ends are told", || {
+    eventually("both ends are announced", || {
         writeln!(asks, "SELECT 'and on';").unwrap();
         let mut line = String::new();
         while line != " and on\n" {
             line.clear();
             hears.read_line(&mut line).unwrap();
-            heard += &line;
+            received += &line;
         }
-        (ends(&heard) == 2).then_some(())
+        (ends(&received) == 2).then_some(())
     });
-    let created = heard.lines().find(|line| line.contains("\"agq_jobs_created\"")).unwrap();
+    let created = received.lines().find(|line| line.contains("\"agq_jobs_created\"")).unwrap();
     assert!(created.contains(r#""action_id":"a","jobs":2,"plan_id":"p","queue":"ready""#), "{created}");
-    let end = heard.lines().find(|line| line.contains("\"agq_job_finalized\"")).unwrap();
+    let end = received.lines().find(|line| line.contains("\"agq_job_finalized\"")).unwrap();
     assert!(end.contains(r#""action_id":"a""#) && end.contains(r#""status":"completed""#), "{end}");
     drop(asks);
     psql.wait().unwrap();

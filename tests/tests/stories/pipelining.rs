@@ -93,11 +93,11 @@ fn what_was_acknowledged_is_there_after_a_kill() {
 }
 
 #[test]
-fn a_client_that_has_said_all_still_gets_its_answers() {
+fn a_client_that_has_closed_its_writing_side_still_gets_its_replies() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let said = format!("AUTH {}\nSET k v\nGET k\nPING\n", lab.key());
-    assert_eq!(Raw::bare(&agq).send_last(&said), "+OK\r\n+OK\r\n$1\r\nv\r\n+PONG\r\n");
+    let commands = format!("AUTH {}\nSET k v\nGET k\nPING\n", lab.key());
+    assert_eq!(Raw::bare(&agq).send_last(&commands), "+OK\r\n+OK\r\n$1\r\nv\r\n+PONG\r\n");
 }
 
 #[test]

@@ -81,12 +81,12 @@ fn line(text: &str, most: usize) -> String {
     text[..text.floor_char_boundary(most)].replace(['\r', '\n'], " ")
 }
 
-/// Returns true if a client has read the reply `said`.
-fn is(read: &Value, said: &Reply) -> bool {
+/// Returns true if a client has read the reply `sent`.
+fn is(read: &Value, sent: &Reply) -> bool {
     let all = |items: &[Reply], read: &[Value]| {
-        items.len() == read.len() && items.iter().zip(read).all(|(said, read)| is(read, said))
+        items.len() == read.len() && items.iter().zip(read).all(|(sent, read)| is(read, sent))
     };
-    match (said, read) {
+    match (sent, read) {
         (Reply::Simple(text), Value::Okay) => text == "OK",
         (Reply::Simple(text), Value::SimpleString(read)) => line(text, usize::MAX) == *read,
         (Reply::Error(text), Value::ServerError(error)) => {
@@ -117,7 +117,7 @@ fn is(read: &Value, said: &Reply) -> bool {
 
 proptest! {
     #[test]
-    fn clients_read_every_reply_as_it_was_said(
+    fn clients_read_every_reply_as_it_was_sent(
         replies in prop::collection::vec(prop_oneof![8 => reply(), 1 => push()], 1..5),
         is_three in any::<bool>(),
     ) {
@@ -128,8 +128,8 @@ proptest! {
         let (mut parser, mut stream) = (Parser::new(), &bytes[..]);
         for reply in &replies {
             let read = parser.parse_value(&mut stream).unwrap();
-            let said = shaped(reply, version);
-            prop_assert!(is(&read, &said), "{said:?} was read as {read:?}");
+            let sent = shaped(reply, version);
+            prop_assert!(is(&read, &sent), "{sent:?} was read as {read:?}");
         }
         prop_assert!(parser.parse_value(&mut stream).is_err(), "nothing is left");
     }

@@ -170,7 +170,7 @@ fn a_workers_key_speaks_for_that_worker_alone() {
     let lab = Lab::new();
     let agq = start(&lab);
     let mut w1 = with_key(&agq, &"w".repeat(64));
-    let refused = "-NOPERM This key is worker w1's and may not speak for w2";
+    let refused = "-NOPERM This key is worker w1's and may not act for w2";
     let register = |id: &str| format!(r#"WORKER.REGISTER '{{"worker_id":"{id}","capabilities":["true"]}}'"#);
     assert_eq!(w1.ask(&register("w2")), refused);
     assert_eq!(w1.ask("WORKER.HEARTBEAT w2"), refused);

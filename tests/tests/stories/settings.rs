@@ -16,17 +16,17 @@ fn of_help(program: &str) -> Defaults {
         // The description of a flag has a deeper indentation.
         match (line.strip_prefix("      --"), flags.last_mut()) {
             (Some(flag), _) => flags.push((until(flag, &[' ', '[']).to_owned(), String::new())),
-            (None, Some((_, said))) => *said += &format!(" {}", line.trim_start()),
+            (None, Some((_, text))) => *text += &format!(" {}", line.trim_start()),
             (None, None) => {}
         }
     }
-    let default = |said: &str| {
-        let (_, behind) = said.split_once("[default: ")?;
+    let default = |text: &str| {
+        let (_, behind) = text.split_once("[default: ")?;
         Some(plain(behind.split_once(']')?.0))
     };
     // The flag `--config` is described above the table.
     let flags = flags.into_iter().filter(|(flag, _)| flag != "config");
-    flags.map(|(flag, said)| (flag, default(&said))).collect()
+    flags.map(|(flag, text)| (flag, default(&text))).collect()
 }
 
 /// Returns the flags in the tables of a page below these headings.
@@ -44,8 +44,8 @@ fn of_page(page: &str, headings: &[&str]) -> Defaults {
         // The default is the last but one cell, after the cell of the variable, if there is one.
         let default = plain(cells[cells.len() - 2]);
         for flag in cells[0].split('`').filter_map(|part| part.strip_prefix("--")) {
-            let is_said = !matches!(default.as_str(), "–" | "off");
-            defaults.insert(until(flag, &[' ']).to_owned(), is_said.then(|| default.clone()));
+            let has_default = !matches!(default.as_str(), "–" | "off");
+            defaults.insert(until(flag, &[' ']).to_owned(), has_default.then(|| default.clone()));
         }
     }
     defaults

@@ -39,12 +39,12 @@ fn program(lab: &Lab, name: &str, script: &str) {
     fs::rename(new, place).unwrap();
 }
 
-fn heard(agw: &Agw, what: &str) {
+fn wait_for_log(agw: &Agw, what: &str) {
     eventually(what, || agw.log().contains(what).then_some(()));
 }
 
 #[test]
-fn a_quiet_worker_finishes_what_it_has_and_goes_on_when_it_is_told() {
+fn a_quiet_worker_finishes_its_jobs_and_resumes_on_request() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -53,7 +53,7 @@ fn a_quiet_worker_finishes_what_it_has_and_goes_on_when_it_is_told() {
     lab.submit_action(&agq, "wait", "a", "[{}]");
     eventually("the job starts", || has_started(&lab));
     signal(agw.pid(), Signal::TSTP);
-    heard(&agw, "quiet: no more jobs are taken");
+    wait_for_log(&agw, "quiet: no more jobs are claimed");
     let state = || lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data()[0]["state"].clone();
     eventually("agq shows it", || (state() == "quiet").then_some(()));
     lab.submit_action(&agq, "short", "b", "[{}]");
@@ -61,7 +61,7 @@ fn a_quiet_worker_finishes_what_it_has_and_goes_on_when_it_is_told() {
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed", "agw itself does not stop");
     assert_eq!(only_job(&lab, &agq, "b")["status"], "pending");
     signal(agw.pid(), Signal::CONT);
-    heard(&agw, "resumed: jobs are taken again");
+    wait_for_log(&agw, "resumed: jobs are claimed again");
     eventually("agq shows that too", || (state() == "active").then_some(()));
     assert_eq!(ended(&lab, &agq, "b")["status"], "completed");
 }

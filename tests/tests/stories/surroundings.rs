@@ -124,13 +124,13 @@ fn a_second_signal_ends_a_map_whose_output_nobody_reads() {
 }
 
 #[test]
-fn the_signal_that_ended_a_worker_is_told() {
+fn the_signal_that_ended_a_worker_is_reported() {
     let lab = Lab::on_files();
     lab.file("inputs", &(1..=40).map(|n| format!("{n}\n")).collect::<String>());
     let script = "sh -c 'test $0 -gt 1 || kill -TERM $PPID' {}";
-    let told = ran(agx(&lab, &["map", "-j", "1", "-a", "inputs", "--", script])).expect(2).err;
-    assert!(told.contains("agw of this command has ended: SIGTERM or SIGINT asked it to end"), "{told}");
-    assert!(told.contains("kill $PPID") && !told.contains("INFO"), "{told}");
+    let stderr = ran(agx(&lab, &["map", "-j", "1", "-a", "inputs", "--", script])).expect(2).err;
+    assert!(stderr.contains("agw of this command has ended: SIGTERM or SIGINT asked it to end"), "{stderr}");
+    assert!(stderr.contains("kill $PPID") && !stderr.contains("INFO"), "{stderr}");
     let killed = ran(agx(&lab, &["map", "--", "sh -c 'kill -KILL $PPID'", ":::", "a"])).expect(2).err;
     assert!(killed.contains("agw of this command has ended: signal 9 (SIGKILL) ended it"), "{killed}");
 }
@@ -177,7 +177,11 @@ fn what_goes_on_in_the_background_keeps_nothing_open() {
     let up = agx(&lab, &UP);
     let mut shell = Command::new("bash");
     // The command substitution $(…) returns only after all writers of its pipe have closed it.
-    shell.args(["-c", "exec 9>held; flock 9; said=$(\"$@\") || exit; exec 9>&-; flock -n held true", "bash"]);
+    shell.args([
+        "-c",
+        "exec 9>held; flock 9; printed=$(\"$@\") || exit; exec 9>&-; flock -n held true",
+        "bash",
+    ]);
     shell.arg(up.get_program()).args(up.get_args()).current_dir(lab.path());
     shell.env("AGX_HOME", home(&lab)).env_remove("AGQ_SESSION_KEY").env_remove("AGX_PROFILE");
     ran(shell).expect(0);
@@ -193,8 +197,8 @@ fn a_start_that_fails_says_why() {
     let up = ran(up).expect(0);
     assert!(up.err.contains("says 127.0.0.1:1: this overrides the profile 'local'"), "{}", up.err);
     ran(agx(&lab, &["down"])).expect(0);
-    let said = |option: &str| ran(agx(&lab, &["up", "--", option])).expect(2).err;
-    let unknown = said("--no-such-option");
+    let refused = |option: &str| ran(agx(&lab, &["up", "--", option])).expect(2).err;
+    let unknown = refused("--no-such-option");
     assert!(unknown.contains("unexpected argument '--no-such-option'"), "{unknown}");
     let twice = ran(agx(&lab, &["up", "--", "--data-dir", "x"])).expect(2).err;
     assert!(twice.contains("'--data-dir <DIR>' cannot be used multiple times"), "{twice}");
@@ -242,8 +246,8 @@ fn down_says_what_it_waits_for() {
     let log = lab.path().join("down.log");
     let mut down = down.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
     eventually("it says so", || {
-        let said = std::fs::read_to_string(&log).unwrap();
-        said.contains("waiting for the jobs that its worker runs").then_some(())
+        let logged = std::fs::read_to_string(&log).unwrap();
+        logged.contains("waiting for the jobs that its worker runs").then_some(())
     });
     lab.file("go", "");
     assert!(down.wait().unwrap().success());

@@ -154,7 +154,7 @@ fn a_certificate_that_names_nobody_opens_a_connection_and_no_more() {
 #[test]
 fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     let tls = Encrypted::start(|_, _| Vec::new());
-    let said = |words: &str| {
+    let is_logged = |words: &str| {
         let log = std::fs::read_to_string(tls.lab.path().join("agq.log")).unwrap();
         log.contains(words).then_some(())
     };
@@ -166,12 +166,12 @@ fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     let next = Authority::new(&tls.lab, "next");
     next.certify(&tls.lab, "server", &["127.0.0.1"]);
     tls.agq.reload();
-    eventually("the certificates are read again", || said("SIGHUP, certificates: read again"));
+    eventually("the certificates are read again", || is_logged("SIGHUP, certificates: read again"));
     stats(&next.file).expect(0);
     stats(&tls.authority.file).expect(3);
     tls.lab.file("server.crt", "broken");
     tls.agq.reload();
-    eventually("the broken one is named", || said("SIGHUP, certificates: all stays as it was"));
+    eventually("the broken one is named", || is_logged("SIGHUP, certificates: all stays as it was"));
     stats(&next.file).expect(0);
 }
 

@@ -54,6 +54,6 @@ fn a_full_disk_ends_agq_though_the_log_is_on_it_as_well() {
             break;
         }
     }
-    let status = eventually("agq ends, because its store cannot go on", || agq.ended());
+    let status = eventually("agq ends, because its store cannot continue", || agq.ended());
     assert_eq!(status.code(), Some(1));
 }

@@ -41,8 +41,9 @@ const REDIS: &str = "redis Lua";
 const POSTGRES: &str = "PostgreSQL";
 const BEANSTALKD: &str = "beanstalkd -f0";
 
-const NOTE: &str = "every answer waits for the disk, claims too; as shipped, claims do not; redis: AOF always, never \
-    rewritten; PostgreSQL: SKIP LOCKED, no counters, pgbench over TCP like all others; beanstalkd keeps no result, and no claim";
+const NOTE: &str = "every reply, also to claims, is durable; as shipped, claims are not; redis: AOF \
+    always, rewriting off; PostgreSQL: SKIP LOCKED, no counters, pgbench by TCP as all others; beanstalkd \
+    stores no results and no claims";
 
 pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     let tools = Tools::find(bench, programs);

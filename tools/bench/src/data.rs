@@ -24,9 +24,9 @@ const BASH: &str = "bash";
 const XARGS: &str = "xargs -P2 bash -c";
 /// The pipeline in a shell.
 const SHELL: &str = r#"set -o pipefail; cat "$0" | tr a-z A-Z | wc -c"#;
-const NOTE: &str = "cat FILE | tr a-z A-Z | wc -c; the files are in the page cache, and nothing that passes is synced; ours: \
-    from the submission to the event that the last job has completed, its result on disk; one by one: a task begins when \
-    the one before it has ended, and what passes between them is in a file";
+const NOTE: &str = "cat FILE | tr a-z A-Z | wc -c; the files are in the page cache, and the streams are \
+    not synced; AGEniX: from the submission to the event of the last completion, with durable results; in \
+    sequence: a task starts after the previous one has ended, and a file holds the data between them";
 
 pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     // Dropped last, because all contenders work in its directory.
@@ -70,7 +70,7 @@ fn comparison<'a>(
     Comparison::new(format!("{what} through three tasks"), "MB/s", Better::More)
         .with_note(NOTE)
         .with("agw, streamed", move || run(Plan::Streamed))
-        .with("agw, one by one", move || run(Plan::OneByOne))
+        .with("agw, in sequence", move || run(Plan::OneByOne))
 }
 
 /// Runs the shell command, checks its count, and returns MB per second.

@@ -287,7 +287,7 @@ fn write(bench: &Bench, programs: &Programs, options: &BenchOptions) -> anyhow::
 
 /// Prints the whole table, the report, and the missed floors.
 fn conclude(bench: &Bench, is_strict: bool) -> anyhow::Result<()> {
-    println!("\n=== everything");
+    println!("\n=== all rows");
     for row in bench.rows() {
         println!("\n{}", table::block(row));
     }

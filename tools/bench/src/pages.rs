@@ -85,7 +85,7 @@ fn tasks(document: &Document) -> String {
 /// Contender that is an upper bound, and not a program.
 const LIMIT: &str = "spawn limit";
 /// Description of the first contender.
-const OURS: &str = "AGEniX: submissions and results are on disk before they count";
+const OURS: &str = "AGEniX: submissions and results are durable";
 
 /// Renders all rows with a goal or a bound, and the origin of each section.
 fn all(document: &Document) -> String {
@@ -106,7 +106,7 @@ fn all(document: &Document) -> String {
     put("");
     let machine = machine::description(&document.machine);
     put(&format!(
-        "Medians of rounds in turn; each section ran whole on one machine ({machine}). A ratio above 1 is better than the peer, \
+        "Medians of interleaved rounds; each section ran completely on one machine ({machine}). A ratio above 1 is better than the peer, \
          whatever the unit. `cargo xtask bench` prints every round. Minimum, maximum and median: [bench.json](bench.json).\n"
     ));
     for (section, origin, notes) in sections(&shown) {

@@ -36,10 +36,11 @@ const SPOOLER: &str = "task-spooler";
 const CELERY: &str = "Celery";
 const RQ: &str = "RQ";
 const LIMIT: &str = "spawn limit";
-const NOTE: &str = "two at a time; ours is durable: submissions and results are on disk before they are acknowledged; \
-    Celery (acknowledging late) and RQ keep theirs in a Redis with appendfsync always, and the start of their Python does \
-    not count; the others sync nothing, HyperQueue keeps no journal and nothing of what tasks write; slow peers do fewer \
-    tasks: the rate is compared; the limit is two threads that start processes and wait for them, without a shell";
+const NOTE: &str = "two at a time; AGEniX is durable: submissions and results are on disk before the \
+    acknowledgement; Celery (late acknowledgement) and RQ store tasks in a Redis with appendfsync always, \
+    and the start of Python is not measured; the others sync nothing, and HyperQueue runs without a \
+    journal and stores no output of tasks; slow peers run fewer tasks, and rates are compared; the spawn \
+    limit is two threads that start processes and wait for them, without a shell";
 
 /// Numbers of tasks, by the speed of the contender.
 #[derive(Clone, Copy)]

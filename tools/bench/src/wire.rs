@@ -43,9 +43,9 @@ const TESTS: [Test; 5] = [
     Test { title: "LPUSH", name: "lpush", is_write: true },
     Test { title: "RPOP", name: "rpop", is_write: true },
 ];
-const WRITES: &str = "synced before each answer: agq always and redis AOF always; later: agq interval and redis AOF \
-                      everysec; never: redis off. redis-server rewrites no AOF here, and has one thread";
-const READS: &str = "nothing is written";
+const WRITES: &str = "sync before each reply: agq always and redis AOF always; delayed: agq interval and \
+    redis AOF everysec; never: redis off. redis-server has one thread, and AOF rewriting is off";
+const READS: &str = "no writes";
 
 #[derive(Clone, Copy)]
 struct Test {

@@ -73,7 +73,7 @@ impl Drop for PartialFile {
 fn refuse_to_overwrite(place: &Path) -> anyhow::Result<()> {
     if place.symlink_metadata().is_ok() {
         let shown = place.display();
-        bail!("{shown} is there already and is not overwritten: move it away first, or choose another place");
+        bail!("{shown} already exists and is not overwritten: move it away first, or choose another place");
     }
     Ok(())
 }

@@ -114,7 +114,7 @@ impl AuditLog {
             && state.complained_at.is_none_or(|last| entry.at.ms_since(last) >= COMPLAIN_EVERY_MS)
         {
             state.complained_at = Some(entry.at);
-            error!(%error, file = %log.path.display(), "the audit log cannot be written; commands go on without it");
+            error!(%error, file = %log.path.display(), "the audit log cannot be written; commands continue without it");
         }
     }
 

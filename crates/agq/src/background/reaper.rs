@@ -123,7 +123,7 @@ impl<'r> Reaper<'r> {
         if now < latest {
             warn!(
                 ms = latest.ms_since(now),
-                "the clock was set back; the silence of workers and what jobs wait for count from now"
+                "the clock was set back; silences of workers and waits of jobs are counted from now on"
             );
             self.detector.listen_from(now);
             self.corrections.clock_was_set_back();

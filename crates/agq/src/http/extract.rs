@@ -122,7 +122,7 @@ async fn collect(body: Body, bounds: BodyLimits) -> HttpResult<Bytes> {
 fn check_type(content_type: Option<&[u8]>, is_required: bool) -> HttpResult<()> {
     const EXPECTED: &str = "application/openjobspec+json or application/json";
     let Some(content_type) = content_type else {
-        let missing = format!("there is no Content-Type: with a certificate alone it is to be {EXPECTED}");
+        let missing = format!("there is no Content-Type: with a certificate alone it must be {EXPECTED}");
         return if is_required { Err(ApiError::invalid(missing)) } else { Ok(()) };
     };
     let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
@@ -131,7 +131,7 @@ fn check_type(content_type: Option<&[u8]>, is_required: bool) -> HttpResult<()> 
         return Ok(());
     }
     let message = format!("Content-Type is '{}'", media.escape_debug());
-    Err(ApiError::invalid(format!("{message}: it is to be {EXPECTED}")))
+    Err(ApiError::invalid(format!("{message}: it must be {EXPECTED}")))
 }
 
 impl JsonBody {

@@ -51,7 +51,7 @@ impl ApiError {
 
     /// Returns the error of an id or a path that does not exist.
     pub(super) fn not_found(message: impl Into<String>) -> Self {
-        let hint = "Look at the id: it may be mistyped, or what it named was forgotten since.";
+        let hint = "Check the id: it may be mistyped, or its object was removed.";
         Self::new(StatusCode::NOT_FOUND, "not_found", message, hint)
     }
 

@@ -228,7 +228,7 @@ fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
             fs::remove_file(path).with_context(|| format!("cannot replace the dead socket {shown}"))
         }
         Err(error) => Err(error).with_context(|| {
-            format!("cannot tell whether anything listens on {shown}: choose another --socket")
+            format!("cannot determine whether anything listens on {shown}: choose another --socket")
         }),
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
         _ => Err(Rejection::JobNotFailed),
     };
     let job = lookup::job_record(app, job_id).await?;
-    retried(&job)?;
+    retried(&job).map(drop)?;
     let place = workflow::place_of(app, &job).await?;
     workflow::resume(app, place.as_ref()).await?;
     app.store.decide(job_id, AckLevel::Durable, None, for_existing(job_id, retried)).await??;

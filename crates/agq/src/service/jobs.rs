@@ -75,7 +75,7 @@ pub(crate) async fn reclaim(app: &AppState, worker_id: &WorkerId, has: Option<Ve
 /// before and after, because the workflow may end in between.
 pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result<()> {
     let stored = lookup::job(app, job_id).await?;
-    job::retried(&stored.job, force)?;
+    job::retried(&stored.job, force).map(drop)?;
     let plan = lookup::plan(app, &stored.job.plan_id).await?;
     plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
     let place = workflow::place_of(app, &stored.job).await?;

@@ -84,7 +84,7 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
             "a background task of agq has ended ({reason}), so agq stops: start it again, everything acknowledged is on disk"
         ),
         reason = failure => bail!(
-            "the store cannot go on: {reason}; fix the cause and start agq again, everything acknowledged is on disk"
+            "the store cannot continue: {reason}; fix the cause and start agq again, everything acknowledged is on disk"
         ),
     };
     info!(signal, "stopping: finishing commands in progress; a second signal ends agq at once");

@@ -12,7 +12,6 @@ use {
     tokio::io::{Interest, unix::AsyncFd},
 };
 
-/// Waits for the exit of one child.
 pub(crate) struct Exit {
     pid: Pid,
     notice: ExitNotice,
@@ -67,7 +66,6 @@ impl ExitNotice {
     }
 }
 
-/// Registers a pidfd with the runtime.
 #[cfg(target_os = "linux")]
 #[expect(deprecated, reason = "its successor is unsafe, and an `OwnedFd` keeps its descriptor open")]
 fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {

@@ -38,8 +38,7 @@ pub(crate) struct CommandOutput {
     pub(crate) stderr: String,
 }
 
-/// Runs `program` under the name `name`, for at most `bound`. Returns an error if the program could
-/// not be run.
+/// Runs `program` as `name`, for at most `bound`. Returns an error if it could not be run.
 pub(crate) async fn run(
     program: &Path,
     name: &str,
@@ -71,38 +70,35 @@ pub(crate) async fn run(
     Ok(CommandOutput { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
 }
 
-/// Creates a pipe and a thread that keeps the first [`MOST_BYTES`] bytes of it. The thread discards
-/// the rest, so that endless output neither blocks the command nor fills the disk.
+/// Creates a pipe and a thread that keeps [`MOST_BYTES`] bytes of it, and discards the rest.
 fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     let (mut reader, writer) = io::pipe()?;
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     thread::Builder::new().name("errand".into()).spawn(move || {
         let (mut piece, mut left) = ([0; MOST_BYTES], MOST_BYTES);
         // The loop ends when the last process closes the other end.
         while let Ok(count @ 1..) = reader.read(&mut piece) {
             let wanted = count.min(left);
             left -= wanted;
-            if wanted > 0 && tell.send(piece[..wanted].to_vec()).is_err() {
+            if wanted > 0 && sender.send(piece[..wanted].to_vec()).is_err() {
                 left = 0;
             }
         }
     })?;
-    Ok((told, writer.into()))
+    Ok((receiver, writer.into()))
 }
 
-/// Collects the output after the end of the command. A background process of the command may hold
-/// the pipe longer, and is not waited for.
-async fn collect_output(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
+/// Collects the output. A background process may hold the pipe longer, and is not waited for.
+async fn collect_output(mut receiver: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     let mut bytes = Vec::new();
     let end = Instant::now() + OUTPUT_GRACE;
-    while let Ok(Some(piece)) = timeout_at(end, told.recv()).await {
+    while let Ok(Some(piece)) = timeout_at(end, receiver.recv()).await {
         bytes.extend(piece);
     }
     text(&bytes)
 }
 
-/// Decodes the output, and truncates the text to [`MOST_BYTES`]. Replacements of invalid UTF-8 take
-/// more bytes than the original.
+/// Decodes the output, cut to [`MOST_BYTES`]: replacements of invalid UTF-8 lengthen the text.
 fn text(bytes: &[u8]) -> String {
     let bytes = String::from_utf8_lossy(bytes).into_owned().into_bytes();
     let mut text = CapturedOutput { total: bytes.len() as u64, bytes };
@@ -123,11 +119,11 @@ mod tests {
 
     #[tokio::test]
     async fn helper_command_separates_and_caps_its_streams() {
-        let said = sh("cat; echo out; echo err >&2; exit 3", Duration::from_secs(60)).await;
+        let output = sh("cat; echo out; echo err >&2; exit 3", Duration::from_secs(60)).await;
         let (stdout, stderr) = ("out\n".to_owned(), "err\n".to_owned());
-        assert_eq!(said, CommandOutput { exit_code: 3, timed_out: false, stdout, stderr });
-        let said = sh("head -c 100000 /dev/zero", Duration::from_secs(60)).await;
-        assert_eq!(said.stdout.len(), MOST_BYTES);
+        assert_eq!(output, CommandOutput { exit_code: 3, timed_out: false, stdout, stderr });
+        let output = sh("head -c 100000 /dev/zero", Duration::from_secs(60)).await;
+        assert_eq!(output.stdout.len(), MOST_BYTES);
     }
 
     #[tokio::test]

@@ -74,10 +74,10 @@ fn reason(result: &TaskResult) -> String {
         Some(signal) => format!("was ended by signal {signal}"),
         None => format!("exited with code {}", result.exit_code),
     };
-    let said = String::from_utf8_lossy(&result.stderr.bytes);
-    let said = said.lines().rev().find(|line| !line.trim().is_empty());
-    let said = said.map(|line| format!(": {}", line.trim().chars().take(300).collect::<String>()));
-    format!("Task {number} ({command}) {how}{}", said.unwrap_or_default())
+    let stderr = String::from_utf8_lossy(&result.stderr.bytes);
+    let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty());
+    let last_line = last_line.map(|line| format!(": {}", line.trim().chars().take(300).collect::<String>()));
+    format!("Task {number} ({command}) {how}{}", last_line.unwrap_or_default())
 }
 
 fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {

@@ -35,12 +35,10 @@ pub(crate) struct OutputStreams {
 }
 
 impl LiveOutput {
-    /// Adds the streams of a task that has started.
     pub(crate) fn add(&self, written: OutputStreams) {
         self.lock().push(written);
     }
 
-    /// Marks the attempt as ended.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
     }
@@ -64,8 +62,7 @@ impl LiveOutput {
         (taken.iter().map(|(bytes, _)| bytes).sum(), most)
     }
 
-    /// Cuts each file to `most` bytes, because the rest would stay on the disk as long as the job
-    /// is followed.
+    /// Cuts each file to `most` bytes, which would stay on the disk as long as the job is followed.
     pub(crate) fn cut(&self, most: u64) {
         for file in self.lock().iter().flat_map(|written| [&written.stdout, &written.stderr]).flatten() {
             if file.metadata().is_ok_and(|metadata| metadata.len() > most) {
@@ -77,8 +74,7 @@ impl LiveOutput {
 
     /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams.
     pub(crate) fn since(&self, job_id: &JobId, attempt: u32, position: &OutputPosition) -> JobOutput {
-        // The flag is read first, because a job that ends during the reads may still write. The
-        // next request returns that output.
+        // Read first: a job that ends during the reads may still write, for the next request.
         let ended = self.has_ended.load(Ordering::Acquire);
         let (mut left, mut more, mut tasks) = (MOST_AT_ONCE, false, Vec::new());
         for written in &*self.lock() {
@@ -103,8 +99,7 @@ impl LiveOutput {
     }
 }
 
-/// Returns the bytes of `file` from offset `from` on, at most `left`, and true if there are more. A
-/// file that cannot be read counts as ended; the result of the job has the error.
+/// Returns at most `left` bytes from `from`, and whether more follow. Unreadable files have ended.
 fn piece(file: &File, from: u64, left: &mut usize) -> (OutputChunk, bool) {
     let total = file.metadata().map_or(0, |metadata| metadata.len());
     let there = usize::try_from(total.saturating_sub(from)).unwrap_or(usize::MAX);
@@ -143,12 +138,12 @@ mod tests {
         });
         (&**stdout).write_all(b"one\n").unwrap();
         (&**stderr).write_all(b"two\n").unwrap();
-        let told = since(&live_output, 1, 4);
-        assert_eq!(told.tasks[0].stdout, Some(OutputChunk { from: 1, bytes: b"ne\n".into() }));
-        assert_eq!(told.tasks[0].stderr, Some(OutputChunk { from: 4, bytes: Vec::new() }));
+        let output = since(&live_output, 1, 4);
+        assert_eq!(output.tasks[0].stdout, Some(OutputChunk { from: 1, bytes: b"ne\n".into() }));
+        assert_eq!(output.tasks[0].stderr, Some(OutputChunk { from: 4, bytes: Vec::new() }));
         let of_another_attempt = OutputPosition { attempt: 1, ..OutputPosition::default() };
-        let told = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt);
-        assert_eq!(told.tasks[0].stdout, Some(OutputChunk { from: 0, bytes: b"one\n".into() }));
+        let output = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt);
+        assert_eq!(output.tasks[0].stdout, Some(OutputChunk { from: 0, bytes: b"one\n".into() }));
     }
 
     #[test]
@@ -159,12 +154,12 @@ mod tests {
         let stderr = Some(stderr);
         live_output.add(OutputStreams { task_number: 1, command: "sh".into(), stdout: None, stderr });
         live_output.end();
-        let told = since(&live_output, 0, 0);
-        assert!(told.more && !told.ended && told.tasks[0].stdout.is_none());
-        assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes.len(), MOST_AT_ONCE);
-        let told = since(&live_output, 0, MOST_AT_ONCE as u64);
-        assert!(!told.more && told.ended);
-        assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes, [7]);
+        let output = since(&live_output, 0, 0);
+        assert!(output.more && !output.ended && output.tasks[0].stdout.is_none());
+        assert_eq!(output.tasks[0].stderr.as_ref().unwrap().bytes.len(), MOST_AT_ONCE);
+        let output = since(&live_output, 0, MOST_AT_ONCE as u64);
+        assert!(!output.more && output.ended);
+        assert_eq!(output.tasks[0].stderr.as_ref().unwrap().bytes, [7]);
         assert_eq!(since(&live_output, 0, u64::MAX).tasks[0].stderr.as_ref().unwrap().bytes, b"");
     }
 }

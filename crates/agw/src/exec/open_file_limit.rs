@@ -11,13 +11,11 @@ use tracing::{debug, warn};
 const MAX_SPAWN_THREADS: u32 = 32;
 /// Number of files that a lane keeps open.
 const FILES_PER_SPAWN_THREAD: u64 = 4;
-/// Number of files that the worker itself keeps open: connections, the runtime, sources of system
-/// statistics.
+/// Files of the worker itself: connections, the runtime, sources of system statistics.
 const OWN_FILES: u64 = 16;
 /// Number of open files of a job with one task while that task is started.
 const FILES_A_JOB: u64 = 9;
-/// Number of open files of a job with several tasks. [`needed`] computes the raised limit with this
-/// number.
+/// Open files of a job with several tasks, from which [`needed`] computes the raised limit.
 const FILES_A_LARGE_JOB: u64 = 24;
 /// Maximum number of files that the worker keeps open for followed jobs that have ended.
 const MOST_FOLLOWED: u64 = 256;
@@ -37,8 +35,7 @@ pub(crate) struct OpenFileLimit {
 }
 
 impl OpenFileLimit {
-    /// Raises the limit if `slots` slots need more, and returns what the limit allows. The error is
-    /// a message for the user: the limit is too low for a single job.
+    /// Raises the limit for `slots` slots. The error, for the user: it is too low for one job.
     pub(crate) fn claim(slots: u32) -> Result<Self, String> {
         let open = open_files();
         let limit = raised(needed(slots, open));
@@ -58,15 +55,13 @@ impl OpenFileLimit {
     }
 }
 
-/// Returns the number of files that `slots` slots may have open, including the `open` files that
-/// the worker was started with.
+/// Returns the open files of `slots` slots, and of the `open` files the worker was started with.
 fn needed(slots: u32, open: u64) -> u64 {
     let threads = u64::from(slots.min(MAX_SPAWN_THREADS));
     open + OWN_FILES + threads * FILES_PER_SPAWN_THREAD + u64::from(slots) * FILES_A_LARGE_JOB + MOST_FOLLOWED
 }
 
-/// Returns what `limit` allows for at most `slots` slots, or `None` if `limit` is too low for one
-/// job.
+/// Returns what `limit` allows for `slots` slots, or `None` if it is too low for one job.
 fn allowed(slots: u32, limit: u64, open: u64) -> Option<OpenFileLimit> {
     let limit = limit.saturating_sub(open);
     let threads = u64::from(slots.clamp(1, MAX_SPAWN_THREADS)).min((limit / 32).max(1));
@@ -79,8 +74,7 @@ fn allowed(slots: u32, limit: u64, open: u64) -> Option<OpenFileLimit> {
     (slots > 0).then_some(OpenFileLimit { slots, threads, job_files, followed_files })
 }
 
-/// Raises the soft limit to `wanted`, or to the hard limit if that is lower, and returns the new
-/// soft limit.
+/// Raises the soft limit to `wanted`, or to the hard limit if lower. Returns the new soft limit.
 fn raised(wanted: u64) -> u64 {
     let given = getrlimit(Resource::Nofile);
     let soft = given.current.unwrap_or(u64::MAX);
@@ -142,12 +136,9 @@ mod tests {
     #[test]
     fn open_file_limit_requests_enough_for_all_slots() {
         for slots in [1, 2, 32, 400, 10_000] {
-            let open_file_limit = allowed(slots, needed(slots, 3), 3).unwrap();
-            assert_eq!((open_file_limit.slots, open_file_limit.threads), (slots, slots.min(32)));
-            assert!(
-                open_file_limit.job_files >= slots * 24 && open_file_limit.followed_files > 0,
-                "{open_file_limit:?}"
-            );
+            let limit = allowed(slots, needed(slots, 3), 3).unwrap();
+            assert_eq!((limit.slots, limit.threads), (slots, slots.min(32)));
+            assert!(limit.job_files >= slots * 24 && limit.followed_files > 0, "{limit:?}");
         }
     }
 

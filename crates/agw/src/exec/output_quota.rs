@@ -9,8 +9,7 @@ use std::time::Duration;
 pub(crate) struct Quota {
     /// Maximum number of bytes of the spool that one job may take.
     pub(crate) of_job: u64,
-    /// Number of bytes that should stay free on the disk of the spool. A tenth of the disk counts
-    /// instead if that is less.
+    /// Bytes to keep free on the disk of the spool, or a tenth of the disk if that is less.
     pub(crate) reserve: u64,
 }
 
@@ -33,8 +32,7 @@ pub(crate) enum QuotaCheck {
 /// Write speed in bytes per second that no program exceeds.
 const FASTEST: u64 = 4 << 30;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-/// Shortest interval for a job without output, because such a job may run for long on a disk that
-/// other programs have filled.
+/// Shortest interval without output: other programs may fill the disk of a long job.
 const SHORTEST_WAIT_OF_EMPTY: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 

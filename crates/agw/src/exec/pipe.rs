@@ -15,11 +15,9 @@ use tokio::{sync::oneshot, time::timeout};
 
 use crate::exec::relay_pool;
 
-/// Maximum number of bytes of one move. An unprivileged process can make a Linux pipe at most this
-/// large.
+/// Maximum number of bytes of one move, and size of a Linux pipe of an unprivileged process.
 const CHUNK: usize = 1024 * 1024;
-/// Default capacity of a Linux pipe. A pipe is enlarged only after this many bytes, because
-/// enlarging takes longer than filling it.
+/// Default capacity of a Linux pipe. It is enlarged only after it was full, because that is slow.
 #[cfg(target_os = "linux")]
 const NARROW: u64 = 64 * 1024;
 
@@ -39,8 +37,7 @@ pub(crate) struct PipeCounter {
 }
 
 impl PipeCounter {
-    /// Waits until the pipe is closed, and returns the number of bytes. Returns the number so far
-    /// after `patience`, because an escaped process may keep the pipe open.
+    /// Waits at most `timeout_after` for the end: an escaped process may keep the pipe open.
     pub(crate) async fn count(self, timeout_after: Duration) -> u64 {
         // The thread drops its sender at the end.
         let _over = timeout(timeout_after, self.over).await;
@@ -69,8 +66,7 @@ fn widen(source: &PipeReader, sink: &PipeWriter) {
     let _narrow = rustix::pipe::fcntl_setpipe_size(sink, CHUNK);
 }
 
-/// Moves all bytes until the writer closes its end or the reader has gone. The caller then drops
-/// the pipe ends, which notifies the other task.
+/// Moves all bytes until the writer or the reader has gone. The caller then drops the pipe ends.
 #[cfg(target_os = "linux")]
 fn relay(source: &PipeReader, sink: &PipeWriter, passed: &AtomicU64) {
     use rustix::pipe::{SpliceFlags, splice};

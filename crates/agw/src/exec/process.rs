@@ -28,8 +28,7 @@ const SESSION_KEY: &str = "AGQ_SESSION_KEY";
 /// Interval between two checks whether a process group is empty.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running child. A drop before its end kills it with its process group and its escaped
-/// processes.
+/// A running child. A drop before its end kills its process group and its escaped processes.
 pub(crate) struct Process {
     group: Group,
     child: Child,
@@ -97,8 +96,7 @@ impl Process {
         Ok(Self { group, child, exit, started: Instant::now(), timeout: command.timeout, ended: None })
     }
 
-    /// Waits until the child ends. After its timeout, the process group gets SIGTERM, and SIGKILL
-    /// after `grace`.
+    /// Waits for the child. After its timeout, its group gets SIGTERM, and SIGKILL after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -124,8 +122,7 @@ impl Process {
         self.group.terminate();
         if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
             exited?;
-            // An unreaped leader counts as a process of the group, so the group would not become
-            // empty.
+            // An unreaped leader is a process of the group, which would not become empty.
             let status = self.reap()?;
             let _grace_is_over = timeout_at(end, self.group.wait_until_empty()).await;
             self.group.kill();
@@ -136,8 +133,7 @@ impl Process {
         self.killed()
     }
 
-    /// Kills what the child has started in the background, because nothing waits for it any more,
-    /// and reaps the child, which has exited.
+    /// Kills what the exited child has left in the background, and reaps the child.
     fn killed(&mut self) -> io::Result<Ended> {
         // The group is killed first, because after the reaping its id may belong to another group.
         self.group.signal(Signal::KILL);
@@ -145,7 +141,6 @@ impl Process {
         Ok(self.ended(status))
     }
 
-    /// Reaps the child, which has exited.
     fn reap(&mut self) -> io::Result<ExitStatus> {
         self.group.leader_reaped(|| self.child.wait())
     }
@@ -158,15 +153,13 @@ impl Process {
     }
 }
 
-/// Process group of a child, and its escaped processes. A drop before the end of the child kills
-/// them all.
+/// Process group of a child, and its escaped processes. An early drop kills them all.
 struct Group {
     /// First process of the group, whose process id is the id of the group.
     leader: Option<Pid>,
     mark: TaskMark,
     strays: Vec<StrayProcess>,
-    /// True until the worker has reaped `leader`, because until then the process id of `leader`
-    /// cannot belong to another process.
+    /// True until `leader` is reaped, and its process id may belong to another process.
     has_leader: bool,
     /// True once no process of the group was left: the id of the group may belong to another one.
     is_empty: bool,
@@ -180,8 +173,7 @@ impl Group {
         }
     }
 
-    /// Sends SIGTERM and then SIGCONT to all processes, because a stopped process would not handle
-    /// SIGTERM.
+    /// Sends SIGTERM, then SIGCONT, because a stopped process would not handle SIGTERM.
     fn terminate(&mut self) {
         self.find_stray_processes();
         for signal in [Signal::TERM, Signal::CONT] {
@@ -218,13 +210,11 @@ impl Group {
         self.leader.is_some_and(|leader| test_kill_process_group(leader) == Err(Errno::SRCH))
     }
 
-    /// Waits until no process of the group and no escaped process runs. The caller has reaped the
-    /// first process before.
+    /// Waits until no process of the group, whose leader is reaped, and no escaped one runs.
     async fn wait_until_empty(&mut self) {
         let Some(leader) = self.leader else { return };
         loop {
-            // An adopted process of the group stays a zombie in the group until the worker waits
-            // for it.
+            // An adopted process stays a zombie in the group until the worker waits for it.
             while !self.is_empty && matches!(waitpgid(leader, WaitOptions::NOHANG), Ok(Some(_))) {}
             self.is_empty = self.is_empty || self.has_no_process();
             if self.is_empty && stray_processes::have_ended(&self.strays) {
@@ -285,7 +275,6 @@ mod tests {
         }
     }
 
-    /// Waits until the process `pid` has ended and was reaped.
     async fn gone(pid: &str) {
         while Path::new("/proc").join(pid).exists() {
             subreaper::reap();
@@ -365,8 +354,7 @@ mod tests {
     async fn escaped_processes_survive_a_normal_exit() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
-        // The first process waits for the daemon, because the end of the task kills every process
-        // that is still in its group.
+        // The first process waits, because the end of the task kills all processes of its group.
         let daemon = "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'";
         let mut process = start(dir.path(), &format!("{daemon}; until [ -s pid ]; do sleep 0.02; done"));
         let ended = process.wait(LONG).await.unwrap();

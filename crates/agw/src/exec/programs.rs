@@ -14,11 +14,9 @@ const UNIT_PREFIX: &str = "agx-";
 
 /// Maximum number of bytes of a program's name in agq.
 const MOST_NAME_BYTES: usize = 255;
-/// Maximum number of bytes of all names together, because the worker sends the names in one
-/// message.
+/// Maximum number of bytes of all names, which the worker sends in one message.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// The programs that this worker offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Programs {
     /// Each program at the place where PATH finds it first.
@@ -68,7 +66,6 @@ impl Programs {
         }
     }
 
-    /// Returns the path of a program that jobs may run.
     pub(crate) fn path(&self, name: &str) -> Option<&Path> {
         self.programs.get(name).map(PathBuf::as_path)
     }

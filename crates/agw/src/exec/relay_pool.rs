@@ -78,16 +78,16 @@ mod tests {
     fn relays_run_in_parallel_on_reused_threads() {
         let count = 2 * MOST_IDLE;
         for _round in 0..3 {
-            let (all, (tell, told)) = (Arc::new(Barrier::new(count)), mpsc::channel());
+            let (all, (sender, receiver)) = (Arc::new(Barrier::new(count)), mpsc::channel());
             for _ in 0..count {
-                let (all, tell) = (Arc::clone(&all), tell.clone());
+                let (all, sender) = (Arc::clone(&all), sender.clone());
                 run(move || {
                     all.wait();
-                    tell.send(()).unwrap();
+                    sender.send(()).unwrap();
                 })
                 .unwrap();
             }
-            assert_eq!(told.iter().take(count).count(), count);
+            assert_eq!(receiver.iter().take(count).count(), count);
         }
     }
 
@@ -96,9 +96,9 @@ mod tests {
     fn relays_run_at_lower_priority() {
         use rustix::process::nice;
 
-        let (ours, (tell, told)) = (nice(0).unwrap(), mpsc::channel());
-        run(move || tell.send(nice(0).unwrap()).unwrap()).unwrap();
-        assert_eq!(told.recv().unwrap(), (ours + super::NICER).min(19));
+        let (ours, (sender, receiver)) = (nice(0).unwrap(), mpsc::channel());
+        run(move || sender.send(nice(0).unwrap()).unwrap()).unwrap();
+        assert_eq!(receiver.recv().unwrap(), (ours + super::NICER).min(19));
         assert_eq!(nice(0).unwrap(), ours, "of the relay thread alone");
     }
 }

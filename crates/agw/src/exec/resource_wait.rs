@@ -16,13 +16,11 @@ use tracing::warn;
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Maximum of one wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// Duration after which a shortage counts as lasting if all jobs of the worker wait, because no job
-/// of this worker will release the resource.
+/// Duration after which a shortage lasts if all jobs wait, because none will release the resource.
 const LASTING: Duration = Duration::from_secs(30);
 /// Interval between two checks whether a shortage lasts.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Duration for which a shortage counts as current after a failed start. It is longer than
-/// [`LONGEST_WAIT`], because the shortage persists while a job waits to try again.
+/// Duration of a shortage after a failed start, longer than the [`LONGEST_WAIT`] between starts.
 const CURRENT: Duration = Duration::from_secs(3);
 
 /// Returns true if `error` reports a resource limit of a process, a user or the machine.
@@ -89,8 +87,7 @@ impl Shortage {
         }
     }
 
-    /// Returns the reason for a shortage that lasts for at least `least` although all `jobs` jobs
-    /// of the worker wait.
+    /// Returns the reason for a shortage of at least `least` while all `jobs` of the worker wait.
     fn lasting(&self, jobs: usize, now: Instant, least: Duration) -> Option<String> {
         let state = self.lock();
         let (first, latest) = state.failed?;

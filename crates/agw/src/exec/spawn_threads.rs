@@ -18,8 +18,7 @@ use tracing::warn;
 /// Maximum wait for the end of surplus threads.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// Lanes: threads with a current-thread runtime each. The processes of one slot always run on the
-/// same lane.
+/// Threads with a current-thread runtime each. The processes of a slot run on the same thread.
 pub(crate) struct SpawnThreads(Vec<SpawnThread>);
 
 struct SpawnThread {
@@ -31,8 +30,7 @@ struct SpawnThread {
 }
 
 impl SpawnThreads {
-    /// Starts `count` threads. If the system allows fewer, keeps half of the started threads.
-    /// Returns an error if the system allows none.
+    /// Starts `count` threads, or half of those that the system allows; an error without any.
     pub(crate) fn new(count: u32) -> io::Result<Self> {
         let mut threads = vec![spawn_thread()?];
         while threads.len() < count as usize {
@@ -74,7 +72,7 @@ fn spawn_thread() -> io::Result<SpawnThread> {
         (runtime.handle().clone(), oneshot::channel(), mpsc::channel());
     thread::Builder::new().name("lane".into()).spawn(move || {
         // The drop of the sender arrives as an error, and means the end too.
-        let _told = runtime.block_on(until);
+        let _ended = runtime.block_on(until);
         drop(runtime);
         drop::<mpsc::Sender<()>>(tell);
     })?;

@@ -99,8 +99,7 @@ pub(crate) struct SpoolFile {
     file: Option<File>,
     /// Pool that recycles the file. `None` for a file of the user.
     pool: Option<Arc<FilePool>>,
-    /// Set when a task shares this open file description. The lease check cannot detect such a
-    /// task, so the file is not recycled.
+    /// Set when a task shares this open file description, which the lease check cannot detect.
     is_shared: AtomicBool,
 }
 
@@ -119,7 +118,6 @@ impl SpoolFile {
 }
 
 impl From<File> for SpoolFile {
-    /// Wraps a file of the user, which is not recycled.
     fn from(file: File) -> Self {
         Self { file: Some(file), pool: None, is_shared: AtomicBool::new(false) }
     }

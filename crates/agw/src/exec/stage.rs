@@ -31,8 +31,7 @@ pub(crate) async fn run(
         let started = tokio::select! {
             biased;
             started = start_with_retry(command, before.as_ref(), context, outputs, cancel) => started,
-            // While the start waits, the timeouts and the quota of the running processes still
-            // apply.
+            // While the start waits, timeouts and quota of running processes still apply.
             finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
                 let mut results = results(stage, running, finished, (context, live_output), outputs).await;
@@ -77,8 +76,7 @@ enum WaitFor {
     Failure,
 }
 
-/// Waits for the processes. Ends all of them if one of them times out, if `cancel` is cancelled, or
-/// if the output of the job exceeds the quota.
+/// Waits for the processes. Ends all on a timeout, a cancellation, or an exceeded quota.
 async fn finish(
     running: &mut [StartedProcess],
     context: &ExecContext,
@@ -102,7 +100,6 @@ async fn finish(
     }
 }
 
-/// Collects the results of the processes that were started.
 async fn results(
     stage: &Stage,
     running: Vec<StartedProcess>,
@@ -135,8 +132,7 @@ fn of_excess(task_number: u32, text: &str) -> String {
     format!("agw: task {task_number} was ended: {text}\n")
 }
 
-/// Waits until the output of the job exceeds the quota, and returns the task with the most output
-/// and the reason.
+/// Waits until the output exceeds the quota. Returns the task with the most output, and the reason.
 async fn exceeded(context: &ExecContext, live_output: &LiveOutput) -> (u32, String) {
     loop {
         // A disk without readable statistics counts as unlimited.
@@ -154,8 +150,7 @@ async fn end(running: &mut [StartedProcess], grace: Duration) -> Vec<io::Result<
     join_all(running.iter_mut().map(|running| running.process.end_now(grace))).await
 }
 
-/// Appends `line` to the kept stderr of a task. Earlier text is cut off, because `line` must be
-/// complete.
+/// Appends `line` to the kept stderr of a task. Earlier text is cut, so that `line` is complete.
 fn append(kept: &mut CapturedOutput, line: &str, most: usize) {
     kept.bytes.truncate(most.saturating_sub(line.len() + 1));
     if kept.bytes.last().is_some_and(|last| *last != b'\n') {
@@ -165,8 +160,7 @@ fn append(kept: &mut CapturedOutput, line: &str, most: usize) {
     kept.total = kept.total.max(kept.bytes.len() as u64);
 }
 
-/// Returns the result of a task that could not be started, with the exit code that a shell would
-/// return.
+/// Returns the result of a task that could not be started, with the exit code of a shell.
 fn not_started(command: &StageCommand, unstarted: &Unstarted) -> TaskResult {
     let number = command.task_number;
     let (text, exit_code, timed_out) = match unstarted {
@@ -196,8 +190,7 @@ fn unstarted_result(command: &StageCommand, text: String) -> TaskResult {
     }
 }
 
-/// Waits for all processes. A timeout of one process ends all others too, because they wait for
-/// each other.
+/// Waits for all processes. A timeout of one ends all, because they wait for each other.
 async fn wait(
     running: &mut [StartedProcess],
     grace: Duration,

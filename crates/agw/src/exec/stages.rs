@@ -12,8 +12,7 @@ use agenix_protocol::{
 };
 use serde_json::value::RawValue;
 
-/// Environment variable that passes the trace context to processes (OpenTelemetry, environment
-/// variables as context carriers).
+/// Environment variable for the trace context (OpenTelemetry, variables as context carriers).
 const TRACE_VARIABLE: &str = "TRACEPARENT";
 
 /// Tasks that run at the same time.
@@ -85,8 +84,7 @@ pub(crate) struct JobProgress {
 }
 
 impl JobProgress {
-    /// Returns the progress at the start of stage `at`, counted from 0, or `None` if there is no
-    /// such stage.
+    /// Returns the progress at the start of stage `at`, from 0, or `None` without such a stage.
     #[expect(clippy::cast_precision_loss, reason = "a plan has few tasks")]
     pub(crate) fn at(stages: &[Stage], at: usize) -> Option<Self> {
         let tasks = |stages: &[Stage]| stages.iter().map(|stage| stage.commands.len()).sum::<usize>();
@@ -117,8 +115,7 @@ pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, Templa
 
 /// Number of open files of a task that has ended: its stdout and stderr.
 const FILES_OF_ENDED: u32 = 2;
-/// Number of open files of a running task: its process, its output, and both ends of the pipe that
-/// passes its output on.
+/// Open files of a running task: its process, its output, and both ends of the pipe after it.
 const FILES_OF_RUNNING: u32 = 4;
 /// Number of further files that the start of a process opens.
 const FILES_OF_START: u32 = 5;
@@ -134,8 +131,7 @@ pub(crate) fn open_files(stages: &[Stage]) -> u32 {
     most.saturating_add(FILES_OF_START)
 }
 
-/// Adds the trace context to the environment of every command. The variable of a task takes
-/// precedence.
+/// Adds the trace context to every command, except where the task sets the variable itself.
 pub(crate) fn set_trace_variable(stages: &mut [Stage], traceparent: &str) {
     for command in stages.iter_mut().flat_map(|stage| &mut stage.commands) {
         command.env.insert(0, (TRACE_VARIABLE.into(), traceparent.into()));
@@ -252,11 +248,7 @@ mod tests {
         let trace = |at: usize| {
             stages[at].commands[0].env.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>()
         };
-        assert_eq!(
-            [trace(0), trace(1)],
-            [vec!["00-t-p-01"], vec!["00-t-p-01", "own"]],
-            "the last of a name is used"
-        );
+        assert_eq!([trace(0), trace(1)], [vec!["00-t-p-01"], vec!["00-t-p-01", "own"]], "the last counts");
     }
 
     #[test]

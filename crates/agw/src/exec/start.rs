@@ -50,7 +50,6 @@ pub(crate) struct ExecContext {
 /// Output files by task number, for later tasks that read them.
 pub(crate) type Outputs = HashMap<u32, Arc<SpoolFile>>;
 
-/// A process of the stage with its output files.
 pub(crate) struct StartedProcess {
     pub(crate) process: Process,
     pub(crate) stdout: Out,
@@ -86,8 +85,7 @@ pub(crate) enum Unstarted {
     TimedOut(io::Error),
 }
 
-/// Starts a command, and waits during a shortage until the system has the resources. The wait
-/// counts towards the timeout of the task.
+/// Starts a command, waiting out a shortage of resources as a part of the timeout of the task.
 pub(crate) async fn start_with_retry(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
@@ -202,11 +200,9 @@ fn create(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
     })
 }
 
-/// Returns the path of a file of the user, relative to the working directory of the command.
 fn place(command: &StageCommand, field: &str, path: &str) -> io::Result<PathBuf> {
     let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
-    // FIFOs are refused, because opening a FIFO waits for its other end, and nothing could
-    // interrupt that.
+    // FIFOs are refused: opening one waits for its other end, without interruption.
     if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
         return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));
     }

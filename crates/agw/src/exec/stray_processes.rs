@@ -22,8 +22,7 @@ use rustix::{
 
 /// Environment variable that marks each task with a unique value.
 pub(crate) const VARIABLE: &str = "AGW_RUN";
-/// Maximum number of processes of one task that are searched, because a task may start processes
-/// without end.
+/// Maximum number of searched processes of one task, which may start processes without end.
 const MOST: usize = 100_000;
 
 /// Unique id of this run of the worker, because the system reuses process ids.
@@ -44,16 +43,14 @@ impl TaskMark {
         &self.0
     }
 
-    /// Returns true if `environment`, in the format of `/proc/PID/environ`, sets [`VARIABLE`] to
-    /// this value.
+    /// Returns true if `environment`, as of `/proc/PID/environ`, sets [`VARIABLE`] to this value.
     fn is_in(&self, environment: &[u8]) -> bool {
         let wanted = format!("{VARIABLE}={}", self.0);
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     }
 }
 
-/// Process outside the process group of its task. While `descriptor` (a pidfd) is open, a signal
-/// sent by it can reach no other process.
+/// Process outside the group of its task. Its pidfd protects other processes from signals.
 #[derive(Debug)]
 pub(crate) struct StrayProcess {
     pid: Pid,
@@ -73,8 +70,7 @@ pub(crate) fn find(
     let running = known.iter().filter(|known| !known.has_ended()).map(|known| known.pid);
     let mut found = BTreeSet::new();
     descendants(running.chain(parent).collect(), &mut found);
-    // The adopted processes are listed last, because a process is adopted if its parent ends during
-    // the search above.
+    // Listed last, because a process is adopted if its parent ends during the search above.
     let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| has_mark(pid, mark));
     descendants(adopted.collect(), &mut found);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
@@ -86,7 +82,6 @@ pub(crate) fn find(
         .collect()
 }
 
-/// Sends `signal` to each process.
 pub(crate) fn signal(strays: &[StrayProcess], signal: Signal) {
     for process in strays {
         process.signal(signal);

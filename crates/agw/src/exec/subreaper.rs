@@ -25,8 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Children that this worker has started and has not reaped.
 static CHILDREN: Mutex<Children> = Mutex::new(Children { ours: BTreeSet::new(), abandoned: Vec::new() });
-/// Lock that starts of children take for reading, because `CHILDREN` gets the process id only after
-/// the start. [`reap`] takes the lock for writing.
+/// Lock for reading during starts, because `CHILDREN` gets a pid only afterwards; [`reap`] writes.
 static STARTING: RwLock<()> = RwLock::new(());
 
 struct Children {
@@ -35,8 +34,7 @@ struct Children {
     abandoned: Vec<Pid>,
 }
 
-/// Starts a child and records its process id, so that [`reap`] does not take the child for an
-/// adopted process.
+/// Starts a child and records its pid, so that [`reap`] does not take it for an adopted process.
 pub(crate) fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<(Child, Pid)> {
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = start()?;
@@ -46,8 +44,7 @@ pub(crate) fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<(Ch
     Ok((child, pid))
 }
 
-/// Reaps the child `pid`, which has exited, with `reap`. The lock is held meanwhile, because a new
-/// child may get the same process id.
+/// Reaps the exited child `pid` under the lock, because a new child may get the same process id.
 pub(crate) fn reaped<T>(pid: Pid, reap: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut children = children();
     let reaped = reap()?;
@@ -63,8 +60,7 @@ pub(crate) fn abandon(pid: Pid) {
 /// Makes this worker a child subreaper.
 #[cfg(target_os = "linux")]
 pub(crate) fn begin() {
-    // Without this file (`CONFIG_PROC_CHILDREN`) the worker would not find the processes that it
-    // adopts, and they would stay zombies.
+    // Without this file (`CONFIG_PROC_CHILDREN`), adopted processes would stay zombies.
     let own = getpid().as_raw_pid();
     if !std::path::Path::new(&format!("/proc/{own}/task/{own}/children")).exists() {
         debug!("the system does not list children, so orphaned processes are left to their new parents");
@@ -87,16 +83,14 @@ pub(crate) async fn watch() {
     }
 }
 
-/// Reaps the adopted and the abandoned processes that have ended. Adopted processes are children of
-/// the first thread.
+/// Reaps ended adopted and abandoned processes. Adopted ones are children of the first thread.
 pub(crate) fn reap() {
     reap_abandoned();
     let adopted = || children_of(getpid(), getpid()).into_iter().filter(|pid| !is_ours(*pid));
     if adopted().next().is_none() {
         return;
     }
-    // A start may hang in exec(2) on a dead mount, and this thread also sends the heartbeats: the
-    // next call tries again.
+    // A start may hang in exec(2) on a dead mount, and heartbeats share this thread.
     let _nothing_starts = match STARTING.try_write() {
         Ok(guard) => guard,
         Err(TryLockError::Poisoned(error)) => error.into_inner(),

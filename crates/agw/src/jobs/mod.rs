@@ -44,11 +44,9 @@ use crate::{
     stats::Counters,
 };
 
-/// Time between SIGTERM and SIGKILL for a job whose claim is no longer valid. It is short, because
-/// another worker may already have started the job.
+/// SIGTERM to SIGKILL for a job of an invalid claim: short, because another worker may run it.
 const STOP_GRACE: Duration = Duration::from_millis(800);
-/// Maximum wait of a claimed job for a slot. After a longer wait, the running jobs count as long,
-/// and another worker should run the waiting job.
+/// Maximum wait for a slot. After it, jobs count as long, and another worker should run this one.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 /// Interval between two checks whether a shortage is over.
 const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
@@ -103,8 +101,7 @@ pub(crate) enum ClaimStopped {
 }
 
 impl JobPool {
-    /// Creates a pool that prefetches at most `ahead` jobs per slot. Reports are sent from the
-    /// runtime of the caller.
+    /// Creates a pool that prefetches `ahead` jobs per slot, and reports from the caller's runtime.
     pub(crate) fn new(
         context: ExecContext,
         open_file_limit: OpenFileLimit,
@@ -146,8 +143,7 @@ impl JobPool {
         *context = Arc::new(ExecContext { programs, ..ExecContext::clone(&context) });
     }
 
-    /// Claims jobs while the pool has room, until a claim fails or a waiting job has waited too
-    /// long.
+    /// Claims jobs while there is room, until a claim fails or a waiting job has waited too long.
     pub(crate) async fn pull(self: &Arc<Self>, claims: &mut ClaimStream) -> ClaimStopped {
         loop {
             let claimed = tokio::select! {
@@ -178,8 +174,7 @@ impl JobPool {
                 claims.request(room);
             }
             if let Some(job) = claims.next().await? {
-                // No wait here: requests never exceed the free permits, and only this function
-                // takes them.
+                // No wait: requests never exceed the permits, and only this function takes them.
                 let permits = Arc::clone(&self.permits);
                 let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
                 return Ok(Claimed { job, permit });
@@ -233,8 +228,7 @@ impl JobPool {
         self.wake_claimer(&jobs);
     }
 
-    /// Wakes the claiming task if more jobs may be claimed. The check comes first, because a
-    /// wake-up costs more.
+    /// Wakes the claiming task if there is room. The check is first, because a wake-up costs more.
     fn wake_claimer(&self, jobs: &Jobs) {
         if jobs.slots.capacity() > 0 {
             self.has_room.notify_one();
@@ -289,16 +283,16 @@ impl JobPool {
         mut slot: SlotGuard,
     ) -> Option<(JobUpdate, Option<StartReport>)> {
         let (context, started) = (self.context(), Instant::now());
-        let (tell, told) = watch::channel(None);
+        let (sender, receiver) = watch::channel(None);
         let progress = |now: JobProgress| {
-            tell.send_replace(Some(now));
+            sender.send_replace(Some(now));
         };
         let mut under_way = None;
         let update = tokio::select! {
             // The end of the job has priority over its progress.
             biased;
             update = job::run(job, &context, (cancel, live_output), progress) => update,
-            never = reporter.report_progress(job, told, cancel, &mut under_way) => match never {},
+            never = reporter.report_progress(job, receiver, cancel, &mut under_way) => match never {},
         };
         live_output.end();
         let took = started.elapsed();
@@ -336,8 +330,7 @@ impl JobPool {
         let over = jobs.running.remove(number);
         drop(permit);
         self.wake_claimer(&jobs);
-        // The files are checked and truncated on their drop, and slots would wait for the lock
-        // meanwhile.
+        // The drop checks and truncates files, and slots would wait for the lock meanwhile.
         drop(jobs);
         drop(over);
     }

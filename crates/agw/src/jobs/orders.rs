@@ -10,8 +10,7 @@ use tokio::time::Instant;
 use super::{JobPool, locked};
 
 impl JobPool {
-    /// Returns the output of a job after `position`, or `None` if the worker no longer has the
-    /// output.
+    /// Returns the output of a job after `position`, or `None` if the worker no longer has it.
     pub(crate) fn output(&self, job_id: &JobId, position: &OutputPosition) -> Option<JobOutput> {
         let running = locked(&self.jobs).running.live_output(job_id);
         let (attempt, live_output) = locked(&self.recent_output).of(job_id, running, Instant::now())?;
@@ -54,8 +53,7 @@ impl JobPool {
         locked(&self.jobs).slots.dismiss_all()
     }
 
-    /// Suspends prefetching until a job has ended, because the running jobs take longer than
-    /// expected.
+    /// Suspends prefetching until a job ends, because the running jobs take longer than expected.
     pub(crate) fn stalled(&self) {
         locked(&self.jobs).slots.stalled();
     }
@@ -65,8 +63,7 @@ impl JobPool {
         drop(self.permits.acquire_many(self.permit_count).await);
     }
 
-    /// Kills all jobs with all their processes, and waits until the jobs have released their
-    /// permits.
+    /// Kills all jobs with all their processes, and waits until they have released their permits.
     pub(crate) async fn abort(&self) {
         {
             let mut jobs = locked(&self.jobs);
@@ -77,8 +74,7 @@ impl JobPool {
         self.idle().await;
     }
 
-    /// Returns the ids of the running and the unreported jobs. The waiting jobs are not among them,
-    /// because agq takes a named job for started.
+    /// Returns the running and unreported jobs. agq would take a named waiting job for started.
     pub(crate) fn job_ids(&self) -> Vec<JobId> {
         locked(&self.jobs).running.job_ids()
     }

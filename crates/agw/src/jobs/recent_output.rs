@@ -19,7 +19,6 @@ pub(crate) struct RecentOutput {
 }
 
 impl RecentOutput {
-    /// Creates an empty cache that keeps at most `most_files` files open.
     pub(crate) fn new(most_files: usize) -> Self {
         Self { jobs: HashMap::new(), most_files }
     }
@@ -41,8 +40,7 @@ impl RecentOutput {
         Some((attempt, live_output))
     }
 
-    /// Evicts the least recently requested jobs until the number of open files is within the limit.
-    /// The job `latest` stays.
+    /// Evicts the least recently requested jobs, except `latest`, until few enough files are open.
     fn evict_over_limit(&mut self, latest: &JobId) {
         let mut open: usize = self.jobs.values().map(|(.., live_output)| live_output.files()).sum();
         while open > self.most_files {

@@ -8,8 +8,7 @@ use tracing::debug;
 
 use crate::exec::{cancel::CancelToken, live_output::LiveOutput};
 
-/// Runs in the order of their starts. One job may have two runs, because agq may have dropped a
-/// claim and given the job to this worker again.
+/// Runs by start. A job may have two runs: agq may drop a claim and give the job here again.
 #[derive(Default)]
 pub(crate) struct RunningJobs {
     runs: BTreeMap<u64, RunningJob>,
@@ -31,10 +30,8 @@ impl RunningJobs {
         self.next
     }
 
-    /// Adds a run with the next number. Cancels the runs of earlier claims of the same job.
     pub(crate) fn add(&mut self, run: RunningJob) {
-        // agq has taken the earlier claim back, and sends no order about it, because the worker
-        // holds the job again.
+        // agq took the earlier claim back without an order, because the worker has the job again.
         let is_earlier = |other: &&RunningJob| other.job_id == run.job_id && other.attempt < run.attempt;
         self.runs.values().filter(is_earlier).for_each(|other| other.cancel.cancel());
         self.runs.insert(self.next, run);

@@ -56,11 +56,9 @@ impl Slots {
         self.free.len() + most_waiting.saturating_sub(self.waiting.len())
     }
 
-    /// Assigns a claimed job to a free slot, and returns both for the start. Without a free slot,
-    /// the job waits.
+    /// Assigns a claimed job to a free slot, and returns both. Without a free slot, the job waits.
     pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
-        // An earlier claim of the same job is void, because agq took the job back before it gave
-        // the job again.
+        // An earlier claim is void, because agq took the job back before it gave it again.
         self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
         if let Some(slot) = self.free.pop() {
             return Some((slot, claimed));
@@ -69,8 +67,7 @@ impl Slots {
         None
     }
 
-    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job for a start in this
-    /// slot.
+    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job, to start in the slot.
     pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
         if let Some(took) = took {
             self.pace.job_ended(took);
@@ -105,10 +102,7 @@ impl Slots {
         let waiting = std::mem::take(&mut self.waiting);
         let (withdrawn, kept): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_of);
         self.waiting = kept.into();
-        withdrawn
-            .into_iter()
-            .map(|waiting| (waiting.claimed.job.job_id, waiting.claimed.job.attempt))
-            .collect()
+        withdrawn.into_iter().map(|entry| (entry.claimed.job.job_id, entry.claimed.job.attempt)).collect()
     }
 
     /// Removes all waiting claims, and returns their number.

@@ -38,7 +38,7 @@ impl FinishedJob {
         let reported = async {
             if let Some(start) = under_way {
                 // The reply does not matter, but the progress must reach agq before the end.
-                let _heard = start.await;
+                let _started = start.await;
             }
             reporter.report(&job_id, update).await;
         };
@@ -50,7 +50,6 @@ impl FinishedJob {
     }
 }
 
-/// Finished jobs that wait for the next batch.
 #[derive(Default)]
 pub(crate) struct ReportQueue {
     due: Mutex<Vec<FinishedJob>>,
@@ -59,7 +58,6 @@ pub(crate) struct ReportQueue {
 }
 
 impl ReportQueue {
-    /// Adds a finished job.
     pub(crate) fn put(&self, ended: FinishedJob) {
         let mut due = self.due();
         due.push(ended);

@@ -16,8 +16,7 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Time that a claim waits in agq. After that the worker claims again, because agq may have lost
-/// the registration.
+/// Time that a claim waits in agq, and is then repeated: agq may have lost the registration.
 const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
 /// Maximum time for the reply to a claim. It is much longer than the wait in agq, because agq may
 /// be busy.

@@ -23,8 +23,7 @@ use crate::exec::{cancel::CancelToken, job, stages::JobProgress};
 const LEAST_UPDATE_BYTES: usize = 4096;
 /// Pause after an error of agq's store, because a full disk may be temporary.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// Delay of the first progress report. A job that ends sooner is not reported as running, because
-/// agq shows every claimed job as running anyway.
+/// Delay of the first progress report. agq shows every claimed job as running before it.
 const RUNNING_REPORT_DELAY: Duration = Duration::from_millis(20);
 /// Pause before a repeated report of progress that did not reach agq.
 const REPEAT_PAUSE: Duration = Duration::from_secs(2);

@@ -25,7 +25,6 @@ const ALL_BOUND: Duration = Duration::from_secs(8);
 /// Maximum number of `--describe` commands that run at the same time.
 const AT_ONCE: usize = 4;
 
-/// Result of a capability search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundCapabilities {
     pub(crate) programs: Programs,
@@ -33,7 +32,6 @@ pub(crate) struct FoundCapabilities {
     pub(crate) descriptions: BTreeMap<String, String>,
 }
 
-/// Parameters of a capability search.
 #[derive(Debug, Clone)]
 pub(crate) struct CapabilitySearch {
     /// Directories, separated as in the PATH variable.
@@ -66,8 +64,8 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
     }
     let mut found = BTreeMap::new();
     let all = async {
-        while let Some(told) = asked.join_next().await {
-            found.extend(told.ok().flatten());
+        while let Some(described) = asked.join_next().await {
+            found.extend(described.ok().flatten());
         }
     };
     if timeout(ALL_BOUND, all).await.is_err() {
@@ -77,15 +75,14 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
     found
 }
 
-/// Returns the description that an agentic unit prints. A unit that fails or prints nothing has no
-/// description.
+/// Returns the description that an agentic unit prints, unless it fails or prints nothing.
 async fn describe(name: &str, program: &Path) -> Option<String> {
     match helper_command::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
-        Ok(said) if said.exit_code == 0 && !said.timed_out => {
-            Some(said.stdout.trim().to_owned()).filter(|description| !description.is_empty())
+        Ok(output) if output.exit_code == 0 && !output.timed_out => {
+            Some(output.stdout.trim().to_owned()).filter(|description| !description.is_empty())
         }
-        Ok(said) => {
-            debug!(exit_code = said.exit_code, timed_out = said.timed_out, "{name} --describe failed");
+        Ok(output) => {
+            debug!(exit_code = output.exit_code, timed_out = output.timed_out, "{name} --describe failed");
             None
         }
         Err(error) => {
@@ -114,8 +111,7 @@ impl Rescan {
         }
     }
 
-    /// Waits for the result of the search, for ever if no search was started. Cancel-safe: dropping
-    /// the future loses no result.
+    /// Waits for the result, for ever without a search. Cancel-safe: a drop loses no result.
     pub(crate) async fn back(&mut self) -> FoundCapabilities {
         let found = match &mut self.under_way {
             Some(sent) => sent.await,

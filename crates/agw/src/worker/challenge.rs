@@ -19,8 +19,7 @@ const OUT_OF_TIME: i32 = 124;
 const NOT_RUNNABLE: i32 = 126;
 const NOT_OURS: i32 = 127;
 
-/// Challenges that the worker has accepted. agq repeats each challenge with every heartbeat until
-/// the worker answers it.
+/// Accepted challenges. agq repeats each with every heartbeat until the worker answers it.
 pub(crate) struct PendingChallenges {
     taken: BTreeSet<String>,
     slots: Arc<Semaphore>,
@@ -50,8 +49,7 @@ impl PendingChallenges {
         }
     }
 
-    /// Returns the challenges that are new, and records them as accepted. Forgets the challenges
-    /// that agq no longer repeats.
+    /// Returns and records the new challenges. Forgets those that agq no longer repeats.
     fn new_among(&mut self, wanted: &[Challenge]) -> Vec<Challenge> {
         self.taken.retain(|id| wanted.iter().any(|challenge| challenge.challenge_id == *id));
         let is_new = |challenge: &&Challenge| self.taken.insert(challenge.challenge_id.clone());
@@ -66,13 +64,13 @@ async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer
         return ChallengeAnswer { exit_code: NOT_OURS, output };
     };
     match helper_command::run(program, name, &challenge.args, BOUND).await {
-        Ok(said) if said.timed_out => {
+        Ok(output) if output.timed_out => {
             let output = format!("'{name}' did not end within {} seconds", BOUND.as_secs());
             ChallengeAnswer { exit_code: OUT_OF_TIME, output }
         }
-        Ok(said) => {
-            let output = if said.stdout.is_empty() { said.stderr } else { said.stdout };
-            ChallengeAnswer { exit_code: said.exit_code, output }
+        Ok(output) => {
+            let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+            ChallengeAnswer { exit_code: output.exit_code, output: text }
         }
         Err(error) => {
             let output = format!("'{name}' could not be run: {error}");
@@ -129,12 +127,12 @@ mod tests {
             shortage,
             quota,
         };
-        let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
-        assert_eq!(said, ChallengeAnswer { exit_code: 0, output: "1.0\n".into() });
-        let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &context).await;
-        assert_eq!(said, ChallengeAnswer { exit_code: 3, output: "broken\n".into() });
-        let said = answer(&challenge("a", "cat", &["x"]), &context).await;
-        assert_eq!(said.exit_code, 127);
-        assert_eq!(said.output, "'cat' is not among the tools of this worker");
+        let output = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
+        assert_eq!(output, ChallengeAnswer { exit_code: 0, output: "1.0\n".into() });
+        let output = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &context).await;
+        assert_eq!(output, ChallengeAnswer { exit_code: 3, output: "broken\n".into() });
+        let output = answer(&challenge("a", "cat", &["x"]), &context).await;
+        assert_eq!(output.exit_code, 127);
+        assert_eq!(output.output, "'cat' is not among the tools of this worker");
     }
 }

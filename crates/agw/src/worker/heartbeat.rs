@@ -39,14 +39,12 @@ pub(crate) async fn run(
         };
         let (jobs, next) = pool.running_jobs();
         let (looking, counting) = (Arc::clone(host_stats), Arc::clone(pool));
-        // A disk that hangs delays this heartbeat only, because the protocol thread does not wait
-        // for it.
+        // A hanging disk delays only this heartbeat, not the protocol thread.
         let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
         let stats = stats.expect("collecting statistics does not panic");
         let orders = match reports.heartbeat(&registration.worker_id, stats).await {
             Ok(orders) => orders,
-            // agq has received the heartbeat. An agq of another version may have orders that are
-            // unknown here.
+            // agq has the heartbeat. Another version of agq may have unknown orders.
             Err(ClientError::Unexpected(reason)) => {
                 warn!("the orders of agq cannot be read: {reason}");
                 continue;

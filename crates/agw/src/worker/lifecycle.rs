@@ -12,7 +12,6 @@ use crate::worker::{
     signals::{SignalAction, Signals},
 };
 
-/// Source of lifecycle events.
 pub(crate) struct Lifecycle {
     signals: Signals,
     rescan: Rescan,
@@ -21,7 +20,6 @@ pub(crate) struct Lifecycle {
     drain_state: DrainState,
 }
 
-/// Event that the worker has to handle.
 pub(crate) enum LifecycleEvent {
     /// The drain state may have changed.
     Ignored,
@@ -83,8 +81,7 @@ impl Lifecycle {
         LifecycleEvent::Ignored
     }
 
-    /// Applies the current orders of agq. agq repeats an order with every heartbeat for as long as
-    /// the order is valid.
+    /// Applies the orders of agq, which repeats each with every heartbeat while it is valid.
     pub(crate) fn apply_orders(&mut self, orders: &Orders) {
         self.drain_state.obey(orders, Instant::now() + self.grace);
     }
@@ -94,15 +91,15 @@ impl DrainState {
     fn follow(&mut self, action: SignalAction, deadline: Instant) {
         match action {
             SignalAction::Drain => {
-                info!("draining: no more jobs are taken; a second signal ends the running ones");
+                info!("draining: no more jobs are claimed; a second signal ends the running ones");
                 self.deadline.get_or_insert(deadline);
             }
             SignalAction::Quiet => {
-                info!("quiet: no more jobs are taken until SIGCONT");
+                info!("quiet: no more jobs are claimed until SIGCONT");
                 self.is_quiet = true;
             }
             SignalAction::Resume if self.is_quiet => {
-                info!("resumed: jobs are taken again");
+                info!("resumed: jobs are claimed again");
                 self.is_quiet = false;
             }
             SignalAction::Resume | SignalAction::Force | SignalAction::Reload => {}
@@ -111,12 +108,12 @@ impl DrainState {
 
     fn obey(&mut self, orders: &Orders, deadline: Instant) {
         if orders.terminate && self.deadline.is_none() {
-            info!("draining: agq has ordered this worker to end; no more jobs are taken");
+            info!("draining: agq has ordered this worker to end; no more jobs are claimed");
             self.deadline = Some(deadline);
         }
         match (self.is_drained, orders.drain) {
-            (false, true) => info!("draining: agq has ordered this worker to take no more jobs"),
-            (true, false) => info!("resumed: agq has ordered this worker to take jobs again"),
+            (false, true) => info!("draining: agq has ordered this worker to claim no more jobs"),
+            (true, false) => info!("resumed: agq has ordered this worker to claim jobs again"),
             _ => {}
         }
         self.is_drained = orders.drain;

@@ -59,11 +59,9 @@ pub(crate) struct Worker {
     pub(crate) pool: Arc<JobPool>,
     pub(crate) host_stats: Arc<HostStats>,
     pub(crate) lifecycle: Lifecycle,
-    /// True if the worker keeps its id, because the user gave that id or the worker already took
-    /// another one.
+    /// True if the user gave the worker its id, or the worker already took another one.
     pub(crate) has_own_id: bool,
-    /// True if the worker ends when it cannot start any task for long, because a program that
-    /// started the worker waits for the results.
+    /// True if the worker ends if it cannot start tasks for long: its starter waits for results.
     pub(crate) ends_when_starved: bool,
     /// Number of capability changes so far. agq learns of a change only from a new registration.
     pub(crate) outfits: u64,
@@ -82,8 +80,7 @@ enum RegistrationEnd {
 }
 
 impl Worker {
-    /// Works until a signal or agq ends the worker. Returns an error if agq refuses the first
-    /// registration.
+    /// Works until a signal or agq ends the worker. An error: agq refused the first registration.
     pub(crate) async fn run(mut self) -> Result<WorkerEnd, ClientError> {
         let look = self.lifecycle.search().look();
         match self.attend(look).await {
@@ -119,8 +116,7 @@ impl Worker {
                 Err(error) => RegistrationEnd::Lost(error),
             };
             self.pool.report_over(None);
-            // The next registration does not name the waiting jobs, so agq gives them to other
-            // workers.
+            // The next registration omits the waiting jobs, so other workers get them.
             self.pool.dismiss_all();
             let error = match left {
                 RegistrationEnd::Ended(end) => return Ok(end),
@@ -152,8 +148,7 @@ impl Worker {
         }
     }
 
-    /// Takes another id if another worker has the default id of this worker. Returns true if the id
-    /// has changed.
+    /// Takes another id if another worker has this default id. Returns true if the id has changed.
     fn takes_another_id(&mut self, error: &ClientError) -> bool {
         let is_taken =
             matches!(error, ClientError::Rejected(reason) if reason.contains("already registered"));
@@ -169,8 +164,7 @@ impl Worker {
         true
     }
 
-    /// Sets the capabilities for the next registration, and the programs of jobs that start from
-    /// now on.
+    /// Sets the capabilities for the next registration, and the programs of future jobs.
     fn equip(&mut self, found: FoundCapabilities) {
         if found.programs.len() == 0 {
             warn!("no program to offer was found, so the worker keeps its earlier programs; check PATH");
@@ -183,8 +177,7 @@ impl Worker {
         self.outfits += 1;
     }
 
-    /// Waits for `work` while the worker is not registered, and handles lifecycle events meanwhile.
-    /// Running jobs continue. Returns an error if the worker has to end.
+    /// Waits for `work` while unregistered, and handles events. An error: the worker has to end.
     async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerEnd> {
         tokio::pin!(work);
         loop {
@@ -256,8 +249,7 @@ impl Worker {
     }
 }
 
-/// Claims jobs if `takes` is true, over `claims` or a new connection. Dropping the future closes
-/// the connection.
+/// Claims jobs if `takes` is true, over `claims` or a new connection; a drop closes it.
 async fn pull(
     pool: &Arc<JobPool>,
     registration: &Registration,
@@ -356,7 +348,6 @@ async fn starved(registration: &Registration, pool: &JobPool, reason: &str, ends
     if ends { ended } else { RegistrationEnd::Starved }
 }
 
-/// Unregisters the worker.
 async fn part(registration: &Registration, end: WorkerEnd) -> RegistrationEnd {
     // If agq is down too, it notices the missing heartbeats later.
     match timeout(PARTING, registration.unregister()).await {
@@ -367,8 +358,7 @@ async fn part(registration: &Registration, end: WorkerEnd) -> RegistrationEnd {
     RegistrationEnd::Ended(end)
 }
 
-/// Abandons the running jobs. The processes are killed first, because agq then gives the jobs to
-/// other workers.
+/// Abandons the running jobs. First it kills the processes, because agq then gives the jobs away.
 async fn abandon(pool: &JobPool) -> WorkerEnd {
     let jobs = pool.job_ids();
     if jobs.is_empty() {

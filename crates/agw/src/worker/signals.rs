@@ -6,7 +6,6 @@ use tokio::{
     sync::watch,
 };
 
-/// Action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalAction {
     /// Claim no more jobs, finish the running jobs, then end.

@@ -11,8 +11,7 @@ fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
 }
 
-/// Checks that no argument has the id of a global option. Such an argument and the option would
-/// share one value, and clap does not detect that.
+/// clap does not detect that such an argument and the option share one value.
 #[test]
 fn no_argument_has_the_id_of_a_global_option() {
     fn check(command: &Command, global: &BTreeSet<String>) {

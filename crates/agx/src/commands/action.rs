@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     documents::{ActionCancelled, ActionRetried},
-    error::CliError,
+    error::Result,
     output::{Output, counted},
     server_args::ServerArgs,
 };
@@ -48,7 +48,7 @@ pub(crate) enum ActionCommand {
     },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: ActionCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: ActionCommand, output: Output) -> Result<()> {
     match command {
         ActionCommand::Submit(args) => action_submit::run(server, args, output).await,
         ActionCommand::Status { action_id, watch } => {
@@ -64,7 +64,7 @@ pub(crate) async fn run(server: &ServerArgs, command: ActionCommand, output: Out
     }
 }
 
-async fn cancel(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), CliError> {
+async fn cancel(server: &ServerArgs, id: &ActionId, output: Output) -> Result<()> {
     let cancelled = server.connect().await?.cancel_action(id).await?;
     output.show("action.cancel", &ActionCancelled { action_id: id.clone(), cancelled }, |_| {
         let which =
@@ -73,7 +73,7 @@ async fn cancel(server: &ServerArgs, id: &ActionId, output: Output) -> Result<()
     })
 }
 
-async fn retry(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), CliError> {
+async fn retry(server: &ServerArgs, id: &ActionId, output: Output) -> Result<()> {
     let retried = server.connect().await?.retry_action(id).await?;
     output.show("action.retry", &ActionRetried { action_id: id.clone(), retried }, |_| {
         let which = counted(retried, &format!("job of action {id} is"), &format!("jobs of action {id} are"));

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     documents::{JobResultSummary, ResultDifference},
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
     server_args::ServerArgs,
     util::printable::one_line,
@@ -24,7 +24,7 @@ pub(super) async fn run(
     before: &ActionId,
     after: &ActionId,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let connection = server.connect().await?;
     let found = differences(ends(&connection, before).await?, ends(&connection, after).await?);
     output.show("action.diff", &found, |found| found.iter().map(text).collect::<String>())?;
@@ -34,11 +34,7 @@ pub(super) async fn run(
     Err(CliError::Jobs(format!("{} inputs have different results", found.len())))
 }
 
-/// Returns the results of an action by input.
-async fn ends(
-    connection: &Connection,
-    action_id: &ActionId,
-) -> Result<BTreeMap<String, JobResultSummary>, CliError> {
+async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<String, JobResultSummary>> {
     let mut own = connection.clone();
     let action = own.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let asked = own.jobs(&action, None).await?.into_iter().map(|id| {
@@ -89,7 +85,7 @@ fn text(difference: &ResultDifference) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use agenix_protocol::documents::Status;
+    use agenix_protocol::documents::Status::{self, Completed, Failed};
 
     use super::{JobResultSummary, differences, text};
 
@@ -102,17 +98,9 @@ mod tests {
 
     #[test]
     fn diff_omits_equal_results() {
-        let before = ends(&[
-            ("a", Status::Completed, "1\n"),
-            ("b", Status::Completed, "2\n"),
-            ("c", Status::Failed, ""),
-        ]);
-        let after = ends(&[
-            ("a", Status::Completed, "1\n"),
-            ("b", Status::Completed, "3\n"),
-            ("d", Status::Failed, ""),
-        ]);
-        let told: String = differences(before, after).iter().map(text).collect();
-        assert_eq!(told, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
+        let before = ends(&[("a", Completed, "1\n"), ("b", Completed, "2\n"), ("c", Failed, "")]);
+        let after = ends(&[("a", Completed, "1\n"), ("b", Completed, "3\n"), ("d", Failed, "")]);
+        let printed: String = differences(before, after).iter().map(text).collect();
+        assert_eq!(printed, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
     }
 }

@@ -10,7 +10,7 @@ use agenix_protocol::{
 use futures_util::{Stream, StreamExt, stream};
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
     server_args::ServerArgs,
     util::atomic_file::{cannot_write, write_whole},
@@ -26,7 +26,7 @@ pub(super) async fn run(
     ordered: bool,
     output_dir: Option<&Path>,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
@@ -54,7 +54,7 @@ pub(super) async fn run(
 }
 
 /// Returns a failure that names the jobs that did not complete and the jobs that agq has removed.
-fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), CliError> {
+fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<()> {
     let mut parts = Vec::new();
     let gone = total.saturating_sub(shown);
     if gone > 0 {
@@ -89,7 +89,7 @@ fn fetch(
     }
 }
 
-fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result<(), CliError> {
+fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result<()> {
     let results = job.results();
     let last = results.last();
     if output.is_json && output_dir.is_none() {

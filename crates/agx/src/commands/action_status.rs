@@ -4,27 +4,22 @@ use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
 use super::verdict;
 use crate::{
-    error::CliError,
+    error::Result,
     output::{Output, jobs},
     remote::retrying_client::RetryingClient,
     server_args::ServerArgs,
     watch::progress,
 };
 
-pub(super) async fn run(
-    server: &ServerArgs,
-    action_id: &ActionId,
-    watch: bool,
-    output: Output,
-) -> Result<(), CliError> {
+pub(super) async fn run(server: &ServerArgs, id: &ActionId, watch: bool, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
     if watch {
         let mut agq = RetryingClient::new(server.server()?, connection, output);
-        let status = progress::watch(&mut agq, action_id, output).await?;
+        let status = progress::watch(&mut agq, id, output).await?;
         output.show("action.status", &status, text)?;
         return verdict(&status);
     }
-    let status = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let status = connection.action(id).await?.ok_or_else(|| progress::not_found(id))?;
     output.show("action.status", &status, text)
 }
 

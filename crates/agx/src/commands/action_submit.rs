@@ -13,7 +13,7 @@ use serde_json::{json, value::RawValue};
 use super::{new_id, read, verdict};
 use crate::{
     documents::ActionSubmitted,
-    error::CliError,
+    error::{CliError, Result},
     output::{Output, jobs},
     remote::{chunked_submit, retrying_client::RetryingClient},
     server_args::ServerArgs,
@@ -55,7 +55,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) wait: bool,
 }
 
-pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), CliError> {
+pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<()> {
     let inputs = inputs(&args, output)?;
     let action_id = args.action_id.map_or_else(new_id, Ok)?;
     let action = ActionSubmission {
@@ -83,7 +83,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     verdict(&status)
 }
 
-fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>, CliError> {
+fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>> {
     if let Some(file) = &args.inputs {
         let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …], or one object a line";
         let wrong = |what: String| CliError::usage(format!("{}: {what}", file.display()), help);
@@ -104,16 +104,12 @@ fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>, CliEr
     lines.map(|(number, line)| input(&args.field, number, line)).collect()
 }
 
-/// Parses the objects of a JSON array, or consecutive JSON objects as `jq -c` writes them. The
-/// error describes the text that is there instead.
+/// Parses a JSON array of objects, or consecutive objects as of `jq -c`.
 fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     match json.trim_ascii_start().first() {
         Some(b'{') => {
             let objects = serde_json::Deserializer::from_slice(json).into_iter();
-            (1..)
-                .zip(objects)
-                .map(|(number, object)| object.map_err(|error| format!("object {number}: {error}")))
-                .collect()
+            (1..).zip(objects).map(|(at, one)| one.map_err(|error| format!("object {at}: {error}"))).collect()
         }
         Some(b'[') => parse(json).map_err(|error| error.to_string()),
         Some(b'"') => Err("it is a text in quotation marks, and no array of objects".into()),
@@ -122,7 +118,7 @@ fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     }
 }
 
-fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, CliError> {
+fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>> {
     let help = "inputs are text; for other bytes write a JSON file of inputs";
     let line = std::str::from_utf8(line)
         .map_err(|_| CliError::usage(format!("line {number} is not UTF-8"), help))?;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     background::embedded::program,
     documents::Finding,
-    error::CliError,
+    error::{CliError, Result},
     output::{Output, counted},
     server_args::ServerArgs,
     watch::unmet_needs,
@@ -30,7 +30,7 @@ impl Finding {
     }
 }
 
-pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
     let mut findings = vec![programs(), files()];
     match server.given()? {
         None => findings.push(Finding::well(
@@ -128,20 +128,14 @@ fn clock(theirs: u64, ours: u64) -> Finding {
 fn workers_finding(workers: &[WorkerStatus]) -> Finding {
     let (active, other): (Vec<_>, Vec<_>) = workers.iter().partition(|worker| worker.state == "active");
     if active.is_empty() {
-        return Finding::wrong(
-            "workers",
-            "none takes jobs",
-            "start one with `agw`, or on this machine with `agx up`",
-        );
+        return Finding::wrong("workers", "none takes jobs", "start one with `agw`, or here with `agx up`");
     }
     let strange = other.iter().find(|worker| matches!(worker.state.as_str(), "dead" | "quarantined"));
     match strange {
         None => Finding::well("workers", format!("{} take jobs", active.len())),
         Some(worker) => {
-            let why = worker
-                .quarantine_reason
-                .clone()
-                .unwrap_or_else(|| format!("last seen {}", worker.last_seen_at));
+            let last_seen = || format!("last seen {}", worker.last_seen_at);
+            let why = worker.quarantine_reason.clone().unwrap_or_else(last_seen);
             Finding::wrong(
                 "workers",
                 format!("{} is {}: {why}", worker.worker_id, worker.state),

@@ -8,7 +8,11 @@ use agenix_protocol::{
 use clap::Subcommand;
 
 use crate::{
-    documents::JobRef, error::CliError, output::Output, remote::overview::job_text, server_args::ServerArgs,
+    documents::JobRef,
+    error::{CliError, Result},
+    output::Output,
+    remote::overview::job_text,
+    server_args::ServerArgs,
     watch::progress,
 };
 
@@ -36,7 +40,7 @@ pub(crate) enum JobCommand {
     },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: JobCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: JobCommand, output: Output) -> Result<()> {
     match command {
         JobCommand::Status { job_id } => status(server, &job_id, output).await,
         JobCommand::Explain { job_id } => explain(server, &job_id, output).await,
@@ -46,14 +50,14 @@ pub(crate) async fn run(server: &ServerArgs, command: JobCommand, output: Output
     }
 }
 
-async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
+async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<()> {
     let job = server.connect().await?.job(job_id).await?;
     let help = "see the jobs of an action with `agx job list ACTION_ID`";
     let job = job.ok_or_else(|| CliError::not_found("job", job_id, help))?;
     output.show("job.status", &job, job_text)
 }
 
-async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
+async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<()> {
     let explanation = server.connect().await?.explain_job(job_id).await?;
     output.show("job.explain", &explanation, |why| {
         let nearest = why.workers.iter().map(|worker| {
@@ -71,24 +75,19 @@ async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<
     })
 }
 
-async fn list(
-    server: &ServerArgs,
-    action_id: &ActionId,
-    status: Option<Status>,
-    output: Output,
-) -> Result<(), CliError> {
+async fn list(server: &ServerArgs, id: &ActionId, status: Option<Status>, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
-    let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let action = connection.action(id).await?.ok_or_else(|| progress::not_found(id))?;
     let jobs = connection.jobs(&action, status).await?;
-    output.show("job.list", &jobs, |jobs| jobs.iter().map(|id| format!("{id}\n")).collect())
+    output.list("job.list", &jobs)
 }
 
-async fn cancel(server: &ServerArgs, id: &JobId, output: Output) -> Result<(), CliError> {
+async fn cancel(server: &ServerArgs, id: &JobId, output: Output) -> Result<()> {
     server.connect().await?.cancel_job(id).await?;
     output.show("job.cancel", &JobRef { job_id: id.clone() }, |_| format!("job {id} is cancelled"))
 }
 
-async fn retry(server: &ServerArgs, id: &JobId, force: bool, output: Output) -> Result<(), CliError> {
+async fn retry(server: &ServerArgs, id: &JobId, force: bool, output: Output) -> Result<()> {
     server.connect().await?.retry_job(id, force).await?;
     output.show("job.retry", &JobRef { job_id: id.clone() }, |_| format!("job {id} is retried"))
 }

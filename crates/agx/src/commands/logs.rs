@@ -8,14 +8,13 @@ use agenix_protocol::{
 use clap::Args;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     logs::{self, LogOptions},
     output::{Output, counted},
     remote::retrying_client::RetryingClient,
     server_args::ServerArgs,
 };
 
-/// Selection of the output to print.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Job or action; each line of an action's output begins with the number of the input
@@ -29,7 +28,7 @@ pub(crate) struct LogsArgs {
     pub(crate) task: Option<u32>,
 }
 
-pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<()> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let wanted = LogOptions { follow: args.follow, task: args.task };
@@ -51,12 +50,7 @@ pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) ->
     }
 }
 
-async fn of_job(
-    agq: &mut RetryingClient,
-    job: JobStatus,
-    wanted: &LogOptions,
-    output: Output,
-) -> Result<(), CliError> {
+async fn of_job(agq: &mut RetryingClient, job: JobStatus, wanted: &LogOptions, output: Output) -> Result<()> {
     let job = logs::of_job(agq, job, wanted, output).await?;
     let (id, word) = (&job.job_id, job.status.as_str());
     match (job.status, &job.error) {
@@ -71,17 +65,12 @@ async fn of_job(
     Ok(())
 }
 
-async fn of_action(
-    agq: &mut RetryingClient,
-    id: &ActionId,
-    wanted: &LogOptions,
-    output: Output,
-) -> Result<(), CliError> {
+async fn of_action(agq: &mut RetryingClient, id: &ActionId, args: &LogOptions, output: Output) -> Result<()> {
     if agq.action(id).await?.is_none() {
         let help = "see the actions with `agx history`, and the jobs of one with `agx job list ACTION_ID`";
         return Err(CliError::not_found("job or action", id, help));
     }
-    let action = logs::of_action(agq, id, wanted, output).await?;
+    let action = logs::of_action(agq, id, args, output).await?;
     if action.pending + action.running > 0 {
         let (pending, running) = (action.pending, action.running);
         output.note(&format!(

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     background::embedded::EmbeddedCluster,
     documents::MapCommand,
-    error::CliError,
+    error::{CliError, Result},
     map::{
         self, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Printer,
         ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
@@ -29,11 +29,10 @@ use crate::{
     util::{path_lookup, signals},
 };
 
-/// Number of ended jobs that agq keeps per job that may be ahead, because further jobs end while
-/// agx takes the results of some.
+/// Number of ended jobs that agq keeps per job ahead: more end while agx takes results.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
-pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
         return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
@@ -64,8 +63,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let Some(server) = given else {
         check_programs(&plan)?;
         let slots = slots(&args);
-        // agq may remove ended jobs early, because agx takes each result soon and needs it no
-        // longer.
+        // agq may remove ended jobs early, because agx takes each result soon.
         let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
         let mut local = EmbeddedCluster::start(args.jobs, kept)?;
         let server = local.server()?;
@@ -104,8 +102,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
 }
 
-/// Returns the failure of a map that was interrupted and whose action goes on, if agq has the
-/// action.
+/// Returns the failure of an interrupted map. The action goes on if agq has it.
 fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) -> CliError {
     if left.is_some_and(|left| !left.collected.has_begun) {
         return CliError::Interrupted;
@@ -116,8 +113,7 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
     CliError::Detached(action_id)
 }
 
-/// Returns the path of the joblog, and whether agx appends to the file: `+FILE`, as in GNU
-/// Parallel.
+/// Returns the path of the joblog, and whether agx appends (`+FILE`, as in GNU Parallel).
 fn joblog(args: &MapArgs) -> Option<(PathBuf, bool)> {
     let given = args.joblog.as_ref()?;
     let appended = given.to_str().and_then(|text| text.strip_prefix('+')).filter(|file| !file.is_empty());
@@ -130,24 +126,20 @@ fn slots(args: &MapArgs) -> u64 {
     args.jobs.map_or_else(processors, u64::from)
 }
 
-/// Returns the directory of the tasks: the current one, if the workers are on this machine as far
-/// as agx can tell.
-fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliError> {
+/// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
+fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>> {
     let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
     if args.cwd.is_some() || !is_here {
         return Ok(args.cwd.clone());
     }
     let here = std::env::current_dir().map_err(|error| {
-        CliError::usage(
-            format!("the current directory has no usable path: {error}"),
-            "give another one with --cwd",
-        )
+        CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
     })?;
     Ok(Some(here.to_string_lossy().into_owned()))
 }
 
 /// Looks up the programs in PATH, which the worker of this command inherits.
-fn check_programs(plan: &Plan) -> Result<(), CliError> {
+fn check_programs(plan: &Plan) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = path_lookup::on(&path);
     let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
@@ -159,9 +151,8 @@ fn check_programs(plan: &Plan) -> Result<(), CliError> {
     Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
-/// Returns the plan of a pipeline. Its id is a digest of its content, so equal commands share a
-/// plan.
-fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
+/// Returns the plan, whose id is a digest of its content, so equal commands share a plan.
+fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
     let mut plan = Plan {
         plan_id: None,
         plan_description: Some(pipeline.text.clone()),
@@ -184,7 +175,7 @@ fn show(
     args: &MapArgs,
     (mut resumed, mut check): (Resumed, OptionCheck),
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let (mut seq, mut shown) = (0, Ok(()));
     let mut line = |args: &[String]| {
         seq += 1;
@@ -218,14 +209,13 @@ fn show(
     })
 }
 
-/// Builds the engine that runs the map.
 fn engine(
     server: Server,
     (plan, pipeline): (Plan, Pipeline),
     args: &MapArgs,
     output: Output,
     (action_id, slots): (&ActionId, Option<u64>),
-) -> Result<Engine, CliError> {
+) -> Result<Engine> {
     let plan_id = plan.plan_id.clone();
     let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a bug in agx"))?;
     let action = ActionSubmission {
@@ -253,7 +243,6 @@ fn engine(
     Ok(Engine { server, plan, action, action_id, placeholders, delivery, halt: args.halt, slots })
 }
 
-/// Returns a message about the inputs that were not sent.
 fn not_sent(unsent: UnsentInputs) -> Option<String> {
     let UnsentInputs { inputs, is_more } = unsent;
     match (inputs, is_more) {
@@ -267,7 +256,7 @@ fn not_sent(unsent: UnsentInputs) -> Option<String> {
     }
 }
 
-fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<(), CliError> {
+fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<()> {
     let MapOutcome { collected, unsent } = mapped;
     let MapCounts { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
     let failed = failed + unfit;

@@ -7,7 +7,6 @@ use clap::Args;
 
 use crate::map::{Placeholder, parse_halt};
 
-/// Inputs, execution and results of a map.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct MapArgs {
@@ -101,8 +100,7 @@ Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker fo
 No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
 
-/// Parses the number of jobs at once: a number, or a value relative to the number of processors, in
-/// the syntax of GNU Parallel.
+/// Parses the number of jobs at once: a number, +N, -N or N% of the processors (GNU Parallel).
 fn parse_jobs(text: &str) -> Result<u32, String> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     jobs_on(u32::try_from(processors).unwrap_or(u32::MAX), text).ok_or_else(|| {
@@ -129,8 +127,7 @@ fn jobs_on(processors: u32, text: &str) -> Option<u32> {
     (1..=MOST_JOBS).contains(&jobs).then_some(jobs)
 }
 
-/// Parses the directory for results. A pattern or a table of GNU Parallel is an error, because it
-/// would become the name of a directory.
+/// Parses DIR. Patterns and tables of GNU Parallel are errors: they would become a directory name.
 fn parse_results(text: &str) -> Result<PathBuf, String> {
     let pattern = text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
     if let Some(inner) = pattern.into_iter().find(|inner| Placeholder::parse(inner).is_some()) {

@@ -7,7 +7,7 @@ use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 
 use super::{map_args::MapArgs, refused};
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
 };
 
@@ -54,8 +54,7 @@ impl ParserNotes {
     }
 }
 
-/// Compiles the command.
-pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, CliError> {
+pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline> {
     let found = RefCell::new(ParserNotes::default());
     let reader =
         BraceParser { sources, is_renamed: args.replace.is_some(), may_be_code: args.inputs_may_be_code };
@@ -71,7 +70,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
         [] => {
             return Err(CliError::usage(
                 "there is no command",
-                "write it after --, as agx map -- 'grep -c ERROR {}'",
+                "write it after --, as -- 'grep -c ERROR {}'",
             ));
         }
         [text] => compile(text, placeholders).map_err(|refusal| refused(&refusal))?,
@@ -100,12 +99,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
 }
 
 /// Appends the input as the last argument of a command without a placeholder.
-fn append(
-    tasks: &mut [Task],
-    only: Option<&str>,
-    may_be_code: bool,
-    found: &mut ParserNotes,
-) -> Result<(), CliError> {
+fn append(tasks: &mut [Task], only: Option<&str>, may_be_code: bool, found: &mut ParserNotes) -> Result<()> {
     if let Some(only) = only {
         return Err(CliError::usage(
             format!("'{only}' is not in the command"),
@@ -128,13 +122,10 @@ fn append(
 }
 
 /// Makes the first command read the block from stdin.
-fn feed_block(tasks: &mut [Task]) -> Result<(), CliError> {
+fn feed_block(tasks: &mut [Task]) -> Result<()> {
     let Some(first) = tasks.first_mut() else { return Ok(()) };
     if first.stdin_file.is_some() {
-        return Err(CliError::usage(
-            "--pipe gives the first command its stdin, and so does <",
-            "leave one of them out",
-        ));
+        return Err(CliError::usage("--pipe and < both give the first command its stdin", "leave one out"));
     }
     first.stdin = Some(format!("{{{{input.{BLOCK}}}}}"));
     Ok(())

@@ -28,24 +28,22 @@ use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 use agenix_shell::Refusal;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     util::text::{not_utf_8, without_mark},
 };
 
-/// Converts a refusal of the shell parser into an error with the place in the pipeline.
 fn refused(refusal: &Refusal) -> CliError {
     CliError::Marked { what: refusal.to_string(), help: refusal.instead().into() }
 }
 
-/// Returns a random action id. It makes the submission idempotent, so that it can be sent again
-/// after a lost reply.
-fn new_id() -> Result<ActionId, CliError> {
+/// Returns a random action id. A submission with it can be sent again after a lost reply.
+fn new_id() -> Result<ActionId> {
     let id = uuid::Uuid::new_v4().to_string();
     ActionId::new(id).map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
 }
 
 /// Reads the bytes of `file`, or of stdin if `file` is `-`, and removes a byte order mark.
-fn read(file: &Path) -> Result<Vec<u8>, CliError> {
+fn read(file: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
         agenix_cli::stdin().and_then(|mut stdin| stdin.read_to_end(&mut bytes))
@@ -67,7 +65,7 @@ fn read(file: &Path) -> Result<Vec<u8>, CliError> {
 }
 
 /// Returns an error, and with it exit code 1, if a job of the ended action did not complete.
-fn verdict(status: &ActionStatus) -> Result<(), CliError> {
+fn verdict(status: &ActionStatus) -> Result<()> {
     if status.completed == status.total_jobs {
         return Ok(());
     }

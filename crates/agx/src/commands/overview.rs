@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::queue::oldest;
 use crate::{
     documents::OverviewDocument,
-    error::CliError,
+    error::Result,
     output::{Output, counted, table},
     remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
     server_args::ServerArgs,
@@ -21,8 +22,7 @@ const RECENT: usize = 5;
 /// Maximum width of a plan's text, in characters.
 const WIDEST: usize = 60;
 
-/// Prints workers, queues and recent actions.
-pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<()> {
     let Some(given) = server.given()? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
@@ -39,14 +39,9 @@ pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<(), 
         queues: Some(queues.clone()),
         actions: Some(shown.clone()),
     };
-    output.show("overview", &document, |_| {
-        format!(
-            "agq      {address}\n{}{}{}",
-            workers_text(&workers),
-            queues_text(&queues),
-            actions_text(&shown, &plans)
-        )
-    })
+    let (workers, queues) = (workers_text(&workers), queues_text(&queues));
+    let actions = actions_text(&shown, &plans);
+    output.show("overview", &document, |_| format!("agq      {address}\n{workers}{queues}{actions}"))
 }
 
 const NOTHING: &str = "No agq is configured, and none is running.\n\n  \
@@ -54,8 +49,7 @@ find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
 agx --help                                           # all commands";
 
-/// Prints the latest `most` actions.
-pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
+pub(crate) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<()> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;
     latest.truncate(most);
@@ -90,29 +84,19 @@ fn queues_text(stats: &QueueStats) -> String {
     let mut text: String = queues
         .map(|(name, queue)| {
             let paused = if queue.paused { ", paused" } else { "" };
-            let oldest = queue
-                .oldest_job_age_seconds
-                .map(|age| format!(", the oldest for {age} s"))
-                .unwrap_or_default();
-            let unmet = queue.needs.iter().filter(|demand| demand.workers == 0);
+            let unmet = queue.needs.iter().filter(|need| need.workers == 0);
             let unmet: String = unmet
-                .map(|demand| {
-                    format!(
-                        "\n         {} of them: no worker has {}",
-                        demand.length,
-                        demand.wants().join(", ")
-                    )
+                .map(|need| {
+                    format!("\n         {} of them: no worker has {}", need.length, need.wants().join(", "))
                 })
                 .collect();
-            format!(
-                "queue    {name}: {}{oldest}{paused}{unmet}\n",
-                counted(queue.length, "job waits", "jobs wait")
-            )
+            let wait = counted(queue.length, "job waits", "jobs wait");
+            format!("queue    {name}: {wait}{}{paused}{unmet}\n", oldest(queue))
         })
         .collect();
     if stats.scheduled.length > 0 {
-        text +=
-            &format!("         {} for a time\n", counted(stats.scheduled.length, "job waits", "jobs wait"));
+        let wait = counted(stats.scheduled.length, "job waits", "jobs wait");
+        text += &format!("         {wait} for a time\n");
     }
     text
 }

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     documents::{PlanChecked, PlanRef},
-    error::CliError,
-    output::Output,
+    error::{CliError, Result},
+    output::{Output, counted},
     server_args::ServerArgs,
 };
 
@@ -53,11 +53,11 @@ pub(crate) enum PlanCommand {
     },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<()> {
     match command {
         PlanCommand::Submit { file } => submit(server, &file, output).await,
         PlanCommand::Get { plan_id } => get(server, &plan_id, output).await,
-        PlanCommand::List => list(server, output).await,
+        PlanCommand::List => output.list("plan.list", &server.connect().await?.plans().await?),
         PlanCommand::From(args) => plan_write::from(server, args, output).await,
         PlanCommand::New => plan_write::new(server, output).await,
         PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
@@ -66,26 +66,21 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
     }
 }
 
-async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), CliError> {
+async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<()> {
     let plan = server.connect().await?.plan(plan_id).await?;
     let plan =
         plan.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
 }
 
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
-    let plans = server.connect().await?.plans().await?;
-    output.show("plan.list", &plans, |plans| plans.iter().map(|id| format!("{id}\n")).collect())
-}
-
 /// Checks a plan like agq with the default limits.
-fn check(file: &Path, output: Output) -> Result<(), CliError> {
+fn check(file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let limits = Limits::default();
     let wrong = |what: String| {
@@ -110,12 +105,11 @@ fn check(file: &Path, output: Output) -> Result<(), CliError> {
         tags: needs.tags,
         labels: needs.labels,
     };
-    output.show("plan.check", &found, |_| {
-        format!("the plan is valid: {tasks} tasks; its workers need {}", all.join(", "))
-    })
+    let (tasks, needs) = (counted(tasks as u64, "task", "tasks"), all.join(", "));
+    output.show("plan.check", &found, |_| format!("the plan is valid: {tasks}; its workers need {needs}"))
 }
 
-async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<(), CliError> {
+async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<()> {
     if !server.connect().await?.delete_plan(id).await? {
         return Err(CliError::not_found("plan", id, "see the plans with `agx plan list`"));
     }

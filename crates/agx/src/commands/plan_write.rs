@@ -17,11 +17,14 @@ use clap::Args;
 
 use super::{map_args::parse_secs, refused};
 use crate::{
-    documents::PlanRef, error::CliError, map::in_plan, output::Output, server_args::ServerArgs,
+    documents::PlanRef,
+    error::{CliError, Result},
+    map::in_plan,
+    output::Output,
+    server_args::ServerArgs,
     util::text::without_mark,
 };
 
-/// Pipeline that becomes a plan.
 #[derive(Debug, Args, Default)]
 pub(crate) struct FromArgs {
     /// Pipeline, in quotes
@@ -47,8 +50,7 @@ pub(crate) struct FromArgs {
     pub(crate) inputs_may_be_code: bool,
 }
 
-/// `agx plan from`
-pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), CliError> {
+pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<()> {
     let plan = plan_of(&args)?;
     if !args.submit {
         return output.show("plan.get", &plan, pretty);
@@ -56,8 +58,7 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
     submit(server, &plan, output).await
 }
 
-/// `agx plan new`: asks the user for the fields of a plan.
-pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
             "there is no terminal for the questions",
@@ -83,7 +84,7 @@ pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliEr
     let description = ask(output, "what it is for")?;
     plan.plan_description = Some(description).filter(|text| !text.is_empty()).or(plan.plan_description);
     plan.max_retries = loop {
-        let answer = ask(output, "how often a failed job is tried again, empty for never")?;
+        let answer = ask(output, "number of retries of a failed job, empty for none")?;
         match answer.parse() {
             _ if answer.is_empty() => break 0,
             Ok(retries) => break retries,
@@ -103,14 +104,10 @@ pub(super) async fn edit(
     plan_id: &PlanId,
     new_id: Option<PlanId>,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let help = "see the plans with `agx plan list`";
-    let mut plan = server
-        .connect()
-        .await?
-        .plan(plan_id)
-        .await?
-        .ok_or_else(|| CliError::not_found("plan", plan_id, help))?;
+    let stored = server.connect().await?.plan(plan_id).await?;
+    let mut plan = stored.ok_or_else(|| CliError::not_found("plan", plan_id, help))?;
     plan.plan_id = Some(match new_id {
         Some(id) => id,
         None => next_id(plan_id)?,
@@ -147,7 +144,7 @@ pub(super) async fn edit(
 }
 
 /// Returns the next id: `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
-fn next_id(plan_id: &PlanId) -> Result<PlanId, CliError> {
+fn next_id(plan_id: &PlanId) -> Result<PlanId> {
     let text = plan_id.as_str();
     let (stem, number) =
         match text.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?))) {
@@ -158,7 +155,7 @@ fn next_id(plan_id: &PlanId) -> Result<PlanId, CliError> {
         .map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
 }
 
-fn plan_of(args: &FromArgs) -> Result<Plan, CliError> {
+fn plan_of(args: &FromArgs) -> Result<Plan> {
     let meaning = |braces: &Braces<'_>| in_plan(braces, args.inputs_may_be_code);
     let tasks = compile(&args.pipeline, Placeholders { only: None, meaning: &meaning })
         .map_err(|refusal| refused(&refusal))?;
@@ -175,7 +172,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan, CliError> {
     })
 }
 
-fn checked(plan: Plan) -> Result<Plan, CliError> {
+fn checked(plan: Plan) -> Result<Plan> {
     let wrong = |rejection: agenix_rules::rejection::Rejection| {
         CliError::usage(rejection.to_string(), "docs/protocol/plans.md describes plans")
     };
@@ -187,14 +184,13 @@ fn pretty(plan: &Plan) -> String {
     serde_json::to_string_pretty(plan).unwrap_or_default()
 }
 
-async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), CliError> {
+async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<()> {
     let json = pretty(plan).into_bytes();
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-/// Asks the user for a line of text.
-fn ask(output: Output, what: &str) -> Result<String, CliError> {
+fn ask(output: Output, what: &str) -> Result<String> {
     let mut err = std::io::stderr();
     write!(err, "{what}: ").and_then(|()| err.flush())?;
     let mut line = String::new();

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use crate::{
     documents::{NameRef, ProfileListed, ProfileSet},
-    error::CliError,
+    error::Result,
     output::{Output, table},
     profiles::{Profile, UserDir, check_name, not_found},
     server_args::ServerArgs,
@@ -22,7 +22,7 @@ pub(crate) enum ProfileCommand {
     Remove { name: String },
 }
 
-pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), CliError> {
+pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<()> {
     let home = UserDir::find()?;
     match command {
         ProfileCommand::List => list(&home, output),
@@ -61,7 +61,7 @@ pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
     }
 }
 
-fn list(home: &UserDir, output: Output) -> Result<(), CliError> {
+fn list(home: &UserDir, output: Output) -> Result<()> {
     let all = home.profiles()?;
     let is_current = |name: &String| all.current.as_ref() == Some(name);
     let entry = |(name, profile): (&String, &Profile)| ProfileListed {

@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::{
     documents::QueueRef,
-    error::CliError,
+    error::Result,
     output::{Output, jobs},
     server_args::ServerArgs,
     util::path_lookup::nearest,
@@ -25,7 +25,7 @@ pub(crate) enum QueueCommand {
     Resume { queue: QueueName },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Output) -> Result<()> {
     match command {
         QueueCommand::Stats => stats(server, output).await,
         QueueCommand::Pause { queue } => set_paused(server, &queue, true, output).await,
@@ -33,7 +33,7 @@ pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Outp
     }
 }
 
-async fn stats(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+async fn stats(server: &ServerArgs, output: Output) -> Result<()> {
     let stats = server.connect().await?.queue_stats().await?;
     output.show("queue.stats", &stats, text)
 }
@@ -47,15 +47,16 @@ fn text(stats: &QueueStats) -> String {
     let next = due.map(|due| format!(", the next in {due} s")).unwrap_or_default();
     text += &format!("{:<10} {}{next}\n", "scheduled", jobs(stats.scheduled.length));
     let workers = &stats.workers;
-    text + &format!(
-        "{:<10} {} active, {} idle, {} known\n",
-        "workers", workers.active, workers.idle, workers.total
-    )
+    text + &format!("workers    {} active, {} idle, {} known\n", workers.active, workers.idle, workers.total)
+}
+
+/// Returns the age of the oldest job of a queue as the end of a sentence.
+pub(super) fn oldest(queue: &ReadyStats) -> String {
+    queue.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default()
 }
 
 fn queue(name: &str, stats: &ReadyStats) -> String {
-    let oldest =
-        stats.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default();
+    let oldest = oldest(stats);
     let paused = if stats.paused { ", paused" } else { "" };
     let mut text = format!("{name:<10} {}{oldest}{paused}\n", jobs(stats.length));
     for demand in &stats.needs {
@@ -69,17 +70,11 @@ fn queue(name: &str, stats: &ReadyStats) -> String {
     text
 }
 
-async fn set_paused(
-    server: &ServerArgs,
-    queue: &QueueName,
-    pauses: bool,
-    output: Output,
-) -> Result<(), CliError> {
+async fn set_paused(server: &ServerArgs, queue: &QueueName, pauses: bool, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
     let stats = connection.queue_stats().await?;
     if pauses && stats.ready_of(queue.as_str()).is_none() {
-        // A queue exists as soon as a job names it, so an unknown name is allowed, but may be a
-        // typo.
+        // A job creates its queue, so an unknown name is allowed, but may be a typo.
         let names = stats.others.keys().map(|key| queue_of(key)).chain([READY]);
         let meant = nearest(queue.as_str(), names).map(|name| format!("; did you mean '{name}'?"));
         output.note(&format!("agx: no job waits in the queue {queue}{}", meant.unwrap_or_default()));

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use super::read;
 use crate::{
     documents::{NameRef, ScheduleSet},
-    error::CliError,
+    error::{CliError, Result},
     output::{Output, pretty},
     server_args::ServerArgs,
 };
@@ -28,22 +28,18 @@ pub(crate) enum ScheduleCommand {
     Delete { name: String },
 }
 
-pub(crate) async fn run(
-    server: &ServerArgs,
-    command: ScheduleCommand,
-    output: Output,
-) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: ScheduleCommand, output: Output) -> Result<()> {
     match command {
         ScheduleCommand::Set { file } => set(server, &file, output).await,
         ScheduleCommand::Get { name } => get(server, &name, output).await,
-        ScheduleCommand::List => list(server, output).await,
+        ScheduleCommand::List => output.list("schedule.list", &server.connect().await?.schedules().await?),
         ScheduleCommand::Delete { name } => delete(server, &name, output).await,
     }
 }
 
 const HELP: &str = "see the schedules with `agx schedule list`";
 
-async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let set = server.connect().await?.set_schedule(json).await?;
     let document = ScheduleSet { name: set.name.clone(), next_run_at: set.next_run_at.clone() };
@@ -52,18 +48,13 @@ async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Cli
     })
 }
 
-async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<(), CliError> {
+async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<()> {
     let schedule = server.connect().await?.schedule(name).await?;
     let schedule = schedule.ok_or_else(|| CliError::not_found("schedule", &name, HELP))?;
     output.show("schedule.get", &schedule, |schedule| pretty(schedule.get()))
 }
 
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
-    let names = server.connect().await?.schedules().await?;
-    output.show("schedule.list", &names, |names| names.iter().map(|name| format!("{name}\n")).collect())
-}
-
-async fn delete(server: &ServerArgs, name: &str, output: Output) -> Result<(), CliError> {
+async fn delete(server: &ServerArgs, name: &str, output: Output) -> Result<()> {
     if !server.connect().await?.delete_schedule(name).await? {
         return Err(CliError::not_found("schedule", &name, HELP));
     }

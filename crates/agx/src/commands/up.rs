@@ -14,13 +14,12 @@ use crate::{
         supervisor::{self, ServiceSpec, SupervisorSpec},
     },
     documents::{Down, Joined, Up},
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
     profiles::{Profile, UserDir, check_name, write_secret},
     server_args::{ServerArgs, server_of},
 };
 
-/// Options of `agx up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     /// Number of concurrent jobs of the worker [default: the number of processors]
@@ -31,14 +30,12 @@ pub(crate) struct UpArgs {
     pub(crate) options_of_agq: Vec<String>,
 }
 
-/// Options of `agx down`.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
     /// Name that was given to `agx join` [default: local, the name of `agx up`]
     pub(crate) name: Option<String>,
 }
 
-/// Options of `agx join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// Token; - reads it from stdin, which keeps it out of the shell history
@@ -62,7 +59,7 @@ const CA: &str = "ca.pem";
 const MAX_WAIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<()> {
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
@@ -112,14 +109,14 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
         format!(
             "{line}\na worker is registered; both run in the background, with logs in {}\n\n{web}  \
              seq 3 | agx map -- echo      # runs there: the default profile is '{LOCAL}'\n  \
-             agx                          # overview\n  agx down                     # ends both; what is stored stays",
+             agx                          # overview\n  agx down                     # ends both; the data stays",
             dir.display()
         )
     })
 }
 
 /// Returns the session key of `dir` and its file, and creates both if they are missing.
-fn key_of(dir: &Path) -> Result<(String, PathBuf), CliError> {
+fn key_of(dir: &Path) -> Result<(String, PathBuf)> {
     let file = dir.join(KEY);
     match std::fs::read_to_string(&file) {
         Ok(key) if !key.trim().is_empty() => Ok((key.trim().to_owned(), file)),
@@ -131,7 +128,7 @@ fn key_of(dir: &Path) -> Result<(String, PathBuf), CliError> {
     }
 }
 
-pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<()> {
     let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
@@ -142,8 +139,7 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError
         return nothing();
     };
     let was_there = supervisor::stop(&dir, output).await?;
-    // The profile stays if another `agx up` has taken the lock meanwhile, because that command owns
-    // the profile now.
+    // The profile stays if another `agx up` holds the lock, because it owns the profile now.
     if let Ok(_held) = supervisor::lock_dir(&dir).await {
         home.change(|all| {
             all.profiles.remove(name);
@@ -153,12 +149,11 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError
     if !was_there {
         return nothing();
     }
-    output.show("down", &Down { profile: name.to_owned() }, |_| {
-        format!("'{name}' has ended; what it stored is kept")
-    })
+    output
+        .show("down", &Down { profile: name.to_owned() }, |_| format!("'{name}' has ended; its data is kept"))
 }
 
-pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
     check_name(&args.name)?;
     let text_of_token = if args.token == "-" {
         String::from_utf8_lossy(&read(Path::new("-"))?).into_owned()
@@ -166,10 +161,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
         args.token.clone()
     };
     let token = Token::parse(&text_of_token).map_err(|what| {
-        CliError::usage(
-            format!("this token cannot be used: {what}"),
-            "`agq token` prints one, where agq runs",
-        )
+        CliError::usage(format!("this token cannot be used: {what}"), "run `agq token` where agq runs")
     })?;
     let home = UserDir::find()?;
     let dir = home.default_path(&args.name)?;
@@ -201,8 +193,8 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError
     })
 }
 
-/// Waits until agq has a worker that takes jobs. Returns the number of these workers.
-async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
+/// Waits until agq has workers that take jobs, and returns their number.
+async fn wait_for_worker(agq: &str, key: &str) -> Result<usize> {
     let server = Server::new(agq, key.to_owned().into())
         .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;
     let mut connection = Connection::open(&server).await?;
@@ -229,7 +221,7 @@ fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option<u32>) -> V
     args
 }
 
-fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec, CliError> {
+fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec> {
     Ok(ServiceSpec { name: name.into(), program: program(name)?, args })
 }
 

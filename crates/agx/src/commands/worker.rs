@@ -5,7 +5,7 @@ use clap::Subcommand;
 
 use crate::{
     documents::WorkerRef,
-    error::CliError,
+    error::Result,
     output::{Output, table},
     server_args::ServerArgs,
 };
@@ -20,7 +20,7 @@ pub(crate) enum WorkerCommand {
     Resume { worker_id: WorkerId },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: WorkerCommand, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: WorkerCommand, output: Output) -> Result<()> {
     match command {
         WorkerCommand::List => list(server, output).await,
         WorkerCommand::Drain { worker_id } => set_draining(server, &worker_id, true, output).await,
@@ -28,7 +28,7 @@ pub(crate) async fn run(server: &ServerArgs, command: WorkerCommand, output: Out
     }
 }
 
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
+async fn list(server: &ServerArgs, output: Output) -> Result<()> {
     let workers = server.connect().await?.workers().await?;
     output.show("worker.list", &workers, |workers| text(workers))
 }
@@ -47,21 +47,14 @@ fn text(workers: &[WorkerStatus]) -> String {
             worker.last_seen_at.to_string(),
         ]
     };
-    table(
-        &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"],
-        &workers.iter().map(row).collect::<Vec<_>>(),
-    )
+    let rows: Vec<_> = workers.iter().map(row).collect();
+    table(&["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], &rows)
 }
 
-async fn set_draining(
-    server: &ServerArgs,
-    id: &WorkerId,
-    drains: bool,
-    output: Output,
-) -> Result<(), CliError> {
+async fn set_draining(server: &ServerArgs, id: &WorkerId, drains: bool, output: Output) -> Result<()> {
     server.connect().await?.drain_worker(id, drains).await?;
     let (kind, what) = if drains {
-        ("worker.drain", "takes no more jobs, and finishes those it has")
+        ("worker.drain", "accepts no more jobs, and completes the ones that it has")
     } else {
         ("worker.resume", "takes jobs again")
     };

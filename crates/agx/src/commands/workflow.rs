@@ -9,8 +9,8 @@ use serde_json::{Value, value::RawValue};
 use super::read;
 use crate::{
     documents::{WorkflowBegun, WorkflowRef},
-    error::CliError,
-    output::Output,
+    error::{CliError, Result},
+    output::{Output, counted},
     server_args::ServerArgs,
     util::printable::one_line,
 };
@@ -30,29 +30,24 @@ pub(crate) enum WorkflowCommand {
     Cancel { workflow_id: String },
 }
 
-pub(crate) async fn run(
-    server: &ServerArgs,
-    command: WorkflowCommand,
-    output: Output,
-) -> Result<(), CliError> {
+pub(crate) async fn run(server: &ServerArgs, command: WorkflowCommand, output: Output) -> Result<()> {
     match command {
         WorkflowCommand::Submit { file } => submit(server, &file, output).await,
         WorkflowCommand::Status { workflow_id } => status(server, &workflow_id, output).await,
-        WorkflowCommand::List => list(server, output).await,
+        WorkflowCommand::List => output.list("workflow.list", &server.connect().await?.workflows().await?),
         WorkflowCommand::Cancel { workflow_id } => cancel(server, &workflow_id, output).await,
     }
 }
 
-async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
+async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
     let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
-    output.show("workflow.submit", &document, |_| {
-        format!("workflow {} has begun: {} steps", begun.workflow_id, begun.steps)
-    })
+    let (id, steps) = (begun.workflow_id, counted(begun.steps, "step", "steps"));
+    output.show("workflow.submit", &document, |_| format!("workflow {id} has begun: {steps}"))
 }
 
-async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
+async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<()> {
     let workflow = server.connect().await?.workflow(workflow_id).await?;
     let help = "see the workflows with `agx workflow list`";
     let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, help))?;
@@ -93,12 +88,7 @@ fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
     }
 }
 
-async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
-    let ids = server.connect().await?.workflows().await?;
-    output.show("workflow.list", &ids, |ids| ids.iter().map(|id| format!("{id}\n")).collect())
-}
-
-async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
+async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<()> {
     server.connect().await?.cancel_workflow(workflow_id).await?;
     let document = WorkflowRef { workflow_id: workflow_id.to_owned() };
     output.show("workflow.cancel", &document, |_| format!("workflow {workflow_id} is cancelled"))

@@ -13,7 +13,7 @@ use agenix_protocol::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     logs::job::{FollowedJob, SilentWorkers},
     output::Output,
     remote::retrying_client::RetryingClient,
@@ -25,7 +25,6 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Number of jobs per request.
 const AT_ONCE: usize = 256;
 
-/// Selection of output.
 #[derive(Debug, Default)]
 pub(crate) struct LogOptions {
     /// True to follow until the end, instead of printing the present output.
@@ -40,7 +39,7 @@ pub(crate) async fn of_job(
     mut job: JobStatus,
     wanted: &LogOptions,
     output: Output,
-) -> Result<JobStatus, CliError> {
+) -> Result<JobStatus> {
     let mut followed = FollowedJob::new(job.job_id.clone(), None, wanted.task, output);
     let mut silent = SilentWorkers::new(output);
     if wanted.follow && job.status == Status::Pending {
@@ -65,14 +64,13 @@ pub(crate) fn waits(job: &JobStatus) -> String {
     format!("agx: job {id} {what}; `agx job explain {id}` says why")
 }
 
-/// Prints the output of the jobs of an action, each line after the number of its input. Returns the
-/// action in its last state.
+/// Prints the jobs of an action, each line after the input's number. Returns the last state.
 pub(crate) async fn of_action(
     agq: &mut RetryingClient,
     action_id: &ActionId,
     wanted: &LogOptions,
     output: Output,
-) -> Result<ActionStatus, CliError> {
+) -> Result<ActionStatus> {
     let (mut followed, mut done) = (BTreeMap::<u64, FollowedJob>::new(), EndedJobs::default());
     let (mut silent, mut has_waited) = (SilentWorkers::new(output), false);
     loop {

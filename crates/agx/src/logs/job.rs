@@ -11,7 +11,7 @@ use agenix_protocol::{
 use tokio::time::Instant;
 
 use crate::{
-    error::CliError,
+    error::Result,
     logs::{position::StreamPositions, printer::LogPrinter},
     output::Output,
     remote::retrying_client::RetryingClient,
@@ -60,15 +60,14 @@ impl FollowedJob {
         Self { job_id, positions: StreamPositions::default(), printer }
     }
 
-    /// Prints new output. Returns true if the output is complete. `job` is the state before this
-    /// call.
+    /// Prints new output. Returns true if it is complete. `job` is the state before this call.
     pub(super) async fn poll(
         &mut self,
         agq: &mut RetryingClient,
         job: &JobStatus,
         follow: bool,
         silent: &mut SilentWorkers,
-    ) -> Result<bool, CliError> {
+    ) -> Result<bool> {
         let (is_running, worker) =
             (job.status == Status::Running, job.worker_id.as_deref().unwrap_or_default());
         let was_followed = job.attempt > 0 && self.positions.position().attempt == job.attempt;
@@ -87,7 +86,7 @@ impl FollowedJob {
     }
 
     /// Ends the output: completes unfinished lines.
-    pub(super) fn end(&mut self) -> Result<(), CliError> {
+    pub(super) fn end(&mut self) -> Result<()> {
         self.printer.end()
     }
 
@@ -98,10 +97,10 @@ impl FollowedJob {
         worker: &str,
         most: usize,
         silent: &mut SilentWorkers,
-    ) -> Result<(), CliError> {
+    ) -> Result<()> {
         for _ in 0..most {
             let position = self.positions.position();
-            match agq.job_output(&self.job_id, &position).await {
+            match agq.with_retry(async |agq| agq.job_output(&self.job_id, Some(&position)).await).await {
                 Ok(Some(output)) => {
                     let more = output.more;
                     let fresh = self.positions.of_output(output);

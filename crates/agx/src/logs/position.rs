@@ -8,7 +8,6 @@ use agenix_protocol::documents::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One of the output streams of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stream {
@@ -79,8 +78,7 @@ impl StreamPositions {
         }
     }
 
-    /// Returns the part of a piece that is not printed yet. With a known `total`, missing bytes at
-    /// the end count as lost.
+    /// Returns the unprinted part of a piece. With a `total`, missing bytes at the end are lost.
     fn new_output(
         &mut self,
         task_number: u32,

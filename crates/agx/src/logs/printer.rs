@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     logs::position::{NewOutput, Stream},
     output::Output,
 };
@@ -19,7 +19,6 @@ use crate::{
 /// Maximum length of a line; a longer line is printed in parts.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// Printer of one job's output.
 pub(super) struct LogPrinter {
     job_id: JobId,
     /// Number of the only task to print, if any.
@@ -51,8 +50,7 @@ impl LogPrinter {
         Self { job_id, task, prefix, attempt: 0, begun: BTreeMap::new(), output }
     }
 
-    /// Prints new output.
-    pub(super) fn print(&mut self, fresh: Vec<NewOutput>) -> Result<(), CliError> {
+    pub(super) fn print(&mut self, fresh: Vec<NewOutput>) -> Result<()> {
         let only = self.task;
         for fresh in fresh.into_iter().filter(|fresh| only.is_none_or(|task| task == fresh.task_number)) {
             self.print_one(&fresh)?;
@@ -60,7 +58,7 @@ impl LogPrinter {
         self.output.flush()
     }
 
-    fn print_one(&mut self, fresh: &NewOutput) -> Result<(), CliError> {
+    fn print_one(&mut self, fresh: &NewOutput) -> Result<()> {
         let NewOutput { task_number, stream, piece, lost, .. } = fresh;
         if self.attempt != fresh.attempt {
             // Incomplete lines of an earlier attempt are not continued.
@@ -97,7 +95,7 @@ impl LogPrinter {
     }
 
     /// Completes the incomplete lines at the end of the output.
-    pub(super) fn end(&mut self) -> Result<(), CliError> {
+    pub(super) fn end(&mut self) -> Result<()> {
         let prefix = self.prefix.as_deref().unwrap_or_default();
         for ((_, stream), line) in std::mem::take(&mut self.begun) {
             if !line.is_empty() {
@@ -108,8 +106,7 @@ impl LogPrinter {
     }
 }
 
-/// Removes the complete lines, and those that exceed the maximum length, from `begun` and returns
-/// them.
+/// Removes and returns the complete lines, and those that exceed the maximum length.
 fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let end = begun.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     let rest = begun.split_off(end);
@@ -121,7 +118,7 @@ fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
     lines
 }
 
-fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<(), CliError> {
+fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<()> {
     match stream {
         Stream::Stdout => output.raw(bytes),
         Stream::Stderr => match std::io::stderr().write_all(bytes) {

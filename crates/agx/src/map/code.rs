@@ -4,8 +4,7 @@ use agenix_shell::{Braces, Language, WordRole};
 
 use super::BraceMeaning;
 
-/// Returns the language of the script that the placeholder is a part of. A placeholder that is the
-/// whole script does not count, because its input is meant to run.
+/// Returns the language of the script around the placeholder, unless it is the whole script.
 pub(super) fn script_around(braces: &Braces<'_>) -> Option<Language> {
     let is_whole = braces.before.is_empty() && braces.after.is_empty() && !braces.role.continues_script;
     braces.role.script.filter(|_| !is_whole)

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    error::CliError,
+    error::Result,
     map::{
         delivery::Delivery,
         input::Input,
@@ -34,8 +34,7 @@ const MOST_AT_ONCE: usize = 1024;
 /// number of jobs that agx asks for even if their results are larger.
 const MOST_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
 const FEWEST_OF_LARGE: usize = 4;
-/// Time for jobs to end by themselves before agx cancels them, because the results of ended jobs
-/// may be on their way to agq.
+/// Time for jobs to end before agx cancels them: results may be on their way to agq.
 const GRACE: Duration = Duration::from_millis(500);
 /// Maximum pause before the next look while the map may end at any moment.
 const SHORT_LOOK: Duration = Duration::from_millis(50);
@@ -43,7 +42,6 @@ const SHORT_LOOK: Duration = Duration::from_millis(50);
 const ASK_FOR: Duration = Duration::from_secs(3);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// Result counts of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MapCounts {
     pub(crate) completed: u64,
@@ -88,7 +86,6 @@ pub(crate) struct Collector<'c> {
     pub(crate) state: CollectorState,
 }
 
-/// Progress of a collector.
 #[derive(Default)]
 pub(crate) struct CollectorState {
     /// Jobs whose results are not taken, by their index in the action.
@@ -102,8 +99,7 @@ pub(crate) struct CollectorState {
     collected: MapCounts,
     /// Estimated number of bytes of a result, from the latest results.
     result_bytes: usize,
-    /// Times of the decision to start no more jobs, and of the latest request to give up unstarted
-    /// jobs.
+    /// Times of the decision to start no job, and of the latest request to give up unstarted jobs.
     ending_since: Option<Instant>,
     asked_at: Option<Instant>,
     is_cancelled: bool,
@@ -111,7 +107,7 @@ pub(crate) struct CollectorState {
 
 impl Collector<'_> {
     /// Takes the results of an action until its last job has ended or the map ends early.
-    pub(crate) async fn run(mut self) -> Result<(MapCounts, Delivery), CliError> {
+    pub(crate) async fn run(mut self) -> Result<(MapCounts, Delivery)> {
         let collected = self.collect_all().await;
         // The joblog has waiting output as done, so it is printed after a failure, too.
         let finished = self.delivery.printer.finish(self.line);
@@ -119,14 +115,13 @@ impl Collector<'_> {
         Ok((self.state.collected, self.delivery))
     }
 
-    async fn collect_all(&mut self) -> Result<(), CliError> {
+    async fn collect_all(&mut self) -> Result<()> {
         self.state.collected.has_begun = self.wait_until_begun().await?;
         if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
-    /// Waits until agq has the action. Returns false if agq never gets the action, for example
-    /// because there are no inputs.
-    async fn wait_until_begun(&mut self) -> Result<bool, CliError> {
+    /// Waits until agq has the action. Returns false if it never gets one, as without inputs.
+    async fn wait_until_begun(&mut self) -> Result<bool> {
         loop {
             tokio::select! {
                 begun = &mut self.begun => {
@@ -139,7 +134,7 @@ impl Collector<'_> {
         }
     }
 
-    async fn collect(&mut self) -> Result<(), CliError> {
+    async fn collect(&mut self) -> Result<()> {
         let (mut look, mut stop_levels) = (FIRST_LOOK, self.stop_level.subscribe());
         loop {
             let before = self.state.collected.taken();
@@ -205,7 +200,7 @@ impl Collector<'_> {
     }
 
     /// Cancels unstarted jobs and, after [`GRACE`] if `stop_level` is `End`, running jobs.
-    async fn end_early(&mut self, status: &ActionStatus, stop_level: StopLevel) -> Result<(), CliError> {
+    async fn end_early(&mut self, status: &ActionStatus, stop_level: StopLevel) -> Result<()> {
         let now = Instant::now();
         let since = *self.state.ending_since.get_or_insert(now);
         if status.pending + status.running == 0 {
@@ -218,7 +213,7 @@ impl Collector<'_> {
             && is_due
             && (status.pending > 0 || now - since < ASK_FOR)
         {
-            self.agq.cancel_unstarted(self.action_id).await?;
+            self.agq.with_retry(async |agq| agq.cancel_unstarted(self.action_id).await).await?;
             self.state.asked_at = Some(now);
         }
         if stop_level == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
@@ -229,7 +224,7 @@ impl Collector<'_> {
     }
 
     /// Receives the messages about sent inputs.
-    fn handle_sent(&mut self) -> Result<(), CliError> {
+    fn handle_sent(&mut self) -> Result<()> {
         loop {
             match self.sent.try_recv() {
                 Ok(sent) => self.note(sent),
@@ -257,19 +252,19 @@ impl Collector<'_> {
     }
 
     /// Fetches the ids of the new jobs.
-    async fn fetch_ids(&mut self) -> Result<(), CliError> {
+    async fn fetch_ids(&mut self) -> Result<()> {
         self.handle_sent()?;
         while self.state.learned < self.state.known {
             let (from, most) = (self.state.learned, self.state.known - self.state.learned);
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
             let place = usize::try_from(from).unwrap_or(usize::MAX);
-            let ids = self.agq.jobs_from(self.action_id, place, most).await?;
+            let ids =
+                self.agq.with_retry(async |agq| agq.jobs_from(self.action_id, place, most).await).await?;
             let mut known: HashMap<u64, JobId> = HashMap::new();
             if ids.len() == most {
                 known.extend((from..).zip(ids));
             } else {
-                // agq has removed some jobs, so the index of each other job has to come from its
-                // status.
+                // agq has removed jobs, so the index of each other one comes from its status.
                 let jobs = self.agq.jobs(&ids).await?;
                 known.extend(jobs.into_iter().flatten().map(|job| (job.index, job.job_id)));
             }
@@ -288,9 +283,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Takes the results of ended jobs, in the order of the inputs, because jobs end in about this
-    /// order.
-    async fn take(&mut self, status: &ActionStatus) -> Result<(), CliError> {
+    /// Takes the results of ended jobs by input, because jobs end in about this order.
+    async fn take(&mut self, status: &ActionStatus) -> Result<()> {
         let mut from = 0;
         while status.ended() > self.state.collected.taken() {
             let width = width(status.running, self.state.result_bytes);
@@ -305,7 +299,7 @@ impl Collector<'_> {
     }
 
     /// Takes the results of those jobs among `asked` that have ended.
-    async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<(), CliError> {
+    async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<()> {
         let ids: Vec<JobId> = asked.iter().map(|(_, job_id)| job_id.clone()).collect();
         for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
             match job {
@@ -317,7 +311,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<(), CliError> {
+    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<()> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());
@@ -333,21 +327,20 @@ impl Collector<'_> {
     }
 
     /// Counts a job that agq has removed as lost.
-    fn lose(&mut self, at: u64) -> Result<(), CliError> {
+    fn lose(&mut self, at: u64) -> Result<()> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         self.state.collected.lost += 1;
         self.delivery.lost(at, &left.input, self.line)
     }
 
-    fn lose_all(&mut self) -> Result<(), CliError> {
+    fn lose_all(&mut self) -> Result<()> {
         let all: Vec<u64> = self.state.left.keys().copied().collect();
         all.into_iter().try_for_each(|at| self.lose(at))
     }
 }
 
-/// Returns the number of jobs to ask for together, if `running` jobs run at once and a result has
-/// about `result_bytes` bytes.
+/// Returns the number of jobs to ask for together; a result has about `result_bytes` bytes.
 fn width(running: u64, result_bytes: usize) -> usize {
     let running = usize::try_from(running).unwrap_or(MOST_AT_ONCE);
     let by_bytes = MOST_BYTES_AT_ONCE / result_bytes.max(1);

@@ -6,7 +6,7 @@ use agenix_protocol::documents::{JobStatus, Status, Task, TaskResult};
 use serde_json::json;
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{
         command_template::filled,
         input::{Input, InvalidInput},
@@ -22,7 +22,6 @@ use crate::{
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
 
-/// Destinations of results.
 pub(crate) struct Delivery {
     pub(crate) output: Output,
     pub(crate) printer: Printer,
@@ -41,18 +40,16 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Delivers the result of the job with index `at`. Returns whether the job and its delivery
-    /// succeeded.
+    /// Delivers the result of job `at`. Returns whether the job and its delivery succeeded.
     pub(crate) fn deliver(
         &mut self,
         at: u64,
         job: &JobStatus,
         input: &Input,
         line: &ProgressLine,
-    ) -> Result<bool, CliError> {
+    ) -> Result<bool> {
         if job.status == Status::Cancelled {
-            // A cancelled job has no result to show, and a later run with --resume runs its input
-            // again.
+            // A cancelled job has no result, and a later run with --resume runs its input again.
             self.printer.print(at, JobOutputText::default(), line)?;
             return Ok(false);
         }
@@ -78,7 +75,7 @@ impl Delivery {
     }
 
     /// Reports a job that has ended with an unknown result.
-    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<(), CliError> {
+    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<()> {
         let why = "its result is lost: agq removed it before agx fetched it";
         line.aside(|| self.report_failure(input.seq, &named(input), why));
         self.printer.print(at, JobOutputText::default(), line)
@@ -151,8 +148,7 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
     }
 }
 
-/// Returns the failure of an ended job, if there is one. `last` is the task whose stdout is the
-/// job's.
+/// Returns the failure of an ended job. `last` is the task whose stdout is the job's.
 fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
         return Some(match TaskResult::blamed(results) {

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{
         collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
@@ -44,7 +44,6 @@ pub(crate) struct Engine {
     pub(crate) slots: Option<u64>,
 }
 
-/// Counts of a map that has ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MapOutcome {
     pub(crate) collected: MapCounts,
@@ -57,7 +56,7 @@ impl Engine {
         self,
         inputs: mpsc::Receiver<Read>,
         stop_level: &watch::Sender<StopLevel>,
-    ) -> Result<MapOutcome, CliError> {
+    ) -> Result<MapOutcome> {
         let output = self.delivery.output;
         let connect = async || {
             Ok::<_, CliError>(RetryingClient::new(
@@ -98,8 +97,7 @@ impl Engine {
         let feeding = async {
             let fed = feed.run(inputs).await;
             if fed.is_err() {
-                // The jobs that agq has end early, and agx takes the results of those that have
-                // ended.
+                // The jobs that agq has end early, and agx takes the results of ended ones.
                 stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(StopLevel::End));
             }
             Ok(fed)
@@ -120,13 +118,12 @@ impl Engine {
     }
 }
 
-/// Ends a running map at `level`, and takes the results of ended jobs first, for at most
-/// [`LAST_LOOK`]. A second signal ends the map at once.
+/// Takes results for at most [`LAST_LOOK`] and ends at `level`; a second signal ends at once.
 pub(crate) async fn end(
-    mapped: impl Future<Output = Result<MapOutcome, CliError>>,
+    mapped: impl Future<Output = Result<MapOutcome>>,
     stop_level: &watch::Sender<StopLevel>,
     level: StopLevel,
-) -> Option<Result<MapOutcome, CliError>> {
+) -> Option<Result<MapOutcome>> {
     stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(level));
     tokio::select! {
         mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),

@@ -46,7 +46,6 @@ impl Input {
 pub(crate) struct InvalidInput {
     /// Number of the input, counted from 1.
     pub(crate) seq: u64,
-    /// Reason why no job can have the input.
     pub(crate) why: String,
 }
 
@@ -55,7 +54,6 @@ pub(crate) struct InvalidInput {
 pub(crate) enum Read {
     /// Input, with the permit for its bytes until the permit is dropped.
     Input(Input, OwnedSemaphorePermit),
-    /// Input that no job can have.
     Unfit(InvalidInput),
     /// Failure after which no more inputs come.
     Failed(CliError),

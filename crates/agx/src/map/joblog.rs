@@ -7,13 +7,15 @@ use std::{
 };
 
 use super::resumed::{self, digest};
-use crate::{error::CliError, util::atomic_file::cannot_write};
+use crate::{
+    error::{CliError, Result},
+    util::atomic_file::cannot_write,
+};
 
 /// Number of bytes per read from the end of a joblog.
 const PIECE: usize = 64 * 1024;
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
 
-/// Line of an ended job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobLogEntry<'e> {
     /// Number of the input, counted from 1.
@@ -53,7 +55,6 @@ pub(crate) enum ResumeScope {
     Well,
 }
 
-/// Writer of a joblog.
 #[derive(Debug)]
 pub(crate) struct JobLog {
     file: File,
@@ -62,7 +63,7 @@ pub(crate) struct JobLog {
 
 impl JobLog {
     /// Creates a joblog, or opens an existing one for appending if `goes_on`.
-    pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self, CliError> {
+    pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self> {
         let mut options = OpenOptions::new();
         if goes_on {
             options.append(true).create(true);
@@ -95,13 +96,12 @@ impl JobLog {
     }
 
     /// Appends a job.
-    pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<(), CliError> {
+    pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<()> {
         self.file.write_all(entry.line().as_bytes()).map_err(|error| cannot_write(&self.path, &error))
     }
 }
 
-/// Returns true if a file begins with the heading of a joblog, or with a part of it and nothing
-/// else.
+/// Returns true if a file begins with the heading of a joblog, or is a part of the heading.
 fn begins_as_joblog(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(4).read_to_end(&mut start)?;
@@ -128,12 +128,9 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
 
 /// Returns the jobs that are done according to a joblog, or none if there is no joblog yet. The
 /// last line of a job counts. An incomplete line does not count.
-pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs, CliError> {
+pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs> {
     let wrong = |what: String| {
-        CliError::usage(
-            format!("{}: {what}", path.display()),
-            "give the joblog of an earlier run, or leave out --resume",
-        )
+        CliError::usage(format!("{}: {what}", path.display()), "give another joblog, or leave out --resume")
     };
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -241,11 +238,7 @@ mod tests {
         assert_eq!(of(ResumeScope::Well), [1, 2, 4]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().matches("Seq\t").count(), 1);
         std::fs::write(&path, "something else\n").unwrap();
-        assert!(
-            done(&path, ResumeScope::Ended)
-                .unwrap_err()
-                .to_string()
-                .contains("line 1 is not a line of a joblog")
-        );
+        let error = done(&path, ResumeScope::Ended).unwrap_err().to_string();
+        assert!(error.contains("line 1 is not a line of a joblog"));
     }
 }

@@ -21,7 +21,6 @@ pub(crate) enum BraceMeaning {
     },
 }
 
-/// Parser for the braces of a command of `agx map`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BraceParser {
     /// Number of sources of inputs.
@@ -36,12 +35,10 @@ impl BraceParser {
     pub(crate) fn read(self, braces: &Braces<'_>) -> BraceMeaning {
         if !self.is_renamed && braces.inside.trim_start().starts_with("input.") {
             let written = written(braces);
-            return BraceMeaning::Refused {
-                what: format!(
-                    "{written} is a field of a plan's input, and the inputs of `agx map` have none"
-                ),
-                instead: format!("write {{}} for the input, or \\{written} for these characters as they are"),
-            };
+            return refused(
+                format!("{written} is a field of a plan's input, and the inputs of `agx map` have none"),
+                format!("write {{}} for the input, or \\{written} for these characters as they are"),
+            );
         }
         let Some(placeholder) = Placeholder::parse(braces.inside) else { return BraceMeaning::Text };
         if self.is_renamed {
@@ -58,8 +55,7 @@ impl BraceParser {
         }
     }
 
-    /// Reads a numbered placeholder. `{2}` may be a repetition in a regular expression, after
-    /// something that can repeat.
+    /// Reads `{2}`, which may be a repetition in a regular expression after something repeatable.
     fn numbered(self, source: usize, placeholder: Placeholder, braces: &Braces<'_>) -> BraceMeaning {
         let may_repeat = placeholder.is_whole() && is_repeatable(braces.before);
         let written = written(braces);
@@ -68,20 +64,18 @@ impl BraceParser {
                 return BraceMeaning::Text;
             }
             let given = counted(self.sources as u64, "source is given", "sources are given");
-            return BraceMeaning::Refused {
-                what: format!("{written} stands for source {source}, and {given}"),
-                instead: format!(
+            return refused(
+                format!("{written} stands for source {source}, and {given}"),
+                format!(
                     "give another ::: with values, or write \\{written} for these characters as they are"
                 ),
-            };
+            );
         }
         if may_repeat && self.sources == 1 {
-            return BraceMeaning::Refused {
-                what: format!(
-                    "{written} may stand for the input, or be a repetition in a regular expression"
-                ),
-                instead: format!("write {{}} for the input, or \\{written} for these characters as they are"),
-            };
+            return refused(
+                format!("{written} may stand for the input, or be a repetition in a regular expression"),
+                format!("write {{}} for the input, or \\{written} for these characters as they are"),
+            );
         }
         match self.in_code(placeholder, braces) {
             BraceMeaning::Placeholder(placeholder) if may_repeat && braces.role.may_be_pattern => {
@@ -147,14 +141,17 @@ impl From<BraceMeaning> for Meaning {
     }
 }
 
+fn refused(what: impl Into<String>, instead: impl Into<String>) -> BraceMeaning {
+    BraceMeaning::Refused { what: what.into(), instead: instead.into() }
+}
+
 /// Returns the braces as the command has them.
 fn written(braces: &Braces<'_>) -> String {
     let inside = braces.inside;
     if braces.is_double { format!("{{{{{inside}}}}}") } else { format!("{{{inside}}}") }
 }
 
-/// Refuses double braces such as `{{.}}`, because they may belong to a template language or be a
-/// placeholder in braces.
+/// Refuses `{{.}}`: it may be of a template language, or a placeholder in braces.
 fn two_meanings(braces: &Braces<'_>) -> BraceMeaning {
     let (written, inside) = (written(braces), braces.inside);
     BraceMeaning::Refused {
@@ -166,11 +163,10 @@ fn two_meanings(braces: &Braces<'_>) -> BraceMeaning {
 }
 
 fn empty_action() -> BraceMeaning {
-    BraceMeaning::Refused {
-        what: "{} may stand for the input, or be an empty action of awk".into(),
-        instead: "write \\{} for these characters as they are; for the input write awk -v x={} '… x …'"
-            .into(),
-    }
+    refused(
+        "{} may stand for the input, or be an empty action of awk",
+        "write \\{} for these characters as they are; for the input write awk -v x={} '… x …'",
+    )
 }
 
 /// Returns true if a regular expression could repeat the end of `before`.

@@ -43,8 +43,7 @@ fn read_as_option(leading: &BTreeSet<Placeholder>, args: &[String], number: u64)
     ))
 }
 
-/// Returns true if a program could read `value` as an option. Negative numbers are no options, and
-/// most programs read `-` as stdin.
+/// Returns true if a program could read `value` as an option: not a negative number, nor `-`.
 fn is_option(value: &str) -> bool {
     let mut rest = value.chars();
     let is_number = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-/// Part of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum InputPart {
     /// `{}`
@@ -59,8 +58,7 @@ impl Placeholder {
         self.part == InputPart::Whole
     }
 
-    /// Returns true if the placeholder stands for a number from agx instead of the text of an
-    /// input.
+    /// Returns true if the placeholder stands for a number from agx, not for text of an input.
     pub(crate) fn is_number(self) -> bool {
         self.part == InputPart::Number
     }
@@ -78,8 +76,7 @@ impl Placeholder {
         self.source.map_or_else(|| format!("line{part}"), |source| format!("arg{source}{part}"))
     }
 
-    /// Returns the value in job `number`, counted from 1. Without a source, the values of all
-    /// sources are joined by blanks.
+    /// Returns the value in job `number`, from 1; without a source those of all, joined by blanks.
     pub(crate) fn value(self, args: &[String], number: u64) -> String {
         let of = |arg: &str| match self.part {
             InputPart::Whole => arg.to_owned(),
@@ -138,11 +135,8 @@ mod tests {
             ("#", "seq", "7"),
         ] {
             let placeholder = Placeholder::parse(text).unwrap_or_else(|| panic!("{text}"));
-            assert_eq!(
-                (placeholder.field(), placeholder.value(&args, 7)),
-                (field.into(), value.into()),
-                "{text}"
-            );
+            assert_eq!(placeholder.field(), field, "{text}");
+            assert_eq!(placeholder.value(&args, 7), value, "{text}");
         }
         for text in ["0", "x", "1#", "print $1", "1,2", "-1", "%", "..", "99999999999999999999"] {
             assert_eq!(Placeholder::parse(text), None, "{text}");

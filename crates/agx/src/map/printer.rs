@@ -7,7 +7,7 @@ use std::{
     io::{Read, Seek, SeekFrom, Write},
 };
 
-use crate::{error::CliError, output::Output, watch::progress::ProgressLine};
+use crate::{error::Result, output::Output, watch::progress::ProgressLine};
 
 /// Maximum number of waiting bytes in memory.
 const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
@@ -116,7 +116,6 @@ impl ReorderBuffer {
     }
 }
 
-/// Printer of the output of jobs.
 #[derive(Debug)]
 pub(crate) struct Printer {
     output: Output,
@@ -130,23 +129,18 @@ impl Printer {
     }
 
     /// Prints the output of the job with index `at`, now or at its turn.
-    pub(crate) fn print(
-        &mut self,
-        at: u64,
-        text: JobOutputText,
-        line: &ProgressLine,
-    ) -> Result<(), CliError> {
+    pub(crate) fn print(&mut self, at: u64, text: JobOutputText, line: &ProgressLine) -> Result<()> {
         let Some(queue) = &mut self.queue else { return line.aside(|| write(self.output, &text)) };
         queue.put(at, text)?;
         self.print_waiting(false, line)
     }
 
     /// Prints all waiting outputs, even if outputs between them are missing.
-    pub(crate) fn finish(&mut self, line: &ProgressLine) -> Result<(), CliError> {
+    pub(crate) fn finish(&mut self, line: &ProgressLine) -> Result<()> {
         self.print_waiting(true, line)
     }
 
-    fn print_waiting(&mut self, skips: bool, line: &ProgressLine) -> Result<(), CliError> {
+    fn print_waiting(&mut self, skips: bool, line: &ProgressLine) -> Result<()> {
         let Some(queue) = &mut self.queue else { return Ok(()) };
         while let Some(text) = queue.take(skips)? {
             line.aside(|| write(self.output, &text))?;
@@ -172,7 +166,7 @@ impl Drop for Printer {
     }
 }
 
-fn write(output: Output, text: &JobOutputText) -> Result<(), CliError> {
+fn write(output: Output, text: &JobOutputText) -> Result<()> {
     if !text.stdout.is_empty() {
         output.raw(&text.stdout)?;
         output.flush()?;

@@ -8,14 +8,12 @@ use tokio::sync::watch;
 const MOST_JOBS: u64 = 10_000;
 /// Maximum number of bytes of the inputs of these jobs.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Number of jobs per running job that may be ahead whatever their size, because a worker should
-/// not wait for large inputs.
+/// Jobs per running job that may be ahead at any size: a worker should not wait for large inputs.
 const FOR_EACH_THAT_RUNS: u64 = 4;
 /// Number of jobs that may be ahead before any job runs.
 const FEWEST_JOBS: u64 = 16;
 
-/// Counts of the submitted jobs whose results agx has not taken, shared by `Submitter` and
-/// `Collector`.
+/// Counts of submitted jobs whose results agx has not taken, shared by submitter and collector.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadAhead(watch::Sender<ReadAheadCounts>);
 
@@ -37,15 +35,13 @@ impl ReadAheadCounts {
 }
 
 impl ReadAhead {
-    /// Creates the counts of a map with no job ahead. `slots` is the number of jobs at once, or 0
-    /// if it is unknown.
+    /// Creates the counts. `slots` is the number of jobs at once, or 0 if it is unknown.
     pub(crate) fn new(slots: u64) -> Self {
         let floor = FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS));
         Self(watch::Sender::new(ReadAheadCounts { jobs: 0, bytes: 0, floor, is_held: false }))
     }
 
-    /// Returns the maximum number of jobs ahead if `slots` jobs run at once and each input has at
-    /// least `least_bytes` bytes.
+    /// Returns the maximum number of jobs ahead, of inputs of at least `least_bytes` bytes.
     pub(crate) fn most_jobs(slots: u64, least_bytes: usize) -> u64 {
         let by_bytes = MOST_BYTES.div_ceil(least_bytes.max(1)) as u64 + 1;
         FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS)).max(MOST_JOBS.min(by_bytes))
@@ -102,8 +98,7 @@ mod tests {
     use super::{FEWEST_JOBS, FOR_EACH_THAT_RUNS, MOST_BYTES, MOST_JOBS, ReadAhead};
 
     proptest! {
-        /// Inputs are submitted while there is room, and results are taken in between, in any
-        /// order.
+        /// Inputs are submitted while there is room; results are taken in between, in any order.
         #[test]
         fn submitting_ahead_is_bounded_for_any_split(
             slots in 0..64_u64,

@@ -53,8 +53,7 @@ pub(crate) fn read(
         };
         send.blocking_send(read).is_ok()
     };
-    // The thread needs no stop, because it ends with its source. With an open stdin, it ends with
-    // the process.
+    // The thread ends with its source or, with an open stdin, with the process.
     std::thread::spawn(move || {
         let read = match block {
             Some(size) => blocks(size, |block| take(block.map(|block| (Vec::new(), Some(block))))),

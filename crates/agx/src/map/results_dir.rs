@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    error::CliError,
+    error::Result,
     util::atomic_file::{cannot_write, write_whole},
 };
 
 /// Maximum length of the name of a directory, on all common file systems.
 const MOST_NAME: usize = 255;
-/// Maximum length of the path below DIR, because systems limit the whole path to 4,000 bytes or
-/// even to 1,000.
+/// Maximum length of the path below DIR: systems limit whole paths to 4,000 bytes, or to 1,000.
 const MOST_PATH: usize = 900;
 /// Number of bytes of a name in front of the hash.
 const KEPT: usize = 64;
@@ -24,8 +23,7 @@ fn place(dir: &Path, args: &[String]) -> PathBuf {
     let parts: Vec<(usize, String)> = numbered.collect();
     let length: usize = parts.iter().map(|(_, name)| name.len() + 4).sum();
     if length > MOST_PATH && parts.len() > 1 {
-        // The hash covers all inputs, so the name is unique. The part in front of the hash is for
-        // readers.
+        // The hash of all inputs makes the name unique; the part before it is for readers.
         let all: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
         return dir.join("1").join(cut(&parts[0].1, &all.join("\0")));
     }
@@ -34,10 +32,9 @@ fn place(dir: &Path, args: &[String]) -> PathBuf {
 
 /// Returns the beginning of `name` and a hash of `whole`.
 fn cut(name: &str, whole: &str) -> String {
-    let end = (0..=KEPT.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or_default();
     let digest = Sha256::digest(whole);
     let hash: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}…{hash}", &name[..end])
+    format!("{}…{hash}", &name[..name.floor_char_boundary(KEPT)])
 }
 
 /// Returns an input as the name of a directory.
@@ -60,14 +57,7 @@ fn name(arg: &str) -> String {
     }
 }
 
-/// Writes the files of a job.
-pub(super) fn write(
-    dir: &Path,
-    args: &[String],
-    seq: u64,
-    stdout: &[u8],
-    stderr: &[u8],
-) -> Result<(), CliError> {
+pub(super) fn write(dir: &Path, args: &[String], seq: u64, stdout: &[u8], stderr: &[u8]) -> Result<()> {
     let place = place(dir, args);
     std::fs::create_dir_all(&place).map_err(|error| cannot_write(&place, &error))?;
     write_whole(&place, "seq", format!("{seq}").as_bytes())?;

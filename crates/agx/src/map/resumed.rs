@@ -11,8 +11,7 @@ use crate::{map::command_template::CommandTemplate, output::Output, util::shorte
 /// Jobs that are done, by the numbers of their inputs, with the digests of their commands.
 pub(crate) type CompletedInputs = BTreeMap<u64, u64>;
 
-/// Digest of a command without quotes and blanks, because agx, GNU Parallel and earlier versions
-/// quote commands differently.
+/// Digest without quotes and blanks: agx, its earlier versions and GNU Parallel quote differently.
 pub(crate) fn digest(command: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     let is_quoting = |c: char| c.is_whitespace() || c.is_control() || "'\"\\$".contains(c);
@@ -34,8 +33,7 @@ impl Resumed {
         Self { done, command, output, has_warned: false }
     }
 
-    /// Returns true if the input with this number is skipped. `args` is `None` if no job can have
-    /// the input.
+    /// Returns true if input `seq` is skipped. `args` is `None` if no job can have the input.
     pub(crate) fn skips(&mut self, args: Option<&[String]>, seq: u64) -> bool {
         let Some(&logged) = self.done.get(&seq) else { return false };
         if let (false, Some(args)) = (self.has_warned, args)
@@ -58,7 +56,6 @@ impl Resumed {
         (digest(&now) != logged).then_some(now)
     }
 
-    /// Returns the command of one job as a shell would read it.
     pub(crate) fn command(&self, args: &[String], seq: u64) -> String {
         self.command.of(args, seq)
     }

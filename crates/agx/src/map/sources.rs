@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     util::{
         shorten::shortened,
         text::{not_utf_8, without_mark},
@@ -29,15 +29,13 @@ pub(crate) enum InputSource {
     File(PathBuf),
 }
 
-/// A source, and whether it is paired with the previous source (`:::+`) instead of combined with it
-/// (`:::`).
+/// A source, and whether it is paired (`:::+`) with the previous one or combined (`:::`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinkedSource {
     source: InputSource,
     is_linked: bool,
 }
 
-/// All sources of a command.
 #[derive(Debug)]
 pub(crate) struct Sources {
     given: Vec<LinkedSource>,
@@ -45,9 +43,8 @@ pub(crate) struct Sources {
     delimiter: u8,
 }
 
-/// Splits `words` into the command and the sources after it. `::::` needs a file. `:::` may have no
-/// values, because a glob may match nothing.
-pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource>), CliError> {
+/// Splits the command from its sources. `:::` may have no values: a glob may match nothing.
+pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource>)> {
     let (mut command, mut given): (Vec<String>, Vec<LinkedSource>) = (Vec::new(), Vec::new());
     let (mut takes_files, mut lacks_file) = (false, false);
     for word in words {
@@ -84,7 +81,7 @@ pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource
     Ok((command, given))
 }
 
-fn check_files(lacks_file: bool) -> Result<(), CliError> {
+fn check_files(lacks_file: bool) -> Result<()> {
     if lacks_file {
         return Err(CliError::usage(
             "there is no file after ::::",
@@ -111,9 +108,8 @@ impl Sources {
         self.given.len()
     }
 
-    /// Passes every combination to `take`, the last source varying fastest, until `take` returns
-    /// false. One source alone is read as needed.
-    pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<(), CliError> {
+    /// Passes combinations, the last source varying fastest, until `take` returns false.
+    pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<()> {
         let delimiter = self.delimiter;
         if let [LinkedSource { source: InputSource::File(file), .. }] = &self.given[..] {
             return lines(file, delimiter, |line| take(line.map(|line| vec![line])));
@@ -160,13 +156,10 @@ fn combine(
     })
 }
 
-fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(SourceValue) -> bool) -> Result<(), CliError> {
+fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(SourceValue) -> bool) -> Result<()> {
     let shown = shortened(&file.display().to_string());
     let cannot = |error: std::io::Error| {
-        CliError::usage(
-            format!("cannot read {shown}: {error}"),
-            "give a file that can be read, or - for stdin",
-        )
+        CliError::usage(format!("cannot read {shown}: {error}"), "give a readable file, or - for stdin")
     };
     let mut reader: Box<dyn BufRead> = if file.as_os_str() == "-" {
         Box::new(agenix_cli::stdin().map_err(cannot)?)
@@ -209,9 +202,8 @@ fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> SourceValue {
     Ok(text)
 }
 
-/// Splits stdin into blocks of about `size` bytes that end with a line (`--pipe`), until `take`
-/// returns false.
-pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> Result<(), CliError> {
+/// Splits stdin into blocks of about `size` bytes of whole lines, until `take` returns false.
+pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> Result<()> {
     let cannot =
         |error: std::io::Error| CliError::usage(format!("cannot read stdin: {error}"), "is it open?");
     let mut reader = BufReader::new(agenix_cli::stdin().map_err(cannot)?);
@@ -240,28 +232,28 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Sources, split};
+    use super::{InputRow, Sources, split};
+    use crate::error::Result;
+
+    fn read(words: &[&str]) -> Result<Vec<InputRow>> {
+        let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect())?;
+        let mut rows = Vec::new();
+        Sources::new(Vec::new(), given, b'\n').each(|row| {
+            rows.push(row);
+            true
+        })?;
+        Ok(rows)
+    }
 
     fn rows(words: &[&str]) -> Vec<String> {
-        let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect()).unwrap();
-        let mut rows = Vec::new();
-        let all = Sources::new(Vec::new(), given, b'\n').each(|row| {
-            rows.push(row.unwrap().join(" "));
-            true
-        });
-        all.unwrap();
-        rows
+        read(words).unwrap().into_iter().map(|row| row.unwrap().join(" ")).collect()
     }
 
     #[test]
     fn the_last_source_varies_fastest_and_linked_sources_are_paired() {
         assert_eq!(rows(&["c", ":::", "a", "b"]), ["a", "b"]);
         assert_eq!(rows(&["c", ":::", "a", "b", ":::", "1", "2"]), ["a 1", "a 2", "b 1", "b 2"]);
-        assert_eq!(
-            rows(&["c", ":::", "a", "b", "c", ":::+", "1", "2"]),
-            ["a 1", "b 2"],
-            "the shorter one ends it"
-        );
+        assert_eq!(rows(&["c", ":::", "a", "b", "c", ":::+", "1", "2"]), ["a 1", "b 2"], "the shorter ends");
         assert_eq!(
             rows(&["c", ":::", "a", "b", ":::+", "1", "2", ":::", "x", "y"]),
             ["a 1 x", "a 1 y", "b 2 x", "b 2 y"]
@@ -273,8 +265,7 @@ mod tests {
             &["c", ":::", "a", "::::+"],
             &["c", "::::", "f", "::::"],
         ] {
-            let error = split(words.iter().map(|word| (*word).to_owned()).collect()).unwrap_err();
-            assert_eq!(error.to_string(), "there is no file after ::::", "{words:?}");
+            assert_eq!(read(words).unwrap_err().to_string(), "there is no file after ::::", "{words:?}");
         }
     }
 
@@ -296,24 +287,13 @@ mod tests {
         assert_eq!(rows(&["c", "::::", &a]), ["1", "", "2"]);
         assert_eq!(rows(&["c", "::::", &a, &b]), ["1 x", " x", "2 x"]);
         assert_eq!(rows(&["c", "::::", &a, ":::+", "p", "q"]), ["1 p", " q"]);
-        let (_, given) = split(vec!["c".into(), "::::".into(), file("n", "x\n\0y\nz")]).unwrap();
-        let mut read = Vec::new();
-        Sources::new(Vec::new(), given, b'\n')
-            .each(|row| {
-                read.push(row.map_err(|why| why.contains("input 2 of") && why.contains("NUL byte")));
-                true
-            })
-            .unwrap();
-        assert_eq!(read, [Ok(vec!["x".into()]), Err(true), Ok(vec!["z".into()])]);
+        let read_n = read(&["c", "::::", &file("n", "x\n\0y\nz")]).unwrap();
+        let is_nul = |why: String| why.contains("input 2 of") && why.contains("NUL byte");
+        let read_n: Vec<_> = read_n.into_iter().map(|row| row.map_err(is_nul)).collect();
+        assert_eq!(read_n, [Ok(vec!["x".into()]), Err(true), Ok(vec!["z".into()])]);
         std::fs::write(dir.path().join("b"), b"p\n\xff\nq\n").unwrap();
-        let (_, given) = split(["c", "::::", &b, ":::", "1", "2"].map(String::from).into()).unwrap();
-        let mut fit = Vec::new();
-        Sources::new(Vec::new(), given, b'\n')
-            .each(|row| {
-                fit.push(row.is_ok());
-                true
-            })
-            .unwrap();
+        let fit: Vec<bool> =
+            read(&["c", "::::", &b, ":::", "1", "2"]).unwrap().iter().map(Result::is_ok).collect();
         assert_eq!(fit, [true, true, false, false, true, true], "each combination with it");
         let marked = file("marked", "\u{feff}x\n\u{feff}y\n");
         assert_eq!(rows(&["c", "::::", &marked]), ["x", "\u{feff}y"], "a mark is at the beginning alone");
@@ -321,12 +301,10 @@ mod tests {
         let utf16: Vec<u8> = "\u{feff}x\ny\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
         std::fs::write(dir.path().join("wide"), utf16).unwrap();
         let wide = dir.path().join("wide").to_string_lossy().into_owned();
-        let (_, given) = split(vec!["c".into(), "::::".into(), wide]).unwrap();
-        let error = Sources::new(Vec::new(), given, b'\n').each(|_| true).unwrap_err();
+        let error = read(&["c", "::::", &wide]).unwrap_err();
         assert!(error.to_string().ends_with("is UTF-16, and text is read as UTF-8"), "{error}");
         let missing = dir.path().join("missing").to_string_lossy().into_owned();
-        let (_, given) = split(vec!["c".into(), "::::".into(), missing]).unwrap();
-        let error = Sources::new(Vec::new(), given, b'\n').each(|_| true).unwrap_err();
+        let error = read(&["c", "::::", &missing]).unwrap_err();
         assert!(error.to_string().contains("cannot read"), "{error}");
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     map::{
         input::{Input, InvalidInput, Read},
         placeholders::Placeholder,
@@ -48,10 +48,8 @@ pub(crate) enum StopLevel {
 /// Fate of an input that agx has read.
 #[derive(Debug)]
 pub(crate) enum SubmittedInput {
-    /// agq has the input as the next job of the action. The number is the size of the input in
-    /// bytes.
+    /// agq has the input, whose size in bytes is the number, as the next job of the action.
     Job(Input, usize),
-    /// No job can have the input.
     Unfit(InvalidInput),
 }
 
@@ -71,8 +69,7 @@ pub(crate) struct Submitter {
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
     pub(crate) placeholders: BTreeSet<Placeholder>,
-    /// Sender of the inputs that agq has, in the order of its jobs, and of those that no job can
-    /// have.
+    /// Sender of the inputs that agq has, in this order, and of those that no job can have.
     pub(crate) sent: mpsc::UnboundedSender<SubmittedInput>,
     /// Notified when agq has the action.
     pub(crate) begun: Option<oneshot::Sender<()>>,
@@ -119,7 +116,7 @@ struct InputReceiver {
 
 impl Submitter {
     /// Sends all inputs. Without any input, nothing is submitted.
-    pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs, CliError> {
+    pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs> {
         let mut source = InputReceiver { inputs, held: None };
         let sent = self.send(&mut source).await;
         // The action is closed after an error, too, because agq gets no further inputs.
@@ -153,9 +150,8 @@ impl Submitter {
         *self.stop_level.borrow() != StopLevel::All
     }
 
-    /// Sends inputs until the last one or an early end. Returns the number of inputs that were
-    /// taken from `source` and not sent.
-    async fn send(&mut self, source: &mut InputReceiver) -> Result<u64, CliError> {
+    /// Sends inputs to the last one or an early end. Returns how many were taken and not sent.
+    async fn send(&mut self, source: &mut InputReceiver) -> Result<u64> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
             let unsent = if batch.inputs.is_empty() { 0 } else { self.submit(batch, is_last).await? };
@@ -165,9 +161,8 @@ impl Submitter {
         }
     }
 
-    /// Submits a batch, as a new action if it is the first batch. Returns the number of inputs that
-    /// were not submitted.
-    async fn submit(&mut self, batch: InputBatch, is_last: bool) -> Result<u64, CliError> {
+    /// Submits a batch, the first as a new action. Returns how many inputs were not submitted.
+    async fn submit(&mut self, batch: InputBatch, is_last: bool) -> Result<u64> {
         let Some(begun) = self.begun.take() else { return self.add(batch).await };
         self.action.open = !is_last;
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
@@ -201,7 +196,7 @@ impl Submitter {
 
     /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
     /// others. Returns the number of inputs that were not added because of an early end.
-    async fn add(&mut self, batch: InputBatch) -> Result<u64, CliError> {
+    async fn add(&mut self, batch: InputBatch) -> Result<u64> {
         let mut batches = vec![batch];
         while let Some(batch) = batches.pop() {
             let json = to_json(&batch.documents());
@@ -250,7 +245,7 @@ impl Submitter {
     }
 
     /// Returns the next batch, and true if it is the last one.
-    async fn gather(&mut self, source: &mut InputReceiver) -> Result<(InputBatch, bool), CliError> {
+    async fn gather(&mut self, source: &mut InputReceiver) -> Result<(InputBatch, bool)> {
         let (mut batch, mut latest) = (InputBatch::default(), None);
         loop {
             if let Some((input, document)) = source.held.take() {

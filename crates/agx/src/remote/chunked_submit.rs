@@ -10,21 +10,23 @@ use agenix_protocol::{
 use agenix_rules::{action, rejection::Rejection};
 use serde_json::value::RawValue;
 
-use crate::{error::CliError, output::Output, remote::retrying_client::RetryingClient};
+use crate::{
+    error::{CliError, Result},
+    output::Output,
+    remote::retrying_client::RetryingClient,
+};
 
 /// Maximum number of inputs per command.
 pub(crate) const MOST_INPUTS: usize = 2000;
-/// Maximum number of bytes of these inputs, well below agq's limit for a command. One input may be
-/// larger.
+/// Maximum number of bytes of these inputs, well below agq's limit. One input may be larger.
 pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Submits an action: in one command if it fits, otherwise as an open action that gets its inputs
-/// in chunks.
+/// Submits an action in one command if it fits, otherwise as an open action in chunks of inputs.
 pub(crate) async fn submit(
     agq: &mut RetryingClient,
     mut action: ActionSubmission,
     output: Output,
-) -> Result<SubmittedAction, CliError> {
+) -> Result<SubmittedAction> {
     let pieces = pieces(&action.inputs);
     if pieces.len() <= 1 {
         return Ok(agq.submit(&action).await?);
@@ -35,7 +37,8 @@ pub(crate) async fn submit(
     let action_id = agq.submit(&action).await?.action_id;
     if !output.is_json {
         output.note(&format!(
-            "action {action_id} gets its {} inputs in {} pieces; if agx is interrupted, the same command with --id {action_id} goes on",
+            "action {action_id} gets its {} inputs in {} pieces; if agx is interrupted, the same command \
+             with --id {action_id} continues",
             inputs.len(),
             pieces.len()
         ));
@@ -54,9 +57,10 @@ pub(crate) async fn submit(
 }
 
 /// Checks all inputs before the first job runs, as agq does for an action in one command.
-async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<(), CliError> {
+async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<()> {
     // agq reports a missing plan.
-    let Some(plan) = agq.plan(&action.plan_id).await? else { return Ok(()) };
+    let plan = agq.with_retry(async |agq| agq.plan(&action.plan_id).await).await?;
+    let Some(plan) = plan else { return Ok(()) };
     let limits = Limits { max_inputs: 0, ..Limits::default() };
     action::check_inputs(&action.inputs, &plan, &limits).map_err(|rejection| refused(&rejection))
 }

@@ -28,7 +28,6 @@ pub(crate) struct ClusterOverview {
     pub(crate) plans: BTreeMap<PlanId, String>,
 }
 
-/// Fetches the overview.
 pub(crate) async fn fetch(
     connection: &mut Connection,
     address: String,

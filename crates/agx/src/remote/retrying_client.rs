@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
-    documents::{
-        ActionStatus, ActionSubmission, Explanation, JobOutput, JobStatus, OutputPosition, Plan, QueueStats,
-        Status, WorkerStatus, to_json,
-    },
+    documents::{ActionStatus, ActionSubmission, JobStatus, Plan, Status, to_json},
     errors::ErrorKind,
-    ids::{ActionId, JobId, PlanId},
+    ids::{ActionId, JobId},
 };
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep};
@@ -59,8 +56,7 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.close_action(action_id).await).await
     }
 
-    /// PLAN.SUBMIT of a plan whose id is a digest of its content, so an existing plan with this id
-    /// is equal.
+    /// PLAN.SUBMIT of a plan whose id is a digest, so that an existing plan with this id is equal.
     pub(crate) async fn ensure_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
         let json = to_json(plan).into_bytes();
         let stored = self.with_retry(async |connection| connection.submit_plan(json.clone()).await).await;
@@ -68,26 +64,6 @@ impl RetryingClient {
             Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::PlanExists => Ok(()),
             other => other.map(drop),
         }
-    }
-
-    /// JOB.LIST of at most `limit` jobs of an action, from index `offset`.
-    pub(crate) async fn jobs_from(
-        &mut self,
-        action_id: &ActionId,
-        offset: usize,
-        limit: usize,
-    ) -> Result<Vec<JobId>, ClientError> {
-        self.with_retry(async |connection| connection.jobs_from(action_id, offset, limit).await).await
-    }
-
-    /// JOB.LIST of at most `limit` jobs with `status`.
-    pub(crate) async fn first_jobs(
-        &mut self,
-        action_id: &ActionId,
-        status: Status,
-        limit: usize,
-    ) -> Result<Vec<JobId>, ClientError> {
-        self.with_retry(async |connection| connection.first_jobs(action_id, status, limit).await).await
     }
 
     /// JOB.LIST of the jobs with `status`.
@@ -111,46 +87,13 @@ impl RetryingClient {
         .await
     }
 
-    /// JOB.OUTPUT
-    pub(crate) async fn job_output(
-        &mut self,
-        job_id: &JobId,
-        position: &OutputPosition,
-    ) -> Result<Option<JobOutput>, ClientError> {
-        self.with_retry(async |connection| connection.job_output(job_id, Some(position)).await).await
-    }
-
     /// ACTION.CANCEL
     pub(crate) async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
         self.with_retry(async |connection| connection.cancel_action(action_id).await).await
     }
 
-    /// ACTION.CANCEL of unstarted jobs.
-    pub(crate) async fn cancel_unstarted(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
-        self.with_retry(async |connection| connection.cancel_unstarted(action_id).await).await
-    }
-
-    /// JOB.EXPLAIN
-    pub(crate) async fn explain(&mut self, job_id: &JobId) -> Result<Explanation, ClientError> {
-        self.with_retry(async |connection| connection.explain_job(job_id).await).await
-    }
-
-    /// PLAN.GET
-    pub(crate) async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
-        self.with_retry(async |connection| connection.plan(plan_id).await).await
-    }
-
-    /// WORKER.LIST
-    pub(crate) async fn workers(&mut self) -> Result<Vec<WorkerStatus>, ClientError> {
-        self.with_retry(async |connection| connection.workers().await).await
-    }
-
-    /// QUEUE.STATS
-    pub(crate) async fn queue_stats(&mut self) -> Result<QueueStats, ClientError> {
-        self.with_retry(async |connection| connection.queue_stats().await).await
-    }
-
-    async fn with_retry<T>(
+    /// Makes an idempotent call, again after each reconnect.
+    pub(crate) async fn with_retry<T>(
         &mut self,
         call: impl AsyncFn(&mut Connection) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
@@ -170,8 +113,7 @@ impl RetryingClient {
             let error = match answer {
                 Err(error) if error.is_connection() => error,
                 other => {
-                    // The connection is dropped, because agq closes a connection after a message
-                    // that is too large.
+                    // agq closes a connection after a message that is too large, so this drops it.
                     if matches!(&other, Err(ClientError::Rejected(reason)) if ErrorKind::of(reason) == ErrorKind::MessageTooLarge)
                     {
                         self.connection = None;

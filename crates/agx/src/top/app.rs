@@ -12,20 +12,20 @@ use super::{
     model::{KeyPress, Screen, TopModel, UserAction},
     view::draw,
 };
-use crate::{error::CliError, output::counted, remote::overview};
+use crate::{error::Result, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of jobs per action on the screen.
 const MOST_JOBS: usize = 200;
 
 /// Runs the screen until the user quits.
-pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
+pub(crate) async fn show(server: &Server) -> Result<()> {
     // Connection errors are reported before the terminal switches to the full screen.
     let mut connection = Some(Connection::open(server).await?);
     let mut keys = keys();
     let mut terminal = ratatui::try_init()?;
     let shown = async {
-        let mut model = TopModel::new();
+        let mut model = TopModel::default();
         loop {
             if let Err(failure) = refresh(server, &mut connection, &mut model).await {
                 model.message = format!("{failure}; trying again");
@@ -62,8 +62,7 @@ pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
     shown
 }
 
-/// Returns the pressed keys, and `None` for events that only change the screen. The thread ends
-/// with the process.
+/// Returns pressed keys, and `None` if only the screen changes. The thread ends with the process.
 fn keys() -> mpsc::UnboundedReceiver<Option<KeyPress>> {
     let (tell, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -95,11 +94,7 @@ fn key_of(key: event::KeyEvent) -> Option<KeyPress> {
     })
 }
 
-async fn refresh(
-    server: &Server,
-    connection: &mut Option<Connection>,
-    model: &mut TopModel,
-) -> Result<(), CliError> {
+async fn refresh(server: &Server, connection: &mut Option<Connection>, model: &mut TopModel) -> Result<()> {
     let connected = match connection.take() {
         Some(connection) => connection,
         None => Connection::open(server).await?,
@@ -115,7 +110,7 @@ async fn refresh(
 }
 
 /// Fetches the first jobs of an action.
-async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, CliError> {
+async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>> {
     let ids = connection.jobs_from(action_id, 0, MOST_JOBS).await?;
     let asked = ids.iter().map(|job_id| {
         let mut connection = connection.clone();
@@ -125,21 +120,16 @@ async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<J
 }
 
 /// Runs `action`, and puts the result into the status line.
-async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String, CliError> {
+async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String> {
     let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
+    let jobs_are = |count| counted(count, "job is", "jobs are");
     Ok(match action {
         UserAction::Quit | UserAction::Look => String::new(),
         UserAction::CancelAction(id) => {
-            format!(
-                "of action {id}, {} cancelled",
-                counted(connection.cancel_action(&id).await?, "job is", "jobs are")
-            )
+            format!("of action {id}, {} cancelled", jobs_are(connection.cancel_action(&id).await?))
         }
         UserAction::RetryAction(id) => {
-            format!(
-                "of action {id}, {} retried",
-                counted(connection.retry_action(&id).await?, "job is", "jobs are")
-            )
+            format!("of action {id}, {} retried", jobs_are(connection.retry_action(&id).await?))
         }
         UserAction::CancelJob(id) => {
             connection.cancel_job(&id).await?;
@@ -155,7 +145,7 @@ async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Resul
         }
         UserAction::Pause(queue, pauses) => {
             connection.pause_queue(&queue, pauses).await?;
-            format!("the queue {queue} {}", if pauses { "is paused" } else { "goes on" })
+            format!("the queue {queue} {}", if pauses { "is paused" } else { "is resumed" })
         }
     })
 }

@@ -13,9 +13,9 @@ use crate::remote::overview::ClusterOverview;
 /// Maximum number of rates in the history.
 const MOST_RATES: usize = 120;
 
-/// Content of the screen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Screen {
+    #[default]
     Actions,
     Workers,
     Queues,
@@ -25,7 +25,6 @@ pub(super) enum Screen {
     Job(JobId),
 }
 
-/// Key that the user pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyPress {
     Up,
@@ -38,7 +37,6 @@ pub(super) enum KeyPress {
     Letter(char),
 }
 
-/// Action of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UserAction {
     Quit,
@@ -53,7 +51,7 @@ pub(super) enum UserAction {
 }
 
 /// State of the whole screen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TopModel {
     pub(super) overview: Option<ClusterOverview>,
     pub(super) screen: Screen,
@@ -71,21 +69,6 @@ pub(super) struct TopModel {
 }
 
 impl TopModel {
-    pub(super) fn new() -> Self {
-        Self {
-            overview: None,
-            screen: Screen::Actions,
-            row: 0,
-            jobs: Vec::new(),
-            job: None,
-            rates: VecDeque::new(),
-            ended: None,
-            message: String::new(),
-            unconfirmed: None,
-        }
-    }
-
-    /// Replaces the overview.
     pub(super) fn update(&mut self, overview: ClusterOverview) {
         let ended = overview.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
         if let Some(before) = self.ended.replace(ended) {
@@ -170,27 +153,21 @@ impl TopModel {
         self.go(screen)
     }
 
-    /// Returns the action of a letter on the selected row. An irreversible action waits for
-    /// confirmation.
+    /// Returns the action of a letter. An irreversible one waits for confirmation.
     fn act(&mut self, letter: char) -> Option<UserAction> {
         let overview = self.overview.as_ref()?;
+        let action_id = || overview.actions.get(self.row).map(|action| action.action_id.clone());
+        let worker_id = || overview.workers.get(self.row).map(|worker| worker.worker_id.clone());
+        let job_id = || self.jobs.get(self.row).map(|job| job.job_id.clone());
         let action = match (&self.screen, letter) {
-            (Screen::Actions, 'c') => {
-                UserAction::CancelAction(overview.actions.get(self.row)?.action_id.clone())
-            }
-            (Screen::Actions, 'r') => {
-                UserAction::RetryAction(overview.actions.get(self.row)?.action_id.clone())
-            }
-            (Screen::Jobs(_), 'c') => UserAction::CancelJob(self.jobs.get(self.row)?.job_id.clone()),
-            (Screen::Jobs(_), 'r') => UserAction::RetryJob(self.jobs.get(self.row)?.job_id.clone()),
+            (Screen::Actions, 'c') => UserAction::CancelAction(action_id()?),
+            (Screen::Actions, 'r') => UserAction::RetryAction(action_id()?),
+            (Screen::Jobs(_), 'c') => UserAction::CancelJob(job_id()?),
+            (Screen::Jobs(_), 'r') => UserAction::RetryJob(job_id()?),
             (Screen::Job(job_id), 'c') => UserAction::CancelJob(job_id.clone()),
             (Screen::Job(job_id), 'r') => UserAction::RetryJob(job_id.clone()),
-            (Screen::Workers, 'd') => {
-                UserAction::Drain(overview.workers.get(self.row)?.worker_id.clone(), true)
-            }
-            (Screen::Workers, 'u') => {
-                UserAction::Drain(overview.workers.get(self.row)?.worker_id.clone(), false)
-            }
+            (Screen::Workers, 'd') => UserAction::Drain(worker_id()?, true),
+            (Screen::Workers, 'u') => UserAction::Drain(worker_id()?, false),
             (Screen::Queues, 'p') => {
                 let (name, is_paused) = self.queue()?;
                 UserAction::Pause(name, !is_paused)
@@ -269,7 +246,7 @@ pub(super) mod tests {
     }
 
     fn model() -> TopModel {
-        let mut model = TopModel::new();
+        let mut model = TopModel::default();
         model.update(overview(0));
         model
     }
@@ -278,11 +255,7 @@ pub(super) mod tests {
     fn top_keys_move_open_and_go_back() {
         let mut model = model();
         assert_eq!(model.press(KeyPress::Down), None);
-        assert_eq!(
-            (model.row, model.press(KeyPress::Down), model.row),
-            (1, None, 1),
-            "the last row is the last"
-        );
+        assert_eq!((model.row, model.press(KeyPress::Down), model.row), (1, None, 1), "it is the last row");
         assert_eq!(model.press(KeyPress::Enter), Some(UserAction::Look));
         assert_eq!(model.screen, Screen::Jobs(ActionId::new("a").unwrap()));
         assert_eq!(model.press(KeyPress::Back), Some(UserAction::Look));

@@ -6,7 +6,10 @@ use agenix_protocol::{
 };
 use ratatui::{
     Frame,
-    layout::{Constraint, Layout, Rect},
+    layout::{
+        Constraint::{self, Fill, Length, Max, Min},
+        Layout, Rect,
+    },
     style::{Color, Modifier, Style},
     text::{Line, Text},
     widgets::{Paragraph, Row, Sparkline, Table, TableState},
@@ -20,13 +23,8 @@ use crate::{
 
 /// Draws the state on a screen of any size.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
-    let [head, rates, body, foot] = Layout::vertical([
-        Constraint::Length(2),
-        Constraint::Length(2),
-        Constraint::Min(1),
-        Constraint::Length(2),
-    ])
-    .areas(frame.area());
+    let [head, rates, body, foot] =
+        Layout::vertical([Length(2), Length(2), Min(1), Length(2)]).areas(frame.area());
     let Some(overview) = &model.overview else {
         let message = if model.message.is_empty() { "looking …" } else { &model.message };
         frame.render_widget(Paragraph::new(one_line(message)), frame.area());
@@ -128,14 +126,7 @@ fn actions(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &Cluster
         ])
         .style(colour(state))
     };
-    let widths = [
-        Constraint::Max(36),
-        Constraint::Length(9),
-        Constraint::Length(13),
-        Constraint::Length(7),
-        Constraint::Length(9),
-        Constraint::Fill(1),
-    ];
+    let widths = [Max(36), Length(9), Length(13), Length(7), Length(9), Fill(1)];
     let all = overview.actions.iter().map(row).collect();
     rows(frame, at, &["ACTION", "STATE", "ENDED", "FAILED", "TOOK", "PLAN"], all, &widths, model.row);
 }
@@ -153,14 +144,7 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &Cluster
         ])
         .style(if worker.state == "active" { Style::new() } else { colour(&worker.state) })
     };
-    let widths = [
-        Constraint::Max(36),
-        Constraint::Length(11),
-        Constraint::Max(24),
-        Constraint::Length(9),
-        Constraint::Length(6),
-        Constraint::Fill(1),
-    ];
+    let widths = [Max(36), Length(11), Max(24), Length(9), Length(6), Fill(1)];
     let all = overview.workers.iter().map(row).collect();
     rows(frame, at, &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], all, &widths, model.row);
 }
@@ -180,13 +164,7 @@ fn queues(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &ClusterO
     let queues = &overview.queues;
     let others = queues.others.iter().map(|(key, queue)| row(queue_of(key), queue));
     let all = std::iter::once(row("ready", &queues.ready)).chain(others).collect();
-    let widths = [
-        Constraint::Max(36),
-        Constraint::Length(8),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Fill(1),
-    ];
+    let widths = [Max(36), Length(8), Length(10), Length(10), Fill(1)];
     rows(frame, at, &["QUEUE", "STATE", "WAITING", "OLDEST", ""], all, &widths, model.row);
 }
 
@@ -201,13 +179,7 @@ fn jobs(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
         ])
         .style(colour(job.status.as_str()))
     };
-    let widths = [
-        Constraint::Length(7),
-        Constraint::Length(9),
-        Constraint::Length(4),
-        Constraint::Fill(1),
-        Constraint::Fill(1),
-    ];
+    let widths = [Length(7), Length(9), Length(4), Fill(1), Fill(1)];
     let all = model.jobs.iter().map(row).collect();
     rows(frame, at, &["INPUT", "STATE", "EXIT", "", ""], all, &widths, model.row);
 }
@@ -242,7 +214,7 @@ mod tests {
 
     #[test]
     fn top_escapes_control_characters_on_every_screen() {
-        let mut model = TopModel::new();
+        let mut model = TopModel::default();
         let mut overview = overview(0);
         overview.address = "here\u{202e}:1".into();
         for worker in &mut overview.workers {
@@ -262,7 +234,7 @@ mod tests {
 
     #[test]
     fn top_draws_every_screen_at_any_size() {
-        let mut model = TopModel::new();
+        let mut model = TopModel::default();
         assert!(seen(&model, 60).contains("looking …"));
         model.update(overview(0));
         model.update(overview(10));

@@ -8,8 +8,7 @@ pub(crate) fn printable(text: &str) -> String {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// Escapes like [`printable`], and line feeds and tabs as `\n` and `\t`, so that the text takes one
-/// line.
+/// Escapes like [`printable`], and line feeds and tabs too, so that the text takes one line.
 pub(crate) fn one_line(text: &str) -> String {
     escaped(text, |_| false)
 }

@@ -8,8 +8,7 @@ pub(crate) fn shortened(text: &str) -> String {
     if text.len() <= MOST_BYTES {
         return text.to_owned();
     }
-    let end = (0..=MOST_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
-    format!("{}…", &text[..end])
+    format!("{}…", &text[..text.floor_char_boundary(MOST_BYTES)])
 }
 
 #[cfg(test)]

@@ -66,22 +66,20 @@ impl FirstSignal {
     }
 }
 
-/// Listens for signals from now on, and ends this process after the second one, even if the
-/// process waits for something. The caller handles the first one.
+/// Listens from now on. The caller handles the first signal; the second one ends this process.
 pub(crate) fn listen() -> FirstSignal {
-    let (tell, told) = watch::channel(false);
+    let (sender, receiver) = watch::channel(false);
     if let Ok(mut asked) = SignalListeners::listen() {
         tokio::spawn(async move {
             asked.next().await;
-            tell.send_replace(true);
+            sender.send_replace(true);
             asked.next().await;
-            // Until then the process may end by itself and remove its directory. A third signal
-            // ends it at once.
+            // Until then the process may remove its directory. A third signal ends it at once.
             let _late_or_again = timeout(LAST_WAIT, asked.next()).await;
             std::process::exit(INTERRUPTED);
         });
     }
-    FirstSignal(told)
+    FirstSignal(receiver)
 }
 
 /// Returns true if this process was started with SIGHUP ignored.
@@ -97,8 +95,7 @@ fn is_hangup_ignored() -> bool {
     true
 }
 
-/// Returns true if `status`, in the format of `/proc/PID/status`, has `signal` among the ignored
-/// ones. Returns true if `status` lacks that line.
+/// Returns true if `/proc/PID/status` has `signal` among the ignored ones, or lacks that line.
 #[cfg(target_os = "linux")]
 fn ignores(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -20,8 +20,7 @@ pub(crate) fn not_utf_8(file: &Path, encoding: &str) -> CliError {
     )
 }
 
-/// Returns `bytes` without a byte order mark of UTF-8. The error names the encoding of a text in
-/// UTF-16 or UTF-32.
+/// Returns `bytes` without a UTF-8 byte order mark. The error names UTF-16 or UTF-32.
 pub(crate) fn without_mark(bytes: &[u8]) -> Result<&[u8], &'static str> {
     match bytes {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Err("UTF-32"),
@@ -48,11 +47,8 @@ mod tests {
             assert_eq!(without_mark(plain), Ok(plain));
         }
         for text in ["\u{feff}[1]", "[1]", "\u{feff}"] {
-            assert_eq!(
-                (without_mark(&utf16(text)), without_mark(&big(text))),
-                (Err("UTF-16"), Err("UTF-16")),
-                "{text}"
-            );
+            assert_eq!(without_mark(&utf16(text)), Err("UTF-16"), "{text}");
+            assert_eq!(without_mark(&big(text)), Err("UTF-16"), "{text}");
         }
         assert_eq!(without_mark(b"\xff\xfe\0\0[\0\0\0"), Err("UTF-32"));
     }

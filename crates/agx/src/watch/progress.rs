@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agenix_client::Connection;
 use agenix_protocol::{
     documents::{ActionStatus, Demand, JobStatus, QueueStats, Status, WaitsFor, WorkerStatus},
     ids::ActionId,
@@ -10,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    error::CliError,
+    error::{CliError, Result},
     output::{Output, jobs},
     remote::retrying_client::RetryingClient,
     util::printable::one_line,
@@ -30,15 +31,11 @@ const TRY_LATER: i32 = 75;
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// Watches an action until it has ended or the user interrupts.
-pub(crate) async fn watch(
-    agq: &mut RetryingClient,
-    action_id: &ActionId,
-    output: Output,
-) -> Result<ActionStatus, CliError> {
+pub(crate) async fn watch(agq: &mut RetryingClient, id: &ActionId, output: Output) -> Result<ActionStatus> {
     let mut line = ProgressLine::new(output);
     let watched = tokio::select! {
-        watched = follow(agq, action_id, &mut line) => watched,
-        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Detached(action_id.clone())),
+        watched = follow(agq, id, &mut line) => watched,
+        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Detached(id.clone())),
     };
     if watched.is_err() {
         line.clear();
@@ -46,14 +43,10 @@ pub(crate) async fn watch(
     watched
 }
 
-async fn follow(
-    agq: &mut RetryingClient,
-    action_id: &ActionId,
-    line: &mut ProgressLine,
-) -> Result<ActionStatus, CliError> {
+async fn follow(agq: &mut RetryingClient, id: &ActionId, line: &mut ProgressLine) -> Result<ActionStatus> {
     let (mut look, mut ended, mut failures) = (FIRST_LOOK, None, FailureNotices::default());
     loop {
-        let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
+        let status = agq.action(id).await?.ok_or_else(|| not_found(id))?;
         line.show(&status);
         if !line.is_quiet {
             for notice in failures.new_failures(agq, &status).await? {
@@ -112,11 +105,13 @@ fn why_stuck(
 
 /// Explains, if possible, why no job of an action runs.
 async fn explain_job(agq: &mut RetryingClient, action: &ActionStatus) -> Option<String> {
-    let stats = agq.queue_stats().await.ok()?;
-    let workers = agq.workers().await.ok()?;
-    let waiting = agq.first_jobs(&action.action_id, Status::Pending, MOST_LOOKED_AT).await.ok()?;
+    let (action_id, most) = (&action.action_id, MOST_LOOKED_AT);
+    let stats = agq.with_retry(async |agq| agq.queue_stats().await).await.ok()?;
+    let workers = agq.with_retry(async |agq| agq.workers().await).await.ok()?;
+    let pending = async |agq: &mut Connection| agq.first_jobs(action_id, Status::Pending, most).await;
+    let waiting = agq.with_retry(pending).await.ok()?;
     let first = match waiting.first() {
-        Some(job_id) => Some(agq.explain(job_id).await.ok()?),
+        Some(job_id) => Some(agq.with_retry(async |agq| agq.explain_job(job_id).await).await.ok()?),
         None => None,
     };
     let needs = first.as_ref().and_then(|first| first.waits_for.as_ref());
@@ -134,7 +129,10 @@ fn why_ready(reason: &str, queue: &str) -> Option<String> {
             "agx: nothing runs: no worker asks for jobs of the queue '{queue}'; start one with `agw --queues {queue}`"
         ));
     }
-    reason.starts_with("No worker").then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
+    ["No worker", "There is no worker"]
+        .iter()
+        .any(|no| reason.starts_with(no))
+        .then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
 }
 
 /// Returns the time until which all `waiting` jobs wait.
@@ -144,15 +142,14 @@ fn why_later(waiting: &[JobStatus]) -> Option<String> {
     let more = if waiting.len() == MOST_LOOKED_AT { " or more" } else { "" };
     let why = match (first.state.as_str(), first.exit_code) {
         ("scheduled", Some(code @ TRY_LATER)) => {
-            format!("input {} exited with code {code}, which asks for another try later", first.index)
+            format!("input {} exited with code {code}, which asks for a later retry", first.index)
         }
-        ("retryable", _) => format!("input {} failed and is tried again", first.index),
+        ("retryable", _) => format!("input {} failed and will be retried", first.index),
         _ => format!("input {} is not to run before", first.index),
     };
     Some(format!("agx: nothing runs: {jobs}{more} of this action wait for a time. {why}: at {run_at}"))
 }
 
-/// The progress line.
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     output: Output,
@@ -164,8 +161,7 @@ pub(crate) struct ProgressLine {
     is_quiet: bool,
     idle_since: Option<Instant>,
     explained: Option<String>,
-    /// Maximum number of jobs at once, if it is known. agq reports a higher number of running jobs,
-    /// because agq counts jobs that are claimed ahead as running.
+    /// Maximum number of jobs at once, if known. agq also counts prefetched jobs as running.
     slots: Option<u64>,
 }
 
@@ -188,8 +184,7 @@ impl ProgressLine {
         }
     }
 
-    /// Creates a line for a filter, which shows nothing without a terminal. `slots` is the number
-    /// of jobs at once, if it is known.
+    /// Creates a line for a filter, hidden without a terminal, with the `slots` if known.
     pub(crate) fn for_a_filter(output: Output, slots: Option<u64>) -> Self {
         Self { is_quiet: true, slots, ..Self::new(output) }
     }
@@ -302,7 +297,7 @@ mod tests {
         assert!(text.contains("2 jobs") && text.contains("input 1 exited with code 75"), "{text}");
         assert!(text.ends_with("at 2026-01-31T08:00:30.000Z"), "{text}");
         let text = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
-        assert!(text.contains("input 4 failed and is tried again"), "{text}");
+        assert!(text.contains("input 4 failed and will be retried"), "{text}");
         assert_eq!(why_later(&[waiting(0, "available", None, None), snoozed[0].clone()]), None);
         assert_eq!(why_later(&[]), None);
     }
@@ -312,7 +307,7 @@ mod tests {
         let ready =
             "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
         assert!(why_ready(ready, "q").unwrap().contains("`agw --queues q`"));
-        assert!(why_ready("No worker that could run it takes jobs now; w comes nearest.", "q").is_some());
+        assert!(why_ready("No worker that could run it accepts jobs now; w comes closest.", "q").is_some());
         assert_eq!(
             why_ready("Every worker that could run it is busy; 3 jobs like it are before it.", "q"),
             None

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Halt;
+use super::{Halt, is_default};
 use crate::{
     ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
@@ -26,7 +26,7 @@ pub struct ActionSubmission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
     /// Priority, -100 to 100. Jobs of a higher one are claimed first.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
     /// Earliest time of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,16 +44,10 @@ pub struct ActionSubmission {
 
 impl ActionSubmission {
     /// Returns an action with default options.
-    #[must_use]
     pub fn new(plan_id: PlanId, inputs: Vec<Box<RawValue>>) -> Self {
         let (action_id, queue, run_at, delay_secs) = (None, None, None, None);
         Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open: false, halt: None }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-fn is_zero(number: &i32) -> bool {
-    *number == 0
 }
 
 /// Answer of `ACTION.STATUS`: numbers of jobs by status.
@@ -89,7 +83,7 @@ pub struct ActionStatus {
     pub completed_jobs_at: Option<Timestamp>,
     /// Number of claimed jobs whose start their workers have reported, left out if 0. A worker
     /// claims jobs ahead, and does not report the start of short jobs.
-    #[serde(default, skip_serializing_if = "is_none_started")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub started: u64,
     /// Halt policy, left out if the action has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,20 +102,13 @@ pub struct HaltedStatus {
     pub reason: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_none_started(count: &u64) -> bool {
-    *count == 0
-}
-
 impl ActionStatus {
     /// Returns the number of jobs that will not run again.
-    #[must_use]
     pub fn ended(&self) -> u64 {
         self.completed + self.failed + self.dead + self.cancelled
     }
 
     /// Returns the number of jobs that ended without success.
-    #[must_use]
     pub fn unsuccessful(&self) -> u64 {
         self.failed + self.dead + self.cancelled
     }

@@ -15,7 +15,6 @@ pub const JOB_UPDATES: &str = "job:updates";
 pub const WORKER_UPDATES: &str = "worker:updates";
 
 /// Returns the channel of the events of an action.
-#[must_use]
 pub fn action_updates(action_id: &ActionId) -> String {
     format!("action:updates:{action_id}")
 }

@@ -25,7 +25,6 @@ pub enum Status {
 
 impl Status {
     /// Returns the word on the wire.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -38,14 +37,12 @@ impl Status {
     }
 
     /// Parses the word on the wire.
-    #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let all = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Dead, Self::Cancelled];
         all.into_iter().find(|status| status.as_str() == word)
     }
 
     /// Returns true if a job of this status will not run again by itself.
-    #[must_use]
     pub fn is_ended(self) -> bool {
         !matches!(self, Self::Pending | Self::Running)
     }
@@ -146,7 +143,6 @@ const SIGPIPE: i32 = 13;
 
 impl TaskResult {
     /// Returns true if the task failed.
-    #[must_use]
     pub fn is_failure(&self) -> bool {
         self.timed_out || (self.exit_code != 0 && !self.ignored)
     }
@@ -156,7 +152,6 @@ impl TaskResult {
     /// A timeout comes first, because it also ends the tasks that stream into or from that task.
     /// Otherwise it is the first failure, except for a SIGPIPE that a later failure in a stream
     /// caused.
-    #[must_use]
     pub fn blamed(results: &[Self]) -> Option<&Self> {
         let failures = || results.iter().filter(|result| result.is_failure());
         let late = failures().find(|result| result.timed_out);
@@ -176,7 +171,6 @@ pub struct CapturedOutput {
 
 impl CapturedOutput {
     /// Returns true if the stream has more bytes than are stored.
-    #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.total > self.bytes.len() as u64
     }

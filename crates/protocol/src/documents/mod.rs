@@ -43,11 +43,7 @@ pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 #[error("{0}")]
 pub struct BadDocument(String);
 
-/// Parses a JSON document.
-///
-/// # Errors
-///
-/// [`BadDocument`] names the field and its place: ``tasks[1].comand: unknown field `comand` …``.
+/// Parses JSON. The error names the place: ``tasks[1].comand: unknown field `comand` …``.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     // Tracking the place of a field is slow, so only an invalid document is parsed again with it.
     serde_json::from_slice(json).or_else(|_| parse_with_place(json))
@@ -68,11 +64,7 @@ fn parse_with_place<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> 
     Ok(value)
 }
 
-/// Parses a JSON document that must be an object.
-///
-/// # Errors
-///
-/// As [`parse`]. For anything but an object, the error says so instead of naming a missing field.
+/// Parses a JSON object. For other JSON, the error says so instead of naming a field.
 pub fn parse_object<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     if json.trim_ascii_start().first() != Some(&b'{') {
         return Err(BadDocument("it is not a JSON object, which begins with {".into()));
@@ -85,8 +77,11 @@ pub fn to_json<T: serde::Serialize>(document: &T) -> String {
     serde_json::to_string(document).expect("documents have text keys and no fallible parts")
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Returns true if a JSON text is an object. Reads only its first character.
-#[must_use]
 pub fn is_object(json: &str) -> bool {
     json.trim_start().starts_with('{')
 }

@@ -25,7 +25,6 @@ pub struct Orders {
 
 impl Orders {
     /// Returns true if there are no directives.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.drain && !self.terminate && self.cancel.is_empty() && self.verify.is_empty()
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::is_default;
 use crate::ids::PlanId;
 
 /// Plan document.
@@ -21,7 +22,7 @@ pub struct Plan {
     /// Tasks, numbered from 1 without gaps.
     pub tasks: Vec<Task>,
     /// Maximum number of retries of a job after a task failed.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub max_retries: u32,
     /// Timeout of one attempt of a job, in seconds; 0 for no bound. Default: a setting of agq,
     /// 3600.
@@ -32,7 +33,7 @@ pub struct Plan {
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub pipefail: bool,
     /// Needs of the plan, apart from the commands of its tasks.
-    #[serde(default, skip_serializing_if = "Requires::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub requires: Requires,
 }
 
@@ -53,7 +54,6 @@ pub struct Requires {
 
 impl Requires {
     /// Returns true if nothing is required.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty() && self.tags.is_empty() && self.labels.is_empty()
     }
@@ -127,11 +127,6 @@ fn yes() -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
 fn is_yes(flag: &bool) -> bool {
     *flag
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 #[cfg(test)]

@@ -24,11 +24,7 @@ struct CachedPlan {
 }
 
 impl PlanCache {
-    /// Returns the plan with this text, from the cache if possible.
-    ///
-    /// # Errors
-    ///
-    /// [`BadDocument`] names the field and its place. An invalid text is not cached.
+    /// Returns the plan with this text, from the cache if possible. An invalid text is not cached.
     pub fn read(&self, text: &str) -> Result<Arc<Plan>, BadDocument> {
         if let Some(known) = self.known().iter().find(|known| *known.text == *text) {
             return Ok(Arc::clone(&known.plan));

@@ -41,7 +41,6 @@ pub struct ReadyStats {
 
 impl QueueStats {
     /// Returns the statistics of a queue from which jobs are claimed, if they are included.
-    #[must_use]
     pub fn ready_of(&self, queue: &str) -> Option<&ReadyStats> {
         if queue == READY { Some(&self.ready) } else { self.others.get(&format!("queue:{queue}")) }
     }
@@ -49,7 +48,6 @@ impl QueueStats {
 
 impl Demand {
     /// Returns the needs, for people.
-    #[must_use]
     pub fn wants(&self) -> Vec<String> {
         let tags = self.tags.iter().map(|tag| format!("the tag {tag}"));
         let labels = self.labels.iter().map(|(label, value)| format!("the label {label}={value}"));

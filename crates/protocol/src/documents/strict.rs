@@ -23,8 +23,7 @@ pub fn check_fields(json: &[u8]) -> Result<(), BadDocument> {
         .map_err(|error| BadDocument(error.to_string()))
 }
 
-/// Checks that arrays and objects are not nested deeper than other readers accept. `json` must be a
-/// JSON text.
+/// Checks that `json` is not nested deeper than other readers accept.
 pub fn check_depth(json: &str) -> Result<(), BadDocument> {
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
     for byte in json.bytes() {

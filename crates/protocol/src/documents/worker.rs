@@ -47,7 +47,6 @@ pub struct WorkerRegistration {
 
 impl WorkerRegistration {
     /// Returns the registration of a worker with default values.
-    #[must_use]
     pub fn of(worker_id: WorkerId) -> Self {
         Self {
             worker_id,

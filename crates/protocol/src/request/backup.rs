@@ -5,25 +5,19 @@ use bytes::Bytes;
 use super::{
     Request, RequestError,
     arguments::{count, text},
+    encode::words,
 };
 
 /// BACKUP and its subcommands.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum BackupCommand {
     /// Makes a snapshot of all data as a copy.
     Begin,
-    /// Reads a chunk of the copy.
-    Read {
-        /// Id of the copy.
-        backup_id: String,
-        /// Position of the chunk in the copy, in bytes.
-        offset: u64,
-    },
+    /// Reads a chunk of the copy from an offset in bytes.
+    Read { backup_id: String, offset: u64 },
     /// Removes the copy.
-    End {
-        /// Id of the copy.
-        backup_id: String,
-    },
+    End { backup_id: String },
 }
 
 pub(super) fn parse(args: &[Bytes]) -> Result<Request, RequestError> {
@@ -41,13 +35,10 @@ pub(super) fn parse(args: &[Bytes]) -> Result<Request, RequestError> {
 
 impl BackupCommand {
     pub(super) fn encode(&self) -> Vec<Bytes> {
-        let words = match self {
-            Self::Begin => vec!["BACKUP".into(), "BEGIN".into()],
-            Self::Read { backup_id, offset } => {
-                vec!["BACKUP".into(), "READ".into(), backup_id.clone(), offset.to_string()]
-            }
-            Self::End { backup_id } => vec!["BACKUP".into(), "END".into(), backup_id.clone()],
-        };
-        words.into_iter().map(Bytes::from).collect()
+        match self {
+            Self::Begin => words(["BACKUP", "BEGIN"]),
+            Self::Read { backup_id, offset } => words(["BACKUP", "READ", backup_id, &offset.to_string()]),
+            Self::End { backup_id } => words(["BACKUP", "END", backup_id]),
+        }
     }
 }

@@ -15,8 +15,7 @@ pub struct Command {
     pub kind: CommandKind,
     /// Clients that may use the command.
     pub access: CommandAccess,
-    /// Positions of the first and the last key among the words (negative from the end), and the
-    /// step. All are 0 for a command without keys.
+    /// Positions of the first and last key (negative: from the end), and the step; 0 without keys.
     pub keys: (i8, i8, i8),
     /// Syntax of the arguments, for people.
     pub syntax: &'static str,
@@ -56,7 +55,6 @@ pub enum CommandAccess {
 
 impl Command {
     /// Returns true if the arity allows `words` words, the name included.
-    #[must_use]
     pub fn takes(&self, words: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { words >= arity } else { words == arity }

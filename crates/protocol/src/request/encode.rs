@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{ClientCommand, Request, Slice};
 use crate::resp::RespVersion;
 
-fn words<const N: usize>(words: [&str; N]) -> Vec<Bytes> {
+pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<Bytes> {
     words.into_iter().map(text).collect()
 }
 

@@ -123,25 +123,12 @@ pub struct ZAddOptions {
 
 /// Range of a sorted set.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Span {
     /// Range by rank, both ends included. Negative ranks count from the end.
-    Ranks {
-        /// First rank.
-        start: i64,
-        /// Last rank.
-        stop: i64,
-    },
-    /// Range by score.
-    Scores {
-        /// Lower bound.
-        min: Bound<f64>,
-        /// Upper bound.
-        max: Bound<f64>,
-        /// Number of members to skip.
-        skip: usize,
-        /// Maximum number of members.
-        take: usize,
-    },
+    Ranks { start: i64, stop: i64 },
+    /// Range by score, of which `skip` members are skipped and at most `take` are returned.
+    Scores { min: Bound<f64>, max: Bound<f64>, skip: usize, take: usize },
 }
 
 impl KeyCommand {

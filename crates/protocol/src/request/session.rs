@@ -37,9 +37,9 @@ pub(super) fn hello(args: &[Bytes]) -> Result<Request, RequestError> {
 
 /// CLIENT and its subcommands.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum ClientCommand {
-    /// Names the connection. With the id of a registered worker, the connection acts for that
-    /// worker.
+    /// Names the connection, which then acts for the registered worker of this id.
     SetName(Bytes),
     /// Returns the name of the connection.
     GetName,
@@ -49,13 +49,8 @@ pub enum ClientCommand {
     List,
     /// Shows this connection, as CLIENT LIST does.
     Info,
-    /// Stores an attribute of the client library.
-    SetInfo {
-        /// `lib-name` or `lib-ver`.
-        attribute: Bytes,
-        /// Value of the attribute.
-        value: Bytes,
-    },
+    /// Stores an attribute of the client library: `lib-name` or `lib-ver`.
+    SetInfo { attribute: Bytes, value: Bytes },
 }
 
 pub(super) fn client(args: &[Bytes]) -> Result<Request, RequestError> {

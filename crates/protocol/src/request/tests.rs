@@ -4,9 +4,18 @@ use bytes::Bytes;
 
 use super::{BlockingWait, Command, Concurrency, Request};
 
-fn parse(line: &str) -> Result<Request, String> {
-    let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-    Request::parse(&args).map(|(_, request)| request).map_err(|error| error.line())
+fn words(line: &str) -> Vec<Bytes> {
+    line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+}
+
+pub(super) fn parse(line: &str) -> Result<Request, String> {
+    Request::parse(&words(line)).map(|(_, request)| request).map_err(|error| error.line())
+}
+
+fn flow(line: &str) -> Concurrency {
+    let words = words(line);
+    let (command, request) = Request::parse(&words).unwrap();
+    request.flow(command)
 }
 
 #[test]
@@ -97,18 +106,11 @@ fn job_list_is_whole_without_a_limit() {
 
 #[test]
 fn lmove_runs_alone_on_its_connection() {
-    let args: Vec<Bytes> = "LMOVE l l LEFT RIGHT".split(' ').map(Bytes::from).collect();
-    let (command, request) = Request::parse(&args).unwrap();
-    assert_eq!(request.flow(command), Concurrency::Alone);
+    assert_eq!(flow("LMOVE l l LEFT RIGHT"), Concurrency::Alone);
 }
 
 #[test]
 fn pop_of_a_queue_is_a_claim_with_and_without_blocking() {
-    let flow = |line: &str| {
-        let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        let (command, request) = Request::parse(&args).unwrap();
-        request.flow(command)
-    };
     let pops = ["RPOP queue:ready", "LPOP queue:gpu", "BRPOP queue:gpu queue:ready 1", "BLPOP queue:ready 0"];
     for claim in pops.into_iter().chain(["JOB.CLAIM 0 COUNT 1 ready"]) {
         assert_eq!(flow(claim), Concurrency::Claim, "{claim}");

@@ -10,8 +10,7 @@ use crate::limits::{Limits, MAX_INLINE_BYTES, exceeds};
 /// Maximum number of bytes of the header of an array or a bulk string.
 const MAX_HEADER_BYTES: usize = 32;
 
-/// Error of a frame. The stream is out of step afterwards, so the connection has to be closed after
-/// the error line.
+/// Error of a frame. The connection is closed after it, because the stream is out of step.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The command exceeds `max_message_bytes`.
@@ -28,8 +27,7 @@ pub enum FrameError {
     Io(#[from] std::io::Error),
 }
 
-/// Decoder of commands: arrays of bulk strings, or inline lines. Empty commands are skipped, as in
-/// Redis.
+/// Decoder of arrays of bulk strings and inline lines. Skips empty commands, as Redis.
 #[derive(Debug)]
 pub struct CommandDecoder {
     max_message_bytes: usize,
@@ -48,7 +46,6 @@ struct Partial {
 
 impl CommandDecoder {
     /// Returns a decoder that refuses commands beyond `limits`.
-    #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self { max_message_bytes: limits.max_message_bytes, max_elements: limits.max_elements, partial: None }
     }
@@ -58,15 +55,12 @@ impl CommandDecoder {
         (self.max_message_bytes, self.max_elements) = (limits.max_message_bytes, limits.max_elements);
     }
 
-    /// Returns true if a command has begun and is incomplete. It may be so without any buffered
-    /// byte.
-    #[must_use]
+    /// Returns true if a command is incomplete, possibly without a buffered byte.
     pub fn has_begun(&self) -> bool {
         self.partial.is_some()
     }
 
-    /// Returns the number of bytes of memory that the incomplete command takes: its elements so
-    /// far, and the capacity for elements.
+    /// Returns the bytes that the incomplete command takes: its elements, and their capacity.
     pub fn held_bytes(&self) -> usize {
         let Some(partial) = &self.partial else { return 0 };
         partial.args.iter().map(Bytes::len).sum::<usize>() + partial.args.capacity() * size_of::<Bytes>()
@@ -153,8 +147,7 @@ impl CommandDecoder {
     }
 }
 
-/// Returns the length of the first line without its end (`\r\n` or `\n`), and with it, or `None`
-/// for an incomplete line. `max` bounds the length without the end, for an incomplete line, too.
+/// Returns the lengths of the first line without and with its end, within `max`, or `None`.
 fn first_line(src: &[u8], max: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let too_long = Err(FrameError::Broken("too big inline request"));
     let Some(end) = src.iter().take(max + 2).position(|&b| b == b'\n') else {
@@ -164,8 +157,7 @@ fn first_line(src: &[u8], max: usize) -> Result<Option<(usize, usize)>, FrameErr
     if length > max { too_long } else { Ok(Some((length, end + 1))) }
 }
 
-/// Removes a line from `src`, and returns it without its end. Returns `None` for an incomplete
-/// line.
+/// Removes a line, and returns it without its end. Returns `None` for an incomplete line.
 fn take_line(src: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
     let Some((length, whole)) = first_line(src, max)? else { return Ok(None) };
     let mut line = src.split_to(whole);

@@ -48,7 +48,6 @@ pub enum Reply {
 
 impl Reply {
     /// Returns `+OK`.
-    #[must_use]
     pub fn ok() -> Self {
         Self::Simple("OK".into())
     }
@@ -69,7 +68,6 @@ impl Reply {
     }
 
     /// Returns a count as an integer.
-    #[must_use]
     pub fn count(count: usize) -> Self {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }

@@ -15,8 +15,7 @@ use super::{Action, JobCounts};
 
 /// Number of ended jobs below which no percentage is met, as in GNU Parallel.
 const LEAST_FOR_PERCENT: u64 = 3;
-/// Time in milliseconds between a halt and the cancellation of started jobs, because the results of
-/// ended jobs may be on their way.
+/// Milliseconds from a halt to the cancellation of started jobs: results may be on their way.
 pub const GRACE_MS: u64 = 500;
 
 /// Halt of an action: its time, and the ended jobs at that time. Durable and positional.
@@ -33,7 +32,6 @@ pub struct Halted {
 }
 
 /// Returns true if `halt` is met when `completed` and `failed` of `total` jobs have ended so.
-#[must_use]
 pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     let count = match halt.counted {
         HaltCondition::Fail => failed,
@@ -51,7 +49,6 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
 
 /// Returns the halted action if the counts meet its policy for the first time. A percentage waits
 /// for the last input of a submission that is stored in chunks, because it counts all jobs.
-#[must_use]
 pub fn halted(action: &Action, counts: &JobCounts, now: Timestamp) -> Option<Action> {
     let halt = action.halt.filter(|_| action.halted.is_none())?;
     let is_arriving = action.is_open && !action.wishes.open;
@@ -82,7 +79,6 @@ pub enum RemainingWork {
 }
 
 /// Returns the work that is left at `now` for a halted action.
-#[must_use]
 pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> RemainingWork {
     let count = |status: Status| counts.jobs[status as usize];
     let (pending, running) = (count(Status::Pending), count(Status::Running));
@@ -98,7 +94,6 @@ pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> Re
 }
 
 /// Returns the halt as `ACTION.STATUS` shows it.
-#[must_use]
 pub fn status(halt: Halt, halted: &Halted) -> HaltedStatus {
     let Halted { at, completed, failed, total } = *halted;
     let reason = match halt.counted {

@@ -48,8 +48,7 @@ impl<'e> Times<'e> {
     fn parse(expression: &'e str) -> Result<Self, Rejection> {
         let fields = fields(expression)?;
         let begins_with_star = |at: usize| fields[at].starts_with(['*', '?']);
-        // As in Vixie cron: if one of the two day fields begins with a star, both fields must
-        // match. Otherwise one is enough.
+        // As in Vixie cron: both day fields must match if one begins with a star; otherwise, one.
         let needs_both = begins_with_star(2) || begins_with_star(4);
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
@@ -91,8 +90,7 @@ impl<'e> Times<'e> {
         }
     }
 
-    /// Returns the first run in the local times that repeat after `after`, because the clock is set
-    /// back.
+    /// Returns the first run in local times that repeat, because the clock is set back.
     fn next_shown_again(
         &self,
         zone: Tz,
@@ -156,8 +154,7 @@ fn shown(zone: Tz, at: DateTime<Utc>) -> NaiveDateTime {
         - Duration::nanoseconds(i64::from(shown.nanosecond()))
 }
 
-/// Returns the first moment after the change of the clock that skips the local time `wall`, or
-/// `None` if skipped runs of such a change are not made up for.
+/// Returns the moment after the change of the clock that skips `wall`, or `None` if it is long.
 fn made_up_for(zone: Tz, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
     let offset =
         |at: DateTime<Utc>| i64::from(zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc());

@@ -22,7 +22,6 @@ pub struct LeaseOptions {
 ///
 /// The holder has to report the job within `start_timeout_ms`. A client may give up on the reply
 /// and keep its connection open, and without the bound the job would never start.
-#[must_use]
 pub fn claimed(job: &Job, who: &str, now: Timestamp, options: LeaseOptions) -> Job {
     let mut next = Job {
         state: JobState::Active,
@@ -48,7 +47,6 @@ pub fn claimed(job: &Job, who: &str, now: Timestamp, options: LeaseOptions) -> J
 }
 
 /// Discards a job that is past its expiry and is not active. Returns `None` otherwise.
-#[must_use]
 pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
     let is_late = job.expires_at().is_some_and(|at| at <= now);
     if !is_late || job.state == JobState::Active || job.is_ended() {
@@ -56,8 +54,8 @@ pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
     }
     let mut next = job.clone();
     let text = match job.attempt {
-        0 => "the job expired before anyone began with it",
-        _ => "the job expired before it was tried again",
+        0 => "the job expired before it started",
+        _ => "the job expired before its retry",
     };
     next.error = Some(text.into());
     next.end(JobState::Discarded, now);
@@ -67,8 +65,7 @@ pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
     Some(next)
 }
 
-/// Ends a claim without a report. The loss counts as a failure, and the job becomes available while
-/// attempts are left.
+/// Ends a claim without a report, as a failure. The job is available while attempts are left.
 fn lapsed(job: &Job, failure: &ReportedFailure, now: Timestamp) -> Job {
     let mut next = job.clone();
     if record_failure(&mut next, failure, false, now) {
@@ -79,30 +76,26 @@ fn lapsed(job: &Job, failure: &ReportedFailure, now: Timestamp) -> Job {
     next
 }
 
-/// Ends the claim of a dead holder. The job becomes available again, until it has lost
-/// [`MAX_LOSSES`] workers and counts as a poison job.
-#[must_use]
+/// Ends the claim of a dead holder, or the job once it has lost [`MAX_LOSSES`] workers.
 pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
     if !job.is_held_by(holder) {
         return RuleOutcome::Unchanged;
     }
+    let text = format!("worker {holder} was lost while it ran the job");
     if job.is_reserved() {
-        let lost = ReportedFailure::noticed(
-            "worker_death",
-            format!("worker {holder} was lost while it ran the job"),
-        );
+        let lost = ReportedFailure::noticed("worker_death", text);
         return RuleOutcome::Changed(Box::new(lapsed(job, &lost, now)));
     }
-    let mut next = job.clone();
-    next.losses += 1;
-    next.error = Some(format!("worker {holder} was lost while it ran the job"));
-    if next.losses >= MAX_LOSSES {
-        next.is_dead = true;
-        next.end(JobState::Discarded, now);
-    } else {
-        next.offer_again();
-    }
-    RuleOutcome::Changed(Box::new(next))
+    job.changed(|next| {
+        next.losses += 1;
+        next.error = Some(text);
+        if next.losses >= MAX_LOSSES {
+            next.is_dead = true;
+            next.end(JobState::Discarded, now);
+        } else {
+            next.offer_again();
+        }
+    })
 }
 
 /// Gives an unfinished job back at no cost to the job.
@@ -110,15 +103,12 @@ pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
 /// The reason may be that the holder unregisters, that its connection closes, or that the claim
 /// never reached the holder. With `attempt`, only that claim is given back, and only while nothing
 /// was reported of it.
-#[must_use]
 pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> RuleOutcome {
     let reported = attempt.is_some_and(|attempt| job.is_confirmed || attempt != job.attempt);
     if !job.is_held_by(holder) || reported {
         return RuleOutcome::Unchanged;
     }
-    let mut next = job.clone();
-    next.offer_again();
-    RuleOutcome::Changed(Box::new(next))
+    job.changed(Job::offer_again)
 }
 
 /// Reconciles a job with a holder that registers again and lists the jobs that it `has`.
@@ -126,7 +116,6 @@ pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> RuleOutcome 
 /// Without a list, the holder counts as having the jobs that it has reported. Any other job goes to
 /// other workers: a reported job was lost with an earlier run of the worker, and an unreported job
 /// was never received.
-#[must_use]
 pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp) -> RuleOutcome {
     let has_it = has.map_or(job.is_confirmed, |has| has.contains(&job.job_id));
     match (has_it, job.is_confirmed) {
@@ -136,22 +125,17 @@ pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp)
     }
 }
 
-/// Confirms a claim, because the holder reports that it has the job. From then on only the timeout
-/// of the attempt counts.
-#[must_use]
+/// Confirms a claim that the holder reports. From then on only the attempt timeout counts.
 pub fn renewed(job: &Job, holder: &str) -> RuleOutcome {
     if !job.is_held_by(holder) || job.is_confirmed {
         return RuleOutcome::Unchanged;
     }
-    let mut next = job.clone();
-    next.confirm();
-    RuleOutcome::Changed(Box::new(next))
+    job.changed(Job::confirm)
 }
 
 /// Fires the timer of a job whose `due_at` has passed: the job becomes available, expires, or its
 /// attempt ends because of the start timeout, the lease or the attempt timeout. `jitter` is a
 /// random number in 0..1.
-#[must_use]
 pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     if job.due_at.is_none_or(|due| due > now) {
         return RuleOutcome::Unchanged;
@@ -164,7 +148,7 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
         JobState::Scheduled | JobState::Retryable => next.offer_again(),
         JobState::Active if !job.is_confirmed && job.waits_to_start => next.offer_again(),
         JobState::Active if job.is_reserved() && job.attempt_over_at().is_none_or(|over| over > now) => {
-            let text = "nothing was heard of the job for as long as it was reserved";
+            let text = "no report about the job came within its visibility timeout";
             next = lapsed(job, &ReportedFailure::noticed("visibility_timeout", text), now);
         }
         JobState::Active => {
@@ -179,26 +163,22 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// Extends a running attempt by `unseen_ms`, a time in which agq could not run: the machine slept,
-/// or the clock was set forward. Only time since the start of the attempt counts.
-#[must_use]
+/// Extends an attempt by `unseen_ms` since its start in which agq slept, or the clock jumped.
 pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOutcome {
     let unseen_ms = unseen_ms.min(job.started_at.map_or(0, |started| now.ms_since(started)));
     if job.state != JobState::Active || job.due_at.is_none() || unseen_ms == 0 {
         return RuleOutcome::Unchanged;
     }
-    let mut next = job.clone();
-    next.started_at = job.started_at.map(|started| started.plus_ms(unseen_ms));
-    next.due_at = job.due_at.map(|due| due.plus_ms(unseen_ms));
-    if let Some(ojs) = &mut next.ojs {
-        ojs.leased_until = ojs.leased_until.map(|until| until.plus_ms(unseen_ms));
-    }
-    RuleOutcome::Changed(Box::new(next))
+    job.changed(|next| {
+        next.started_at = job.started_at.map(|started| started.plus_ms(unseen_ms));
+        next.due_at = job.due_at.map(|due| due.plus_ms(unseen_ms));
+        if let Some(ojs) = &mut next.ojs {
+            ojs.leased_until = ojs.leased_until.map(|until| until.plus_ms(unseen_ms));
+        }
+    })
 }
 
-/// Returns true if the times of a job are too far in the future, because they were computed before
-/// the clock was set back.
-#[must_use]
+/// Returns true if the times of a job are from before the clock was set back.
 pub fn is_timed_ahead(job: &Job, now: Timestamp) -> bool {
     match job.state {
         JobState::Active => job.started_at.is_some_and(|started| started > now),
@@ -212,18 +192,11 @@ pub fn is_timed_ahead(job: &Job, now: Timestamp) -> bool {
 
 /// Returns the longest possible wait of a retryable or snoozed job.
 fn longest_wait_ms(job: &Job) -> u64 {
-    let own = job.ojs.as_ref().and_then(|ojs| ojs.retry.as_ref());
-    match job.state {
-        JobState::Retryable => {
-            own.map_or_else(|| retry::delay_ms(job.failures, 1.0), |own| own.delay_ms(job.failures, 1.0))
-        }
-        _ => retry::snooze_ms(1.0),
-    }
+    if job.state == JobState::Retryable { job.delay_ms(1.0) } else { retry::snooze_ms(1.0) }
 }
 
 /// Recomputes the times of a job after the clock was set back. `delay_ms` is the delay with which
 /// the action was submitted. A time that the submitter named stays.
-#[must_use]
 pub fn rescheduled(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
     if !is_timed_ahead(job, now) {
         return RuleOutcome::Unchanged;

@@ -32,7 +32,6 @@ pub struct ReportedFailure {
 
 impl ReportedFailure {
     /// Returns true if `retry` allows no further attempt after this failure.
-    #[must_use]
     pub fn is_final(&self, retry: &Retry) -> bool {
         self.retryable == Some(false) || retry.is_final([&self.code, &self.kind])
     }
@@ -75,16 +74,14 @@ pub struct Progress {
 
 impl Progress {
     /// Returns a report with `message` cut to its maximum, and without `data` that is too large.
-    #[must_use]
     pub fn new(message: Option<&str>, data: Option<String>, at: Timestamp) -> Self {
         let message = message.map(|message| cut(message).to_owned());
         Self { message, data: data.filter(|data| data.len() <= MAX_DETAIL_BYTES), at }
     }
 }
 
-/// Stored data of a job that was submitted by the Open Job Spec. Durable and positional: append,
-/// never reorder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Stored data of a job of the Open Job Spec. Durable and positional: append, never reorder.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ojs {
     /// Job type.
     pub job_type: String,
@@ -92,8 +89,7 @@ pub struct Ojs {
     pub queue: String,
     /// Retry policy. `None` means that of the plan.
     pub retry: Option<Retry>,
-    /// Default visibility timeout, in milliseconds; 0 for a job that an agw runs, because agw
-    /// claims have no lease.
+    /// Default visibility timeout, in milliseconds; 0 for a job of an agw, without a lease.
     pub visibility_ms: u64,
     /// Duration of the current lease after each extension, in milliseconds.
     pub lease_ms: u64,
@@ -119,44 +115,22 @@ pub struct Ojs {
     pub workflow: Option<String>,
     /// Directive for the worker that runs the job. It is submitted with the job, to test workers.
     pub directive: Option<String>,
-    /// Submitted fields of a job that runs a plan, as JSON, because the input of such a job is that
-    /// of its plan.
+    /// Submitted fields of a job that runs a plan, as JSON: its input is that of its plan.
     pub document: Option<String>,
 }
 
 impl Ojs {
     /// Returns the data of a job of this type, without options.
     pub fn of(job_type: impl Into<String>) -> Self {
-        Self {
-            job_type: job_type.into(),
-            queue: String::new(),
-            retry: None,
-            visibility_ms: 0,
-            lease_ms: 0,
-            leased_until: None,
-            attempts_before: 0,
-            expires_at: None,
-            is_expired: false,
-            scheduled_at: None,
-            failures: Vec::new(),
-            progress: None,
-            limit: None,
-            unique: None,
-            workflow: None,
-            directive: None,
-            document: None,
-        }
+        Self { job_type: job_type.into(), ..Self::default() }
     }
 
     /// Returns true if an OJS worker runs the job, instead of an agw.
-    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.visibility_ms > 0
     }
 
-    /// Returns the `traceparent` (W3C Trace Context) that a job of a plan was submitted with, if it
-    /// is well-formed.
-    #[must_use]
+    /// Returns the well-formed `traceparent` (W3C Trace Context) of a job of a plan.
     pub fn traceparent(&self) -> Option<String> {
         let document: Value = serde_json::from_str(self.document.as_deref()?).ok()?;
         let trace = document.get("meta")?.get("traceparent")?.as_str()?;
@@ -187,8 +161,18 @@ impl Ojs {
 }
 
 impl Job {
+    /// Returns the retry policy of the job, if it is not that of the plan.
+    pub(super) fn retry(&self) -> Option<&Retry> {
+        self.ojs.as_ref()?.retry.as_ref()
+    }
+
+    /// Returns the delay in milliseconds after the last failure; `jitter` is random in 0..1.
+    pub(super) fn delay_ms(&self, jitter: f64) -> u64 {
+        let own = self.retry().map(|retry| retry.delay_ms(self.failures, jitter));
+        own.unwrap_or_else(|| retry::delay_ms(self.failures, jitter))
+    }
+
     /// Returns true if the worker of a running job has reported progress since `before`.
-    #[must_use]
     pub fn has_progressed_since(&self, before: &Self) -> bool {
         let report = |job: &Self| job.ojs.as_ref().and_then(|ojs| ojs.progress.clone());
         self.state == JobState::Active
@@ -199,23 +183,20 @@ impl Job {
     /// Returns the delay before the next attempt after a failure, in milliseconds. For a running
     /// attempt, returns the delay of the policy before that attempt, without randomness. Returns
     /// `None` for an attempt without a delay.
-    #[must_use]
     pub fn retry_delay_ms(&self) -> Option<u64> {
         let ojs = self.ojs.as_deref()?;
         let last = ojs.failures.last()?;
         match self.state {
             JobState::Retryable => Some(self.due_at?.ms_since(last.at)),
             JobState::Active if last.attempt + 1 == self.shown_attempt() && !is_loss(&last.code) => {
-                let of_policy = ojs.retry.as_ref().map(|retry| retry.delay_ms(self.failures, MEAN_JITTER));
-                Some(of_policy.unwrap_or_else(|| retry::delay_ms(self.failures, MEAN_JITTER)))
+                Some(self.delay_ms(MEAN_JITTER))
             }
             _ => None,
         }
     }
 }
 
-/// Returns true if agq detected the failure itself. After such a failure the next attempt may start
-/// at once.
+/// Returns true if agq detected the failure; the next attempt may start at once.
 fn is_loss(code: &str) -> bool {
     matches!(code, "visibility_timeout" | "worker_death")
 }
@@ -231,14 +212,9 @@ mod tests {
         };
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert_eq!(traceparent_of(&format!(r#"{{"traceparent":"{trace}"}}"#)).as_deref(), Some(trace));
-        for wrong in [
-            "",
-            "00",
-            &trace[1..],
-            &trace.to_uppercase(),
-            &format!("{trace}-0"),
-            &trace.replace("01", "0\\n"),
-        ] {
+        let (upper, longer, broken) =
+            (trace.to_uppercase(), format!("{trace}-0"), trace.replace("01", "0\\n"));
+        for wrong in ["", "00", &trace[1..], &upper, &longer, &broken] {
             assert_eq!(traceparent_of(&format!(r#"{{"traceparent":"{wrong}"}}"#)), None, "{wrong}");
         }
         assert_eq!(

@@ -9,8 +9,7 @@ use crate::rejection::Rejection;
 /// Holder of jobs that are fetched without a worker id.
 pub const NOBODY: &str = "ojs:nobody";
 
-/// Identity and attempt of a report, as far as the report names them. A rule compares them with the
-/// claim.
+/// Identity and attempt that a report names, for a comparison with the claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reporter<'s> {
     /// Worker of the report.
@@ -49,12 +48,8 @@ fn is_repeated(job: &Job, reporter: Reporter<'_>) -> bool {
         && reporter.attempt == Some(job.shown_attempt())
 }
 
-/// Completes a job.
-///
-/// # Errors
-///
-/// [`Rejection::NotActive`], [`Rejection::NotHolder`] or [`Rejection::StaleAttempt`] for a report
-/// that does not match the claim.
+/// Completes a job. The error is [`Rejection::NotActive`], [`Rejection::NotHolder`] or
+/// [`Rejection::StaleAttempt`] for a report that does not match the claim.
 pub fn acked(job: &Job, reporter: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     if job.state == JobState::Completed && is_repeated(job, reporter) {
         return Ok(RuleOutcome::Unchanged);
@@ -68,11 +63,7 @@ pub fn acked(job: &Job, reporter: Reporter<'_>, now: Timestamp) -> Result<RuleOu
 }
 
 /// Applies a failure to a job. With `requeue` the job is given back without counting a failure.
-/// `jitter` is a random number in 0..1.
-///
-/// # Errors
-///
-/// As [`acked`].
+/// `jitter` is a random number in 0..1. Errors are those of [`acked`].
 pub fn nacked(
     job: &Job,
     reporter: Reporter<'_>,
@@ -94,9 +85,7 @@ pub fn nacked(
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
-/// Extends the lease of a job, because its worker is alive. `visibility_ms` replaces the duration
-/// of the lease from now on.
-#[must_use]
+/// Extends the lease. `visibility_ms` replaces the duration of the lease from now on.
 pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
     // A job that was fetched without a worker id may be extended by any worker that lists it.
     if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {
@@ -112,11 +101,7 @@ pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp
 }
 
 /// Stores the progress of a job, from 0 to 1, and extends the lease. A job that is not active stays
-/// unchanged.
-///
-/// # Errors
-///
-/// [`Rejection::NotHolder`] if `who` does not hold the job.
+/// unchanged. The error is [`Rejection::NotHolder`] if `who` does not hold the job.
 pub fn progressed(
     job: &Job,
     who: Option<&str>,
@@ -189,7 +174,11 @@ mod tests {
     }
 
     fn changed(outcome: Result<RuleOutcome, Rejection>) -> Job {
-        match outcome.unwrap() {
+        then(outcome.unwrap())
+    }
+
+    fn then(outcome: RuleOutcome) -> Job {
+        match outcome {
             RuleOutcome::Changed(job) => *job,
             RuleOutcome::Unchanged => panic!("nothing changed"),
         }
@@ -241,7 +230,7 @@ mod tests {
     fn failures_are_stored_until_no_attempt_is_left() {
         let waits = changed(nacked(&fetched(2), W, &error(), false, T0, 0.5));
         assert_eq!((waits.state, waits.due_at), (JobState::Retryable, Some(T0.plus_ms(1000))));
-        let RuleOutcome::Changed(ready) = due(&waits, T0.plus_ms(1000), 0.5) else { panic!("it is due") };
+        let ready = then(due(&waits, T0.plus_ms(1000), 0.5));
         let end = changed(nacked(&fetch(&ready, T0), W, &error(), false, T0, 0.5));
         assert_eq!((end.state, end.is_dead), (JobState::Discarded, false));
         assert_eq!(kinds(&end), [("Net", 1), ("Net", 2)]);
@@ -252,7 +241,7 @@ mod tests {
         let doubling = Retry { strategy: Strategy::Exponential, coefficient: 2.0, ..steady(5) };
         let fail = |job: &Job| changed(nacked(job, W, &error(), false, T0, 0.5));
         let again = |job: &Job| {
-            let RuleOutcome::Changed(ready) = due(job, job.due_at.unwrap(), 0.5) else { panic!("it is due") };
+            let ready = then(due(job, job.due_at.unwrap(), 0.5));
             fetch(&ready, T0)
         };
         let first = fetch(&submitted(ojs(doubling), 0), T0);
@@ -265,7 +254,7 @@ mod tests {
         // A job that was given back, or whose worker was lost, starts again without a delay.
         let back = changed(nacked(&third, W, &error(), true, T0, 0.5));
         assert_eq!((back.retry_delay_ms(), fetch(&back, T0).retry_delay_ms()), (None, None));
-        let RuleOutcome::Changed(lost) = abandoned(&third, "w", T0) else { panic!("it was held") };
+        let lost = then(abandoned(&third, "w", T0));
         assert_eq!(fetch(&lost, T0).retry_delay_ms(), None);
     }
 
@@ -295,17 +284,11 @@ mod tests {
     #[test]
     fn lease_expiry_costs_an_attempt_and_a_heartbeat_extends_the_lease() {
         let job = fetched(2);
-        let RuleOutcome::Changed(extended_job) = extended(&job, "w", None, T0.plus_ms(2000)) else {
-            panic!("it is held")
-        };
+        let extended_job = then(extended(&job, "w", None, T0.plus_ms(2000)));
         assert_eq!(due(&extended_job, T0.plus_ms(4999), 0.5), RuleOutcome::Unchanged);
-        let RuleOutcome::Changed(lapsed) = due(&extended_job, T0.plus_ms(5000), 0.5) else {
-            panic!("it is due")
-        };
+        let lapsed = then(due(&extended_job, T0.plus_ms(5000), 0.5));
         assert_eq!((lapsed.state, lapsed.failures), (JobState::Available, 1));
-        let RuleOutcome::Changed(end) = abandoned(&fetch(&lapsed, T0), "w", T0) else {
-            panic!("it was held")
-        };
+        let end = then(abandoned(&fetch(&lapsed, T0), "w", T0));
         assert_eq!(end.state, JobState::Discarded);
         assert_eq!(kinds(&end), [("visibility_timeout", 1), ("worker_death", 2)]);
         assert_eq!(extended(&job, "x", None, T0), RuleOutcome::Unchanged);
@@ -316,12 +299,8 @@ mod tests {
     #[test]
     fn attempt_timeout_is_not_extended_by_heartbeats() {
         let job = fetch(&submitted(ojs(steady(2)), 2000), T0);
-        let RuleOutcome::Changed(extended_job) = extended(&job, "w", None, T0.plus_ms(1999)) else {
-            panic!("it is held")
-        };
-        let RuleOutcome::Changed(late) = due(&extended_job, T0.plus_ms(2000), 0.5) else {
-            panic!("it is due")
-        };
+        let extended_job = then(extended(&job, "w", None, T0.plus_ms(1999)));
+        let late = then(due(&extended_job, T0.plus_ms(2000), 0.5));
         assert_eq!((late.state, kinds(&late)), (JobState::Retryable, vec![("timeout", 1)]));
     }
 
@@ -330,7 +309,7 @@ mod tests {
         let job = submitted(Ojs { expires_at: Some(T0.plus_ms(2000)), ..ojs(steady(3)) }, 0);
         assert_eq!((job.state, job.due_at), (JobState::Available, Some(T0.plus_ms(2000))));
         assert_eq!(expired(&job, T0.plus_ms(1999)), None);
-        let RuleOutcome::Changed(late) = due(&job, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        let late = then(due(&job, T0.plus_ms(2000), 0.5));
         assert_eq!((late.state, late.ojs.as_ref().unwrap().is_expired), (JobState::Discarded, true));
         assert_eq!(expired(&fetch(&job, T0), T0.plus_ms(9000)), None, "somebody has begun");
     }

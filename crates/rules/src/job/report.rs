@@ -5,7 +5,11 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Job, JobState, ReportedFailure, RuleOutcome};
+use super::{
+    Job,
+    JobState::{self, Available, Discarded, Retryable, Scheduled},
+    ReportedFailure, RuleOutcome,
+};
 use crate::{rejection::Rejection, retry};
 
 /// Maximum number of bytes of a worker's error text that a job stores.
@@ -21,13 +25,10 @@ const EX_CONFIG: i32 = 78;
 /// Applies the report of `who` to a job: checks ownership and transition, and decides about a
 /// retry.
 ///
-/// `exit_code` is that of the task that caused a failure. `jitter` is a random number in 0..1.
-///
-/// # Errors
-///
-/// [`Rejection::StaleAttempt`] for a report about another attempt, [`Rejection::NotHolder`] for a
-/// report of a worker that does not hold the job, and [`Rejection::IllegalTransition`] for a status
-/// that the job cannot take.
+/// `exit_code` is that of the task that caused a failure. `jitter` is a random number in 0..1. The
+/// error is [`Rejection::StaleAttempt`] for another attempt, [`Rejection::NotHolder`] for a worker
+/// that does not hold the job, and [`Rejection::IllegalTransition`] for a status that the job
+/// cannot take.
 pub fn updated(
     job: &Job,
     update: &JobUpdate,
@@ -80,12 +81,7 @@ fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Rule
         Status::Completed => job.state == JobState::Completed,
         Status::Cancelled => job.state == JobState::Cancelled,
         // A retry may have become available since.
-        Status::Failed => {
-            matches!(
-                job.state,
-                JobState::Discarded | JobState::Retryable | JobState::Scheduled | JobState::Available
-            )
-        }
+        Status::Failed => matches!(job.state, Discarded | Retryable | Scheduled | Available),
         _ => false,
     };
     if repeats && same_end {
@@ -107,7 +103,6 @@ pub enum Verdict {
 }
 
 /// Returns the verdict on a failed job. `exit_code` is that of the task that caused the failure.
-#[must_use]
 pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
     match exit_code {
         Some(EX_TEMPFAIL) if job.snoozes < MAX_SNOOZES => Verdict::Snooze,
@@ -116,10 +111,7 @@ pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
     }
 }
 
-/// Returns true if a failure with this exit code counts against the worker. The codes for temporary
-/// failures and for invalid input do not count, because the task itself blames the time or the
-/// input.
-#[must_use]
+/// Returns true unless the task's exit code blames the time (temporary) or the input.
 pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }
@@ -153,9 +145,8 @@ pub(super) fn record_failure(
 
 /// Ends a job after its last failure. `is_final` means that further attempts could not succeed.
 pub(super) fn discard(job: &mut Job, now: Timestamp, is_final: bool) {
-    let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.as_ref());
     // The policy of an OJS job decides whether the job becomes a dead letter.
-    job.is_dead = retry.map_or(job.max_retries > 0 && !is_final, |retry| retry.to_dead_letter);
+    job.is_dead = job.retry().map_or(job.max_retries > 0 && !is_final, |retry| retry.to_dead_letter);
     job.end(JobState::Discarded, now);
 }
 
@@ -166,13 +157,11 @@ fn discarded(mut job: Job, failure: &ReportedFailure, now: Timestamp) -> Job {
 }
 
 pub(super) fn failed(mut job: Job, failure: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
-    let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.clone());
-    let is_final = retry.as_ref().is_some_and(|retry| failure.is_final(retry));
+    let is_final = job.retry().is_some_and(|retry| failure.is_final(retry));
     if record_failure(&mut job, failure, is_final, now) {
-        let own = retry.map(|retry| retry.delay_ms(job.failures, jitter));
         job.release();
         job.state = JobState::Retryable;
-        job.due_at = Some(now.plus_ms(own.unwrap_or_else(|| retry::delay_ms(job.failures, jitter))));
+        job.due_at = Some(now.plus_ms(job.delay_ms(jitter)));
     } else {
         discard(&mut job, now, is_final);
     }
@@ -180,9 +169,5 @@ pub(super) fn failed(mut job: Job, failure: &ReportedFailure, now: Timestamp, ji
 }
 
 pub(crate) fn cut(text: &str) -> &str {
-    let mut end = text.len().min(MAX_ERROR_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(MAX_ERROR_BYTES)]
 }

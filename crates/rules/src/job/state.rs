@@ -25,7 +25,6 @@ pub enum JobState {
 
 impl JobState {
     /// Returns the name of the state in the Open Job Spec.
-    #[must_use]
     pub fn ojs_name(self) -> &'static str {
         match self {
             Self::Staged => "pending",
@@ -34,7 +33,6 @@ impl JobState {
     }
 
     /// Returns the name of the state in the stored form.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Staged => "staged",

@@ -166,11 +166,7 @@ fn reclaimed_keeps_listed_jobs_and_gives_back_unreceived_ones() {
     assert!(changed(reclaimed(&claimed, "w", Some(&["j".parse().unwrap()]), T1)).is_confirmed);
     let back = |outcome| changed(outcome).losses;
     assert_eq!(back(reclaimed(&claimed, "w", None, T1)), 0, "a claim that never arrived costs nothing");
-    assert_eq!(
-        back(reclaimed(&started, "w", Some(&[]), T1)),
-        1,
-        "a job that its worker lost may be what killed it"
-    );
+    assert_eq!(back(reclaimed(&started, "w", Some(&[]), T1)), 1, "a lost job may have killed its worker");
 }
 
 #[test]

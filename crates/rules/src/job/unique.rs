@@ -27,8 +27,7 @@ pub struct Unique {
     pub on_conflict: OnConflict,
     /// States in which an earlier job counts, in the words of the Open Job Spec.
     pub states: Vec<String>,
-    /// Time after its submission in which an earlier job counts, in milliseconds. `None` means
-    /// without end.
+    /// Milliseconds from its submission in which an earlier job counts; `None`: without end.
     pub period_ms: Option<u64>,
 }
 
@@ -44,10 +43,7 @@ pub enum UniqueOutcome {
 }
 
 impl Unique {
-    /// Checks a new job against `first`, the earlier job with the same key.
-    ///
-    /// # Errors
-    ///
+    /// Checks a new job against `first`, the earlier job with the same key. The error is
     /// [`Rejection::DuplicateJob`] if `first` counts and the policy is [`OnConflict::Reject`].
     pub fn against(&self, first: Option<&Job>, now: Timestamp) -> Result<UniqueOutcome, Rejection> {
         let counts = |job: &&Job| {
@@ -64,8 +60,7 @@ impl Unique {
     }
 }
 
-/// Returns true if a period of `period_ms` from `began` still lasts. A `began` more than
-/// `period_ms` in the future does not count, because it comes from a clock that was set back since.
+/// Returns true if a period still lasts; `began` may be from before the clock was set back.
 fn is_within(began: Timestamp, period_ms: u64, now: Timestamp) -> bool {
     now < began.plus_ms(period_ms) && began.ms_since(now) <= period_ms
 }
@@ -81,10 +76,7 @@ mod tests {
         let now = Timestamp(1_000_000);
         assert!(is_within(now, 1000, now) && is_within(Timestamp(now.0 - 999), 1000, now));
         assert!(!is_within(Timestamp(now.0 - 1000), 1000, now), "it is over");
-        assert!(
-            is_within(now.plus_ms(1000), 1000, now),
-            "a step of the clock that is smaller than the period"
-        );
+        assert!(is_within(now.plus_ms(1000), 1000, now), "a clock step below the period");
         assert!(!is_within(now.plus_ms(1001), 1000, now), "the clock was ahead");
     }
 }

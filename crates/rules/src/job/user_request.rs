@@ -5,29 +5,20 @@ use agenix_protocol::time::Timestamp;
 use super::{Job, JobState, RuleOutcome};
 use crate::rejection::Rejection;
 
-/// Cancels a job that has not ended. A worker that holds the job receives a directive with its next
-/// heartbeat.
+/// Cancels a job that has not ended. Its worker gets a directive with its next heartbeat.
 pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     match job.state {
         JobState::Cancelled => Ok(RuleOutcome::Unchanged),
         JobState::Completed | JobState::Discarded => Err(Rejection::JobEnded(job.status())),
-        _ => {
-            let mut next = job.clone();
-            next.end(JobState::Cancelled, now);
-            Ok(RuleOutcome::Changed(Box::new(next)))
-        }
+        _ => Ok(job.changed(|next| next.end(JobState::Cancelled, now))),
     }
 }
 
-/// Cancels a job that no worker has claimed. A claimed job stays unchanged, because only its worker
-/// knows whether the job was started.
-#[must_use]
+/// Cancels an unclaimed job. Only the worker of a claimed job knows whether it started.
 pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
     match job.state {
         JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
-            let mut next = job.clone();
-            next.end(JobState::Cancelled, now);
-            RuleOutcome::Changed(Box::new(next))
+            job.changed(|next| next.end(JobState::Cancelled, now))
         }
         _ => RuleOutcome::Unchanged,
     }
@@ -38,13 +29,10 @@ pub fn activated(job: &Job) -> Result<RuleOutcome, Rejection> {
     if job.state != JobState::Staged {
         return Err(Rejection::NotStaged(job.job_id.clone()));
     }
-    let mut next = job.clone();
-    next.offer_again();
-    Ok(RuleOutcome::Changed(Box::new(next)))
+    Ok(job.changed(Job::offer_again))
 }
 
-/// Makes a failed job available again with fresh counters. With `force`, a dead or cancelled job,
-/// too (AGQ API spec §3).
+/// Makes a failed job, with `force` a dead or cancelled one, available (AGQ API spec §3).
 pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
     match job.state {
         JobState::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),
@@ -65,7 +53,6 @@ pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
 }
 
 /// Discards a job whose plan was deleted, because no worker can run it.
-#[must_use]
 pub fn orphaned(job: &Job, now: Timestamp) -> Job {
     let mut next = job.clone();
     next.error = Some(format!("plan {} was deleted", job.plan_id));

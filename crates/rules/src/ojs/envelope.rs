@@ -93,7 +93,6 @@ const OWN: [&str; 31] = [
 
 impl JobSubmission {
     /// Adds the results of the previous steps to the document, each as JSON.
-    #[must_use]
     pub fn with_parents(self, results: &[String]) -> Self {
         let list = format!("[{}]", results.join(","));
         let (target, is_input) = match &self.ojs.document {
@@ -112,11 +111,7 @@ impl JobSubmission {
     }
 }
 
-/// Parses a job that is submitted at `now`.
-///
-/// # Errors
-///
-/// A [`Rejection`] that names the first invalid field.
+/// Parses a job that is submitted at `now`. The error names the first invalid field.
 pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmission, Rejection> {
     let job_type = read_type(&document)?;
     let job_id = value_of(&document, "id")?.map(|id| read_id(&id)).transpose()?;
@@ -227,7 +222,6 @@ fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {
 }
 
 /// Returns true if the text is a UUID of version 7 in lower case (RFC 9562).
-#[must_use]
 pub fn is_uuid_v7(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_fine = |(at, byte): (usize, &u8)| match at {
@@ -275,11 +269,7 @@ fn plan_input(args: &RawValue) -> Result<String, Rejection> {
 }
 
 fn without_args(document: &JobDocumentFields) -> BTreeMap<&str, &RawValue> {
-    document
-        .iter()
-        .filter(|(field, _)| *field != "args")
-        .map(|(field, raw)| (field.as_str(), &**raw))
-        .collect()
+    document.iter().filter(|(name, _)| *name != "args").map(|(name, raw)| (name.as_str(), &**raw)).collect()
 }
 
 fn read_unique(
@@ -322,8 +312,7 @@ fn read_unique(
     })
 }
 
-/// Converts JSON to a value that keeps different integers different. An integer that fits no
-/// integer type becomes a string.
+/// Converts JSON so that different integers differ; one that fits no type becomes a string.
 fn exact(raw: &RawValue) -> Value {
     let text = raw.get();
     match text.as_bytes().first() {

@@ -116,8 +116,7 @@ impl<'f> OptionReader<'f> {
         Ok(self.read("priority", "a whole number from -100 to 100", read)?.unwrap_or_default())
     }
 
-    /// Returns a duration: a text under `field`, or milliseconds under `field` with the suffix
-    /// `_ms`.
+    /// Returns a duration: a text under `field`, or milliseconds under `field` with `_ms`.
     fn duration(&self, field: &str) -> Result<Option<u64>, Rejection> {
         let read = |value: &Value| parse_duration(value.as_str()?);
         match self.read(field, "an ISO 8601 duration such as PT1S", read)? {
@@ -130,82 +129,59 @@ impl<'f> OptionReader<'f> {
         }
     }
 
+    /// Returns the retry policy. Its errors have a kind of their own.
     pub(super) fn retry(&self) -> Result<Retry, Rejection> {
-        let policy = |text: String| Rejection::InvalidRetry(text);
-        let default = Retry::default();
-        let max_attempts = match self.get("max_attempts") {
-            None => default.max_attempts,
-            Some(value) => {
-                let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
-                count.ok_or_else(|| {
-                    policy(format!(
-                        "{}.max_attempts is {value}: it must be a whole number from 0 on",
-                        self.place
-                    ))
-                })?
-            }
-        };
-        let coefficient = match self.get("backoff_coefficient") {
-            None => default.coefficient,
-            Some(value) => {
-                let number = value.as_f64().filter(|number| *number >= 1.0);
-                number.ok_or_else(|| {
-                    policy(format!(
-                        "{}.backoff_coefficient is {value}: it must be a number from 1 on",
-                        self.place
-                    ))
-                })?
-            }
-        };
-        let strategy = match self.text("backoff_strategy")? {
-            None | Some("exponential") => Strategy::Exponential,
-            Some("linear") => Strategy::Linear,
-            Some("constant" | "none") => Strategy::Constant,
-            Some(other) => {
-                return Err(policy(format!(
-                    "{}.backoff_strategy is '{other}': use exponential, linear or constant",
-                    self.place
-                )));
-            }
-        };
-        let to_dead_letter = match self.text("on_exhaustion")? {
-            None | Some("discard") => false,
-            Some("dead_letter") => true,
-            Some(other) => {
-                return Err(policy(format!(
-                    "{}.on_exhaustion is '{other}': use discard or dead_letter",
-                    self.place
-                )));
-            }
-        };
-        // Every error in a retry policy becomes the same kind of rejection.
-        let as_policy = |error: Rejection| match error {
-            Rejection::InvalidJob(text) => policy(text),
+        self.policy().map_err(|error| match error {
+            Rejection::InvalidJob(text) => Rejection::InvalidRetry(text),
             other => other,
-        };
+        })
+    }
+
+    fn policy(&self) -> Result<Retry, Rejection> {
+        let default = Retry::default();
+        let count = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        let factor = |value: &Value| value.as_f64().filter(|number| *number >= 1.0);
+        let attempts = self.read("max_attempts", "a whole number from 0 on", count)?;
+        let coefficient = self.read("backoff_coefficient", "a number from 1 on", factor)?;
+        let strategies = [
+            ("exponential", Strategy::Exponential),
+            ("linear", Strategy::Linear),
+            ("constant", Strategy::Constant),
+            ("none", Strategy::Constant),
+        ];
+        let ends = [("discard", false), ("dead_letter", true)];
         Ok(Retry {
-            max_attempts,
-            initial_ms: self.duration("initial_interval").map_err(as_policy)?.unwrap_or(default.initial_ms),
-            coefficient,
-            max_ms: self.duration("max_interval").map_err(as_policy)?.unwrap_or(default.max_ms),
-            jitter: self.flag("jitter").map_err(as_policy)?.unwrap_or(default.jitter),
-            strategy,
-            non_retryable: self.texts("non_retryable_errors").map_err(as_policy)?.unwrap_or_default(),
-            to_dead_letter,
+            max_attempts: attempts.unwrap_or(default.max_attempts),
+            initial_ms: self.duration("initial_interval")?.unwrap_or(default.initial_ms),
+            coefficient: coefficient.unwrap_or(default.coefficient),
+            max_ms: self.duration("max_interval")?.unwrap_or(default.max_ms),
+            jitter: self.flag("jitter")?.unwrap_or(default.jitter),
+            strategy: self.choice("backoff_strategy", &strategies)?,
+            non_retryable: self.texts("non_retryable_errors")?.unwrap_or_default(),
+            to_dead_letter: self.choice("on_exhaustion", &ends)?,
+        })
+    }
+
+    /// Returns the value of the word under `field`, by default of the first of `words`.
+    fn choice<T: Copy>(&self, field: &str, words: &[(&str, T)]) -> Result<T, Rejection> {
+        let Some(word) = self.text(field)? else { return Ok(words[0].1) };
+        let found = words.iter().find(|(known, _)| *known == word);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let (last, others) = words.split_last().expect("a choice has words");
+            let others = others.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+            invalid(format!("{} is '{word}': use {others} or {}", self.at(field), last.0))
         })
     }
 
     /// Returns a limit and its key. The default key is that of the queue.
     pub(super) fn limit(&self, queue: &str) -> Result<(String, LimitTerms), Rejection> {
+        let wrong = |what: &str| invalid(format!("{}{what}", self.place));
         let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
         if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
-            return Err(invalid(format!(
-                "{}.key must have 1 to 255 bytes and no control characters",
-                self.place
-            )));
+            return Err(wrong(".key must have 1 to 255 bytes and no control characters"));
         }
         if let Some(other) = self.text("on_limit")?.filter(|word| *word != "wait") {
-            return Err(invalid(format!("{}.on_limit is '{other}': agq supports only wait", self.place)));
+            return Err(wrong(&format!(".on_limit is '{other}': agq supports only wait")));
         }
         let per_second = self.count("max_per_second")?;
         let period_ms = match self.text("period")? {
@@ -214,10 +190,8 @@ impl<'f> OptionReader<'f> {
             Some("hour") => 3_600_000,
             Some("day") => 86_400_000,
             Some(other) => parse_duration(other).filter(|ms| *ms > 0).ok_or_else(|| {
-                invalid(format!(
-                    "{}.period is '{other}': use second, minute, hour, day, or a duration such as PT10S",
-                    self.place
-                ))
+                let words = "second, minute, hour, day, or a duration such as PT10S";
+                wrong(&format!(".period is '{other}': use {words}"))
             })?,
         };
         let (rate, period_ms) = match per_second {
@@ -226,27 +200,20 @@ impl<'f> OptionReader<'f> {
         };
         let terms = LimitTerms { concurrency: self.count("concurrency")?, rate, period_ms };
         if terms.rate.is_none() && terms.concurrency.is_none() {
-            return Err(invalid(format!(
-                "{} limits nothing: give concurrency, rate or max_per_second",
-                self.place
-            )));
+            return Err(wrong(" limits nothing: give concurrency, rate or max_per_second"));
         }
         if terms.rate == Some(0) || terms.concurrency == Some(0) {
-            return Err(invalid(format!("{} lets no job through: give at least 1", self.place)));
+            return Err(wrong(" lets no job through: give at least 1"));
         }
         Ok((key, terms))
     }
 
     pub(super) fn on_conflict(&self) -> Result<OnConflict, Rejection> {
-        match self.text("on_conflict")? {
-            None | Some("reject") => Ok(OnConflict::Reject),
-            Some("ignore") => Ok(OnConflict::Ignore),
-            Some("replace") => Ok(OnConflict::Replace),
-            Some(other) => Err(invalid(format!(
-                "{}.on_conflict is '{other}': use reject, ignore or replace",
-                self.place
-            ))),
-        }
+        let (ignore, replace) = (OnConflict::Ignore, OnConflict::Replace);
+        self.choice(
+            "on_conflict",
+            &[("reject", OnConflict::Reject), ("ignore", ignore), ("replace", replace)],
+        )
     }
 
     pub(super) fn period(&self) -> Result<Option<u64>, Rejection> {

@@ -56,8 +56,7 @@ pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejec
     Ok(())
 }
 
-/// Checks that the statistics of a heartbeat are short enough to store and show. The ids of jobs
-/// have a limit of their own.
+/// Checks the size of the statistics, to store and show; ids of jobs have their own limit.
 pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
     let is_counted = |field: &str| !matches!(field, "active_job_ids" | "active_jobs");
     let counted: BTreeMap<&String, &Value> = stats.iter().filter(|(field, _)| is_counted(field)).collect();
@@ -79,11 +78,7 @@ pub fn shorten_descriptions(registration: &mut WorkerRegistration) {
         registration.descriptions.pop_last();
     }
     for description in registration.descriptions.values_mut() {
-        let mut end = description.len().min(MAX_DESCRIPTION_BYTES);
-        while !description.is_char_boundary(end) {
-            end -= 1;
-        }
-        description.truncate(end);
+        description.truncate(description.floor_char_boundary(MAX_DESCRIPTION_BYTES));
     }
 }
 

@@ -56,10 +56,7 @@ fn silence_is_measured_from_the_last_sign_of_life() {
     let worker = heartbeat(&worker(), None, false, Timestamp(2000)).unwrap();
     assert!(!is_silent(&worker, Timestamp(2000 + 90_000), NOW, 90_000));
     assert!(is_silent(&worker, Timestamp(2000 + 90_001), NOW, 90_000));
-    assert!(
-        !is_silent(&worker, Timestamp(2000 + 90_001), Timestamp(50_000), 90_000),
-        "agq was away until then"
-    );
+    assert!(!is_silent(&worker, Timestamp(2000 + 90_001), Timestamp(50_000), 90_000), "agq was away before");
     assert!(!is_silent(&dead(&worker), Timestamp(1_000_000), NOW, 90_000));
 }
 

@@ -4,13 +4,10 @@ use agenix_protocol::time::Timestamp;
 
 use super::Worker;
 
-/// Wait of a quarantined worker for a trial, from the start of the quarantine or from the previous
-/// trial.
+/// Wait of a quarantined worker for a trial, from the quarantine or the previous trial.
 pub const TRIAL_AFTER_MS: u64 = 5 * 60 * 1000;
 
-/// Quarantines a worker that fails far more often than others. The first trial comes after
-/// [`TRIAL_AFTER_MS`].
-#[must_use]
+/// Quarantines a worker; the first trial comes after [`TRIAL_AFTER_MS`].
 pub fn quarantined(known: &Worker, reason: &str, now: Timestamp) -> Worker {
     let trial_at = Some(now.plus_ms(TRIAL_AFTER_MS));
     Worker { quarantine: Some(reason.to_owned()), trial_at, is_on_trial: false, ..known.clone() }
@@ -19,7 +16,6 @@ pub fn quarantined(known: &Worker, reason: &str, now: Timestamp) -> Worker {
 /// Starts a trial, in which the worker may get one job. Returns `None` if the worker cannot work,
 /// is not quarantined, or has its next trial in the future. A trial more than [`TRIAL_AFTER_MS`] in
 /// the future counts as due, because its time comes from before the clock was set back.
-#[must_use]
 pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     let at = known.trial_at.unwrap_or_default();
     let is_due = at <= now || at.ms_since(now) > TRIAL_AFTER_MS;
@@ -29,14 +25,11 @@ pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
 }
 
 /// Ends a trial for which no job was available. The next claim of the worker is its trial.
-#[must_use]
 pub fn untried(known: &Worker) -> Option<Worker> {
     known.is_on_trial.then(|| Worker { trial_at: None, is_on_trial: false, ..known.clone() })
 }
 
-/// Ends a trial with the result of its job. Success ends the quarantine, and failure keeps it until
-/// the next trial.
-#[must_use]
+/// Ends a trial: success ends the quarantine, and failure keeps it until the next trial.
 pub fn judged(known: &Worker, failed: bool) -> Option<Worker> {
     let quarantine = known.quarantine.clone().filter(|_| failed);
     known.is_on_trial.then(|| Worker { quarantine, is_on_trial: false, ..known.clone() })

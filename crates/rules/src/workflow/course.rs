@@ -26,8 +26,7 @@ impl WorkflowStep {
         }
     }
 
-    /// Marks a retried job or action as running, and the nested workflows around it. Returns true
-    /// if anything changed.
+    /// Marks a retried job and its nested workflows as running. Returns true if that is a change.
     fn resume(&mut self, id: &str) -> bool {
         let is_resumed = match &mut self.nested {
             Some(nested) => resume(&mut nested.steps, &mut nested.callbacks, id),
@@ -41,8 +40,7 @@ impl WorkflowStep {
 }
 
 impl Nested {
-    /// Advances the nested workflow. Once it and its callbacks have ended, returns true if all of
-    /// it succeeded.
+    /// Advances the nested workflow. Once it and its callbacks ended: true if all succeeded.
     fn advance(&mut self) -> Option<bool> {
         let is_well = advance(self.kind, &mut self.steps, &mut self.callbacks)?;
         let mut called = self.callbacks.iter().map(|callback| &callback.step);
@@ -67,8 +65,7 @@ fn begin_steps(kind: WorkflowKind, steps: &mut [WorkflowStep]) {
     waiting.take(if is_chain { 1 } else { usize::MAX }).for_each(WorkflowStep::begin);
 }
 
-/// Advances the steps of a workflow. Once all have ended, starts the callbacks, and returns true if
-/// all steps succeeded.
+/// Advances steps. Once all have ended: starts the callbacks, and returns whether all succeeded.
 fn advance(kind: WorkflowKind, steps: &mut [WorkflowStep], callbacks: &mut [Callback]) -> Option<bool> {
     for step in steps.iter_mut().filter(|step| step.stage == StepState::Running) {
         if let Some(is_well) = step.nested.as_mut().and_then(|nested| nested.advance()) {
@@ -100,16 +97,11 @@ fn cancel_all(steps: &mut [WorkflowStep], callbacks: &mut [Callback]) {
 }
 
 fn resume(steps: &mut [WorkflowStep], callbacks: &mut [Callback], id: &str) -> bool {
-    steps
-        .iter_mut()
-        .chain(callbacks.iter_mut().map(|callback| &mut callback.step))
-        .any(|step| step.resume(id))
+    steps.iter_mut().chain(callbacks.iter_mut().map(|called| &mut called.step)).any(|step| step.resume(id))
 }
 
 impl Workflow {
-    /// Returns the workflow after the observations `seen` of its steps by their ids: steps end, and
-    /// the next steps start.
-    #[must_use]
+    /// Returns the workflow after the observations `seen` by step id: steps end, others start.
     pub fn moved(&self, seen: &[(&str, StepObservation)], now: Timestamp) -> Self {
         let mut next = self.clone();
         next.each_mut(|step| {
@@ -135,11 +127,7 @@ impl Workflow {
         next
     }
 
-    /// Cancels the workflow. No further step starts.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::WorkflowEnded`] if the workflow has ended.
+    /// Cancels the workflow. No further step starts. An ended workflow is an error.
     pub fn cancelled(&self, now: Timestamp) -> Result<Self, Rejection> {
         if self.stage.is_ended() {
             return Err(Rejection::WorkflowEnded(self.id.clone()));
@@ -151,12 +139,8 @@ impl Workflow {
     }
 
     /// Resumes the workflow at a job or an action that a user tries again. Returns `None` if that
-    /// changes nothing. A submitted callback is not submitted again.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::WorkflowEnded`] for a cancelled workflow, because no step of it starts any
-    /// more.
+    /// changes nothing. A submitted callback is not submitted again. A cancelled workflow is an
+    /// error, because no step of it starts any more.
     pub fn resumed(&self, step_id: &str) -> Result<Option<Self>, Rejection> {
         let is_own = |step: &WorkflowStep| step.id == step_id && !step.is_stand_in;
         if self.stage == StepState::Cancelled && self.all().any(is_own) {

@@ -25,7 +25,6 @@ pub struct PlacedStep<'w> {
 
 impl WorkflowKind {
     /// Returns the name of the list of steps in documents.
-    #[must_use]
     pub fn list(self) -> &'static str {
         if self == Self::Chain { "steps" } else { "jobs" }
     }
@@ -39,15 +38,13 @@ impl WorkflowKind {
 
 impl PlacedStep<'_> {
     /// Returns true if the step is a callback.
-    #[must_use]
     pub fn is_callback(&self) -> bool {
         matches!(self.before, Some(StepInputs::Steps(_)))
     }
 }
 
 impl WorkflowStep {
-    /// Returns the jobs and actions whose results are the results of the step, in order. A chain
-    /// has those of its last step, a group or a batch those of all steps.
+    /// Returns whose results are those of the step: a chain's last step, otherwise all steps.
     pub fn producers(&self) -> Vec<&Self> {
         match self.nested.as_deref() {
             None => vec![self],
@@ -78,8 +75,7 @@ fn each_mut(
     }
 }
 
-/// Collects the jobs and actions of a workflow at `place`, after the step `outer` of an outer
-/// chain.
+/// Collects the jobs and actions of a workflow at `place`, after the `outer` chain's step.
 fn place_all<'w>(
     (kind, steps, callbacks): (WorkflowKind, &'w [WorkflowStep], &'w [Callback]),
     (place, outer): (&str, Option<StepInputs<'w>>),
@@ -103,8 +99,7 @@ fn place_all<'w>(
     }
 }
 
-/// Returns the number of running steps that do not wait for each other, or 0 if steps of several
-/// workflows run.
+/// Returns the number of independent running steps, or 0 if several workflows run.
 fn together(kind: WorkflowKind, steps: &[WorkflowStep]) -> usize {
     let mut running = steps.iter().filter(|step| step.stage == StepState::Running);
     let count = running.clone().count();
@@ -119,9 +114,7 @@ fn together(kind: WorkflowKind, steps: &[WorkflowStep]) -> usize {
 }
 
 impl Workflow {
-    /// Returns all jobs and actions of the workflow, those of nested workflows included, each
-    /// before the callbacks of its workflow.
-    #[must_use]
+    /// Returns all jobs and actions, nested ones too, each before its workflow's callbacks.
     pub fn placed(&self) -> Vec<PlacedStep<'_>> {
         let mut placed = Vec::new();
         place_all((self.kind, &self.steps, &self.callbacks), ("", None), &mut placed);
@@ -139,20 +132,16 @@ impl Workflow {
     }
 
     /// Returns the number of steps of the workflow itself that succeeded.
-    #[must_use]
     pub fn completed(&self) -> usize {
         self.steps.iter().filter(|step| step.stage == StepState::Completed).count()
     }
 
-    /// Returns the number of running steps that do not wait for each other. The workflow does not
-    /// advance until the last of these steps has ended.
-    #[must_use]
+    /// Returns the number of running steps whose last end lets the workflow advance.
     pub fn steps_together(&self) -> usize {
         if self.stage.is_ended() { 0 } else { together(self.kind, &self.steps) }
     }
 
     /// Returns true if the workflow and its callbacks have ended.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.stage.is_ended() && self.all().all(|step| step.stage != StepState::Running)
     }

@@ -15,6 +15,11 @@ fn workflow(json: &str) -> Workflow {
     Workflow::new(serde_json::from_str(json).unwrap(), id, NOW).unwrap()
 }
 
+/// Returns the workflow after the ends of these steps.
+fn ended<const N: usize>(workflow: &Workflow, ends: [(&str, StepState); N]) -> Workflow {
+    workflow.moved(&ends.map(|(id, state)| (id, StepObservation::Ended(state))), NOW)
+}
+
 fn stages(workflow: &Workflow) -> Vec<StepState> {
     workflow.all().map(|step| step.stage).collect()
 }
@@ -82,15 +87,12 @@ fn chain_continues_after_its_group_has_ended() {
     let ids: Vec<&str> = chain.all().map(|step| step.id.as_str()).collect();
     assert_eq!(ids, ["id2", "id4", "id6", "id7", "id8"]);
     assert_eq!(stages(&chain), [Running, Waiting, Waiting, Waiting, Waiting]);
-    let both = chain.moved(&[("id2", StepObservation::Ended(Completed))], NOW);
+    let both = ended(&chain, [("id2", Completed)]);
     assert_eq!(stages(&both), [Completed, Running, Running, Waiting, Waiting]);
     assert_eq!((both.steps[1].stage, both.steps_together()), (Running, 0), "a chain is among them");
-    let inner = both.moved(
-        &[("id4", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Completed))],
-        NOW,
-    );
+    let inner = ended(&both, [("id4", Completed), ("id6", Completed)]);
     assert_eq!(stages(&inner), [Completed, Completed, Completed, Running, Waiting]);
-    let last = inner.moved(&[("id7", StepObservation::Ended(Completed))], NOW);
+    let last = ended(&inner, [("id7", Completed)]);
     assert_eq!((stages(&last)[4], last.steps[1].stage, last.completed()), (Running, Completed, 2));
     let done = last.moved(&[("id8", StepObservation::Ended(Completed))], Timestamp(2000));
     assert_eq!((done.stage, done.ended_at), (Completed, Some(Timestamp(2000))));
@@ -98,10 +100,10 @@ fn chain_continues_after_its_group_has_ended() {
 
 #[test]
 fn failed_group_ends_its_chain_after_all_its_steps() {
-    let both = workflow(FAN_OUT).moved(&[("id2", StepObservation::Ended(Completed))], NOW);
-    let half = both.moved(&[("id4", StepObservation::Ended(Failed))], NOW);
+    let both = ended(&workflow(FAN_OUT), [("id2", Completed)]);
+    let half = ended(&both, [("id4", Failed)]);
     assert_eq!((half.stage, half.steps[1].stage), (Running, Running), "the others go on");
-    let cut = half.moved(&[("id6", StepObservation::Ended(Failed))], NOW);
+    let cut = ended(&half, [("id6", Failed)]);
     assert_eq!(stages(&cut), [Completed, Failed, Failed, Waiting, Waiting]);
     assert_eq!((cut.stage, cut.steps[1].stage, cut.ended_at), (Failed, Failed, Some(NOW)));
 }
@@ -137,11 +139,9 @@ fn results_go_to_the_next_step_on_any_level() {
         r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{{"on_complete":{STEP}}}}}"#
     ));
     let placed = batch.placed();
-    assert!(
-        placed[2].is_callback()
-            && matches!(placed[2].before, Some(StepInputs::Steps(steps)) if steps.len() == 2)
-    );
-    assert_eq!((placed[2].place.as_str(), placed[1].is_callback()), ("callbacks", false));
+    assert!(matches!(placed[2].before, Some(StepInputs::Steps(steps)) if steps.len() == 2));
+    assert_eq!((placed[2].place.as_str(), placed[2].is_callback()), ("callbacks", true));
+    assert!(!placed[1].is_callback());
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn batch_in_a_chain_ends_after_its_callbacks() {
     assert_eq!((stages(&begun), begun.steps_together()), (vec![Running, Running, Waiting, Waiting], 2));
     let called = begun.moved(&both, NOW);
     assert_eq!((stages(&called)[2], stages(&called)[3]), (Running, Waiting));
-    let next = called.moved(&[("id5", StepObservation::Ended(Completed))], NOW);
+    let next = ended(&called, [("id5", Completed)]);
     assert_eq!((next.steps[0].stage, stages(&next)[3]), (Completed, Running));
-    let broken = called.moved(&[("id5", StepObservation::Ended(Failed))], NOW);
+    let broken = ended(&called, [("id5", Failed)]);
     assert_eq!((broken.steps[0].stage, broken.stage), (Failed, Failed), "its callback failed");
     let uncalled = batch("on_failure").moved(&both, NOW);
     assert_eq!(stages(&uncalled), [Completed, Completed, Waiting, Running], "there was no failure");
@@ -166,7 +166,7 @@ fn batch_in_a_chain_ends_after_its_callbacks() {
 
 #[test]
 fn workflow_resumes_at_a_retried_step() {
-    let both = workflow(FAN_OUT).moved(&[("id2", StepObservation::Ended(Completed))], NOW);
+    let both = ended(&workflow(FAN_OUT), [("id2", Completed)]);
     let failed = both.moved(
         &[("id4", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Failed))],
         Timestamp(2000),
@@ -175,7 +175,7 @@ fn workflow_resumes_at_a_retried_step() {
     let again = failed.resumed("id6").unwrap().unwrap();
     assert_eq!((again.stage, again.ended_at, again.steps[1].stage), (Running, None, Running));
     assert_eq!(stages(&again), [Completed, Completed, Running, Waiting, Waiting]);
-    let on = again.moved(&[("id6", StepObservation::Ended(Completed))], NOW);
+    let on = ended(&again, [("id6", Completed)]);
     assert_eq!(stages(&on), [Completed, Completed, Completed, Running, Waiting]);
     for no_matter in ["id4", "id7", "none"] {
         assert!(failed.resumed(no_matter).unwrap().is_none(), "{no_matter}");
@@ -187,10 +187,8 @@ fn workflow_resumes_at_a_retried_step() {
 fn callbacks_are_not_submitted_again_after_a_resume() {
     let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
     let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
-    let failed = batch
-        .moved(&[("id2", StepObservation::Ended(Completed)), ("id3", StepObservation::Ended(Failed))], NOW);
-    let settled = failed
-        .moved(&[("id5", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Failed))], NOW);
+    let failed = ended(&batch, [("id2", Completed), ("id3", Failed)]);
+    let settled = ended(&failed, [("id5", Completed), ("id6", Failed)]);
     assert_eq!(stages(&settled), [Completed, Failed, Waiting, Completed, Failed]);
     let again = settled.resumed("id3").unwrap().unwrap();
     let well = again.moved(&[("id3", StepObservation::Ended(Completed))], Timestamp(2000));
@@ -214,14 +212,14 @@ fn chain_runs_step_by_step_and_stops_at_a_failure() {
     let chain = workflow(&format!(r#"{{"type":"chain","steps":[{STEP},{STEP},{STEP}]}}"#));
     assert_eq!((stages(&chain), chain.steps[0].id.as_str()), (vec![Running, Waiting, Waiting], "id2"));
     assert_eq!(chain.steps_together(), 0, "the next one begins by the end of each");
-    let second = chain.moved(&[("id2", StepObservation::Ended(Completed))], NOW);
+    let second = ended(&chain, [("id2", Completed)]);
     assert_eq!((stages(&second), second.completed()), (vec![Completed, Running, Waiting], 1));
     let same =
         second.moved(&[("id2", StepObservation::Ended(Failed)), ("id3", StepObservation::Underway)], NOW);
     assert_eq!(stages(&same), stages(&second), "what has ended stays as it is");
-    let broken = second.moved(&[("id3", StepObservation::Ended(Failed))], NOW);
+    let broken = ended(&second, [("id3", Failed)]);
     assert_eq!((broken.stage, stages(&broken)), (Failed, vec![Completed, Failed, Waiting]));
-    let third = second.moved(&[("id3", StepObservation::Ended(Completed))], NOW);
+    let third = ended(&second, [("id3", Completed)]);
     let done = third.moved(&[("id4", StepObservation::Ended(Completed))], Timestamp(2000));
     assert_eq!((done.stage, done.ended_at, done.is_settled()), (Completed, Some(Timestamp(2000)), true));
 }
@@ -231,9 +229,9 @@ fn batch_submits_callbacks_after_all_steps() {
     let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
     let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
     assert_eq!(stages(&batch), [Running, Running, Waiting, Waiting, Waiting]);
-    let half = batch.moved(&[("id2", StepObservation::Ended(Completed))], NOW);
+    let half = ended(&batch, [("id2", Completed)]);
     assert_eq!((half.stage, batch.steps_together(), half.steps_together()), (Running, 2, 1));
-    let well = half.moved(&[("id3", StepObservation::Ended(Completed))], NOW);
+    let well = ended(&half, [("id3", Completed)]);
     assert_eq!(
         (well.stage, stages(&well)),
         (Completed, vec![Completed, Completed, Running, Waiting, Running])
@@ -247,7 +245,7 @@ fn batch_submits_callbacks_after_all_steps() {
     assert_eq!(stages(&over), [Completed, Completed, Failed, Waiting, Completed]);
     let forgotten = called.moved(&[("id4", StepObservation::Nothing)], NOW);
     assert!(forgotten.is_settled(), "nobody can see any more what became of it");
-    let failed = half.moved(&[("id3", StepObservation::Ended(Failed))], NOW);
+    let failed = ended(&half, [("id3", Failed)]);
     assert_eq!((failed.stage, stages(&failed)), (Failed, vec![Completed, Failed, Waiting, Running, Running]));
 }
 
@@ -264,9 +262,6 @@ fn cancelled_workflow_starts_no_step() {
     let chain = workflow(&format!(r#"{{"steps":[{STEP},{STEP}]}}"#));
     let off = chain.cancelled(NOW).unwrap();
     assert_eq!((off.stage, stages(&off), off.is_settled()), (Cancelled, vec![Cancelled, Cancelled], true));
-    assert_eq!(
-        stages(&off.moved(&[("id2", StepObservation::Ended(Completed))], NOW)),
-        [Cancelled, Cancelled]
-    );
+    assert_eq!(stages(&ended(&off, [("id2", Completed)])), [Cancelled, Cancelled]);
     assert!(off.cancelled(NOW).is_err());
 }

@@ -74,7 +74,7 @@ const WRONG: [(&str, &str, &str, u16, &str); 36] = [
 ];
 
 #[test]
-fn what_is_wrong_is_said_in_the_form_of_the_specification() {
+fn errors_have_the_form_of_the_specification() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);

@@ -258,12 +258,12 @@ fn alice(lab: &Lab) -> (Agq, Visitor) {
 fn a_stream_of_events_ends_with_its_session() {
     let lab = Lab::new();
     let (agq, alice) = alice(&lab);
-    let (status, mut told) = listen(&alice);
+    let (status, mut events) = listen(&alice);
     assert_eq!(status, 200);
     lab.file("agq.toml", "");
     agq.reload();
     let mut rest = String::new();
-    told.read_to_string(&mut rest).unwrap();
+    events.read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("0\r\n\r\n"), "the key has gone, and so the answer is complete: {rest}");
 }
 
@@ -271,7 +271,7 @@ fn a_stream_of_events_ends_with_its_session() {
 fn a_stream_of_events_ends_when_somebody_logs_out() {
     let lab = Lab::new();
     let (_agq, alice) = alice(&lab);
-    let (_, mut told) = listen(&alice);
+    let (_, mut events) = listen(&alice);
     assert_eq!(alice.ask("POST", "/dashboard/logout", "").status, 204);
-    told.read_to_string(&mut String::new()).unwrap();
+    events.read_to_string(&mut String::new()).unwrap();
 }

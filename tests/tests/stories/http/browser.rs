@@ -214,7 +214,7 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
     browser.picture("dashboard-dead", (1280, 700), "dark");
     lab.file("mended", "");
     browser.click(&format!("button[data-retry='{job}']"));
-    browser.sees("#notice", "tried again");
+    browser.sees("#notice", "retried");
     browser.go(&format!("http://{}/#/action/sick", agq.http_address()));
     browser.sees("main .title .badge", "completed");
 

@@ -89,7 +89,7 @@ fn the_page_comes_with_a_strict_policy_and_nothing_else_without_a_session() {
 }
 
 #[test]
-fn whoever_has_a_key_logs_in_and_only_their_own_page_gives_commands() {
+fn clients_with_a_key_log_in_and_only_their_own_page_gives_commands() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
     let mut visitor = Visitor::new(&lab, &agq);
@@ -141,7 +141,7 @@ fn a_session_may_do_what_its_key_may_and_ends_with_it() {
 }
 
 #[test]
-fn what_happens_is_told_and_shown() {
+fn changes_are_sent_and_shown() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -149,14 +149,14 @@ fn what_happens_is_told_and_shown() {
     visitor.log_in(lab.key());
     let mut stream = visitor.http.connect();
     stream.write_all(visitor.request("GET", "/dashboard/events", "", "").as_bytes()).unwrap();
-    let mut told = BufReader::new(stream).lines().map(|line| line.unwrap());
-    assert!(told.next().unwrap().contains(" 200 "));
-    assert!(told.any(|line| line == "event: totals"), "the numbers come first");
+    let mut events = BufReader::new(stream).lines().map(|line| line.unwrap());
+    assert!(events.next().unwrap().contains(" 200 "));
+    assert!(events.any(|line| line == "event: totals"), "the numbers come first");
     lab.submit_plan(&agq, &plan("p", "false", &[]));
     lab.submit_action(&agq, "p", "a", "[{}]");
-    assert!(told.any(|line| line == "event: changed"), "the connection ended");
-    assert!(told.any(|line| line == "event: totals"), "the connection ended");
-    let numbers = told.next().unwrap();
+    assert!(events.any(|line| line == "event: changed"), "the connection ended");
+    assert!(events.any(|line| line == "event: totals"), "the connection ended");
+    let numbers = events.next().unwrap();
     assert!(numbers.starts_with("data: {") && numbers.contains("\"running\":"), "{numbers}");
     let recent = eventually("the job has failed", || {
         let recent = visitor.ask("GET", "/dashboard/recent", "").body;
@@ -174,7 +174,7 @@ fn what_happens_is_told_and_shown() {
 }
 
 #[test]
-fn dashboards_and_subscribers_that_came_as_the_same_number_are_told_apart() {
+fn dashboards_and_subscribers_of_the_same_number_are_distinguished() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
     let mut subscribers: Vec<Raw> = (0..5).map(|_| Raw::open(&lab, &agq)).collect();
@@ -199,7 +199,7 @@ fn dashboards_and_subscribers_that_came_as_the_same_number_are_told_apart() {
     drop(streams);
     assert_eq!(publisher.ask("PUBLISH news again"), ":5");
     for subscriber in &mut subscribers {
-        let told: Vec<String> = (0..14).map(|_| subscriber.line()).collect();
-        assert_eq!((told[6].as_str(), told[13].as_str()), ("hello", "again"));
+        let lines: Vec<String> = (0..14).map(|_| subscriber.line()).collect();
+        assert_eq!((lines[6].as_str(), lines[13].as_str()), ("hello", "again"));
     }
 }

@@ -37,23 +37,23 @@ fn example(lab: &Lab, agq: &Agq, program: &str, name: &str) -> Command {
 /// A worker of the examples. The drop kills it.
 struct Worker {
     child: Child,
-    said: PathBuf,
+    output: PathBuf,
 }
 
 impl Worker {
     fn start(lab: &Lab, agq: &Agq, (program, suffix): (&str, &str), id: &str) -> Self {
-        let said = lab.path().join(format!("{id}.out"));
-        let out = File::create(&said).unwrap();
+        let output = lab.path().join(format!("{id}.out"));
+        let out = File::create(&output).unwrap();
         let err = out.try_clone().unwrap();
         let mut command = example(lab, agq, program, &format!("worker.{suffix}"));
         command.args(["--worker-id", id, "--concurrency", "1"]);
-        let worker = Self { child: command.stdout(out).stderr(err).spawn().unwrap(), said };
-        eventually("the worker is registered", || worker.has_said("registered").then_some(()));
+        let worker = Self { child: command.stdout(out).stderr(err).spawn().unwrap(), output };
+        eventually("the worker is registered", || worker.has_printed("registered").then_some(()));
         worker
     }
 
-    fn has_said(&self, words: &str) -> bool {
-        read(&self.said).lines().any(|line| line.starts_with(words))
+    fn has_printed(&self, words: &str) -> bool {
+        read(&self.output).lines().any(|line| line.starts_with(words))
     }
 
     fn signal(&self, signal: Signal) {
@@ -90,10 +90,10 @@ fn what_one_language_submits_another_does_and_a_sigterm_drains() {
         // The worker finishes its current job, and starts no other.
         let http = Http::of(&lab, &agq);
         let slow = http.enqueue(r#"{"type":"example.sleep","args":[1]}"#);
-        eventually("it has begun", || worker.has_said(&format!("started {slow}")).then_some(()));
+        eventually("it has begun", || worker.has_printed(&format!("started {slow}")).then_some(()));
         let next = http.enqueue(r#"{"type":"example.echo","args":[1]}"#);
         worker.signal(Signal::TERM);
-        assert_eq!(worker.child.wait().unwrap().code(), Some(0), "{}", read(&worker.said));
+        assert_eq!(worker.child.wait().unwrap().code(), Some(0), "{}", read(&worker.output));
         assert_eq!((http.state(&slow).as_str(), http.state(&next).as_str()), ("completed", "available"));
         assert_eq!(http.ask("GET", "/admin/workers/w", "").status, 404, "it has deregistered");
     }
@@ -109,7 +109,7 @@ fn what_a_killed_worker_had_goes_to_the_other() {
     let http = Http::of(&lab, &agq);
     let id = http.enqueue(r#"{"type":"example.sleep","args":[2]}"#);
     let killed = Worker::start(&lab, &agq, KINDS[0], "killed");
-    eventually("it has begun", || killed.has_said(&format!("started {id}")).then_some(()));
+    eventually("it has begun", || killed.has_printed(&format!("started {id}")).then_some(()));
     drop(killed);
     let _other = Worker::start(&lab, &agq, KINDS[0], "other");
     let job = eventually("the other one has done it", || {

@@ -26,8 +26,8 @@ fn every_figure_of_the_dashboard_is_one_of_agqs() {
     let http = Http::of(&lab, &agq);
     // Metrics about workers arrive with their heartbeats.
     eventually("all figures", || {
-        let told = http.ask("GET", "//metrics", "").text;
-        let told = figures(&told);
-        asked.iter().all(|figure| told.contains(figure)).then_some(())
+        let metrics = http.ask("GET", "//metrics", "").text;
+        let metrics = figures(&metrics);
+        asked.iter().all(|figure| metrics.contains(figure)).then_some(())
     });
 }

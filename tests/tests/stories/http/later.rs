@@ -150,8 +150,8 @@ fn results_that_are_too_large_for_one_job_fail_its_step() {
     let steps = r#"[{"plan_id":"long","inputs":[{},{}]},{"type":"one","args":[]}]"#;
     let begun = http.post("/workflows", &format!(r#"{{"type":"chain","steps":{steps}}}"#));
     let workflow = ended(&http, begun["workflow"]["id"].as_str().unwrap());
-    let said = workflow["steps"][1]["error"].as_str().unwrap();
-    assert!(said.contains("the results of the step before have more than 20000 bytes together"), "{said}");
+    let error = workflow["steps"][1]["error"].as_str().unwrap();
+    assert!(error.contains("the results of the step before have more than 20000 bytes together"), "{error}");
 }
 
 #[test]

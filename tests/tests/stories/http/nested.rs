@@ -172,7 +172,7 @@ fn a_workflow_is_cancelled_with_what_is_nested_in_it() {
 }
 
 #[test]
-fn what_is_wrong_with_a_nested_workflow_is_said_with_its_place() {
+fn errors_of_a_nested_workflow_name_their_place() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);

@@ -12,7 +12,7 @@ fn json(raw: &mut Raw, command: &str) -> Value {
 }
 
 #[test]
-fn a_plan_is_run_by_agw_for_whoever_asks_over_http() {
+fn agw_runs_a_plan_for_a_client_of_http() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w", &[]);
@@ -122,8 +122,8 @@ fn a_change_is_recorded_whatever_the_name_of_what_is_changed() {
     http.fetch("w", "default");
     assert_eq!(http.ask("POST", "/jobs/none/ack", "{}").status, 404);
     let log = std::fs::read_to_string(lab.path().join("audit.log")).unwrap();
-    let told: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let commands: Vec<_> = told.iter().map(|line| line["command"].as_str().unwrap()).collect();
+    let logged: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let commands: Vec<_> = logged.iter().map(|line| line["command"].as_str().unwrap()).collect();
     assert_eq!(
         commands,
         [

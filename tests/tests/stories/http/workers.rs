@@ -10,15 +10,18 @@ fn key(letter: char) -> String {
 }
 
 #[test]
-fn a_worker_is_told_what_to_do_and_gets_nothing_meanwhile() {
+fn a_worker_receives_directives_and_no_jobs_meanwhile() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
-    let told = http.post(
+    let reply = http.post(
         "/workers/register",
         r#"{"worker_id":"w","queues":["default"],"concurrency":2,"labels":["zone:eu"]}"#,
     );
-    assert_eq!((&told["heartbeat_interval"], &told["visibility_timeout_default"]), (&5.into(), &1800.into()));
+    assert_eq!(
+        (&reply["heartbeat_interval"], &reply["visibility_timeout_default"]),
+        (&5.into(), &1800.into())
+    );
     let id = http.enqueue(r#"{"type":"a","args":[]}"#);
     let beat = r#"{"worker_id":"w","state":"running","active_job_ids":[]}"#;
     for (order, state) in [("quiet", "quiet"), ("terminate", "terminate")] {
@@ -31,8 +34,8 @@ fn a_worker_is_told_what_to_do_and_gets_nothing_meanwhile() {
     assert_eq!(http.fetch("w", "default").unwrap()["id"], *id);
     let other = "019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f";
     let beat = format!(r#"{{"worker_id":"w","active_job_ids":["{id}","{other}"]}}"#);
-    let told = http.post("/workers/heartbeat", &beat);
-    assert_eq!((&told["jobs_extended"][0], &told["jobs_lost"][0]), (&id.as_str().into(), &other.into()));
+    let reply = http.post("/workers/heartbeat", &beat);
+    assert_eq!((&reply["jobs_extended"][0], &reply["jobs_lost"][0]), (&id.as_str().into(), &other.into()));
     assert_eq!(http.ask("DELETE", "/workers/w", "").status, 200);
     assert_eq!(http.state(&id), "available", "it went back when its worker went");
     assert_eq!(http.ask("DELETE", "/workers/w", "").status, 404);

@@ -65,8 +65,8 @@ fn a_node_that_got_to_a_standby_comes_back_to_the_primary() {
     proxy.lead_to(standby.address());
     proxy.cut_all();
     eventually("the standby takes no writes", || {
-        let said = asks.ask("SET k during");
-        ["takes no writes", "read-only"].iter().any(|why| said.contains(why)).then_some(())
+        let reply = asks.ask("SET k during");
+        ["takes no writes", "read-only"].iter().any(|why| reply.contains(why)).then_some(())
     });
     // New connections reach the primary, and open connections stay with the standby.
     proxy.lead_to(primary.address());
@@ -109,51 +109,51 @@ fn a_node_hears_the_others_again_after_its_connections_went_silent() {
     let (deaf, tells) = (node(&proxy.address()), node(&cluster.address()));
     let mut sends = Raw::open(&lab, &tells);
     for round in ["before", "after"] {
-        let heard = next_message(&lab, &deaf);
+        let received = next_message(&lab, &deaf);
         eventually("a message of the other node", || {
             sends.ask(&format!("PUBLISH channel {round}"));
-            heard.is_finished().then_some(())
+            received.is_finished().then_some(())
         });
-        assert_eq!(heard.join().unwrap().as_deref(), Some(round));
+        assert_eq!(received.join().unwrap().as_deref(), Some(round));
         if round == "before" {
             assert!(proxy.strand_all() > 0);
         }
     }
     let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();
-    assert!(log.contains("LISTEN was said anew"), "{log}");
+    assert!(log.contains("LISTEN was repeated"), "{log}");
 }
 
 #[test]
-fn the_first_message_after_the_telling_connection_was_closed_is_heard() {
+fn the_first_message_after_the_notifying_connection_was_closed_is_received() {
     let cluster = Postgres::start(&[]);
     let lab = Lab::on_files();
     let node = || lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
     let (hears, tells) = (node(), node());
     let mut sends = Raw::open(&lab, &tells);
-    let heard = next_message(&lab, &hears);
+    let received = next_message(&lab, &hears);
     eventually("they know of each other", || {
         sends.ask("PUBLISH channel before");
-        heard.is_finished().then_some(())
+        received.is_finished().then_some(())
     });
-    heard.join().unwrap();
+    received.join().unwrap();
     // The messages of the earlier rounds have arrived.
     let mut round = 0;
     eventually("nothing more of earlier rounds", || {
         round += 1;
-        let heard = next_message(&lab, &hears);
+        let received = next_message(&lab, &hears);
         sends.ask(&format!("PUBLISH channel between{round}"));
-        (heard.join().unwrap() == Some(format!("between{round}"))).then_some(())
+        (received.join().unwrap() == Some(format!("between{round}"))).then_some(())
     });
-    let heard = next_message(&lab, &hears);
-    let told = "query LIKE 'SELECT pg_notify(n.channel%'";
+    let received = next_message(&lab, &hears);
+    let notifies = "query LIKE 'SELECT pg_notify(n.channel%'";
     psql(
         &cluster,
         &format!(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {told} AND pid <> pg_backend_pid()"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {notifies} AND pid <> pg_backend_pid()"
         ),
     );
     assert_eq!(sends.ask("PUBLISH channel after"), ":0");
-    assert_eq!(heard.join().unwrap().as_deref(), Some("after"));
+    assert_eq!(received.join().unwrap().as_deref(), Some("after"));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn probes_are_answered_while_the_database_does_not_answer() {
 }
 
 #[test]
-fn nodes_of_different_settings_are_warned_of_and_a_worker_has_the_time_it_was_told() {
+fn nodes_of_different_settings_cause_a_warning_and_a_worker_keeps_the_time_it_received() {
     let lab = Lab::of_nodes();
     let strict = lab.agq(&["--heartbeat-interval", "0.2"]);
     let lenient = lab.agq(&["--heartbeat-interval", "30"]);
@@ -194,7 +194,7 @@ fn nodes_of_different_settings_are_warned_of_and_a_worker_has_the_time_it_was_to
         let found = workers.as_array().unwrap().iter().find(|worker| worker["worker_id"] == id).cloned();
         found.unwrap()["state"].as_str().unwrap().to_owned()
     };
-    eventually("the one that was told a short time is dead", || (standing("x") == "dead").then_some(()));
+    eventually("the one that received a short time is dead", || (standing("x") == "dead").then_some(()));
     assert_ne!(standing("w"), "dead");
     eventually("the log names what differs", || {
         let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();

@@ -132,7 +132,7 @@ fn everything_moves_from_files_into_postgresql_and_back() {
     assert_eq!(action(&other, &again, "soon")["completed"], 3);
     assert_eq!(only_job(&other, &again, "new")["status"], "completed");
     let full = agq_does(&files, &["import", "--to", "data", "three.jsonl"]).expect(1);
-    assert!(full.err.contains("is there already and is not overwritten"), "{full:?}");
+    assert!(full.err.contains("already exists and is not overwritten"), "{full:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn a_pooler_by_transaction_is_refused_with_what_to_set() {
     for args in [start, &["--port", "0", "--store-no-listen", "--store", &url], &["migrate", "--store", &url]]
     {
         let refused = Ran::from(lab.command("agq").args(args).output().unwrap()).expect(1);
-        assert!(refused.err.contains("a pooler hands out its connections by transaction"), "{refused:?}");
+        assert!(refused.err.contains("a pooler assigns its connections per transaction"), "{refused:?}");
         assert!(refused.err.contains("pool_mode = session"), "{refused:?}");
     }
 }
@@ -32,14 +32,14 @@ fn nodes_work_behind_a_pooler_by_session() {
     // A message that one node publishes reaches subscribers of the other.
     let mut listens = Raw::open(&lab, &there);
     assert_eq!(listens.ask("SUBSCRIBE channel"), "*3");
-    let heard = std::thread::spawn(move || {
+    let received = std::thread::spawn(move || {
         (0..5).for_each(|_| drop(listens.line()));
         (0..7).map(|_| listens.line()).last()
     });
     let mut sends = Raw::open(&lab, &here);
     eventually("a message at the other node", || {
         sends.ask("PUBLISH channel message");
-        heard.is_finished().then_some(())
+        received.is_finished().then_some(())
     });
-    assert_eq!(heard.join().unwrap().as_deref(), Some("message"));
+    assert_eq!(received.join().unwrap().as_deref(), Some("message"));
 }

@@ -122,7 +122,7 @@ says! {
 }
 
 #[test]
-fn metrics_show_what_heartbeats_said() {
+fn metrics_show_the_content_of_heartbeats() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = crate::support::Raw::open(&lab, &agq);

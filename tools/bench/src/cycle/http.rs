@@ -17,10 +17,11 @@ use crate::{Bench, Better, Comparison, Programs};
 const SECTION: &str = "http";
 const HTTP: &str = "over HTTP";
 const RESP: &str = "over RESP";
-const NOTE: &str = "both as shipped: submissions and ends of jobs are on disk before the answer; one request at a time, connections \
-    are kept";
+const NOTE: &str = "both as shipped: submissions and ends of jobs are durable; one request at a time on \
+    persistent connections";
 
-const FETCH_NOTE: &str = "jobs are submitted 1,000 at a time in between, and never end; claims are on disk a moment later, as shipped";
+const FETCH_NOTE: &str = "jobs are submitted in between, 1,000 at a time, and never end; claims are not \
+    durable, as shipped";
 /// Number of jobs in a submission for clients that only fetch.
 const STOCK: usize = 1_000;
 

@@ -19,8 +19,8 @@ use crate::{Bench, Better, Comparison, Programs};
 const SECTION: &str = "nodes";
 const ONE_NODE: &str = "1 agq on PostgreSQL";
 const THREE_NODES: &str = "3 agq on PostgreSQL";
-const NOTE: &str = "all on one server, as it is shipped; claims of agq do not wait for the disk; pgbench: SKIP LOCKED, no counters, no \
-    server between; graphile-worker keeps no results";
+const NOTE: &str = "all on one PostgreSQL with its default settings; claims of agq are not durable; \
+    pgbench: SKIP LOCKED, no counters, no server in between; graphile-worker stores no results";
 
 pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     let tools = Tools::find(bench, programs);

@@ -21,9 +21,9 @@ use crate::{Bench, Better, Comparison, Programs};
 const TITLE: &str = "8 producers and 8 consumers, 100 B";
 const BULLMQ: &str = "BullMQ";
 pub(super) const GRAPHILE: &str = "graphile-worker";
-const NOTE: &str = "every answer waits for the disk; results of 1 KB, but graphile-worker keeps none and removes the job; \
-    BullMQ on redis AOF always; both in one process of Node, as they are shipped; agq's consumers send a report and the \
-    next claim together, as BullMQ's do";
+const NOTE: &str = "every reply is durable; results of 1 KB, but graphile-worker stores none and removes \
+    the job; BullMQ on redis AOF always; both in one Node process, as shipped; consumers of agq send a \
+    report together with the next claim, as those of BullMQ do";
 
 pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyhow::Result<()> {
     if !bench.wants(TITLE) {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{Bench, Better, Comparison, Programs};
 
-const NOTE: &str = "as on the disk of this machine, and 2 ms more for every fsync and fdatasync";
+const NOTE: &str = "the disk of this machine, with 2 ms added to every fsync and fdatasync";
 /// Upper bound of the cycles per second of a client, whose submission and completion each wait for
 /// a sync.
 const MAX_PER_CLIENT: f64 = 1000.0 / (2.0 * 2.0);

@@ -30,12 +30,12 @@ const SPAN: Duration = Duration::from_secs(4);
 /// Time for which a store is used before it grows, so that PostgreSQL has planned all statements.
 const WHILE_SMALL: Duration = Duration::from_secs(1);
 
-const ENDED_NOTE: &str = "jobs with results of 1 KB and an action each; no more are kept, so that one is forgotten for each that ends; \
+const ENDED_NOTE: &str = "each job has results of 1 KB and an action; each ended job lets retention remove another; \
     two databases of one PostgreSQL";
-const LANES_NOTE: &str = "over HTTP; each lane is of a limit with a key of its own, under which a job ran and ended before; two \
+const LANES_NOTE: &str = "over HTTP; each lane has a limit with its own key, under which a job has ended; two \
     databases of one PostgreSQL";
-const GROWTH_NOTE: &str = "measured right after the submission, which goes to the queue of the clients; each time a new database, which \
-    was used for a second before";
+const GROWTH_NOTE: &str = "measured directly after the submission to the queue of the clients; each time on a new database, after \
+    a second of use";
 const NODES_NOTE: &str = "over HTTP; unique jobs under 30 limits in turn, at most 4 at once under each; two databases of one PostgreSQL; \
     all share the processors";
 

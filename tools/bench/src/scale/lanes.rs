@@ -19,8 +19,8 @@ use crate::{
 const LANES: usize = 1000;
 /// Number of waiting jobs in each lane, if there are many lanes.
 const DEPTH: usize = 3;
-const NOTE: &str = "as many jobs wait in one lane as in all the many; a worker that has all the labels claims on one \
-    connection, one command at a time; claims are on disk soon after, each completion before it is acknowledged";
+const NOTE: &str = "the single lane has as many jobs as the 1,000 lanes together; a worker with all labels \
+    claims on one connection, one command at a time; claims are not durable, completions are";
 
 /// An agq with jobs in `lanes` lanes.
 struct LanesFixture {

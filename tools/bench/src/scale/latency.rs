@@ -30,8 +30,9 @@ const PLAN: &str = r#"{"plan_id":"now","tasks":[{"task_number":1,"command":"date
 const BYTES: u64 = 1 << 20;
 /// Time between two jobs, in which all processes become idle.
 const PAUSE: Duration = Duration::from_millis(10);
-const NOTE: &str = "one job at a time, all idle before it: from the sending of ACTION.SUBMIT to the time that the job's `date` \
-    prints, so that the start of `date` is in it; the job is on disk before it is handed out; beside it, where 99 of 100 are counted, what a disk that rests takes for 1 KiB";
+const NOTE: &str = "one job at a time on an idle system: from sending ACTION.SUBMIT to the time that the \
+    job's `date` prints, including the start of `date`; the job is durable before the claim; for \
+    comparison with the 99th percentile, the time of an idle disk for 1 KiB";
 
 /// An idle agq and worker.
 struct Idle {
@@ -55,7 +56,7 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     });
     bench.compare(SECTION, comparison)?;
     let (p99, disk) = (p99.into_inner(), Disk::new(&idle.fixture)?);
-    let comparison = title("99 of 100 within", jobs).with_bound(25.0, 10.0).with("agq, agw", replay(&p99));
+    let comparison = title("99th percentile", jobs).with_bound(25.0, 10.0).with("agq, agw", replay(&p99));
     bench.compare(SECTION, comparison.with("a write and its sync", || disk.p99_ms(jobs)))
 }
 

@@ -42,7 +42,7 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     let runs = RefCell::new(Vec::new());
     let comparison = Comparison::new(format!("{title} accepted"), "s", Better::Less)
         .with_bound(30.0 * share, 10.0 * share)
-        .with_note("from the start of agx to its end, an empty agq each time; each piece is on disk before it is acknowledged")
+        .with_note("from the start of agx to its exit, on an empty agq; each chunk is durable")
         .with("agx, agq", || {
             let accepted = accept(&programs.bin, &lines, inputs)?;
             let secs = accepted.secs;
@@ -62,10 +62,10 @@ fn memory(bench: &mut Bench, title: &str, runs: &[Accepted]) -> anyhow::Result<(
     };
     let comparison = Comparison::new(format!("{title}, memory of agq for a job"), "bytes", Better::Less)
         .with_bound(1000.0, 200.0)
-        .with_note("of the same runs: what its memory had grown by when all were queued, its caches included")
+        .with_note("of the same runs: growth of agq's memory with all jobs queued, including caches")
         .with("agq", replay(&per_job));
     bench.compare(SECTION, comparison)?;
-    let comparison = Comparison::new(format!("{title}, most memory that agq had"), "MB", Better::Less)
+    let comparison = Comparison::new(format!("{title}, peak memory of agq"), "MB", Better::Less)
         .with_bound(1000.0, 1000.0)
         .with_note("of the same runs")
         .with("agq", replay(&peaks));

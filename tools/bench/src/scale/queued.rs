@@ -29,12 +29,11 @@ const FEW_QUEUED: &str = "1,000 queued";
 /// Cycles of a round. As many jobs are added before, so that the length of the queue does not
 /// change.
 const CYCLES: usize = 1000;
-const NOTE: &str = "one connection, one command at a time; claims are on disk soon after, each completion before it is \
-    acknowledged; the floor and the aim are 2 and 1.3 times the cost with 1,000 queued";
-const QUICK_NOTE: &str = "a quick run queues 100,000 in the place of 5,000,000; one connection, one command at a time; claims \
-    are on disk soon after, each completion before it is acknowledged";
-const MEMORY_NOTE: &str =
-    "measured once, when all were queued: what agq's memory had grown by, its caches included";
+const NOTE: &str = "one connection, one command at a time; claims are not durable, completions are; floor \
+    and aim are 2 and 1.3 times the cost with 1,000 queued jobs";
+const QUICK_NOTE: &str = "a quick run queues 100,000 jobs instead of 5,000,000; one connection, one \
+    command at a time; claims are not durable, completions are";
+const MEMORY_NOTE: &str = "measured once, with all jobs queued: growth of agq's memory, including caches";
 
 /// An agq with a long queue.
 struct Queue {
@@ -91,10 +90,10 @@ fn memory(bench: &mut Bench, queues: &[Queue]) -> anyhow::Result<()> {
 
 fn restart(bench: &mut Bench, queue: Queue) -> anyhow::Result<()> {
     let Queue { length, mut fixture, .. } = queue;
-    let title = format!("listen again after SIGKILL with {} jobs queued", grouped(length));
+    let title = format!("restart after SIGKILL with {} jobs queued", grouped(length));
     let comparison = Comparison::new(title, "s", Better::Less)
         .with("agq", || reopen::restart(&mut fixture))
-        .with_note("killed right after a job was acknowledged; the files are in the page cache");
+        .with_note("killed directly after an acknowledgement; the files are in the page cache");
     bench.compare(SECTION, comparison)
 }
 

@@ -17,8 +17,8 @@ use crate::{
 
 const WAITING: usize = 500;
 const JOB: &str = r#"{"plan_id":"nothing","inputs":[{}]}"#;
-const NOTE: &str = "those who wait in BRPOP have another tool than the jobs need; one connection submits, claims and completes, \
-    one command at a time; claims are on disk soon after, the rest before it is acknowledged";
+const NOTE: &str = "the waiting workers lack the tool that the jobs need; one connection submits, claims \
+    and completes, one command at a time; claims are not durable, the rest is";
 
 /// An agq with waiting workers.
 struct WaitingFixture {
@@ -37,7 +37,7 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
         Comparison::new(format!("submit, claim and complete a job while {waiting}"), "µs", Better::Less)
             .with_note(NOTE)
             .with(waiting, || full.cycles(cycles))
-            .with("nobody waits", || empty.cycles(cycles));
+            .with("no waiting workers", || empty.cycles(cycles));
     bench.compare(SECTION, comparison)
 }
 

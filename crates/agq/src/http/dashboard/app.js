@@ -201,7 +201,7 @@ function button(label, key, attrs, action) {
 }
 
 const retryButton = (id, label = 'Retry') => button(label, `retry ${id}`, { 'data-retry': id, 'aria-label': `Retry job ${id}` },
-  () => act(`retry ${id}`, ['JOB.RETRY', id, 'FORCE'], `Job ${id} is tried again.`));
+  () => act(`retry ${id}`, ['JOB.RETRY', id, 'FORCE'], `Job ${id} is retried.`));
 
 // ---- Pieces of views
 
@@ -455,7 +455,7 @@ const actionView = {
     const filter = (name, count) => h('a', { key: name || 'all', class: `filter ${name}`, href: link(name, 1),
       'aria-current': route.status === name ? 'true' : null }, name || 'all', ' ', h('strong', null, number(count)));
     const retry = () => act(`retry ${id}`, ['ACTION.RETRY', id],
-      (n) => n ? `${many(n, 'job is', 'jobs are')} tried again.` : `No job of action ${id} has failed, so none is tried again.`);
+      (n) => n ? `${many(n, 'job is', 'jobs are')} retried.` : `No job of action ${id} has failed, so none is retried.`);
     const cancel = async () => {
       const text = `${many(left, 'job that has', 'jobs that have')} not ended will be stopped. You can retry them one by one afterwards.`;
       if (!await confirmed(`Cancel action ${id}?`, text, 'Cancel the action', 'Keep it')) return;
@@ -615,7 +615,7 @@ const deadView = {
   title: () => 'Dead',
   load: async (route, signal) => (await ask('recent', undefined, signal)).dead,
   draw: (jobs) => [title('Failed and dead jobs'), h('p', { class: 'muted' },
-    'The latest jobs that failed for good. Retry one after you have mended what made it fail.'),
+    'The latest jobs that failed for good. Retry one after you have fixed what made it fail.'),
   h('section', { class: 'panel' }, jobs.length === 0 ? empty('No job has failed for good.')
     : jobTable(jobs, 'Jobs that failed, the newest first', true))],
 };

@@ -31,6 +31,6 @@ pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
 }
 
 pub(crate) async fn cancel(app: &AppState, id: &str) -> CommandResult {
-    workflow::cancel(app, id).await?;
+    workflow::cancel(app, id).await.map(drop)?;
     Ok(Reply::Simple("OK workflow cancelled".into()))
 }

@@ -141,8 +141,8 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
     let failed = || format!("cannot bring the database {place} up to date");
     if access.is_pooled_by_transaction().await.map_err(|error| to_store_error(&error)).with_context(failed)? {
         bail!(
-            "cannot use the database {place}: a pooler hands out its connections by transaction, and agq needs each of its \
-             own for longer. Set pool_mode = session for this database in pgbouncer.ini, or give the address of PostgreSQL itself"
+            "cannot use the database {place}: a pooler assigns its connections per transaction, and agq needs each of \
+             its own for longer. Set pool_mode = session for this database in pgbouncer.ini, or give the address of PostgreSQL itself"
         );
     }
     let mut connection =
@@ -361,8 +361,8 @@ async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Stor
         Ok(Ok(permit)) => Ok(permit),
         Ok(Err(closed)) => Err(StoreError(closed.to_string())),
         Err(_) => Err(StoreError(
-            "too many long reads (lists, searches, KEYS, figures) are under way at this node; try again in a moment, or give it \
-             more --store-connections"
+            "too many long reads (lists, searches, KEYS, metrics) are under way at this node; try again in a moment, or \
+             give it more --store-connections"
                 .into(),
         )),
     }

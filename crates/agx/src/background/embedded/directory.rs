@@ -16,13 +16,11 @@ use tempfile::TempDir;
 const PREFIX: &str = "agx-";
 /// Name of the lock file. The file gets this name after the lock is taken.
 const LOCK: &str = "lock";
-/// Maximum length of the path of the directory, which leaves room for the path of a Unix socket
-/// (`sun_path` of macOS, which is shorter than that of Linux).
+/// Maximum length of the directory's path; leaves room for a socket's path (`sun_path` of macOS).
 const MOST_PATH: usize = 100;
 /// Parent directory for the case that TMPDIR is too long.
 const SHORT: &str = "/tmp";
-/// Age after which a directory without a lock counts as abandoned. An older agx takes no lock, and
-/// some file systems have no locks.
+/// Age of an abandoned directory without a lock, as of an older agx or some file systems.
 const OLD: Duration = Duration::from_secs(7 * 86_400);
 
 /// Temporary directory that is removed at the end of this process.
@@ -55,8 +53,7 @@ impl EmbeddedDir {
     }
 }
 
-/// Creates and locks the lock file of a new directory. Returns `None` if the file system has no
-/// locks.
+/// Creates and locks the lock file of a new directory. Returns `None` without locks.
 fn locked(dir: &Path) -> io::Result<Option<File>> {
     let unlocked = dir.join("unlocked");
     let lock = File::create_new(&unlocked)?;
@@ -88,8 +85,7 @@ fn sweep_in(base: &Path) {
     }
 }
 
-/// Checks whether `dir` is an abandoned directory of this user. Returns its lock if so, or
-/// `Some(None)` if `dir` never had a lock.
+/// Returns the lock of an abandoned directory of this user, or `Some(None)` if it never had one.
 fn left_behind(dir: &Path, pid: i32) -> Option<Option<File>> {
     let about = fs::symlink_metadata(dir).ok()?;
     if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {

@@ -11,10 +11,9 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::error::CliError;
+use crate::error::{CliError, Result};
 
-/// Maximum wait for the end of a program. agw gives its tasks a second, and a slow machine needs
-/// more time.
+/// Maximum wait for the end of a program, because agw gives its tasks a second.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Maximum wait for the end of a killed program.
 const LAST_WAIT: Duration = Duration::from_secs(2);
@@ -31,8 +30,7 @@ const ROOM: &str = "free space there, or set TMPDIR to a directory on another di
 const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
                          memory ran out; try again";
 
-/// Child program whose stdin is a pipe from this process. The program ends when this process ends,
-/// because the pipe closes.
+/// Child program that ends with this process, because the pipe to its stdin then closes.
 pub(super) struct ManagedProcess {
     name: &'static str,
     child: Child,
@@ -40,7 +38,7 @@ pub(super) struct ManagedProcess {
 }
 
 impl ManagedProcess {
-    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, CliError> {
+    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self> {
         let log = dir.join(name).with_extension("log");
         let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
         // The child gets a process group of its own, because agx handles Ctrl-C and ends the child.
@@ -50,7 +48,7 @@ impl ManagedProcess {
     }
 
     /// Waits until agq prints that it listens.
-    pub(super) fn wait_until_listening(&mut self) -> Result<(), CliError> {
+    pub(super) fn wait_until_listening(&mut self) -> Result<()> {
         let mut line = String::new();
         if let Some(stdout) = self.child.stdout.take() {
             // An error also means that agq does not listen.
@@ -113,8 +111,7 @@ impl Drop for ManagedProcess {
     }
 }
 
-/// Returns the reason for the end of a program, and advice. Sources are the exit status, the log,
-/// and whether the disk is full.
+/// Returns the reason and advice, from the exit status, the log, and the free space of the disk.
 fn exit_error(
     status: Option<ExitStatus>,
     log: Result<&str, &str>,
@@ -146,7 +143,6 @@ fn last_log_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join(" / ")
 }
 
-/// Returns the failure to start a program.
 pub(super) fn cannot(what: &str, error: &io::Error) -> CliError {
     CliError::usage(
         format!("cannot {what}: {error}"),
@@ -166,7 +162,7 @@ mod tests {
 
     use super::{ManagedProcess, ROOM, SIGNALLED, exit_error};
 
-    const INFO: &str = "2026-01-01T00:00:00Z  INFO agw: draining: no more jobs are taken\n";
+    const INFO: &str = "2026-01-01T00:00:00Z  INFO agw: draining: no more jobs are claimed\n";
 
     fn why(raw: i32, log: Result<&str, &str>, is_full: bool) -> (String, &'static str) {
         exit_error(Some(ExitStatus::from_raw(raw)), log, Path::new("/tmp/agx-1-x/agw.log"), is_full)

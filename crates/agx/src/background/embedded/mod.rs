@@ -18,7 +18,7 @@ use crate::{
         directory::{EmbeddedDir, sweep},
         managed_process::{ManagedProcess, cannot},
     },
-    error::CliError,
+    error::{CliError, Result},
 };
 
 /// Maximum number of bytes of a task's output that agq keeps; the limit is the size of a message.
@@ -37,9 +37,8 @@ pub(crate) struct EmbeddedCluster {
 }
 
 impl EmbeddedCluster {
-    /// Starts agq and agw. The worker runs `jobs` jobs at once, or one per processor, in the
-    /// current directory. agq keeps at most `kept` ended jobs.
-    pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self, CliError> {
+    /// Starts agq, which keeps `kept` ended jobs, and agw with `jobs` slots, or one per processor.
+    pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self> {
         sweep();
         let dir = EmbeddedDir::new().map_err(|error| cannot("make a directory for it", &error))?;
         let key = new_key();
@@ -60,8 +59,7 @@ impl EmbeddedCluster {
         Ok(Self { agw, agq, dir, key })
     }
 
-    /// Returns the address and key of the private agq.
-    pub(crate) fn server(&self) -> Result<Server, CliError> {
+    pub(crate) fn server(&self) -> Result<Server> {
         let address = address(&self.dir.path().join("agq"));
         Server::new(&address, self.key.clone().into())
             .map_err(|what| CliError::usage(what, "choose another TMPDIR"))
@@ -84,7 +82,7 @@ impl EmbeddedCluster {
 }
 
 /// Returns a command for one of the programs, with the key as its only setting in the environment.
-fn command(name: &str, key: &str) -> Result<Command, CliError> {
+fn command(name: &str, key: &str) -> Result<Command> {
     let mut command = Command::new(program(name)?);
     for name in settings_variables() {
         command.env_remove(name);
@@ -93,8 +91,7 @@ fn command(name: &str, key: &str) -> Result<Command, CliError> {
     Ok(command)
 }
 
-/// Returns the environment variables with settings of agq and agw, which are meant for other
-/// processes.
+/// Returns the settings of agq and agw in the environment, which are meant for other processes.
 pub(crate) fn settings_variables() -> impl Iterator<Item = OsString> {
     let is_one = |name: &OsString| {
         name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))
@@ -109,7 +106,7 @@ pub(crate) fn new_key() -> String {
 }
 
 /// Returns the path of agq or agw: beside this program, or in PATH.
-pub(crate) fn program(name: &str) -> Result<PathBuf, CliError> {
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|dir| dir.join(name));

@@ -19,13 +19,11 @@ pub(super) const GONE: &str = "gone\n";
 /// Maximum length of the path of a Unix socket (`sun_path` without its terminating NUL).
 const MOST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// Description of the programs to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SupervisorSpec {
     pub(crate) parts: Vec<ServiceSpec>,
 }
 
-/// One program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ServiceSpec {
     /// `agq` or `agw`; also the name of its log.
@@ -39,13 +37,11 @@ pub(super) fn socket(dir: &Path) -> PathBuf {
     dir.join(SOCKET)
 }
 
-/// Opens the lock file, and creates the file if it is missing. A supervisor holds the lock from its
-/// start to its end.
+/// Opens or creates the lock file. A supervisor holds the lock from its start to its end.
 pub(super) fn lock(dir: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK))
 }
 
-/// Returns true if another process holds the lock.
 pub(super) fn is_locked(dir: &Path) -> bool {
     let lock = File::options().read(true).write(true).open(dir.join(LOCK));
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)))
@@ -58,7 +54,6 @@ pub(super) fn has_room_for_sockets(dir: &Path) -> Result<(), (usize, usize)> {
     if length > MOST_PATH { Err((length, MOST_PATH)) } else { Ok(()) }
 }
 
-/// Opens the log `name` for appending.
 pub(super) fn log(dir: &Path, name: &str) -> io::Result<File> {
     File::options().create(true).append(true).mode(0o600).open(log_path(dir, name))
 }

@@ -17,8 +17,7 @@ const EMPTY_WORDS: [&str; 2] = ["Usage: ", "For more information, try "];
 pub(super) struct LogTails(Vec<(PathBuf, u64)>);
 
 impl LogTails {
-    /// Records the current lengths of the logs. The log of the supervisor comes last, because it
-    /// says least about a cause.
+    /// Records the lengths of the logs, the supervisor's last, because it says least about a cause.
     pub(super) fn from_now_on(dir: &Path, spec: &SupervisorSpec) -> Self {
         let names = spec.parts.iter().map(|part| part.name.as_str()).chain(["keeper"]);
         let end = |path: PathBuf| {

@@ -31,7 +31,7 @@ use crate::{
         directory::{DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket},
         messages::LogTails,
     },
-    error::CliError,
+    error::{CliError, Result},
     output::Output,
 };
 
@@ -46,14 +46,14 @@ const TELL_AFTER: Duration = Duration::from_secs(2);
 pub(crate) struct DirLock(File);
 
 /// Takes the file lock of `dir`. Returns a failure if a supervisor runs there already.
-pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
+pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock> {
     let already = || {
         let what = format!("a supervisor already runs in {}", dir.display());
         Err(CliError::usage(what, "`agx down` ends it"))
     };
     if let Err((length, most)) = has_room_for_sockets(dir) {
         let what = format!(
-            "the path of a socket in {} would have {length} bytes, and {most} are the most",
+            "the path of a socket in {} would have {length} bytes, and at most {most} are possible",
             dir.display()
         );
         return Err(CliError::usage(what, "choose a shorter AGX_HOME"));
@@ -84,9 +84,8 @@ fn has_no_locks(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
-/// Starts a supervisor in the background and passes the lock to it. Returns the first line that the
-/// supervisor writes to stdout. A failure quotes the logs of the supervisor and its parts.
-pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String, CliError> {
+/// Starts a supervisor with the lock. Returns its first line; a failure quotes the logs.
+pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);
     let mut child = spawn(hold, dir)?;
@@ -98,17 +97,13 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
         Some(listens) => Ok(listens.to_owned()),
         None => {
             let _ended = child.wait();
-            Err(CliError::usage(
-                format!("it could not be started: {}", words.since()),
-                "fix that, and try again",
-            ))
+            Err(CliError::usage(format!("it did not start: {}", words.since()), "fix that, and try again"))
         }
     }
 }
 
-fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
-    // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
-    // the supervisor runs.
+fn spawn(hold: DirLock, dir: &Path) -> Result<Child> {
+    // An inherited lock or pipe of the caller would stay open as long as the supervisor runs.
     agenix_sys::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
     let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
@@ -118,7 +113,7 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
 }
 
 /// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
-pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
+pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
     let Some(mut stream) = reached(dir).await? else { return Ok(false) };
     let look = format!("look at its log in {}", dir.display());
     let request = async {
@@ -145,7 +140,7 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
 }
 
 /// Connects to the supervisor of `dir`, and returns `None` if no supervisor runs there.
-async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
+async fn reached(dir: &Path) -> Result<Option<UnixStream>> {
     let since = Instant::now();
     loop {
         if let Ok(stream) = UnixStream::connect(socket(dir)).await {
@@ -176,7 +171,7 @@ fn is_there(dir: &Path) -> bool {
 }
 
 fn cannot(what: &str, error: &io::Error) -> CliError {
-    CliError::usage(format!("cannot {what}: {error}"), "is there room, and is it allowed?")
+    CliError::usage(format!("cannot {what}: {error}"), "check the free space and the permissions")
 }
 
 #[cfg(test)]

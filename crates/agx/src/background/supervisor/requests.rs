@@ -32,8 +32,7 @@ pub(super) struct StopRequests {
 }
 
 impl StopRequests {
-    /// Listens on the socket in `dir`. A socket file that exists is stale, because the caller holds
-    /// the lock of `dir`.
+    /// Listens in `dir`. A present socket file is stale, because the caller holds the lock.
     pub(super) fn listen(dir: &Path) -> io::Result<Self> {
         let socket = socket(dir);
         let _left_behind = std::fs::remove_file(&socket);
@@ -64,7 +63,6 @@ impl StopRequests {
         }
     }
 
-    /// Waits for another SIGTERM.
     pub(super) async fn terminated_again(&mut self) {
         self.terminate.recv().await;
     }
@@ -81,8 +79,7 @@ impl StopRequests {
     }
 }
 
-/// Accepts connections. A silent client does not block others, because each client has a task of
-/// its own.
+/// Accepts connections. Each client has a task, because a silent one must not block others.
 async fn accept(listener: UnixListener, tell: mpsc::UnboundedSender<UnixStream>) {
     loop {
         let Ok((mut client, _)) = listener.accept().await else {

@@ -29,18 +29,16 @@ use crate::{
             requests::StopRequests,
         },
     },
-    error::CliError,
+    error::{CliError, Result},
 };
 
 /// A program that ran for at least this time is restarted at once.
 const STEADY: Duration = Duration::from_secs(60);
-/// Maximum time for the end of one program, because agw gives its jobs 300 s, and its tasks a
-/// little more.
+/// Maximum time for the end of one program: agw gives its jobs 300 s, and its tasks a little more.
 const ENDS_WITHIN: Duration = Duration::from_secs(330);
 
-/// Keeps the programs running that the file in `dir` describes. The caller passes the lock of `dir`
-/// as stdin.
-pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
+/// Keeps the programs of `dir` running. The caller passes the lock of `dir` as stdin.
+pub(crate) async fn run(dir: &Path) -> Result<()> {
     let failed = |error: io::Error| CliError::usage(error.to_string(), "look at its directory");
     // The supervisor gets a session of its own, because the terminal may close.
     let _leads_already = rustix::process::setsid();
@@ -72,7 +70,7 @@ pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
 }
 
 /// Checks that stdin is the lock file of `dir`, and that no other process holds the lock.
-fn check_lock(dir: &Path) -> Result<(), CliError> {
+fn check_lock(dir: &Path) -> Result<()> {
     let failed = |error: io::Error| CliError::usage(format!("its lock: {error}"), "start it with `agx up`");
     let file = lock(dir).and_then(|lock| lock.metadata()).map_err(failed)?;
     let stdin = rustix::fs::fstat(io::stdin()).map_err(|error| failed(error.into()))?;
@@ -91,12 +89,7 @@ fn check_lock(dir: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Starts all programs in the order of `spec`.
-async fn begin(
-    dir: &Path,
-    spec: &SupervisorSpec,
-    processes: &mut Vec<SupervisedProcess>,
-) -> Result<(), CliError> {
+async fn begin(dir: &Path, spec: &SupervisorSpec, processes: &mut Vec<SupervisedProcess>) -> Result<()> {
     for part in &spec.parts {
         let started = SupervisedProcess::start(dir, part);
         processes.push(started.map_err(|error| {
@@ -113,13 +106,11 @@ async fn begin(
     Ok(())
 }
 
-/// Prints a line for the process that started the supervisor. It reads the first line only, so
-/// errors of later writes are ignored.
+/// Prints a line to the starting process. It reads one line only, so later errors are ignored.
 fn log_line(line: &str) {
     let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
 }
 
-/// A supervised program.
 struct SupervisedProcess {
     dir: PathBuf,
     part: ServiceSpec,
@@ -166,8 +157,7 @@ impl SupervisedProcess {
         self.since = Instant::now();
     }
 
-    /// Ends the program and waits for its end. The program gets each further SIGTERM of the
-    /// supervisor, and SIGKILL after [`ENDS_WITHIN`].
+    /// Ends the program. It gets each further SIGTERM, and SIGKILL after [`ENDS_WITHIN`].
     async fn end(&mut self, requests: &mut StopRequests) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));

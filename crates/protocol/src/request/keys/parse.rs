@@ -13,8 +13,7 @@ use crate::{
 
 type Parsed = Result<Request, RequestError>;
 
-/// Longest time to live of a key, in milliseconds, so that its end fits a number at any current
-/// time.
+/// Longest time to live in milliseconds, whose end fits a number at any current time.
 const MAX_AFTER_MS: i64 = i64::MAX - (1 << 47);
 /// Default number of keys that SCAN examines.
 const DEFAULT_SCAN: usize = 10;
@@ -25,7 +24,6 @@ const NOT_POSITIVE: RequestError = RequestError::Refused("value is out of range,
 const NO_RANGE: RequestError = RequestError::Refused("min or max is not a float");
 
 /// Parses an integer in the exact form of Redis: no sign but `-`, no leading zeros, no blanks.
-#[must_use]
 pub fn integer_of(text: &[u8]) -> Option<i64> {
     let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)
@@ -262,8 +260,7 @@ pub(super) fn zrange(args: &[Bytes], is_only_by_score: bool) -> Parsed {
     key(KeyCommand::ZRange { key: args[0].clone(), span, is_reversed, with_scores })
 }
 
-/// Converts LIMIT as Redis does: a negative offset yields nothing, and a negative count has no
-/// bound.
+/// Converts LIMIT like Redis: nothing for a negative offset, no bound for a negative count.
 fn part((offset, count): (i64, i64)) -> (usize, usize) {
     match usize::try_from(offset) {
         Ok(skip) => (skip, usize::try_from(count).unwrap_or(usize::MAX)),

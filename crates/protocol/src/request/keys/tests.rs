@@ -6,14 +6,9 @@ use bytes::Bytes;
 
 use super::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, Span};
 use crate::{
-    request::{BlockingWait, Request},
+    request::{BlockingWait, Request, tests::parse},
     time::Timestamp,
 };
-
-fn parse(line: &str) -> Result<Request, String> {
-    let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-    Request::parse(&args).map(|(_, request)| request).map_err(|error| error.line())
-}
 
 fn refused(line: &str) -> String {
     parse(line).unwrap_err()

@@ -277,7 +277,7 @@ impl Nodes {
         warn!(
             hostname,
             pid,
-            "another node has other settings, and whichever leads goes by its own: {differences}; give all nodes the same"
+            "another node has other settings, and the leader uses its own: {differences}; give all nodes the same"
         );
         Ok(())
     }

@@ -194,7 +194,7 @@ impl NotifyBus {
                     if is_disconnected {
                         debug!(%error, "the LISTEN connection still cannot be opened");
                     } else {
-                        warn!(%error, "other nodes are not heard; what is ready is looked for until they are");
+                        warn!(%error, "no notifications from other nodes; agq polls until the connection is back");
                     }
                     is_disconnected = true;
                 }
@@ -237,7 +237,7 @@ impl NotifyBus {
         // A node that was alone sends notices only from now on.
         self.nodes.notify(NODES, &self.nodes.name).await?;
         if std::mem::take(is_disconnected) {
-            info!("LISTEN was said anew: other nodes are heard again");
+            info!("LISTEN was repeated: notifications from other nodes arrive again");
         }
         // Notifications from before LISTEN were missed.
         self.notifier.announce_all();

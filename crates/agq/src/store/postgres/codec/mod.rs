@@ -39,7 +39,7 @@ pub(super) fn or_skip<T>(read: Result<T, Error>) -> Option<T> {
             if LAST_LOGGED.is_due() {
                 error!(
                     %error,
-                    "a {} in the database cannot be read and is passed over; a newer agq may have written it",
+                    "a {} in the database cannot be read and is skipped; a newer agq may have written it",
                     kind_of::<T>()
                 );
             }

@@ -139,7 +139,7 @@ impl ConnectOptions {
         raw_sql(AssertSqlSafe(script)).execute(connection).await.map(drop)
     }
 
-    /// Returns true if a pooler hands out its connections by transaction, because settings of a
+    /// Returns true if a pooler assigns its connections per transaction, because settings of a
     /// session are then unreliable.
     ///
     /// Behind such a pooler, the second connection sees the setting of the first one. If the second

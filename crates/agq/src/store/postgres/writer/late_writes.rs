@@ -81,7 +81,7 @@ impl Late {
     /// Refuses all late writes, because the queue is closed.
     pub(crate) fn give_up(&mut self) {
         for late in self.waiting.drain(..) {
-            let text = "another session of the database has locked what this is about, and agq stops";
+            let text = "another session of the database holds a lock that this command needs, and agq stops";
             late.write.answer(Err(StoreError(text.into())));
         }
     }

@@ -126,11 +126,15 @@ fn ctrl_c_stops_the_wait_and_not_the_action() {
     let mut agx = lab.command("agx");
     agx.args(["--agq", &agq.address(), "action", "submit", "p", "--id", "a", "--lines", "lines", "--wait"]);
     let mut child = agx.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
-    let said = || std::fs::read_to_string(&log).unwrap();
-    e2e::eventually("it says why nothing runs", || said().contains("there is no worker").then_some(()));
+    let printed = || std::fs::read_to_string(&log).unwrap();
+    e2e::eventually("it says why nothing runs", || printed().contains("there is no worker").then_some(()));
     let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(said().contains("action a continues\n  watch it again with `agx action watch a`"), "{}", said());
+    assert!(
+        printed().contains("action a continues\n  watch it again with `agx action watch a`"),
+        "{}",
+        printed()
+    );
     assert_eq!(crate::support::action(&lab, &agq, "a")["pending"], 1);
 }
