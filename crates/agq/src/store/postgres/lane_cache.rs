@@ -48,9 +48,7 @@ impl LaneCache {
     /// Reads the lanes that have ready jobs if the latest read is older than `REFRESH_AFTER`.
     /// Empties the cache first if it is older than `MAX_AGE`.
     pub(super) fn refresh(&mut self, session: &DatabaseSession) -> Result<(), Error> {
-        if self.created_at.is_some_and(|at| at.elapsed() > MAX_AGE) {
-            self.clear();
-        }
+        self.clear_if_old();
         if self.loaded_at.is_none_or(|at| at.elapsed() > REFRESH_AFTER) {
             self.load(session)?;
         }
@@ -60,6 +58,12 @@ impl LaneCache {
     /// Empties the cache. Lanes are read again when they are needed.
     pub(super) fn clear(&mut self) {
         *self = Self { has_peers: self.has_peers, ..Self::default() };
+    }
+
+    fn clear_if_old(&mut self) {
+        if self.created_at.is_some_and(|at| at.elapsed() > MAX_AGE) {
+            self.clear();
+        }
     }
 
     /// Reads the lanes that have ready jobs, and returns true if any of them was not cached.
@@ -97,6 +101,7 @@ impl LaneCache {
     /// Returns the number of a lane, and creates the lane if it does not exist. The cache must be
     /// emptied after a rollback, because the rollback removes a new lane.
     pub(super) fn number(&mut self, session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
+        self.clear_if_old();
         if let Some(number) = self.numbers.get(key) {
             return Ok(number.cast_unsigned());
         }
@@ -121,26 +126,28 @@ impl LaneCache {
     }
 }
 
+const LANE_OF: &str =
+    "SELECT lane FROM agq.lanes WHERE queue = $1 AND sha256(needs) = sha256($2) AND needs = $2";
+/// Statement that inserts a lane with the next number that no lane has. Numbers are used again once
+/// the sequence has reached its end.
+const INSERT_LANE: &str = "WITH RECURSIVE tried (lane) AS (SELECT nextval('agq.lanes_lane_seq')::integer \
+         UNION ALL SELECT nextval('agq.lanes_lane_seq')::integer FROM tried \
+         WHERE EXISTS (SELECT FROM agq.lanes AS l WHERE l.lane = tried.lane)) \
+     INSERT INTO agq.lanes (lane, queue, needs) OVERRIDING SYSTEM VALUE SELECT lane, $1, $2 FROM tried \
+     WHERE NOT EXISTS (SELECT FROM agq.lanes AS l WHERE l.lane = tried.lane) ON CONFLICT DO NOTHING";
+
 /// Creates a lane if it does not exist, and returns its number.
 pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
     let needs = encode(&key.needs)?;
-    // An insertion uses up a number even if the lane exists, so the loop looks for the lane first.
-    // Once all numbers have been used, an insertion may meet the number of an old lane, and the
-    // next number may be free.
-    let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND sha256(needs) = sha256($2) AND needs = $2";
-    let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    for _try in 0..MAX_NUMBERS_TRIED {
-        let found = session.row(query(sought).bind(&key.queue).bind(&needs))?;
-        if let Some(row) = found {
-            return row.try_get::<i32, _>(0).map(i32::cast_unsigned);
-        }
-        session.run(query(made).bind(&key.queue).bind(&needs))?;
+    let find = || session.row(query(LANE_OF).bind(&key.queue).bind(&needs));
+    let mut found = find()?;
+    // An insertion uses up a number even if the lane exists.
+    if found.is_none() {
+        session.run(query(INSERT_LANE).bind(&key.queue).bind(&needs))?;
+        found = find()?;
     }
-    Err(Error::RowNotFound)
+    found.ok_or(Error::RowNotFound)?.try_get::<i32, _>(0).map(i32::cast_unsigned)
 }
-
-/// Maximum number of numbers that are tried for a new lane.
-const MAX_NUMBERS_TRIED: usize = 100;
 
 /// Decodes a row of lane, queue and needs. Needs are decoded strictly, because a node must not hand
 /// out jobs with needs that it cannot read.
