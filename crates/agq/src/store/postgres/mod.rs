@@ -69,6 +69,7 @@ use crate::store::postgres::{
         PgWriter,
         late_writes::Late,
         queue::{PgQueue, PgWriteHandle},
+        shards::Shards,
         subject::Subjects,
         table_growth::Growth,
     },
@@ -81,8 +82,6 @@ pub(crate) use crate::store::postgres::export::{export, import};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
-/// Number of shards of the counts. If more nodes write, some of them share a shard.
-const SHARDS: i16 = 1024;
 
 /// Maximum number of notices that wait to be sent. More are dropped, and waiters find the changes
 /// by polling.
@@ -201,7 +200,7 @@ impl PostgresStore {
                 runtime: runtime.clone(),
                 queue: Arc::clone(&queue),
                 notifier: Arc::clone(&notifier),
-                shard: fastrand::i16(0..SHARDS),
+                shards: Shards::random(),
                 lanes: LaneCache::default(),
                 session: None,
                 answer_timeout: settings.answer_timeout(),

@@ -48,7 +48,7 @@ pub(super) struct PgTxn<'b> {
     /// Notices that are sent after the commit.
     pub(super) events: Vec<BusMessage>,
     pub(super) touched: Vec<ActionId>,
-    /// Shard of the tallies and totals that this node writes.
+    /// Shard of the counts that this transaction writes.
     shard: i16,
     /// True if a client of any node subscribes to changes.
     has_subscribers: bool,

@@ -7,6 +7,7 @@ pub(crate) mod grouped_writes;
 pub(crate) mod late_writes;
 pub(crate) mod lock_order;
 pub(crate) mod queue;
+pub(crate) mod shards;
 pub(crate) mod subject;
 pub(crate) mod table_growth;
 
@@ -40,6 +41,7 @@ use crate::store::{
             grouped_writes::{add, claim, decide},
             late_writes::{Late, LateWrite},
             queue::{PgQueue, PgWrite, WriteKind},
+            shards::Shards,
             table_growth::Growth,
         },
     },
@@ -78,8 +80,7 @@ pub(super) struct PgWriter {
     pub(super) nodes: Arc<Nodes>,
     /// Sender of notices for other nodes.
     pub(super) notices: mpsc::Sender<BusMessage>,
-    /// Shard of the tallies and totals that this node writes.
-    pub(super) shard: i16,
+    pub(super) shards: Shards,
     pub(super) lanes: LaneCache,
     /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
@@ -313,7 +314,8 @@ impl PgWriter {
             // session.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
-        let mut txn = PgTxn::open(session, &mut self.lanes, self.shard, has_subscribers);
+        let shard = self.shards.next(self.nodes.is_snapshot_old());
+        let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers);
         let limits = txn.lock_first(writes)?;
         decide(&mut txn, writes)?;
         txn.hold_limits(writes, limits)?;
