@@ -115,8 +115,8 @@ impl LaneCache {
         Ok(self.lanes.len() > before)
     }
 
-    /// Reads the keys of lanes with ready jobs that are not cached yet. Those that cannot be decoded
-    /// stay unknown.
+    /// Reads the keys of lanes with ready jobs that are not cached yet. Those that cannot be
+    /// decoded stay unknown.
     fn add_keys(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         let unknown: Vec<i32> =
             self.ready_from.keys().copied().filter(|lane| !self.lanes.contains_key(lane)).collect();

@@ -79,6 +79,24 @@ fn wait_for_a_job(node: &Arc<PostgresStore>, claimants: usize) -> JoinHandle<Vec
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn claim_locks_only_the_jobs_that_it_takes() {
+    let database = Database::new();
+    let (first, second) = (node(&database).await, Arc::new(node(&database).await));
+    first.nodes.on_new_node();
+    submit(&first, "a", of("jq"), vec![plain("a-0"), plain("a-1")]).await.unwrap();
+    submit(&first, "b", of("yq"), vec![plain("b-0")]).await.unwrap();
+    submit(&first, "c", of("jq"), vec![plain("c-0")]).await.unwrap();
+    let (handle, other) = (Handle::current(), Arc::clone(&second));
+    let taken = first.write(AckLevel::Visible, move |batch| {
+        let own = claim_in(batch, 2)?;
+        // The other node claims before this transaction is committed.
+        Ok((own, handle.block_on(got(&other, 4))))
+    });
+    let (own, others) = taken.await.unwrap();
+    assert_eq!((own, others), (vec!["a-0".into(), "a-1".into()], vec!["b-0".to_owned(), "c-0".into()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn job_that_was_locked_and_left_is_claimed_at_another_node() {
     let database = Database::new();
     let nodes = listening_nodes(&database, 2).await;

@@ -1,6 +1,6 @@
 //! Candidates of claims: the first ready jobs of lanes, and the locks on them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agenix_rules::job::Job;
 use sqlx::{Error, Row, query};
@@ -9,7 +9,7 @@ use crate::store::postgres::{
     codec::{decode, or_skip},
     ready_positions::{END, Position, position_of},
     sql_types,
-    txn::PgTxn,
+    txn::{PgTxn, jobs::ClaimRequest},
 };
 
 /// Ready job that is locked by this transaction.
@@ -31,8 +31,8 @@ pub(crate) struct Candidates {
     pub(crate) rest_from: BTreeMap<i32, Position>,
 }
 
-/// Joins the lanes `$1` with their first ready jobs, as many as `$2` for each. Jobs of paused queues
-/// and of halted actions are passed over.
+/// Joins the lanes `$1` with their first ready jobs, as many as `$2` for each. Jobs of paused
+/// queues and of halted actions are passed over.
 ///
 /// The check for the halted mark is a subquery, because a join would sort all ready jobs. A lane
 /// costs one index lookup and its rows. Each lane is read from a position on (`$3`, `$4`), which
@@ -54,6 +54,8 @@ macro_rules! of_first_jobs {
         )
     };
 }
+/// Query for the positions of the first ready jobs of lanes.
+const FIRST: &str = of_first_jobs!("c.lane, c.rank, c.turn", "", "");
 /// Query that locks the first ready jobs of lanes. Jobs that another transaction has locked are
 /// passed over.
 ///
@@ -72,6 +74,49 @@ pub(crate) const CANDIDATES: &str = of_first_jobs!(
 const MAX_WITH_TEXTS: usize = 4;
 
 impl PgTxn<'_> {
+    /// Returns the number of jobs that a look locks in each lane, at most `most`.
+    ///
+    /// Other nodes pass over locked jobs. So if there are others, and several lanes to choose from,
+    /// this look chooses from the positions of the jobs before it locks any. A look behind jobs
+    /// that can no longer run does not, because it has to read more jobs than there are claimants.
+    pub(crate) fn wanted_counts(
+        &mut self,
+        all: &[ClaimRequest<'_>],
+        takers: &BTreeSet<&str>,
+        lanes: &[i32],
+        most: usize,
+    ) -> Result<Vec<(i32, usize)>, Error> {
+        let counts: Vec<(i32, usize)> = lanes.iter().map(|lane| (*lane, most)).collect();
+        if lanes.len() < 2 || !self.lanes.has_peers || most > all.len() {
+            return Ok(counts);
+        }
+        let (limits, ranks, turns) = self.bounds(&counts, 0);
+        let mut waiting: BTreeMap<i32, VecDeque<Position>> = BTreeMap::new();
+        for row in self.session.rows(query(FIRST).bind(lanes).bind(limits).bind(ranks).bind(turns))? {
+            waiting.entry(row.try_get(0)?).or_default().push_back((row.try_get(1)?, row.try_get(2)?));
+        }
+        for lane in lanes {
+            let first = waiting.get(lane).and_then(VecDeque::front).copied();
+            self.lanes.set_ready_from(*lane, first.unwrap_or(END));
+        }
+        let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
+        for claimant in all.iter().map(|wanting| wanting.claimant) {
+            if !takers.contains(&*claimant.holder) {
+                continue;
+            }
+            let first_of = |queue: &String| {
+                let fits = |lane: &i32| self.lanes.is_for(*lane, queue, &claimant.abilities);
+                let firsts = waiting.iter().filter(|(lane, _)| fits(lane));
+                firsts.filter_map(|(lane, jobs)| Some((*jobs.front()?, *lane))).min()
+            };
+            if let Some((_, lane)) = claimant.queues.iter().find_map(first_of) {
+                waiting.get_mut(&lane).and_then(VecDeque::pop_front);
+                *counts.entry(lane).or_default() += 1;
+            }
+        }
+        Ok(counts.into_iter().collect())
+    }
+
     /// Returns the columns that bound a look at lanes: the number of jobs of each, with `more` for
     /// each, and the position from which on it may have ready jobs.
     fn bounds(&self, counts: &[(i32, usize)], more: usize) -> (Vec<i64>, Vec<i16>, Vec<i64>) {

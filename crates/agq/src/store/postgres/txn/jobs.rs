@@ -140,6 +140,7 @@ impl PgTxn<'_> {
                 }
                 self.add_own_ready();
                 has_looked_again = true;
+                most = without.len();
             }
             let others: Vec<ClaimRequest<'_>> = without.iter().map(|at| all[*at]).collect();
             let found = self.claim_in_known_lanes(&others, most)?;
@@ -155,7 +156,7 @@ impl PgTxn<'_> {
         let wanted = self.wanted(all, &takers);
         let now = all.iter().map(|wanting| wanting.now).max().unwrap_or_default();
         let open = self.open_lanes(wanted, now)?;
-        let counts: Vec<(i32, usize)> = open.into_iter().map(|lane| (lane, most)).collect();
+        let counts = self.wanted_counts(all, &takers, &open, most)?;
         let Candidates { jobs: mut lanes, rest_from } = self.candidates(&counts)?;
         let mut ended = 0;
         let mut claims = Vec::with_capacity(all.len());

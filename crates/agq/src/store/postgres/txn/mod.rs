@@ -64,8 +64,8 @@ pub(super) struct PgTxn<'b> {
     /// True if the transaction locked ready jobs that no claimant of this node got, so that other
     /// nodes passed over them.
     pub(super) has_left: bool,
-    /// Jobs that other nodes may claim: those that have become ready, and those that were locked and
-    /// left.
+    /// Jobs that other nodes may claim: those that have become ready, and those that were locked
+    /// and left.
     pub(super) ready: ReadyPositions,
     /// Number of rows of new and ended jobs that the transaction wrote, for the growth of the
     /// tables.

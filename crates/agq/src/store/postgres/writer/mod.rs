@@ -254,12 +254,22 @@ impl PgWriter {
                     } else {
                         session.give_up();
                     }
+                    self.notify_of_unlocked(writes);
                     if attempts == MAX_ATTEMPTS || !is_stale && !is_retryable(&failure.error) {
                         return Err(failure);
                     }
                     attempts += 1;
                 }
             }
+        }
+    }
+
+    /// Notifies other nodes after a rollback if the transaction may have locked ready jobs, which
+    /// they have passed over.
+    fn notify_of_unlocked(&self, writes: &[PgWrite]) {
+        let has_claims = writes.iter().any(|write| matches!(write.work, WriteKind::Claim(..)));
+        if has_claims && self.nodes.has_peers() {
+            self.send_notice(BusMessage::Jobs(ReadyPositions::any()));
         }
     }
 
