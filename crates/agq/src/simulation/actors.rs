@@ -26,7 +26,6 @@ pub(super) struct UnconfirmedClaim {
     pub(super) attempt: u32,
 }
 
-/// Client with a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Actor {
     /// `None` for a connection that registers no worker.
@@ -67,7 +66,6 @@ impl Actor {
         self.unconfirmed.clear();
     }
 
-    /// Returns the name under which the actor holds jobs.
     pub(super) fn holder(&self) -> String {
         self.worker_id
             .as_ref()

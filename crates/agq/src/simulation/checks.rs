@@ -87,7 +87,6 @@ impl World {
         self.ledger.check_action(action_id, &inputs, inputs.len())
     }
 
-    /// Reads all keys from agq.
     pub(super) fn found_keys(&mut self) -> Result<KeysVersion, String> {
         let mut found = BTreeMap::new();
         for (key, words) in readers() {

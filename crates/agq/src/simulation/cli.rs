@@ -186,7 +186,6 @@ pub fn run_program() -> ExitCode {
     }
 }
 
-/// Results of all threads.
 #[derive(Default)]
 struct SeedResults {
     counts: SimulationMetrics,

@@ -26,7 +26,6 @@ const HEADER: usize = 512;
 /// Distance of the damaged bytes after the headers.
 const STRIDE: usize = 29;
 
-/// Damage of the file.
 #[derive(Debug, Clone, Copy)]
 enum Corruption {
     Flip {

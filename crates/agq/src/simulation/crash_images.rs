@@ -30,9 +30,7 @@ const FEWEST_IMAGES: u64 = 500;
 /// Number of random subsets per change.
 const SOME_SUBSETS: usize = 200;
 
-/// Recorded scenario.
 pub(super) struct RecordedScenario {
-    /// File before the scenario.
     pub(super) before: Vec<u8>,
     pub(super) events: Vec<DiskEvent>,
     /// State that agq has acknowledged, by the number of the mark among the events.
@@ -83,7 +81,6 @@ struct Image {
     shown: String,
 }
 
-/// Calls `check` with every image.
 fn each_image(recorded: &RecordedScenario, mut check: impl FnMut(Image)) {
     let (mut synced, mut written) = (recorded.before.clone(), recorded.before.clone());
     let (mut unsynced, mut promised): (Vec<DiskChange>, usize) = (Vec::new(), 0);

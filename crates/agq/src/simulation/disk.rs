@@ -25,7 +25,6 @@ pub(super) enum DiskFile {
 }
 
 impl DiskFile {
-    /// Returns the offset of the file on the disk.
     fn start(self) -> u64 {
         match self {
             Self::Journal => 0,
@@ -47,7 +46,6 @@ pub(super) enum DiskChange {
 }
 
 impl DiskChange {
-    /// Applies the change to the bytes of the disk.
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Resize(len) => bytes.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0),
@@ -70,7 +68,6 @@ impl DiskChange {
     }
 }
 
-/// Next fault of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskFault {
     /// The process dies after `after` more changes, and no later change reaches the file. If
@@ -83,7 +80,6 @@ pub(super) enum DiskFault {
     Full,
 }
 
-/// Recorded event of the disk.
 #[derive(Debug, Clone)]
 pub(super) enum DiskEvent {
     Changed(DiskChange),
@@ -138,17 +134,14 @@ impl Disk {
         })
     }
 
-    /// Returns the content as the process sees it.
     pub(super) fn bytes(&self) -> Vec<u8> {
         self.lock().bytes.clone()
     }
 
-    /// Plans a fault.
     pub(super) fn plan(&self, fault: DiskFault) {
         self.lock().fault = Some(fault);
     }
 
-    /// Removes the planned fault.
     pub(super) fn repair(&self) {
         let mut state = self.lock();
         (state.fault, state.has_failed) = (None, false);
@@ -160,7 +153,6 @@ impl Disk {
         state.fault.is_some() || state.is_dead || state.has_failed
     }
 
-    /// Returns true if the process that has opened the files is dead.
     pub(super) fn is_dead(&self) -> bool {
         self.lock().is_dead
     }
@@ -186,12 +178,10 @@ impl Disk {
         state.bytes.clone()
     }
 
-    /// Returns the recorded events.
     pub(super) fn recorded(&self) -> Vec<DiskEvent> {
         self.lock().log.take().unwrap_or_default()
     }
 
-    /// Records the position of the writer.
     pub(super) fn mark(&self, number: usize) {
         if let Some(log) = &mut self.lock().log {
             log.push(DiskEvent::Mark(number));
@@ -254,7 +244,6 @@ impl DiskState {
     }
 }
 
-/// File that one process has opened.
 #[derive(Debug)]
 pub(super) struct File {
     disk: Disk,

@@ -7,7 +7,6 @@ use agenix_protocol::resp::Reply;
 use bytes::Bytes;
 use fastrand::Rng;
 
-/// Value of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum KeyValue {
     Text(String),
@@ -15,10 +14,8 @@ pub(super) enum KeyValue {
     Scores(BTreeMap<String, i64>),
 }
 
-/// All keys with their values.
 pub(super) type KeysVersion = BTreeMap<&'static str, KeyValue>;
 
-/// Command of the model.
 #[derive(Debug, Clone)]
 pub(super) enum KeyOperation {
     Set(&'static str, String),
@@ -52,7 +49,6 @@ impl KeyOperation {
         }
     }
 
-    /// Returns the words of the command.
     pub(super) fn words(&self) -> Vec<String> {
         let words: Vec<&str> = match self {
             Self::Set(key, value) => vec!["SET", key, value],
@@ -187,7 +183,6 @@ impl KeyHistory {
     }
 }
 
-/// Returns the commands that read all keys.
 pub(super) fn readers() -> Vec<(&'static str, Vec<Bytes>)> {
     let words =
         |words: &[&'static str]| words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();

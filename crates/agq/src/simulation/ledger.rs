@@ -52,7 +52,6 @@ impl ObservedJob {
     }
 }
 
-/// Submitted action.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExpectedAction {
     pub(super) plan_id: String,
@@ -66,7 +65,6 @@ pub(super) struct ExpectedAction {
     pub(super) is_there: bool,
 }
 
-/// Acknowledged end of a job.
 #[derive(Debug, Clone)]
 struct JobEnd {
     status: Status,
@@ -97,7 +95,6 @@ impl Ledger {
         Self { forgets, ..Self::default() }
     }
 
-    /// Records an event of a job.
     pub(super) fn record_event(&mut self, event: ObservedJob) -> CheckResult {
         match self.jobs.get(&event.job_id) {
             None if event.attempt == 0 && matches!(event.state.as_str(), "available" | "scheduled") => {}
@@ -117,7 +114,6 @@ impl Ledger {
         self.retried.insert(id.to_owned());
     }
 
-    /// Records the acknowledged end of a job.
     pub(super) fn ended(&mut self, job_id: &str, status: Status, holder: Option<&str>) {
         self.ends.insert(job_id.to_owned(), JobEnd { status, holder: holder.map(str::to_owned) });
     }
@@ -164,7 +160,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks the invariants of a job.
     pub(super) fn check_job(&self, job: &Job) -> CheckResult {
         let wrong = |what: &str| Err(format!("{what}: {job:?}"));
         if self.jobs.get(job.job_id.as_str()) != Some(&ObservedJob::of(job)) {

@@ -240,7 +240,6 @@ impl Client {
 }
 
 impl ClientView {
-    /// Records that a client has fetched a job.
     fn record_fetch(&mut self, job: &agenix_rules::job::Job) {
         let times = self.attempts.entry((job.job_id.to_string(), job.attempt)).or_default();
         *times += 1;

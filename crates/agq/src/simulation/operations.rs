@@ -8,7 +8,6 @@ use agenix_protocol::resp::Reply;
 use super::actors::Actor;
 use crate::app::Caller;
 
-/// Operation or observation of a world.
 #[derive(Debug)]
 pub(super) enum Operation {
     /// A client sent a command.
@@ -45,7 +44,6 @@ pub(super) enum Operation {
     Rest(Vec<(u64, Reply)>),
 }
 
-/// Operation on jobs of the Open Job Spec.
 #[derive(Debug, Clone)]
 pub(super) enum OjsOperation {
     /// Submits a JSON array of jobs.
@@ -56,7 +54,6 @@ pub(super) enum OjsOperation {
     Ack(String),
 }
 
-/// Operations of a world, in order.
 #[derive(Debug, Default)]
 pub(super) struct OperationLog {
     pub(super) all: Vec<Operation>,

@@ -51,7 +51,6 @@ impl SimulatedProcess {
         Self::begin_on(database, journal, time, settings)
     }
 
-    /// Starts agq on the given files.
     pub(super) fn begin_on(
         database: impl StorageBackend,
         journal: impl StorageBackend,

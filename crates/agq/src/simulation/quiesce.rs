@@ -127,7 +127,6 @@ impl World {
         Ok(())
     }
 
-    /// Requests all records.
     fn request_all(&mut self) -> CheckResult {
         let jobs: Vec<String> = self.all_jobs()?.iter().map(|job| job.job_id.to_string()).collect();
         let actions: Vec<String> = self.ledger.actions.keys().cloned().collect();

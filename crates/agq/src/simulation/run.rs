@@ -15,7 +15,6 @@ use crate::{
 /// Maximum number of runs in that search.
 const MAX_SHRINKS: usize = 300;
 
-/// Seed with the number of its steps.
 #[derive(Debug, Clone)]
 pub(super) struct SeedScript {
     pub(super) seed: u64,
@@ -24,7 +23,6 @@ pub(super) struct SeedScript {
     pub(super) only: Option<BTreeSet<u64>>,
 }
 
-/// Result of a seed.
 #[derive(Debug)]
 pub(super) struct SeedOutcome {
     pub(super) counts: SimulationMetrics,
@@ -34,7 +32,6 @@ pub(super) struct SeedOutcome {
     pub(super) story: Vec<String>,
 }
 
-/// Failure of a seed.
 #[derive(Debug, Clone)]
 pub(super) struct SeedFailure {
     /// Number of the failed step; `None` for the end of the seed.

@@ -330,7 +330,6 @@ impl World {
     }
 }
 
-/// Parses a command on keys for a transaction.
 pub(super) fn key_command(words: &[String]) -> Result<QueuedCommand, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     match Request::parse(&words).map_err(|error| error.line())? {

@@ -84,7 +84,6 @@ pub(super) struct InFlightRequest {
     pub(super) abort: AbortHandle,
 }
 
-/// Elements of the list on which actors wait.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
     pub(super) sent: BTreeSet<String>,
@@ -218,7 +217,6 @@ impl World {
         }
     }
 
-    /// Returns a hash of all events so far. It is equal for equal seeds.
     pub(super) fn trace(&self) -> u64 {
         self.trace.finish()
     }
@@ -333,7 +331,6 @@ impl World {
         self.restart_if_failed()
     }
 
-    /// Restarts agq if it has failed or is dead.
     fn restart_if_failed(&mut self) -> CheckResult {
         let Some(process) = &mut self.process else { return Ok(()) };
         let reason = process.failure();

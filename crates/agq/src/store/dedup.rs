@@ -11,7 +11,6 @@ use agenix_rules::{
 
 use super::{Duplicate, RuleResult};
 
-/// Result of the deduplication of a submission.
 #[derive(Debug, Default)]
 pub(super) struct DedupResult {
     /// Jobs that are not added, because an existing job stands for them.
@@ -21,7 +20,6 @@ pub(super) struct DedupResult {
 }
 
 impl DedupResult {
-    /// Returns true if `job` is to be added.
     pub(super) fn adds(&self, job: &NewJob) -> bool {
         !self.stands.iter().any(|stand| stand.job_id == job.job_id)
     }

@@ -4,7 +4,6 @@ use agenix_protocol::time::Timestamp;
 
 use crate::store::{RuleResult, StoreFuture, UnusedRecords};
 
-/// Kind of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum DocumentKind {
     /// Mark of an action whose inputs are not all stored yet, by the id of the action.
@@ -62,20 +61,15 @@ impl DocumentKind {
         }
     }
 
-    /// Returns the kind with the name `name`.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
-/// Change that a rule makes to a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DocumentChange {
-    /// Leaves the document unchanged.
     Keep,
-    /// Creates or replaces the document.
     Put(String),
-    /// Removes the document.
     Remove,
 }
 
@@ -88,9 +82,7 @@ pub(crate) trait DocumentStore: Send + Sync + 'static {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
     /// Returns all documents of a kind with their ids, in the order of their ids.
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
-    /// Returns true if there is a document of `kind`.
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
-    /// Applies `rule` to a document.
     fn update_document(
         &self,
         kind: DocumentKind,

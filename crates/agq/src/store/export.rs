@@ -22,10 +22,8 @@ use sha2::{Digest, Sha256};
 
 use super::{StoredJob, StoredPlan, StoredValue, Totals};
 
-/// Version of the format.
 const VERSION: u32 = 1;
 
-/// Record of an export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ExportRecord {
@@ -36,7 +34,6 @@ pub(crate) enum ExportRecord {
     },
     /// Job with lane 0, because every store numbers its lanes itself.
     Job(Box<StoredJob>),
-    /// Paused queue.
     Paused {
         queue: String,
     },
@@ -100,20 +97,16 @@ impl ExportRecord {
     }
 }
 
-/// Receiver of records.
 pub(crate) type Sink<'s> = dyn FnMut(ExportRecord) -> anyhow::Result<()> + 's;
 
-/// Number of records of a kind, and the hash of their lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KindChecksum {
     count: u64,
     sha256: String,
 }
 
-/// Checksums of all kinds that have records.
 pub(crate) type Checksums = BTreeMap<String, KindChecksum>;
 
-/// Describes checksums in words.
 pub(crate) fn shown(sums: &Checksums) -> String {
     let all: Vec<String> = sums.iter().map(|(kind, sum)| format!("{} {kind}", sum.count)).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
@@ -124,7 +117,6 @@ pub(crate) fn shown(sums: &Checksums) -> String {
 struct ChecksumBuilder(BTreeMap<&'static str, (u64, Sha256)>);
 
 impl ChecksumBuilder {
-    /// Adds a record, and returns its line.
     fn add(&mut self, record: &ExportRecord) -> anyhow::Result<Vec<u8>> {
         let line = record.line()?;
         self.add_line(record.kind(), &line);
@@ -152,7 +144,6 @@ enum ExportFrame {
     End(Checksums),
 }
 
-/// Writer of an export.
 pub(crate) struct Exporter<W> {
     to: W,
     checksums: ChecksumBuilder,
@@ -214,7 +205,6 @@ impl<R: BufRead> Importer<R> {
         }
     }
 
-    /// Returns the next record, or `None` after the last.
     pub(crate) fn take(&mut self) -> anyhow::Result<Option<ExportRecord>> {
         if self.end.is_some() {
             return Ok(None);
@@ -230,7 +220,6 @@ impl<R: BufRead> Importer<R> {
         Ok(Some(record))
     }
 
-    /// Reads the last line, and compares the checksums.
     fn close(&mut self) -> anyhow::Result<()> {
         let ExportFrame::End(written) =
             serde_json::from_slice(&self.line).context("its last line cannot be read")?

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{StoreError, StoreFuture, export::text};
 
-/// Entry of a key: its value and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) content: StoredValue,
@@ -46,7 +45,6 @@ type StoreResult<T> = Result<T, StoreError>;
 
 /// Reads of keys inside one transaction, as it has left them so far. Expired keys are still there.
 pub(crate) trait KeyReader {
-    /// Returns the entry of a key.
     fn entry(&self, key: &[u8]) -> StoreResult<Option<KeyEntry>>;
     /// Announces the keys that are read next, so that a remote store can read them together.
     fn read_ahead(&self, _keys: &[&[u8]]) -> StoreResult<()> {
@@ -60,10 +58,8 @@ pub(crate) trait KeyReader {
     /// scan in descending order therefore sees every key that stays.
     fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>>;
 
-    /// Returns the elements of a list at `places`.
     fn items(&self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>>;
 
-    /// Returns the score of a member.
     fn score(&self, key: &[u8], member: &[u8]) -> StoreResult<Option<f64>>;
     /// Announces the members whose scores are read next; see [`KeyReader::read_ahead`].
     fn read_scores_ahead(&self, _key: &[u8], _members: &[&[u8]]) -> StoreResult<()> {
@@ -78,7 +74,6 @@ pub(crate) trait KeyReader {
     ) -> StoreResult<Vec<(Bytes, f64)>>;
 }
 
-/// Reads and writes of keys inside one transaction.
 pub(crate) trait KeyWriter: KeyReader {
     /// Sets the entry of a key. Elements or members of a previous value of another type are
     /// removed.
@@ -86,9 +81,7 @@ pub(crate) trait KeyWriter: KeyReader {
     /// Removes a key with its elements or members. Returns true if the key existed.
     fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
 
-    /// Puts an element at a place of a list.
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()>;
-    /// Removes the element at a place of a list, and returns it.
     fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>>;
     /// Removes the elements at `places`, and returns them in order.
     fn take_items(&mut self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
@@ -97,7 +90,6 @@ pub(crate) trait KeyWriter: KeyReader {
     /// Notifies clients that wait for elements of this list, after the commit.
     fn announce_list(&mut self, key: &Bytes);
 
-    /// Sets the score of a member, and its place in the order.
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
     /// Removes a member. Returns true if the member existed.
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
@@ -110,7 +102,6 @@ pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send +
 /// all of it.
 pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
 
-/// Keys of users in a store.
 pub(crate) trait Keyspace: Send + Sync + 'static {
     /// Runs `work` in a transaction, which is durable when the future resolves.
     fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
@@ -165,7 +156,6 @@ where
     slot.emptied_after(done)
 }
 
-/// Runs [`Keyspace::read`], and returns the outcome of `work`.
 pub(crate) fn look<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
@@ -178,7 +168,6 @@ where
     slot.emptied_after(done)
 }
 
-/// Runs [`Keyspace::scan`], and returns the outcome of `work`.
 pub(crate) fn scan<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,

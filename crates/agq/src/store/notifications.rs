@@ -21,7 +21,6 @@ use tokio::sync::Notify;
 /// dropped.
 const MAX_EVENTS: usize = 100_000;
 
-/// Events of one committed batch of writes.
 #[derive(Debug, Default)]
 pub(crate) struct BatchEvents {
     pub(crate) jobs: bool,
@@ -42,7 +41,6 @@ impl BatchEvents {
     }
 }
 
-/// Lists that may have new elements.
 #[derive(Debug, Default)]
 pub(crate) struct ListPushes {
     /// Lists to which elements were added.
@@ -51,10 +49,8 @@ pub(crate) struct ListPushes {
     pub(crate) any: bool,
 }
 
-/// Change of a record.
 #[derive(Debug, Clone)]
 pub(crate) enum ChangeEvent {
-    /// Change of a job, with the new record.
     Job {
         job: Box<Job>,
         /// State before the change; `None` if the job is new.
@@ -65,7 +61,6 @@ pub(crate) enum ChangeEvent {
         /// case.
         has_subscribers: bool,
     },
-    /// Change of an action, with the new record and the counts of its jobs.
     Action(Box<Action>, JobCounts),
 }
 
@@ -86,7 +81,6 @@ pub(crate) struct ChangeNotifier {
 }
 
 impl ChangeNotifier {
-    /// Announces the events of a committed batch.
     pub(crate) fn announce(&self, mut arrived: BatchEvents) {
         if arrived.jobs && self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
@@ -131,17 +125,14 @@ impl ChangeNotifier {
         self.lists_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
-    /// Waits until jobs have become ready.
     pub(crate) async fn jobs(&self) {
         self.jobs.notified().await;
     }
 
-    /// Waits until an action has halted.
     pub(crate) async fn halts(&self) {
         self.halts.notified().await;
     }
 
-    /// Waits until lists may have new elements, and returns these lists.
     pub(crate) async fn lists(&self) -> ListPushes {
         self.lists.notified().await;
         mem::take(&mut *lock(&self.pushed))
@@ -160,12 +151,10 @@ impl ChangeNotifier {
         }
     }
 
-    /// Waits until the collection of change events is enabled or disabled.
     pub(crate) async fn subscribers_changed(&self) {
         self.subscribers_changed.notified().await;
     }
 
-    /// Returns true if change events are collected.
     pub(crate) fn has_subscribers(&self) -> bool {
         self.has_subscribers.load(Ordering::Relaxed)
     }

@@ -28,7 +28,6 @@ use crate::store::{
 pub(super) type LinesFuture = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
 pub(super) type CommandLines = Result<Option<LinesFuture>, Box<dyn Error>>;
 
-/// Awaits an answer, and formats it.
 pub(super) fn show<T: Send + 'static>(
     answer: StoreFuture<T>,
     lines: impl FnOnce(T) -> Vec<String> + Send + 'static,
@@ -36,7 +35,6 @@ pub(super) fn show<T: Send + 'static>(
     Box::pin(async move { Ok(lines(answer.await?)) })
 }
 
-/// Formats the result of a rule.
 pub(super) fn ruled<T>(answer: RuleResult<T>, lines: impl FnOnce(T) -> Vec<String>) -> Vec<String> {
     match answer {
         Ok(value) => lines(value),

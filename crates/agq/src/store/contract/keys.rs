@@ -61,7 +61,6 @@ fn lengthened(word: &str) -> String {
     long.unwrap_or_else(|| word.to_owned())
 }
 
-/// Formats a text for a script.
 pub(super) fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let same = text.chars().zip(filler(text.len()).chars()).take_while(|(one, other)| one == other).count();

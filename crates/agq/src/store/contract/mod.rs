@@ -25,7 +25,6 @@ use super::{
 
 type Opener = fn(&StoreLocation) -> Arc<dyn Store>;
 
-/// Places for the data of a store under test.
 struct StoreLocation {
     dir: TempDir,
     runtime: Runtime,
@@ -33,7 +32,6 @@ struct StoreLocation {
     database: OnceCell<Database>,
 }
 
-/// Run of one script on one store.
 struct Contract {
     place: StoreLocation,
     open: Opener,
@@ -113,7 +111,6 @@ fn wanting(store: Arc<dyn Store>) -> Arc<dyn Store> {
 
 macro_rules! contract {
     ($($script:ident)*) => {
-        /// Runs the scripts on redb.
         mod on_redb {
             $(#[test]
             fn $script() {
@@ -121,7 +118,6 @@ macro_rules! contract {
             })*
         }
 
-        /// Runs the scripts on PostgreSQL.
         mod on_postgres {
             $(#[test]
             fn $script() {

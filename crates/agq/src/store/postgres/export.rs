@@ -36,7 +36,6 @@ use crate::store::{
 
 /// Maximum time to wait for an answer, because one statement may sort the whole database.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Number of records that an import writes at a time.
 const BATCH_SIZE: usize = 2_000;
 
 const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELECT job_id, record FROM agq.jobs \
@@ -53,7 +52,6 @@ const BEGIN_IMPORT: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, 
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
      AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys)";
 
-/// Passes all records of a database to `sink`, as of one moment.
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let (session, place) = open_session(url, false)?;
     session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
@@ -169,7 +167,6 @@ fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
     row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
 }
 
-/// Buffer of imported records, with the numbers given so far.
 #[derive(Default)]
 struct ImportBuffer {
     count: usize,
@@ -258,7 +255,6 @@ impl ImportBuffer {
         Ok(number)
     }
 
-    /// Writes the buffered records.
     fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         use std::mem::take;
         take(&mut self.jobs).insert(session, take(&mut self.inputs))?;

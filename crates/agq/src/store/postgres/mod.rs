@@ -77,7 +77,6 @@ use crate::store::postgres::{
 pub(crate) use self::settings::PostgresSettings;
 pub(crate) use crate::store::postgres::export::{export, import};
 
-/// Maximum time to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
@@ -88,8 +87,7 @@ const SHARDS: i16 = 1024;
 /// by polling.
 const MAX_NOTICES: usize = 20_000;
 
-/// PostgreSQL store of one node. Dropping the store finishes the submitted writes, and signs the
-/// node off.
+/// PostgreSQL store of one node. Dropping it finishes submitted writes, and signs the node off.
 pub(crate) struct PostgresStore {
     /// Queues of the writers; `None` once the store is closing.
     queues: Option<WriteQueues>,
@@ -112,7 +110,6 @@ pub(crate) struct PostgresStore {
     pending_calls: Arc<manual::PendingCalls>,
 }
 
-/// Queues of the writers.
 struct WriteQueues {
     jobs: PgWriteHandle,
     /// Queue of writes of users' keys. These have their own writer, connection and transactions,
@@ -154,7 +151,6 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
     }
 }
 
-/// Refuses a database whose encoding is not UTF-8.
 async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::Result<()> {
     let encoding = schema::encoding(connection).await.map_err(|error| to_store_error(&error));
     let encoding = encoding.with_context(|| format!("cannot use the database {place}"))?;
@@ -168,8 +164,7 @@ async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::R
 }
 
 impl PostgresStore {
-    /// Connects to the database, and migrates its tables. `url` is `postgres://USER@HOST/DATABASE`,
-    /// as in libpq.
+    /// Connects, and migrates the tables. `url` is `postgres://USER@HOST/DATABASE`, as in libpq.
     pub(crate) async fn open(url: &str, settings: PostgresSettings) -> anyhow::Result<Self> {
         let (options, place) = options(url)?;
         bring_up_to_date(options.clone(), &place).await?;
@@ -270,7 +265,6 @@ impl PostgresStore {
         });
     }
 
-    /// Submits a write without a subject.
     fn write<T: Send + 'static>(
         &self,
         level: AckLevel,
@@ -369,7 +363,6 @@ async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Stor
 }
 
 impl Drop for PostgresStore {
-    /// Lets the writers finish the writes that they have taken in.
     fn drop(&mut self) {
         self.queues = None;
         let writers = std::mem::take(&mut self.writers);

@@ -37,8 +37,6 @@ pub(super) struct SnapshotWatch(
 );
 
 impl SnapshotWatch {
-    /// Compares the oldest snapshot with the previous one, and logs if it has become too old, or
-    /// has gone.
     pub(super) fn note(&self, oldest: Option<&OldestSnapshot>) {
         match self.change(oldest) {
             SnapshotNotice::None => {}
@@ -66,7 +64,6 @@ impl SnapshotWatch {
     }
 }
 
-/// Change that is worth a log message.
 #[derive(Debug, PartialEq)]
 enum SnapshotNotice<'s> {
     None,

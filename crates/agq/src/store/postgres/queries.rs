@@ -91,9 +91,7 @@ macro_rules! tallied {
         )
     };
 }
-/// Query for one action.
 pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
-/// Query for all actions in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
 pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>, Error> {
@@ -101,7 +99,6 @@ pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(A
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
-/// Returns those of the actions `ids` that exist.
 pub(super) async fn these_actions(
     pool: &Pool,
     ids: Vec<ActionId>,
@@ -111,7 +108,6 @@ pub(super) async fn these_actions(
     rows.iter().map(action_of).collect()
 }
 
-/// Decodes a row of an action and its tally.
 pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts), Error> {
     let mut tally = JobCounts::default();
     for (at, count) in tally.jobs.iter_mut().enumerate() {
@@ -166,8 +162,7 @@ pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>,
     Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
 }
 
-/// Returns the jobs that meet every condition, the newest first: ids of jobs are in the order of
-/// their submission.
+/// Orders by id, because ids of jobs are in the order of their submission.
 pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
          UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
@@ -186,7 +181,6 @@ pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Er
     job_ids(sql.fetch_all(pool).await?)
 }
 
-/// Returns the next jobs of a queue over all its lanes.
 pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM agq.lanes AS l CROSS JOIN LATERAL (SELECT job_id, rank, turn FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND is_ready ORDER BY rank, turn LIMIT $2) AS c WHERE l.queue = $1 ORDER BY rank, turn LIMIT $2";
@@ -269,12 +263,10 @@ const TIMERS_PER_QUERY: usize = 1_000;
 /// Query for jobs that wait for a time, in order of that time, after a given time and job.
 pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 0 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
-/// Query for jobs that are active until a time, in order of that time, after a given time and job.
 pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 1 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
 
-/// Returns the jobs with a timer after `now` that `wanted` accepts. Reads in steps, so that the
-/// rejected jobs are never in memory all together.
+/// Reads in steps, so that the rejected jobs are never in memory all together.
 pub(super) async fn pending_timers(
     pool: &Pool,
     now: Timestamp,

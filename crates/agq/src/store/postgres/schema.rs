@@ -59,7 +59,6 @@ async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {
     Ok(applied == MIGRATIONS.map(|(version, ..)| version))
 }
 
-/// Returns the encoding of a database.
 pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Error> {
     query_scalar("SHOW server_encoding").fetch_one(connection).await
 }

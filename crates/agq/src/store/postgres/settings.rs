@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::CONNECT_TIMEOUT;
 
-/// Settings of a node for its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PostgresSettings {
     /// Maximum number of connections for reads and writes.

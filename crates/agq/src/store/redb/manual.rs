@@ -24,7 +24,6 @@ impl RedbStore {
         Self::start_writer(file::open_on(database)?, with, Durability::default(), LongReads::InPlace)
     }
 
-    /// Returns the contradictions in the database.
     pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
         shown(check::inconsistencies(&self.versions.snapshot()))
     }

@@ -75,7 +75,6 @@ pub(crate) struct RedbStore {
 /// Size of a WAL, in bytes. A flush starts whenever half of it is full.
 const WAL_BYTES: u64 = 8 << 20;
 
-/// File of the WAL, with the properties of a new one.
 struct WalFile {
     file: Box<dyn StorageBackend>,
     /// Unique among all WALs.
@@ -98,7 +97,6 @@ enum LongReads {
 }
 
 impl RedbStore {
-    /// Opens the database file and its WAL, or creates them.
     pub(crate) fn open(path: &Path, opening: OpenOptions) -> anyhow::Result<Self> {
         let opened = || {
             let (database, wal) = (file::open(path, opening.max_checked_bytes)?, file::open_wal_file(path)?);
@@ -108,7 +106,6 @@ impl RedbStore {
         opened().with_context(|| format!("cannot use the database {}", path.display()))
     }
 
-    /// Returns a store in memory, for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests need no file"))]
     pub(crate) fn in_memory() -> anyhow::Result<Self> {
         Self::with_wal(InMemoryBackend::new())

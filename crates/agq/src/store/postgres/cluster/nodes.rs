@@ -23,7 +23,6 @@ use crate::store::{
     },
 };
 
-/// Delay before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Membership of a node: its heartbeats, its lease as the leader, and the other nodes that it has
@@ -35,7 +34,6 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct Nodes {
     /// Unique name of this node, new at each start.
     pub(crate) name: String,
-    /// Term: duration of a lease of the leader.
     term: Duration,
     /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
     /// node look gone.
@@ -74,8 +72,7 @@ impl Nodes {
         }
     }
 
-    /// Sends heartbeats, which also renew or take the lease of the leader, until the future is
-    /// dropped.
+    /// Sends heartbeats, which also take or renew the lease, until the future is dropped.
     pub(crate) async fn heartbeat(&self) {
         let mut is_failing = false;
         loop {
@@ -146,7 +143,6 @@ impl Nodes {
         Ok(())
     }
 
-    /// Sends `payload` to `channel`.
     pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
         let mut connection = self.dedicated.take().await?;
         let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
@@ -197,12 +193,10 @@ impl Nodes {
         self.has_remote_subscribers.load(Ordering::Relaxed)
     }
 
-    /// Records that a client of another node subscribes to changes.
     pub(crate) fn on_remote_subscriber(&self) {
         self.has_remote_subscribers.store(true, Ordering::Relaxed);
     }
 
-    /// Records that another node shares the database.
     pub(crate) fn on_new_node(&self) {
         self.has_peers.store(true, Ordering::Relaxed);
     }
@@ -239,7 +233,6 @@ impl Nodes {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the silence after which a node counts as gone.
     fn silence(&self) -> Duration {
         self.term * 2
     }
@@ -264,7 +257,6 @@ impl Nodes {
         let _known = self.settings.set(settings);
     }
 
-    /// Warns once of a node that has other settings.
     fn compare(&self, row: &PgRow) -> Result<(), Error> {
         let theirs: Option<String> = row.try_get("settings")?;
         let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
@@ -283,7 +275,6 @@ impl Nodes {
     }
 }
 
-/// Describes the settings that differ.
 fn differences(ours: &str, theirs: &str) -> String {
     let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
     let ours = ours.split(' ').filter_map(|one| one.split_once('='));

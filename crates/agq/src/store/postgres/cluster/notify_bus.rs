@@ -34,22 +34,18 @@ use crate::store::{
     },
 };
 
-/// Channel for ready jobs.
 const JOBS: &str = "agq_jobs";
 /// Channel for lists with new elements: the key in hex, or nothing for any list.
 const LISTS: &str = "agq_lists";
 /// Payload of a node whose first client subscribes to changes.
 const LISTENS: &str = "listens";
-/// Channel for new nodes and heartbeats.
 const NODES: &str = "agq_nodes";
 /// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message that
 /// is too long.
 const MESSAGES: &str = "agq_messages";
 /// Maximum payload in bytes, because PostgreSQL accepts less than 8,000.
 const MAX_PAYLOAD: usize = 7_900;
-/// Maximum number of notices in one statement.
 const MAX_TOGETHER: usize = 1_000;
-/// Delay before the database is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Interval at which a node notifies itself, which shows that its LISTEN connection works.
 const BEAT: Duration = Duration::from_secs(3);
@@ -59,14 +55,10 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which notices are retried before they are dropped. By then, waiters have polled.
 const RETRY_FOR: Duration = Duration::from_secs(60);
 
-/// Notice for other nodes, or for other programs.
 #[derive(Debug)]
 pub(crate) enum BusMessage {
-    /// Ready jobs.
     Jobs,
-    /// List with new elements.
     List(Bytes),
-    /// Pub/sub message on a channel.
     Message(Bytes, Bytes),
     /// Event for other programs that listen at the database: channel and JSON document.
     Event(&'static str, String),
@@ -74,7 +66,6 @@ pub(crate) enum BusMessage {
     Beat,
 }
 
-/// Notification bus of a node.
 pub(crate) struct NotifyBus {
     pub(crate) access: ConnectOptions,
     /// Dedicated connection for reading long messages, because clients' reads may have every

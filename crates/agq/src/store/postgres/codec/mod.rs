@@ -54,7 +54,6 @@ static LAST_LOGGED: LogRateLimit = LogRateLimit(Mutex::new(None));
 struct LogRateLimit(Mutex<Option<Instant>>);
 
 impl LogRateLimit {
-    /// Returns true if the message is due again, and if so records it as logged.
     fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| at.elapsed() > Duration::from_secs(10));
@@ -65,7 +64,6 @@ impl LogRateLimit {
     }
 }
 
-/// Returns the name of a type without its path.
 fn kind_of<T>() -> &'static str {
     std::any::type_name::<T>().rsplit("::").next().unwrap_or("record")
 }

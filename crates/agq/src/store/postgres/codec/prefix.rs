@@ -11,7 +11,6 @@ use serde::{
 /// whatever is nested.
 pub(crate) struct Prefix<T>(pub(crate) T);
 
-/// Visitor of a structure.
 struct Structure<V>(V);
 
 /// Implements a method of `Deserializer` that hands a wrapped visitor to the wrapped deserializer.

@@ -7,7 +7,6 @@ use sqlx::{Error, PgConnection};
 
 use crate::store::postgres::connection::open::ConnectOptions;
 
-/// Dedicated connection, and the access that opens another one.
 pub(crate) struct DedicatedConnection {
     access: ConnectOptions,
     kept: Mutex<Option<PgConnection>>,
@@ -28,7 +27,6 @@ impl DedicatedConnection {
         }
     }
 
-    /// Keeps a working connection for the next use.
     pub(crate) fn keep(&self, connection: PgConnection) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }

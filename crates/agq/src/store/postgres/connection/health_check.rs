@@ -32,11 +32,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
 
 type HealthState = Result<(), StoreError>;
 
-/// Known health of the database.
 pub(crate) struct HealthCheck {
     dedicated: DedicatedConnection,
     is_asking: AtomicBool,
-    /// Latest result, and the time at which it came.
     state: watch::Sender<Option<(Instant, HealthState)>>,
 }
 

@@ -20,13 +20,11 @@ use crate::store::postgres::{
 /// Maximum time between two statements of a transaction. Only the work of agq takes place in that
 /// time, and a large submission needs some.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Query that returns whether the server takes writes.
 pub(crate) const TAKES_WRITES: &str =
     "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
 /// Name of a setting that no other program uses, which reveals a pooler.
 const PROBE: &str = "agq.probe";
 
-/// Access to a database.
 #[derive(Clone)]
 pub(crate) struct ConnectOptions {
     options: PgConnectOptions,

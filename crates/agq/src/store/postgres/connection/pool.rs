@@ -33,18 +33,15 @@ impl Pool {
         Self(pool)
     }
 
-    /// Waits for a free connection.
     pub(crate) async fn acquire(&self) -> Result<Pooled, Error> {
         Ok(Pooled(Some(self.0.acquire().await?)))
     }
 
-    /// Returns the maximum number of connections.
     #[cfg(test)]
     pub(crate) fn most(&self) -> u32 {
         self.0.options().get_max_connections()
     }
 
-    /// Returns the number of idle connections.
     #[cfg(test)]
     pub(crate) fn idle(&self) -> usize {
         self.0.num_idle()

@@ -25,10 +25,8 @@ pub(crate) async fn within<T>(
     })
 }
 
-/// Query with its arguments.
 pub(crate) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
-/// Blocking session on a connection.
 pub(crate) struct DatabaseSession {
     // Dropped before the reactor, which the connection needs.
     connection: RefCell<SessionConnection>,
@@ -36,13 +34,11 @@ pub(crate) struct DatabaseSession {
     timeout: Duration,
 }
 
-/// Owner of a connection.
 enum SessionConnection {
     Own(Box<PgConnection>),
     Pooled(Pooled),
 }
 
-/// Runtime that waits for the answers.
 enum Reactor {
     /// Runtime of this thread, so that an answer wakes no other thread.
     Own(Runtime),
@@ -74,12 +70,10 @@ impl DatabaseSession {
         }
     }
 
-    /// Runs a query, and returns its rows.
     pub(crate) fn rows(&self, sql: Sql<'_>) -> Result<Vec<PgRow>, Error> {
         self.on(async |connection| sql.fetch_all(connection).await)
     }
 
-    /// Runs a query, and returns its row, if it finds one.
     pub(crate) fn row(&self, sql: Sql<'_>) -> Result<Option<PgRow>, Error> {
         self.on(async |connection| sql.fetch_optional(connection).await)
     }

@@ -42,7 +42,6 @@ impl Keyspace for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Runs work that only reads, on one snapshot, over a connection of the pool.
     fn look_at_keys(&self, work: KeyRead, is_long: bool) -> StoreFuture<()> {
         let (pool, runtime, answer_timeout) = (self.pool.clone(), self.runtime.clone(), self.answer_timeout);
         let long_reads = is_long.then(|| Arc::clone(&self.long_reads));

@@ -17,13 +17,10 @@ use crate::store::{
     postgres::{connection::session::DatabaseSession, keyspace::write_buffer::WriteBuffer, sql_types},
 };
 
-/// Query for the entries of keys.
 pub(super) const ENTRIES: &str = "SELECT key, text, head, tail, members, expires_at FROM agq.keys \
      WHERE sha256(key) = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
-/// Query for elements of a list.
 pub(super) const ITEMS: &str = "SELECT item FROM agq.list_items WHERE key_digest = sha256($1) \
      AND place >= $2 AND place < $3 ORDER BY place";
-/// Query for the scores of members.
 pub(super) const SCORES: &str = "SELECT member, score FROM agq.scores WHERE key_digest = sha256($1) \
      AND member_digest = ANY (ARRAY(SELECT sha256(n.member) FROM unnest($2::bytea[]) AS n (member)))";
 /// Query for members in ascending order. The index has the beginnings of members in order, so the
@@ -31,12 +28,10 @@ pub(super) const SCORES: &str = "SELECT member, score FROM agq.scores WHERE key_
 pub(super) const ASCENDING: &str = "SELECT member, score FROM agq.scores WHERE key_digest = sha256($1) \
      AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
      ORDER BY score, substr(member, 1, 1024), member OFFSET $6 LIMIT $7";
-/// Query for members in descending order.
 pub(super) const DESCENDING: &str = "SELECT member, score FROM agq.scores WHERE key_digest = sha256($1) \
      AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
      ORDER BY score DESC, substr(member, 1, 1024) DESC, member DESC OFFSET $6 LIMIT $7";
 
-/// Users' keys inside a transaction.
 pub(super) struct PgKeys<'s> {
     pub(super) session: &'s DatabaseSession,
     /// First database error. It is kept because a command may ignore a failed step, and the
@@ -130,7 +125,6 @@ impl<'s> PgKeys<'s> {
     }
 }
 
-/// Decodes a row with the columns of a key.
 pub(super) fn entry_of(row: &PgRow) -> Result<KeyEntry, Error> {
     let content =
         match (row.try_get("head")?, row.try_get("tail")?, row.try_get::<Option<i64>, _>("members")?) {

@@ -24,13 +24,10 @@ const CLEAR_LISTS: &str = "DELETE FROM agq.list_items \
      WHERE key_digest = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
 const CLEAR_SETS: &str = "DELETE FROM agq.scores \
      WHERE key_digest = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
-/// Statement that removes keys.
 pub(crate) const REMOVE: &str = "DELETE FROM agq.keys \
      WHERE sha256(key) = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
-/// Statement that removes members of a sorted set.
 pub(crate) const REMOVE_MEMBERS: &str = "DELETE FROM agq.scores WHERE key_digest = sha256($1) \
      AND member_digest = ANY (ARRAY(SELECT sha256(n.member) FROM unnest($2::bytea[]) AS n (member)))";
-/// Statement that changes the entries of keys.
 pub(crate) const UPDATE: &str = "UPDATE agq.keys AS k SET text = n.text, head = n.head, tail = n.tail, \
      members = n.members, expires_at = n.expires_at FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], \
      $5::bigint[], $6::bigint[]) AS n (key, text, head, tail, members, expires_at) WHERE sha256(k.key) = sha256(n.key)";
@@ -46,7 +43,6 @@ struct CachedEntry {
     turn: Option<usize>,
 }
 
-/// Unwritten changes, and cached entries and scores.
 #[derive(Default)]
 pub(crate) struct WriteBuffer {
     known: HashMap<Bytes, CachedEntry>,
@@ -72,7 +68,6 @@ impl WriteBuffer {
         self.known.insert(key, CachedEntry { now, is_stored, is_reborn: false, turn: None });
     }
 
-    /// Sets the entry of a cached key.
     pub(crate) fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) {
         let Some(known) = self.known.get_mut(key) else { return };
         self.turns += 1;
@@ -147,7 +142,6 @@ impl WriteBuffer {
         of(&mut self.scores, key).insert(member, score);
     }
 
-    /// Returns true if the buffer is full and should be written now.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes > MOST_BYTES
     }
@@ -231,7 +225,6 @@ fn write_scores(
     Ok(())
 }
 
-/// Rows of keys, one vector for each column.
 #[derive(Default)]
 struct EntryRows<'e> {
     keys: Vec<&'e [u8]>,

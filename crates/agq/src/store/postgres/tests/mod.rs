@@ -19,7 +19,6 @@ async fn store_on(database: &Database) -> PostgresStore {
     PostgresStore::open(&database.url(), settings).await.unwrap()
 }
 
-/// Runs statements on the database of a store.
 async fn run(store: &PostgresStore, sql: &str) {
     raw_sql(AssertSqlSafe(sql.to_owned())).execute(&store.pool).await.unwrap();
 }

@@ -34,11 +34,9 @@ const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = 
          ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
      SELECT (SELECT array_agg(action_id) FROM made) AS made, \
          (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
-/// Query for the kept inputs of an action, with their indexes, from one index to another.
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
      FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
-/// Statement that removes actions with their tallies and marks.
 pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)), \
      n AS (DELETE FROM agq.notes WHERE kind IN ('halt', 'halted') AND id = ANY ($1)) \
      DELETE FROM agq.actions WHERE action_id = ANY ($1)";
@@ -195,7 +193,6 @@ impl PgTxn<'_> {
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
     }
 
-    /// Returns the number of `jobs` that the action already has from input `at` on.
     fn count_known(
         &self,
         action: &Action,
@@ -209,7 +206,6 @@ impl PgTxn<'_> {
         decisions::count_known(action, at, jobs, |index, input| Ok(has_input(&inputs, action, index, input)))
     }
 
-    /// Appends jobs to an action, and returns the number of jobs that it then has.
     fn append(
         &mut self,
         action: &Action,
@@ -289,18 +285,15 @@ impl PgTxn<'_> {
         Ok(Ok(()))
     }
 
-    /// Returns true if no job of an action is kept.
     pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
         let row = self.session.row(query(IS_EMPTY).bind(action_id.as_str()))?.ok_or(Error::RowNotFound)?;
         row.try_get(0)
     }
 
-    /// Removes an action without jobs.
     pub(crate) fn remove_action(&self, action_id: &ActionId) -> Result<(), Error> {
         self.session.run(query(REMOVE).bind(vec![action_id.as_str()])).map(drop)
     }
 
-    /// Returns true if the existing action came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
         if !decisions::may_be_same(known, new) {
             return Ok(false);

@@ -156,7 +156,6 @@ impl EndedRows {
     }
 }
 
-/// Changes of counts.
 #[derive(Default)]
 pub(crate) struct Deltas {
     tallies: BTreeMap<ActionId, TallyDelta>,
@@ -215,12 +214,10 @@ impl Deltas {
         self.tallies.get_mut(action_id).expect("it was put there if it was not")
     }
 
-    /// Adds `by` to the number of jobs of the lane in the state of `job`.
     pub(crate) fn in_lane(&mut self, job: &Job, by: i64) {
         self.lanes.entry(job.lane).or_default()[job.state as usize] += by;
     }
 
-    /// Returns the actions whose tallies change.
     pub(crate) fn actions(&self) -> impl Iterator<Item = ActionId> {
         self.tallies.keys().cloned()
     }

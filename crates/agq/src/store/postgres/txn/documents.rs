@@ -60,7 +60,6 @@ pub(crate) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
      SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
      WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
 
-/// Inserts those of the limits `keys` that do not exist.
 pub(crate) fn make_limits(session: &DatabaseSession, keys: &[String]) -> Result<(), Error> {
     let sql = query(MAKE_LIMITS).bind(DocumentKind::Limit.as_str()).bind(keys);
     session.run(sql.bind(to_json(&Limit::default()))).map(drop)
@@ -155,7 +154,6 @@ impl HeldLimits {
         self.held.get(key).is_some_and(|limit| limit.admits(now))
     }
 
-    /// Changes a locked limit.
     pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(Limit) -> Limit) {
         if let Some(limit) = self.held.get_mut(key) {
             *limit = change(*limit);
@@ -181,7 +179,6 @@ impl HeldLimits {
         Ok(())
     }
 
-    /// Writes the changed limits.
     pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.settle(session)?;
         let changed = std::mem::take(&mut self.changed);
@@ -190,7 +187,6 @@ impl HeldLimits {
     }
 }
 
-/// Returns the limits that `jobs` set, with their terms.
 pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitTerms)> {
     jobs.iter().filter_map(|job| {
         let own = job.own.as_ref()?;

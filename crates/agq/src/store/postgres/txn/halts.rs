@@ -75,8 +75,6 @@ impl PgTxn<'_> {
         Ok(tallies)
     }
 
-    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are
-    /// retried.
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let row =
             self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;

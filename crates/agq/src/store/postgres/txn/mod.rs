@@ -61,8 +61,7 @@ pub(super) struct PgTxn<'b> {
     /// True if the transaction locked ready jobs that no claimant of this node got, so that other
     /// nodes passed over them.
     pub(super) has_left: bool,
-    /// Number of rows of new and ended jobs that the transaction wrote, for the growth of the
-    /// tables.
+    /// Number of written rows of new and ended jobs, for the growth of the tables.
     pub(super) grown_by: usize,
 }
 
@@ -97,7 +96,6 @@ impl<'b> PgTxn<'b> {
         }
     }
 
-    /// Buffers a change of a job, with its counts, events and limits.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
         let was_ready = before.is_some_and(|before| before.state == JobState::Available);
         self.arrived.jobs |= job.state == JobState::Available && !was_ready;
@@ -150,14 +148,12 @@ impl<'b> PgTxn<'b> {
         self.job_writes.get(job_id).map(|known| &known.after)
     }
 
-    /// Buffers a new job with its input.
     pub(super) fn put_new_job(&mut self, job: &Job, input: &str) {
         self.inputs.0.push(job.job_id.to_string());
         self.inputs.1.push(input.to_owned());
         self.put_job(None, job);
     }
 
-    /// Buffers the report of the worker about the tasks of a job.
     pub(super) fn put_results(&mut self, job_id: &JobId, json: &str) {
         self.results.insert(job_id.clone(), json.to_owned());
     }
@@ -230,7 +226,6 @@ impl<'b> PgTxn<'b> {
         deltas.write_with(self.session, self.shard, changed, ended, &results)
     }
 
-    /// Returns the totals over all shards.
     pub(super) fn totals(&self) -> Result<Totals, Error> {
         let row = self.session.row(query(crate::store::postgres::queries::TOTALS))?;
         row.as_ref().map_or(Ok(Totals::default()), crate::store::postgres::queries::totals_of)

@@ -27,7 +27,6 @@ pub(crate) const OLDEST: &str = "SELECT record FROM agq.ended WHERE ctid = ANY (
          SELECT e.ctid AS place, e.ended_at, e.job_id FROM agq.ended AS e WHERE e.status = s.status \
          ORDER BY e.ended_at, e.job_id LIMIT $2) AS o ORDER BY o.ended_at, o.job_id LIMIT $2)) \
      ORDER BY ended_at, job_id FOR UPDATE SKIP LOCKED";
-/// Query for those of the given actions that have no jobs.
 const WITHOUT_JOBS: &str = "SELECT action_id FROM unnest($1::text[]) AS a (action_id) \
      WHERE NOT EXISTS (SELECT FROM agq.jobs AS j WHERE j.action_id = a.action_id) \
      AND NOT EXISTS (SELECT FROM agq.ended AS e WHERE e.action_id = a.action_id)";

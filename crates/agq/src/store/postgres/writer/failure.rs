@@ -7,7 +7,6 @@ use crate::store::{
     postgres::connection::errors::{is_disconnect, message, to_store_error},
 };
 
-/// Phase in which a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailurePhase {
     /// Before any work: nothing was changed.
@@ -20,7 +19,6 @@ pub(crate) enum FailurePhase {
     Panic,
 }
 
-/// Failure of a transaction.
 pub(crate) struct TxnFailure {
     pub(crate) error: Error,
     pub(crate) stage: FailurePhase,

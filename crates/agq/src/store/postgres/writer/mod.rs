@@ -45,13 +45,11 @@ use crate::store::{
     },
 };
 
-/// Maximum number of writes that share a transaction.
 const MAX_WRITES: usize = 1024;
 /// Maximum number of bytes of the writes of a transaction, unless a single write has more. A
 /// message to the database holds at most 1 GB, and each batch is in memory several times.
 const MAX_BYTES: usize = 8 << 20;
-/// Maximum time, in milliseconds, for which a transaction waits for a lock, because all its writes
-/// wait.
+/// Maximum time, in milliseconds, of the wait for a lock, because the whole batch waits.
 const LOCK_TIMEOUT_MS: &str = "500";
 /// Delay before claimants look again if another node held a limit that they needed.
 const RELOOK_DELAY: Duration = Duration::from_millis(20);
@@ -76,16 +74,13 @@ pub(super) struct PgWriter {
     pub(super) queue: Arc<PgQueue>,
     pub(super) notifier: Arc<ChangeNotifier>,
     pub(super) nodes: Arc<Nodes>,
-    /// Sender of notices for other nodes.
     pub(super) notices: mpsc::Sender<BusMessage>,
     /// Shard of the tallies and totals that this node writes.
     pub(super) shard: i16,
     pub(super) lanes: LaneCache,
     /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
-    /// Maximum time to wait for an answer.
     pub(super) answer_timeout: Duration,
-    /// Late writes, which wait for locks of other sessions.
     pub(super) late: Late,
     pub(super) growth: Growth,
 }
@@ -186,7 +181,6 @@ impl PgWriter {
         });
     }
 
-    /// Answers writes with an error.
     fn refuse(&self, writes: Vec<PgWrite>, failure: &TxnFailure) {
         let error = failure.to_store_error();
         if is_disconnect(&failure.error) {
@@ -201,8 +195,7 @@ impl PgWriter {
         writes.into_iter().for_each(|write| write.answer(Err(error.clone())));
     }
 
-    /// Notifies other nodes and other programs. A lost notification only delays waiters until they
-    /// poll.
+    /// Notifies nodes and other programs. A lost notice only delays waiters until they poll.
     fn notify_peers(&self, arrived: &BatchEvents, events: Vec<BusMessage>, has_left: bool) {
         let send = |notice| drop(self.notices.try_send(notice));
         if self.nodes.has_peers() {

@@ -18,10 +18,8 @@ use crate::store::{
     },
 };
 
-/// Sender for the outcome of a write.
 type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Submitted write.
 pub(crate) struct PgWrite {
     pub(crate) level: AckLevel,
     pub(crate) work: WriteKind,
@@ -29,7 +27,6 @@ pub(crate) struct PgWrite {
     bytes: usize,
 }
 
-/// Work of a write.
 pub(crate) enum WriteKind {
     /// Decision on a job. The decisions of a batch share statements.
     Decide(Box<Deciding>),
@@ -41,26 +38,22 @@ pub(crate) enum WriteKind {
     Other(Box<dyn SingleWrite>),
 }
 
-/// Decision on a job, with its pending reply.
 pub(crate) struct Deciding {
     pub(crate) decision: Decision,
     pub(crate) pending: PendingReply<RuleResult<Option<JobChange>>>,
 }
 
-/// Action to add, with its pending reply.
 pub(crate) struct Adding {
     pub(crate) new: NewAction,
     pub(crate) pending: PendingReply<RuleResult<AddOutcome>>,
 }
 
-/// Claimants of one call.
 pub(crate) struct Claiming {
     pub(crate) claimants: Vec<Claimant>,
     pub(crate) now: Timestamp,
     pub(crate) start_timeout_ms: u64,
 }
 
-/// Outcome of a write, and the sender for its answer.
 pub(crate) struct PendingReply<T> {
     pub(crate) outcome: Option<T>,
     reply: ReplySender<T>,
@@ -87,7 +80,6 @@ pub(crate) trait SingleWrite: Send {
     fn is_on_keys(&self) -> bool;
     /// Returns the name that the write locks first, if it locks one.
     fn name(&self) -> Option<&str>;
-    /// Returns the subjects of the write.
     fn subjects(&self) -> Subjects;
 }
 
@@ -127,7 +119,6 @@ where
 }
 
 impl PgWrite {
-    /// Returns true if the write changes users' keys.
     pub(crate) fn is_on_keys(&self) -> bool {
         matches!(&self.work, WriteKind::Other(other) if other.is_on_keys())
     }
@@ -152,7 +143,6 @@ impl PgWrite {
     }
 }
 
-/// Queue of submitted writes.
 #[derive(Default)]
 pub(crate) struct PgQueue {
     state: Mutex<PgQueueState>,
@@ -293,7 +283,6 @@ mod tests {
     use super::{PgQueue, PgWriteHandle};
     use crate::store::{AckLevel, postgres::txn::jobs::Decision};
 
-    /// Submits a report with `bytes` bytes of results.
     fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));

@@ -9,7 +9,6 @@ use crate::store::{
     postgres::txn::{documents::limits_of, jobs::Decision},
 };
 
-/// Subject of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Action(ActionId),

@@ -15,8 +15,7 @@ use crate::store::postgres::connection::pool::Pool;
 const FIRST: usize = 5_000;
 const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
 
-/// Maximum duration of `ANALYZE`, because its connection must return to the pool even if the answer
-/// is lost.
+/// Maximum duration of `ANALYZE`. Its connection must return to the pool even without an answer.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Number of rows that a node has written since its start.

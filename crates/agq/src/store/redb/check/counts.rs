@@ -22,7 +22,6 @@ use crate::store::{
     },
 };
 
-/// All statuses, in order.
 const STATUSES: [Status; 6] =
     [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
 
@@ -58,7 +57,6 @@ impl CountedJobs {
     }
 }
 
-/// Compares all stored counts with the jobs.
 pub(super) fn check(
     read: &Snapshot<'_>,
     tables: &RecordTables<'_>,
@@ -193,7 +191,6 @@ fn lengths(
     Ok(())
 }
 
-/// Returns the numbers of jobs by queue and state.
 fn by_queue(
     read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,

@@ -12,7 +12,6 @@ use crate::store::redb::{
     schema::{codec::decode, index_keys::ready_key, tables::RESULTS},
 };
 
-/// Checks all indexes, and the tables of inputs and results.
 pub(super) fn check(
     read: &Snapshot<'_>,
     tables: &RecordTables<'_>,

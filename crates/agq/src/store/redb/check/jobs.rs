@@ -108,7 +108,6 @@ fn belongings(
     Ok(())
 }
 
-/// Compares a job with its action.
 fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {

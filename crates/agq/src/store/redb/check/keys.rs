@@ -22,7 +22,6 @@ struct KeyTables<'v> {
     by_score: Table<'v, (Bytes, u64, Bytes), ()>,
 }
 
-/// Checks all keys, then their contents.
 pub(super) fn check(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     let tables = KeyTables {
         keys: read.table(&KEYS),

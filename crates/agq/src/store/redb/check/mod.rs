@@ -34,7 +34,6 @@ use crate::store::{
     },
 };
 
-/// Maximum number of reported inconsistencies.
 const MOST: usize = 1000;
 
 /// Returns the inconsistencies, one a line, or nothing if the database is sound. An error means
@@ -52,7 +51,6 @@ pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>, Error>
     Ok(found.told())
 }
 
-/// Inconsistencies so far.
 #[derive(Default)]
 struct Inconsistencies {
     lines: Vec<String>,
@@ -121,7 +119,6 @@ fn last_seq(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<u64, Err
     Ok(meta.get("next_seq")?.map_or(0, |seq| seq.value()))
 }
 
-/// Returns the queue of every lane.
 fn queues(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u32, String>, Error> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
     for entry in read.table(&LANES).iter()? {

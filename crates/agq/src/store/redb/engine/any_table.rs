@@ -28,11 +28,9 @@ tables::for_each_table!(define_all);
 /// A table with the types of its keys and values erased.
 pub(crate) trait AnyTable: Sync {
     fn name(&'static self) -> &'static str;
-    /// Returns the index of the table in [`ALL`].
     fn number(&self) -> usize;
     /// Opens the table as a [`redb::ReadOnlyTable`].
     fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
-    /// Returns the order of the keys.
     fn order(&self) -> KeyCompare;
     /// Creates the table if it does not exist.
     fn create(&self, to: &WriteTransaction) -> Result<(), Error>;

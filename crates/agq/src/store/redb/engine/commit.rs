@@ -146,8 +146,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Flushes everything, and removes the WAL position, because the database is complete without
-    /// the WAL.
+    /// Flushes everything, and removes the WAL position. The database is complete without the WAL.
     fn finish_flush(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
         self.versions.flush(&self.versions.pin(), remove_wal_position)

@@ -43,7 +43,6 @@ pub(crate) enum Flusher {
     },
 }
 
-/// A thread that runs flushes.
 pub(crate) struct Thread {
     /// `None` when the thread has to end.
     orders: Option<Sender<Flush>>,
@@ -104,8 +103,7 @@ impl Flusher {
         }
     }
 
-    /// Returns the outcome of the last flush if it has ended. The writer calls this for every
-    /// batch.
+    /// Returns the outcome of the last flush if it has ended. The writer calls it for every batch.
     pub(crate) fn poll(&mut self) -> Result<(), Error> {
         match self {
             Self::Threaded(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => {

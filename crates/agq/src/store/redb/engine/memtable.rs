@@ -54,12 +54,10 @@ impl Memtable {
         }
     }
 
-    /// Returns every table that has rows, with its rows.
     fn tables(&self) -> impl Iterator<Item = (&'static dyn AnyTable, &SortedRuns)> {
         self.0.iter().map(|(number, rows)| (ALL[*number], rows))
     }
 
-    /// Writes all rows into the tables of a database.
     pub(crate) fn write(&self, to: &WriteTransaction) -> Result<(), Error> {
         self.tables().try_for_each(|(table, rows)| table.write(to, rows))
     }
@@ -105,7 +103,6 @@ impl Memtable {
     }
 }
 
-/// A row of a WAL record.
 struct RecordRow<'r> {
     table: &'r str,
     key: &'r [u8],

@@ -22,7 +22,6 @@ impl RawKey {
         Self { bytes: SmallVec::from_slice(K::as_bytes(key).as_ref()), order: K::ORDER }
     }
 
-    /// Returns the key with these bytes, ordered by `order`.
     pub(crate) fn from_bytes(bytes: &[u8], order: KeyCompare) -> Self {
         Self { bytes: SmallVec::from_slice(bytes), order }
     }

@@ -24,10 +24,8 @@ use crate::store::{
     },
 };
 
-/// Number of records that are imported in one transaction.
 const IMPORT_BATCH: usize = 2_000;
 
-/// Exports everything in a database file, without changing the file.
 pub(crate) fn export(file: &Path, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     hand_out(&open_readonly(file)?.kept.snapshot(), sink)
 }

@@ -26,7 +26,6 @@ use crate::store::redb::{
     schema::tables::{ACTIONS, JOBS, PLANS},
 };
 
-/// Result of examining a database file.
 #[derive(Debug)]
 pub(crate) struct DatabaseReport {
     /// Format of the file before any migration.
@@ -90,7 +89,6 @@ pub(super) fn open_wal_file(file: &Path) -> anyhow::Result<FileBackend> {
     FileBackend::new(opened).with_context(shown)
 }
 
-/// Returns the path of the WAL of a database file.
 pub(crate) fn wal_path(file: &Path) -> PathBuf {
     file.with_extension("journal")
 }
@@ -111,7 +109,6 @@ pub(crate) fn lock_dir(dir: &Path) -> std::io::Result<File> {
     Ok(dir)
 }
 
-/// Returns the directory of a file.
 pub(crate) fn parent(file: &Path) -> &Path {
     file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -152,10 +149,8 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<DatabaseReport> {
     })
 }
 
-/// A database file that is opened read-only.
 pub(super) struct ReadOnlyDatabase {
     pub(super) kept: PinnedSnapshot,
-    /// Format of the file before any migration.
     format: u64,
     bytes: u64,
     /// Dropped after the snapshot, because the database closes when no read transaction is left.
@@ -228,7 +223,6 @@ mod tests {
     use super::examine;
     use crate::store::{JobStore, OpenOptions, StoredPlan, redb::RedbStore};
 
-    /// Returns a store with `count` plans and nothing more.
     async fn with_plans(file: &Path, count: usize) -> RedbStore {
         let store = RedbStore::open(file, OpenOptions::default()).unwrap();
         for n in 0..count {

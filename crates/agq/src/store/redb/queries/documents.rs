@@ -14,7 +14,6 @@ use crate::store::{
     },
 };
 
-/// Returns the numbers of jobs by queue and state.
 pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
     let mut all = QueueCounts::new();
     for entry in read.table(&QUEUE_COUNTS).iter()? {

@@ -121,7 +121,6 @@ pub(crate) fn jobs_of(
     Ok(found)
 }
 
-/// Returns wanted jobs with a time in the future.
 pub(crate) fn pending_timers(
     read: &Snapshot<'_>,
     now: Timestamp,
@@ -229,7 +228,6 @@ fn is_sought(job: &Job, search: &Search) -> bool {
         && search.until.is_none_or(|until| job.created_at < until)
 }
 
-/// Returns the next jobs of a queue, for any worker.
 pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
     let (keys, ready) = (read.table(&LANES), read.table(&READY));
     let mut next = Vec::new();

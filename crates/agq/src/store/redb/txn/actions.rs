@@ -101,7 +101,6 @@ impl WriteTxn<'_> {
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
     }
 
-    /// Appends jobs to an action, and returns its new number of jobs.
     fn append(
         &mut self,
         action: &Action,

@@ -42,7 +42,6 @@ impl WriteTxn<'_> {
         self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
-    /// Sets the terms of a limit.
     pub(crate) fn set_limit(&mut self, key: &str, terms: LimitTerms) -> Result<(), Error> {
         let limit = Limit { terms, ..self.limit(key)? };
         self.put_limit(key, &limit);
@@ -57,7 +56,6 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// Counts a started job under its limit.
     pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<(), Error> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) else { return Ok(()) };
         let limit = self.limit(key)?.begun(now);
@@ -104,8 +102,7 @@ impl WriteTxn<'_> {
         id.transpose()
     }
 
-    /// Stores that a job is the first with its unique key, and sets the limit that the job
-    /// specifies.
+    /// Stores that a job is the first with its unique key, and sets its limit.
     pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<(), Error> {
         let Some(own) = &new.own else { return Ok(()) };
         if let Some(unique) = &own.unique {

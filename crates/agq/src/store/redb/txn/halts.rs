@@ -14,7 +14,6 @@ use crate::store::{DocumentKind, redb::txn::WriteTxn};
 const MAX_CANCELLED: usize = 1000;
 
 impl WriteTxn<'_> {
-    /// Stores the halt policy of a new action.
     pub(crate) fn arm(&mut self, action: &Action) {
         if action.halt.is_some() {
             self.put_note(DocumentKind::Halt, action.action_id.as_str(), "{}");
@@ -50,16 +49,13 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    /// Returns true if the claims of this batch have cancelled the maximum number of jobs. The
-    /// claimants then look again.
+    /// Returns true if the claims of this batch have cancelled [`MAX_CANCELLED`] jobs.
     pub(crate) fn has_withdrawn_enough(&mut self) -> bool {
         let is_enough = self.withdrawn >= MAX_CANCELLED;
         self.arrived.jobs |= is_enough;
         is_enough
     }
 
-    /// Removes the halted mark of an action, so that workers may claim its jobs again after a
-    /// retry.
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let action = self.action(action_id)?;
         let tally = self.tally(action_id)?;

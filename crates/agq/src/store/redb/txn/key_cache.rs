@@ -28,7 +28,6 @@ impl<'v> From<Table<'v, &'static [u8], KeyRecord>> for KeyTable<'v> {
 }
 
 impl<'v> KeyTable<'v> {
-    /// Moves the changes into a memtable.
     pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
         self.table.take_changes(into);
     }

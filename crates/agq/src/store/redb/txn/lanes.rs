@@ -24,7 +24,6 @@ pub(crate) const MAX_HEADS: usize = 16;
 #[derive(Debug)]
 struct Lane {
     key: LaneKey,
-    /// Number of ready jobs.
     ready: u64,
     /// Number of stored jobs in any state.
     all: u64,
@@ -54,7 +53,6 @@ impl Lane {
         }
     }
 
-    /// Removes a ready job.
     fn remove_ready(&mut self, turn: LaneTurn) {
         self.ready = self.ready.saturating_sub(1);
         if let Ok(place) = self.heads.binary_search_by_key(&turn, |(turn, _)| *turn) {
@@ -78,7 +76,6 @@ pub(crate) struct Lanes {
     filled: BTreeSet<u32>,
     paused: HashSet<String>,
     next_seq: u64,
-    /// Sequence number that is stored.
     saved_seq: u64,
 }
 
@@ -139,7 +136,6 @@ impl Lanes {
         self.lanes.get(&number).map(|lane| lane.key.queue.as_str())
     }
 
-    /// Returns the key of the limit that applies to the jobs of a lane.
     pub(crate) fn limit_of(&self, number: u32) -> Option<&str> {
         self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
     }
@@ -177,7 +173,6 @@ impl Lanes {
         }
     }
 
-    /// Adds a ready job to a lane.
     pub(crate) fn add_ready(&mut self, number: u32, turn: LaneTurn, job_id: &JobId) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.add_ready(turn, job_id);
@@ -185,7 +180,6 @@ impl Lanes {
         self.changed.insert(number);
     }
 
-    /// Removes a ready job from a lane.
     pub(crate) fn remove_ready(&mut self, number: u32, turn: LaneTurn) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.remove_ready(turn);
@@ -195,14 +189,12 @@ impl Lanes {
         self.changed.insert(number);
     }
 
-    /// Changes the number of stored jobs of a lane.
     pub(crate) fn adjust_total(&mut self, number: u32, by: i64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.all = lane.all.saturating_add_signed(by);
         self.changed.insert(number);
     }
 
-    /// Returns the next sequence number.
     pub(crate) fn take_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq

@@ -10,7 +10,6 @@ use crate::store::redb::{
     queries::keys,
 };
 
-/// Maximum number of elements that are read ahead.
 const MAX_AHEAD: i64 = 64;
 /// Number of bytes at which read-ahead stops.
 const MAX_BYTES_AHEAD: usize = 64 * 1024;
@@ -28,7 +27,6 @@ pub(crate) struct ListTable<'v> {
 #[derive(Default)]
 struct ListReadAhead {
     key: Vec<u8>,
-    /// Place of the last element that was taken.
     last: Option<i64>,
     /// Elements with their places, the next one first.
     items: VecDeque<(i64, Bytes)>,
@@ -55,7 +53,6 @@ impl<'v> From<Table<'v, ListItemKey, &'static [u8]>> for ListTable<'v> {
 }
 
 impl<'v> ListTable<'v> {
-    /// Moves the changes into a memtable.
     pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
         self.table.take_changes(into);
     }
@@ -67,7 +64,6 @@ impl<'v> ListTable<'v> {
         self.table.insert((key, place), item);
     }
 
-    /// Removes the element at a place, and returns it.
     pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
         self.ahead.turn_to(key);
         let item = match self.ahead.items.pop_front() {

@@ -78,7 +78,6 @@ impl<'t> WriteTxn<'t> {
         }
     }
 
-    /// Writes the counts, and returns all changes.
     pub(super) fn close(mut self) -> Result<CommittedTxn, Error> {
         for (action_id, tally) in &self.changed_tallies {
             self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
@@ -120,7 +119,6 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Adds `by` to the count of the job's state in its queue.
     pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
         let WriterCache { lanes, queue_counts, .. } = &mut *self.cache;
         let Some(queue) = lanes.queue_of(job.lane) else { return };
@@ -185,7 +183,6 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Counts a job that changes its status.
     fn count(&mut self, from: Option<Status>, to: Status) {
         if from == Some(to) {
             return;

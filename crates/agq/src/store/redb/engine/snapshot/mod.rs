@@ -82,8 +82,7 @@ impl Versions {
         Ok(Self { now: RwLock::new(Version::of(&database)?), database })
     }
 
-    /// Returns a snapshot that locks out the writer until it is dropped. Use it for microseconds
-    /// only.
+    /// Returns a snapshot that locks out the writer. Hold it for microseconds only.
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(SnapshotSource::Shared(self.locked()))
     }
@@ -154,7 +153,6 @@ impl PinnedSnapshot {
     }
 }
 
-/// A snapshot through which tables are read.
 pub(crate) struct Snapshot<'c>(SnapshotSource<'c>);
 
 enum SnapshotSource<'c> {

@@ -62,7 +62,6 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(ReadableTable::get(self.stored(), key.borrow())?.map(ValueRef::Stored))
     }
 
-    /// Sets the value of a key.
     pub(crate) fn insert<'k, 'v2>(
         &mut self,
         key: impl Borrow<K::SelfType<'k>>,
@@ -81,7 +80,6 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.changes.get_or_insert_default().insert(key, value);
     }
 
-    /// Removes all keys of a range.
     pub(crate) fn remove_in<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &mut self,
         range: impl RangeBounds<KR> + 'k,
@@ -112,7 +110,6 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.range::<K::SelfType<'_>>(..)
     }
 
-    /// Returns the rows of a range, in the order of their keys.
     pub(crate) fn range<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
@@ -120,7 +117,6 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.walk(range, false)
     }
 
-    /// Returns the rows of a range in reverse order.
     pub(crate) fn range_back<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
