@@ -186,7 +186,6 @@ async fn make_round(
     if app.pace.is_due(app.clock.now()) {
         app.pace.note(app.clock.now(), &app.store.totals().await?);
         prune_old_workflows(app).await?;
-        app.store.forget_limits(app.clock.now()).await?;
         let unused = app.store.unused(app.clock.now()).await?;
         if unused != UnusedRecords::default() {
             app.store.forget_unused(unused).await?;

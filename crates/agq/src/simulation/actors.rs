@@ -71,6 +71,11 @@ impl Actor {
             .as_ref()
             .map_or_else(|| self.caller.connection.to_string(), |id| id.as_str().to_owned())
     }
+
+    /// Returns the ids of the held jobs as elements of a JSON array.
+    pub(super) fn held_ids(&self) -> String {
+        self.holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect::<Vec<_>>().join(",")
+    }
 }
 
 fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {

@@ -94,7 +94,6 @@ struct DiskState {
     bytes: Vec<u8>,
     /// Content at the last sync.
     synced: Vec<u8>,
-    /// Changes since the last sync.
     unsynced: Vec<DiskChange>,
     fault: Option<DiskFault>,
     /// Number of the process that may write. Earlier processes are dead.
@@ -121,8 +120,7 @@ impl Disk {
         Self(Arc::new(Mutex::new(DiskState { bytes, synced, ..DiskState::default() })))
     }
 
-    /// Returns the database and its write-ahead log for a new process. The previous process is
-    /// dead.
+    /// Returns database and WAL for a new process. The previous process is dead.
     pub(super) fn open(&self) -> [File; 2] {
         let mut state = self.lock();
         state.owner += 1;
@@ -159,8 +157,7 @@ impl Disk {
 
     /// Kills the process. Its written data survives.
     pub(super) fn kill(&self) {
-        let mut state = self.lock();
-        state.is_dead = true;
+        self.lock().is_dead = true;
     }
 
     /// Cuts the power. A random part of the unsynced changes survives.
@@ -234,14 +231,6 @@ impl DiskState {
             }
         }
     }
-
-    fn change(&mut self, change: DiskChange) {
-        change.apply(&mut self.bytes);
-        if let Some(log) = &mut self.log {
-            log.push(DiskEvent::Changed(change.clone()));
-        }
-        self.unsynced.push(change);
-    }
 }
 
 #[derive(Debug)]
@@ -249,6 +238,19 @@ pub(super) struct File {
     disk: Disk,
     which: DiskFile,
     owner: u64,
+}
+
+impl File {
+    fn change(&self, change: DiskChange) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        state.admit(self.owner)?;
+        change.apply(&mut state.bytes);
+        if let Some(log) = &mut state.log {
+            log.push(DiskEvent::Changed(change.clone()));
+        }
+        state.unsynced.push(change);
+        Ok(())
+    }
 }
 
 impl StorageBackend for File {
@@ -271,10 +273,7 @@ impl StorageBackend for File {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut state = self.disk.lock();
-        state.admit(self.owner)?;
-        state.change(DiskChange::Resize(self.which.start() + len));
-        Ok(())
+        self.change(DiskChange::Resize(self.which.start() + len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -292,9 +291,6 @@ impl StorageBackend for File {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.lock();
-        state.admit(self.owner)?;
-        state.change(DiskChange::Write { offset: self.which.start() + offset, data: data.to_vec() });
-        Ok(())
+        self.change(DiskChange::Write { offset: self.which.start() + offset, data: data.to_vec() })
     }
 }

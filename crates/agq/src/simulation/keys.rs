@@ -146,8 +146,7 @@ impl KeyHistory {
         Self { first: 0, versions: VecDeque::from([KeysVersion::new()]) }
     }
 
-    /// Appends the version after the atomic execution of `works`. Returns its number and the
-    /// expected replies.
+    /// Appends the version after the atomic `works`. Returns its number and expected replies.
     pub(super) fn ask(&mut self, works: &[KeyOperation]) -> (u64, Vec<Reply>) {
         let mut next = self.latest().clone();
         let replies = works.iter().map(|work| work.apply(&mut next)).collect();
@@ -155,8 +154,7 @@ impl KeyHistory {
         (self.first + self.versions.len() as u64 - 1, replies)
     }
 
-    /// Removes the versions before `number`, because a crash cannot leave them once `number` is
-    /// acknowledged.
+    /// Removes the versions before `number`, which no crash can leave once it is acknowledged.
     pub(super) fn acknowledged(&mut self, number: u64) {
         while self.first < number && self.versions.len() > 1 {
             self.versions.pop_front();

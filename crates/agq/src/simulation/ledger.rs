@@ -118,8 +118,7 @@ impl Ledger {
         self.ends.insert(job_id.to_owned(), JobEnd { status, holder: holder.map(str::to_owned) });
     }
 
-    /// Checks a claim's acknowledged completion: the job must have been held by `holder`, in
-    /// `attempt` if that was given.
+    /// Checks an acknowledged completion: `holder` must have held the job, in `attempt` if given.
     pub(super) fn check_completed(&self, job_id: &str, holder: &str, attempt: Option<u32>) -> CheckResult {
         let Some(seen) = self.jobs.get(job_id).filter(|seen| !self.is_retried(seen)) else { return Ok(()) };
         let is_its = seen.state == "completed"
@@ -177,8 +176,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks that an existing action has all acknowledged inputs, and no others than the sent
-    /// ones.
+    /// Checks that an action has all acknowledged inputs, and none that were not sent.
     pub(super) fn check_action(
         &self,
         action_id: &ActionId,

@@ -10,30 +10,23 @@ use crate::app::Caller;
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// A client sent a command.
     Ask {
         number: u64,
         caller: Arc<Caller>,
         words: Vec<String>,
     },
-    /// A client used jobs with limits and unique kinds.
     Ojs {
         number: u64,
         operation: OjsOperation,
     },
-    /// A client executed commands on keys in a transaction.
     Transact {
         number: u64,
         commands: Vec<Vec<String>>,
     },
-    /// The client that waits for a reply disconnected.
-    GoAway {
-        number: u64,
-    },
+    GoAway(u64),
     Close(Box<Actor>),
-    Pass {
-        ms: u64,
-    },
+    /// Time passed, in milliseconds.
+    Pass(u64),
     /// All ended jobs were pruned. `notes` are the remaining documents of limits and unique kinds,
     /// and the remaining jobs are in `lanes` lanes.
     Forgotten {

@@ -77,8 +77,7 @@ impl SimulatedProcess {
         Ok(Self { app, store, writer, pool, spawner, messages, replies: Rc::default(), failure })
     }
 
-    /// Sends a command. The position of its writes in the order of all writes is fixed when this
-    /// returns.
+    /// Sends a command. The place of its writes in their order is fixed when this returns.
     pub(super) fn give(
         &mut self,
         number: u64,

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
+    thread,
 };
 
 use fastrand::Rng;
@@ -85,8 +86,7 @@ impl SeedScript {
         Rng::with_seed(seed.u64(..) ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Returns a shorter script with the same failure. The search leaves out one part after the
-    /// other, at most [`MAX_SHRINKS`] times.
+    /// Returns a shorter script with the same failure, after at most [`MAX_SHRINKS`] attempts.
     pub(super) fn shrunk(&self, image: &[u8], failure: &SeedFailure) -> Self {
         let last = failure.step.unwrap_or(self.steps.saturating_sub(1));
         let known = self.only.clone();
@@ -129,6 +129,12 @@ impl SeedScript {
 /// Returns the beginning of a message, without the names in it.
 fn kind(message: &str) -> String {
     message.chars().take_while(|letter| !letter.is_ascii_digit() && *letter != '{').collect()
+}
+
+/// Runs `work` on as many threads as there are processors.
+pub(super) fn on_all_processors(work: impl Fn() + Sync) {
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&work))));
 }
 
 /// Turns a panic of `work` into an error.

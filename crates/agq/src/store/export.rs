@@ -112,7 +112,6 @@ pub(crate) fn shown(sums: &Checksums) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// Counts and hashes records in the order of their arrival.
 #[derive(Default)]
 struct ChecksumBuilder(BTreeMap<&'static str, (u64, Sha256)>);
 
@@ -162,7 +161,6 @@ impl<W: Write> Exporter<W> {
         Ok(self.to.write_all(&line)?)
     }
 
-    /// Writes the last line, and returns the checksums.
     pub(crate) fn end(mut self) -> anyhow::Result<Checksums> {
         let sums = std::mem::take(&mut self.checksums).sums();
         self.frame(&ExportFrame::End(sums.clone()))?;
@@ -235,8 +233,7 @@ impl<R: BufRead> Importer<R> {
         bail!("something follows its last line, {}", self.number)
     }
 
-    /// Compares the records that were read with those that `read_back` reads back from the store.
-    /// Returns the checksums.
+    /// Compares the records that were read with those that `read_back` reads from the store.
     pub(crate) fn verify(
         &mut self,
         read_back: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,

@@ -15,8 +15,7 @@ use crate::store::{StoreError, StoreFuture, export::text};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) content: StoredValue,
-    /// Time from which on the key counts as absent. An expired key stays in the store until it is
-    /// removed.
+    /// Time from which on the key counts as absent. It stays in the store until it is removed.
     pub(crate) expires_at: Option<Timestamp>,
 }
 
@@ -32,8 +31,7 @@ pub(crate) enum StoredValue {
     Sorted { members: u64 },
 }
 
-/// Slice of an ordered sequence: skips `skip` entries and takes at most `take`, from the end if
-/// `is_reversed`.
+/// Slice of a sequence: skips `skip`, and takes at most `take`, from the end if `is_reversed`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeSlice {
     pub(crate) is_reversed: bool,
@@ -41,7 +39,9 @@ pub(crate) struct RangeSlice {
     pub(crate) take: usize,
 }
 
-type StoreResult<T> = Result<T, StoreError>;
+pub(super) type StoreResult<T> = Result<T, StoreError>;
+/// Bounds of scores: the least and the greatest.
+pub(super) type ScoreRange = (Bound<f64>, Bound<f64>);
 
 /// Reads of keys inside one transaction, as it has left them so far. Expired keys are still there.
 pub(crate) trait KeyReader {
@@ -66,17 +66,11 @@ pub(crate) trait KeyReader {
         Ok(())
     }
     /// Returns members whose scores are within `scores`, ordered by score, then by name.
-    fn members(
-        &self,
-        key: &[u8],
-        scores: (Bound<f64>, Bound<f64>),
-        part: RangeSlice,
-    ) -> StoreResult<Vec<(Bytes, f64)>>;
+    fn members(&self, key: &[u8], scores: ScoreRange, part: RangeSlice) -> StoreResult<Vec<(Bytes, f64)>>;
 }
 
 pub(crate) trait KeyWriter: KeyReader {
-    /// Sets the entry of a key. Elements or members of a previous value of another type are
-    /// removed.
+    /// Sets the entry of a key. A previous value of another type loses its elements or members.
     fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
     /// Removes a key with its elements or members. Returns true if the key existed.
     fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
@@ -91,24 +85,20 @@ pub(crate) trait KeyWriter: KeyReader {
     fn announce_list(&mut self, key: &Bytes);
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
-    /// Removes a member. Returns true if the member existed.
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
 }
 
 /// Work that reads keys on one snapshot. A store may run it more than once.
 pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send + Sync>;
 
-/// Work that changes keys in one transaction. A store may run it more than once. An error undoes
-/// all of it.
+/// Work that changes keys in one transaction. It may run more than once. An error undoes it.
 pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
 
 pub(crate) trait Keyspace: Send + Sync + 'static {
     /// Runs `work` in a transaction, which is durable when the future resolves.
     fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
-    /// Runs a short read.
     fn read(&self, work: KeyRead) -> StoreFuture<()>;
-    /// Runs a short read before this returns. Returns false if the store cannot: a remote store
-    /// does nothing.
+    /// Runs a short read before this returns. Returns false if the store is remote, and cannot.
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
     /// Runs a read that may be long, on a thread where nobody waits for it.
     fn scan(&self, work: KeyRead) -> StoreFuture<()>;
@@ -120,14 +110,6 @@ pub(crate) trait Keyspace: Send + Sync + 'static {
 struct ResultSlot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> ResultSlot<T> {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new(None)))
-    }
-
-    fn handle(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-
     fn fill(&self, outcome: T) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
@@ -150,8 +132,8 @@ where
     T: Send + 'static,
     W: Fn(&mut dyn KeyWriter) -> StoreResult<T> + Send + Sync + 'static,
 {
-    let slot = ResultSlot::new();
-    let filled = slot.handle();
+    let slot = ResultSlot(Arc::default());
+    let filled = ResultSlot(Arc::clone(&slot.0));
     let done = store.update(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
@@ -162,8 +144,8 @@ where
     T: Send + 'static,
     W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
-    let slot = ResultSlot::new();
-    let filled = slot.handle();
+    let slot = ResultSlot(Arc::default());
+    let filled = ResultSlot(Arc::clone(&slot.0));
     let done = store.read(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
@@ -174,8 +156,8 @@ where
     T: Send + 'static,
     W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
-    let slot = ResultSlot::new();
-    let filled = slot.handle();
+    let slot = ResultSlot(Arc::default());
+    let filled = ResultSlot(Arc::clone(&slot.0));
     let done = store.scan(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }

@@ -17,8 +17,7 @@ use agenix_rules::{
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// Maximum number of change events that wait for the event publisher. Beyond that, the oldest are
-/// dropped.
+/// Maximum number of change events that wait for the publisher. The oldest are dropped first.
 const MAX_EVENTS: usize = 100_000;
 
 #[derive(Debug, Default)]
@@ -39,11 +38,23 @@ impl BatchEvents {
         }
         self.news.push(news);
     }
+
+    /// Records the change of a job if a client of any node subscribes. Jobs of the Open Job Spec
+    /// are recorded in any case.
+    pub(crate) fn tell_job(&mut self, before: Option<&Job>, job: &Job, has_subscribers: bool) {
+        if has_subscribers || job.ojs.is_some() {
+            self.tell(ChangeEvent::Job {
+                job: Box::new(job.clone()),
+                was: before.map(|before| before.state),
+                has_progressed: before.is_some_and(|before| job.has_progressed_since(before)),
+                has_subscribers,
+            });
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ListPushes {
-    /// Lists to which elements were added.
     pub(crate) lists: HashSet<Bytes>,
     /// True if any other list may have new elements, too.
     pub(crate) any: bool,
@@ -57,8 +68,7 @@ pub(crate) enum ChangeEvent {
         was: Option<JobState>,
         /// True if the worker has reported progress.
         has_progressed: bool,
-        /// True if a client of any node subscribes. Jobs of the Open Job Spec are recorded in any
-        /// case.
+        /// True if a client of any node subscribes.
         has_subscribers: bool,
     },
     Action(Box<Action>, JobCounts),
@@ -101,8 +111,7 @@ impl ChangeNotifier {
         }
     }
 
-    /// Wakes all waiters without an event, because other nodes share the store, and their
-    /// notifications may be lost.
+    /// Wakes all waiters without an event, because notifications of other nodes may be lost.
     pub(crate) fn announce_all(&self) {
         if self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
@@ -119,8 +128,7 @@ impl ChangeNotifier {
         self.jobs_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
-    /// Enables or disables wake-ups for list elements, under the same rule as
-    /// [`set_job_interest`](Self::set_job_interest).
+    /// Enables or disables wake-ups for lists; see [`set_job_interest`](Self::set_job_interest).
     pub(crate) fn set_list_interest(&self, are_wanted: bool) {
         self.lists_are_wanted.store(are_wanted, Ordering::SeqCst);
     }

@@ -18,7 +18,12 @@ use agenix_rules::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{DocumentKind, RuleResult};
+use super::{DocumentKind, RuleResult, StoreFuture};
+
+/// Future of a call whose rule can reject it.
+pub(crate) type RuleFuture<T> = StoreFuture<RuleResult<T>>;
+/// Result of an operation in a transaction, with its rejection inside.
+pub(crate) type Ruled<T, E> = Result<RuleResult<T>, E>;
 
 /// Rule that decides about a job, given its current record (`None` if it does not exist). May be
 /// called more than once for one write.
@@ -48,8 +53,7 @@ pub(crate) struct NewAction {
     pub(crate) terms: JobParams,
     /// Jobs in the order of the inputs.
     pub(crate) jobs: Vec<NewJob>,
-    /// Documents that are stored if the action is added: kind, id and text. Must be empty if a job
-    /// has settings of its own.
+    /// Documents stored with the action: kind, id, text. Empty if a job has settings of its own.
     pub(crate) notes: Vec<(DocumentKind, String, String)>,
 }
 
@@ -101,7 +105,6 @@ pub(crate) type QueueCounts = BTreeMap<String, [u64; 8]>;
 pub(crate) struct StoredJob {
     pub(crate) job: Job,
     pub(crate) queue: String,
-    /// Capabilities that a worker must offer.
     pub(crate) needs: Needs,
     /// Input of the job, as JSON.
     pub(crate) input: String,
@@ -168,8 +171,7 @@ pub(crate) struct OldestSnapshot {
 pub(crate) struct UnusedRecords {
     /// Numbers of lanes that have no jobs.
     pub(crate) lanes: Vec<i32>,
-    /// Keys of limits that hold no job back, each with a version that changes whenever the limit is
-    /// written.
+    /// Keys of limits that hold no job back, each with a version that every write changes.
     pub(crate) limits: Vec<(String, String)>,
 }
 
@@ -177,8 +179,7 @@ pub(crate) struct UnusedRecords {
 pub(crate) struct Totals {
     /// Number of kept jobs by status, in the order of [`Status`].
     pub(crate) now: [u64; 6],
-    /// Number of times that a job entered each status since the store was created; for `pending`,
-    /// the number of submitted jobs.
+    /// Number of entries into each status since the start of the store; for `pending`, of jobs.
     pub(crate) ever: [u64; 6],
 }
 
@@ -192,7 +193,6 @@ impl Totals {
     }
 }
 
-/// Ready jobs of one queue that need the same capabilities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LaneSummary {
     pub(crate) queue: String,

@@ -7,28 +7,27 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
+use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
 use anyhow::{Context, bail};
-use bytes::Bytes;
-use sqlx::{Error, Row, postgres::PgRow, query};
+use sqlx::{Error, Row, query};
 use tokio::runtime::Runtime;
 
 use crate::store::{
-    DocumentKind, KeyEntry, LaneKey, StoredJob, StoredPlan, StoredValue, Totals,
+    DocumentKind, KeyEntry, LaneKey, StoreError, StoredJob, StoredPlan, StoredValue, Totals,
     export::{Checksums, ExportRecord, Importer, Sink},
     postgres::{
         codec::{decode, encode},
-        connection::{errors::to_store_error, open::ConnectOptions, session::DatabaseSession},
-        keyspace::entry_of,
+        connection::{ConnectOptions, DatabaseSession},
+        keyspace::{bytes, entry_of},
         lane_cache::{self, lane_of},
         migrate, options, queries, sql_types,
         txn::{
-            bulk_insert::{Deltas, EndedRows, JobRows},
+            bulk_insert::{Deltas, JobRows},
             documents,
         },
     },
@@ -62,8 +61,7 @@ pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     export_all(&session, sink)
 }
 
-/// Imports records into an empty database. Returns the checksums of the records that are then in
-/// it. An error leaves the database empty.
+/// Imports records into a database, which stays empty on an error. Returns their checksums.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     Runtime::new()?.block_on(migrate(url))?;
     let (session, place) = open_session(url, true)?;
@@ -87,14 +85,12 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     Ok(sums)
 }
 
-/// Opens a session, and returns it with a description of the place for messages. Dropping the
-/// session rolls back what is not committed.
+/// Opens a session, which rolls back when dropped. Returns also the place, for messages.
 fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
     let (options, place) = options(url)?;
     let access = ConnectOptions::new(options, None);
     let connecting = async { if writes { access.connect().await } else { access.connect_to_read().await } };
-    let session =
-        DatabaseSession::connect(connecting, ANSWER_TIMEOUT).map_err(|error| to_store_error(&error));
+    let session = DatabaseSession::connect(connecting, ANSWER_TIMEOUT).map_err(StoreError::from);
     Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 
@@ -163,10 +159,6 @@ fn export_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result
     })
 }
 
-fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
-    row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
-}
-
 #[derive(Default)]
 struct ImportBuffer {
     count: usize,
@@ -174,7 +166,7 @@ struct ImportBuffer {
     last_turn: i64,
     last_key: i64,
     jobs: JobRows,
-    ended: EndedRows,
+    ended: JobRows,
     counts: Deltas,
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
@@ -243,7 +235,8 @@ impl ImportBuffer {
             self.results.insert(job.job_id.clone(), results);
         }
         self.counts.in_lane(&job, 1);
-        if job.is_ended() { self.ended.push(&job) } else { self.jobs.push(&job) }
+        let rows = if job.is_ended() { &mut self.ended } else { &mut self.jobs };
+        rows.push(&job)
     }
 
     fn lane(&mut self, session: &DatabaseSession, key: LaneKey) -> Result<u32, Error> {
@@ -297,15 +290,8 @@ impl KeyRows {
     fn insert(self, session: &DatabaseSession) -> Result<(), Error> {
         let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) SELECT * FROM unnest(\
              $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
-        let sql = query(sql)
-            .bind(self.key)
-            .bind(self.number)
-            .bind(self.text)
-            .bind(self.head)
-            .bind(self.tail)
-            .bind(self.members)
-            .bind(self.expires_at);
-        session.run(sql).map(drop)
+        let sql = query(sql).bind(self.key).bind(self.number).bind(self.text).bind(self.head);
+        session.run(sql.bind(self.tail).bind(self.members).bind(self.expires_at)).map(drop)
     }
 }
 
@@ -318,21 +304,13 @@ fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<(), Error> {
 fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<(), Error> {
     let sql = query("INSERT INTO agq.actions (action_id, record) VALUES ($1, $2)");
     session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
-    let count = |status: Status| sql_types::wide(tally.jobs[status as usize]);
     let sql = query(
         "INSERT INTO agq.tallies (action_id, shard, pending, running, completed, failed, dead, cancelled, last_ended_at, \
          started) VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, $9)",
     );
-    let sql = sql
-        .bind(action.action_id.as_str())
-        .bind(count(Status::Pending))
-        .bind(count(Status::Running))
-        .bind(count(Status::Completed))
-        .bind(count(Status::Failed))
-        .bind(count(Status::Dead))
-        .bind(count(Status::Cancelled))
-        .bind(sql_types::time(tally.last_ended_at))
-        .bind(sql_types::wide(tally.started));
+    let sql = sql.bind(action.action_id.as_str());
+    let sql = tally.jobs.iter().fold(sql, |sql, count| sql.bind(sql_types::wide(*count)));
+    let sql = sql.bind(sql_types::time(tally.last_ended_at)).bind(sql_types::wide(tally.started));
     session.run(sql).map(drop)
 }
 

@@ -19,25 +19,24 @@ use crate::store::{
     DocumentKind, JobFilter, LaneSummary, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     postgres::{
         codec::{decode, or_skip, readable},
-        connection::pool::Pool,
+        connection::Pool,
         lane_cache::lane_of,
         sql_types,
     },
 };
 
-/// Query for the totals over all shards.
 pub(super) const TOTALS: &str = "SELECT array_agg(now ORDER BY i), array_agg(ever ORDER BY i) FROM \
      (SELECT i, sum(n)::bigint AS now, sum(e)::bigint AS ever FROM agq.totals, unnest(now, ever) WITH ORDINALITY AS s (n, e, i) \
      GROUP BY i) AS sums";
 
-fn ids<T, E>(rows: Vec<String>, id: fn(String) -> Result<T, E>) -> Result<Vec<T>, Error>
+pub(super) fn ids<T, E>(rows: Vec<String>, id: fn(String) -> Result<T, E>) -> Result<Vec<T>, Error>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     rows.into_iter().map(|text| id(text).map_err(|error| Error::Decode(Box::new(error)))).collect()
 }
 
-fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>, Error> {
+pub(super) fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>, Error> {
     ids(rows, JobId::new)
 }
 
@@ -48,17 +47,8 @@ pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPl
     Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at }))
 }
 
-pub(super) async fn plans(pool: &Pool, page: Page) -> Result<Vec<PlanId>, Error> {
-    ids(page_of(pool, "SELECT plan_id FROM agq.plans ORDER BY plan_id", page).await?, PlanId::new)
-}
-
-pub(super) async fn actions(pool: &Pool, page: Page) -> Result<Vec<ActionId>, Error> {
-    ids(page_of(pool, "SELECT action_id FROM agq.actions ORDER BY action_id", page).await?, ActionId::new)
-}
-
-/// Returns the ids of a page. The pattern is matched here, because it is a glob of Redis, which SQL
-/// does not have.
-async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
+/// Returns the ids of a page. SQL does not have the globs of Redis, so they are matched here.
+pub(super) async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
     use futures_util::TryStreamExt;
     let mut all = query_scalar::<_, String>(sql).fetch(pool);
     let (mut found, mut skip) = (Vec::new(), page.offset);
@@ -187,11 +177,6 @@ pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec
     job_ids(query_scalar(sql).bind(queue).bind(sql_types::limit(count)).fetch_all(pool).await?)
 }
 
-pub(super) async fn peek_scheduled(pool: &Pool, count: usize) -> Result<Vec<JobId>, Error> {
-    let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready ORDER BY due_at, job_id LIMIT $1";
-    job_ids(query_scalar(sql).bind(sql_types::limit(count)).fetch_all(pool).await?)
-}
-
 pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
     let sql = "SELECT count(*) FROM (SELECT FROM agq.jobs WHERE lane = $1 AND is_ready AND (rank, turn) < ($2, $3) LIMIT $4) AS a";
     let sql = query_scalar::<_, i64>(sql)
@@ -200,15 +185,6 @@ pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64,
         .bind(sql_types::wide(job.seq))
         .bind(sql_types::limit(limit));
     Ok(sql_types::count(sql.fetch_one(pool).await?))
-}
-
-pub(super) async fn paused(pool: &Pool) -> Result<Vec<String>, Error> {
-    query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
-}
-
-pub(super) async fn has_documents(pool: &Pool, kind: DocumentKind) -> Result<bool, Error> {
-    let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
-    query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
 }
 
 /// Returns true if an ended job can be pruned. Looks at the first job of each status.
@@ -238,17 +214,6 @@ pub(super) fn totals_of(row: &PgRow) -> Result<Totals, Error> {
     Ok(Totals { now: counts(0)?, ever: counts(1)? })
 }
 
-pub(super) async fn held_by(pool: &Pool, holder: String) -> Result<Vec<JobId>, Error> {
-    let sql = "SELECT job_id FROM agq.jobs WHERE holder = $1 AND status = 1 ORDER BY job_id";
-    job_ids(query_scalar(sql).bind(holder).fetch_all(pool).await?)
-}
-
-pub(super) async fn holders(pool: &Pool) -> Result<Vec<String>, Error> {
-    query_scalar("SELECT DISTINCT holder FROM agq.jobs WHERE status = 1 ORDER BY holder")
-        .fetch_all(pool)
-        .await
-}
-
 pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM ((SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 0 \
          ORDER BY due_at, job_id LIMIT $2) UNION ALL (SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 1 \
@@ -258,7 +223,6 @@ pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec
     )
 }
 
-/// Maximum number of jobs with a timer that are read at once.
 const TIMERS_PER_QUERY: usize = 1_000;
 /// Query for jobs that wait for a time, in order of that time, after a given time and job.
 pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
@@ -308,11 +272,6 @@ pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
 }
 
-pub(super) async fn document(pool: &Pool, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
-    let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
-    query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
-}
-
 pub(super) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
     let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
@@ -331,20 +290,10 @@ pub(super) async fn lanes(pool: &Pool) -> Result<Vec<LaneSummary>, Error> {
     query(sql).fetch_all(pool).await?.iter().map(lane).collect()
 }
 
-pub(super) async fn registration(pool: &Pool, worker_id: WorkerId) -> Result<Option<String>, Error> {
-    let sql = "SELECT json FROM agq.registrations WHERE worker_id = $1";
-    query_scalar(sql).bind(worker_id.as_str()).fetch_optional(pool).await
-}
-
 pub(super) async fn worker(pool: &Pool, worker_id: WorkerId) -> Result<Option<Worker>, Error> {
     let sql = "SELECT record FROM agq.workers WHERE worker_id = $1";
     let row = query(sql).bind(worker_id.as_str()).fetch_optional(pool).await?;
     row.map(|row| decode(row.try_get(0)?)).transpose()
-}
-
-pub(super) async fn worker_records(pool: &Pool) -> Result<Vec<Worker>, Error> {
-    let rows = query("SELECT record FROM agq.workers ORDER BY worker_id").fetch_all(pool).await?;
-    Ok(readable(&rows))
 }
 
 pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {

@@ -59,10 +59,6 @@ async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {
     Ok(applied == MIGRATIONS.map(|(version, ..)| version))
 }
 
-pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Error> {
-    query_scalar("SHOW server_encoding").fetch_one(connection).await
-}
-
 /// Returns the message of the database without the context that the migrator adds.
 pub(super) fn message(error: &MigrateError) -> String {
     match error {

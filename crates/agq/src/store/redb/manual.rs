@@ -7,8 +7,7 @@ use redb::StorageBackend;
 use crate::store::{
     Durability, StoreError,
     redb::{
-        LongReads, RedbStore, WalFile, check, file, queries::records, schema::tables::LANES, shown,
-        writer::Writer,
+        LongReads, RedbStore, WalFile, check, file, queries::records, schema::LANES, shown, writer::Writer,
     },
 };
 

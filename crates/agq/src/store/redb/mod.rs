@@ -55,8 +55,7 @@ use crate::store::redb::{
     },
 };
 
-/// A store in a redb database with a WAL. One writer changes it, and any number of readers use
-/// snapshots.
+/// A store in a redb database with a WAL, one writer, and any number of readers of snapshots.
 pub(crate) struct RedbStore {
     /// `None` while the store closes.
     write_handle: Option<WriteHandle>,
@@ -82,10 +81,6 @@ struct WalFile {
     bytes: u64,
 }
 
-fn new_wal_id() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
-}
-
 /// Execution of long reads and flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LongReads {
@@ -100,7 +95,8 @@ impl RedbStore {
     pub(crate) fn open(path: &Path, opening: OpenOptions) -> anyhow::Result<Self> {
         let opened = || {
             let (database, wal) = (file::open(path, opening.max_checked_bytes)?, file::open_wal_file(path)?);
-            let with = WalFile { file: Box::new(wal), id: new_wal_id(), bytes: WAL_BYTES };
+            let id = uuid::Uuid::new_v4().as_u64_pair().0;
+            let with = WalFile { file: Box::new(wal), id, bytes: WAL_BYTES };
             Self::start(database, with, opening.durability)
         };
         opened().with_context(|| format!("cannot use the database {}", path.display()))
@@ -145,20 +141,17 @@ impl RedbStore {
         let owed = Arc::clone(&owes_sync);
         let committer = Committer::new(Arc::clone(&versions), wal, flusher, durability, owed);
         let (writer, write_handle, failed) = writer::start(committer, Arc::clone(&notifier))?;
-        let (write_handle, thread) = (Some(write_handle), Mutex::new(None));
-        Ok((
-            Self {
-                write_handle,
-                group_commit: None,
-                writer: thread,
-                versions,
-                notifier,
-                owes_sync,
-                failed,
-                long_work,
-            },
-            writer,
-        ))
+        let store = Self {
+            write_handle: Some(write_handle),
+            group_commit: None,
+            writer: Mutex::default(),
+            versions,
+            notifier,
+            owes_sync,
+            failed,
+            long_work,
+        };
+        Ok((store, writer))
     }
 
     fn write<T, F>(&self, ack_level: AckLevel, work: F) -> StoreFuture<T>

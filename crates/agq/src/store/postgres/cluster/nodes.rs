@@ -18,7 +18,7 @@ use crate::store::{
     ChangeNotifier,
     postgres::{
         CONNECT_TIMEOUT,
-        connection::{dedicated::DedicatedConnection, open::ConnectOptions, pool::Pool, session::within},
+        connection::{ConnectOptions, DedicatedConnection, Pool, within},
         old_snapshots::{self, SnapshotWatch},
     },
 };
@@ -35,23 +35,21 @@ pub(crate) struct Nodes {
     /// Unique name of this node, new at each start.
     pub(crate) name: String,
     term: Duration,
-    /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
-    /// node look gone.
+    /// Dedicated connection, so that waiters for the pool cannot make this node look gone.
     dedicated: DedicatedConnection,
     /// True once this node has left. A heartbeat and `leave` hold the lock until the database has
     /// answered, because a heartbeat that arrived later would bring the node back.
     has_left: tokio::sync::Mutex<bool>,
-    /// Settings of this node, once `warn_of_different_settings` has set them.
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
     warned_nodes: Mutex<HashSet<String>>,
     snapshots: SnapshotWatch,
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
-    has_peers: AtomicBool,
+    pub(super) has_peers: AtomicBool,
     /// Notifier of the store, which records whether a client of this node subscribes.
     notifier: Arc<ChangeNotifier>,
-    has_remote_subscribers: AtomicBool,
+    pub(super) has_remote_subscribers: AtomicBool,
 }
 
 impl Nodes {
@@ -177,8 +175,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Returns true if this node is the leader. A node that has not renewed its lease in time is
-    /// not.
+    /// Returns true if this node is the leader, which needs a lease that was renewed in time.
     pub(crate) fn leads(&self) -> bool {
         self.lease().is_some_and(|until| Instant::now() < until)
     }
@@ -188,17 +185,8 @@ impl Nodes {
         self.has_peers.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a client of another node subscribes to changes, as far as this node knows.
     pub(crate) fn has_remote_subscribers(&self) -> bool {
         self.has_remote_subscribers.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn on_remote_subscriber(&self) {
-        self.has_remote_subscribers.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn on_new_node(&self) {
-        self.has_peers.store(true, Ordering::Relaxed);
     }
 
     /// Returns the live nodes, or `None` if this node has not been the leader for long enough to
@@ -250,8 +238,7 @@ impl Nodes {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Shows `settings` to the other nodes from the next heartbeat on. `settings` has names and
-    /// values in an order that is the same at all nodes.
+    /// Shows `settings` from the next heartbeat on. Their order is the same at all nodes.
     pub(crate) fn warn_of_different_settings(&self, settings: String) {
         // The settings are set once, so a second value is ignored.
         let _known = self.settings.set(settings);

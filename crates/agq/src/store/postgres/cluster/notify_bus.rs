@@ -8,7 +8,10 @@
 //! for each other, and would do so for as long as the disk takes. It is sent right after that, in a
 //! transaction of its own that waits for no disk.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::pending;
@@ -28,9 +31,7 @@ use crate::store::{
     postgres::{
         CONNECT_TIMEOUT, PostgresSettings,
         cluster::nodes::Nodes,
-        connection::{
-            dedicated::DedicatedConnection, errors::is_disconnect, open::ConnectOptions, session::within,
-        },
+        connection::{ConnectOptions, DedicatedConnection, is_disconnect, within},
     },
 };
 
@@ -40,8 +41,7 @@ const LISTS: &str = "agq_lists";
 /// Payload of a node whose first client subscribes to changes.
 const LISTENS: &str = "listens";
 const NODES: &str = "agq_nodes";
-/// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message that
-/// is too long.
+/// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message.
 const MESSAGES: &str = "agq_messages";
 /// Maximum payload in bytes, because PostgreSQL accepts less than 8,000.
 const MAX_PAYLOAD: usize = 7_900;
@@ -49,8 +49,7 @@ const MAX_TOGETHER: usize = 1_000;
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Interval at which a node notifies itself, which shows that its LISTEN connection works.
 const BEAT: Duration = Duration::from_secs(3);
-/// Silence after which the LISTEN connection is taken for dead, because a peer that vanishes never
-/// closes the connection.
+/// Silence after which LISTEN counts as dead, because a vanished peer closes no connection.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which notices are retried before they are dropped. By then, waiters have polled.
 const RETRY_FOR: Duration = Duration::from_secs(60);
@@ -62,14 +61,12 @@ pub(crate) enum BusMessage {
     Message(Bytes, Bytes),
     /// Event for other programs that listen at the database: channel and JSON document.
     Event(&'static str, String),
-    /// Heartbeat to the node itself, which shows that its LISTEN connection works.
     Beat,
 }
 
 pub(crate) struct NotifyBus {
     pub(crate) access: ConnectOptions,
-    /// Dedicated connection for reading long messages, because clients' reads may have every
-    /// connection of the pool.
+    /// Dedicated connection for long messages, because reads may use the whole pool.
     pub(crate) dedicated: DedicatedConnection,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) notifier: Arc<ChangeNotifier>,
@@ -128,8 +125,7 @@ impl NotifyBus {
         query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
     }
 
-    /// Returns the NOTIFY channel and the payload of a notice. Stores a message that is too long
-    /// for a payload.
+    /// Returns channel and payload of a notice. Stores a message that is too long for a payload.
     async fn encode(
         &self,
         connection: &mut PgConnection,
@@ -158,8 +154,7 @@ impl NotifyBus {
         })
     }
 
-    /// Receives notifications of other nodes, and polls, until the future is dropped. Passes
-    /// pub/sub messages to `tell`.
+    /// Receives notifications, and polls, until dropped. Passes pub/sub messages to `tell`.
     pub(crate) async fn receive(&self, tell: impl Fn(Bytes, Bytes)) {
         let polling = async {
             let mut ticks = interval(self.settings.poll);
@@ -203,8 +198,7 @@ impl NotifyBus {
         futures_util::future::join3(polling, listening, announcing_interest).await;
     }
 
-    /// Shows other nodes whether a client of this node subscribes to changes, and notifies them at
-    /// once if one does.
+    /// Shows other nodes whether this node has subscribers, and notifies them at once if it has.
     async fn announce_interest(&self) -> Result<(), Error> {
         self.nodes.send_heartbeat().await?;
         if self.notifier.has_subscribers() {
@@ -213,8 +207,7 @@ impl NotifyBus {
         Ok(())
     }
 
-    /// Listens until the connection fails, or until nothing arrives, not even this node's
-    /// notifications to itself.
+    /// Listens until the connection fails, or not even this node's own notifications arrive.
     async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_disconnected: &mut bool) -> Result<(), Error> {
         let mut listener = within(CONNECT_TIMEOUT, async {
             let mut listener = PgListener::connect_with(&self.access.plain_pool(1)).await?;
@@ -256,9 +249,9 @@ impl NotifyBus {
         if words.next() == Some(self.nodes.name.as_str()) {
             return Ok(());
         }
-        self.nodes.on_new_node();
+        self.nodes.has_peers.store(true, Ordering::Relaxed);
         if payload.ends_with(LISTENS) && notification.channel() == NODES {
-            self.nodes.on_remote_subscriber();
+            self.nodes.has_remote_subscribers.store(true, Ordering::Relaxed);
         }
         match (notification.channel(), words.next().map(unhex), words.next().map(unhex)) {
             (NODES, ..) => {}

@@ -17,8 +17,7 @@ pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
     rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
 }
 
-/// Reads a record. Ignores fields that a node of a later version may have appended to the record,
-/// or to a record nested in it.
+/// Reads a record. Ignores fields that a later version may have appended, also nested ones.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
     T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
@@ -30,8 +29,7 @@ pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
     rows.iter().filter_map(|row| or_skip(row.try_get(0).and_then(decode))).collect()
 }
 
-/// Returns the record. If the record is unreadable, returns `None` and logs the error, at most once
-/// in ten seconds.
+/// Returns the record, or `None` if it is unreadable, which is logged once in ten seconds.
 pub(super) fn or_skip<T>(read: Result<T, Error>) -> Option<T> {
     match read {
         Ok(record) => Some(record),

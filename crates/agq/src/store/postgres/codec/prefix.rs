@@ -7,8 +7,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Wrapper of a deserializer, a visitor, a seed or an access of values, which hands itself on to
-/// whatever is nested.
+/// Wrapper of a deserializer, visitor, seed or access, which wraps whatever is nested, too.
 pub(crate) struct Prefix<T>(pub(crate) T);
 
 struct Structure<V>(V);

@@ -17,8 +17,7 @@ impl DedicatedConnection {
         Self { access, kept: Mutex::default() }
     }
 
-    /// Takes the kept connection, or opens a new one. The connection closes unless the caller
-    /// passes it to [`keep`](Self::keep).
+    /// Takes the kept connection, or opens one. It closes unless [`keep`](Self::keep) gets it.
     pub(crate) async fn take(&self) -> Result<PgConnection, Error> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         match kept {

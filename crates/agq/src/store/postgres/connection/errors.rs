@@ -44,12 +44,20 @@ pub(crate) fn is_read_only(error: &Error) -> bool {
     database.code().is_some_and(|code| code == "25006" || code == "0A000") && is_disconnect(error)
 }
 
-pub(crate) fn to_store_error(error: &Error) -> StoreError {
-    if is_disconnect(error) {
-        let text = format!("the database cannot be reached ({}); try again in a moment", message(error));
-        return StoreError(text);
+impl From<&Error> for StoreError {
+    fn from(error: &Error) -> Self {
+        let text = message(error);
+        if is_disconnect(error) {
+            return Self(format!("the database cannot be reached ({text}); try again in a moment"));
+        }
+        Self(text)
     }
-    StoreError(message(error))
+}
+
+impl From<Error> for StoreError {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
 }
 
 /// Returns the text of an error, without the place in PostgreSQL's source that raised it.

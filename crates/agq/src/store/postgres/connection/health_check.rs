@@ -18,7 +18,6 @@ use crate::store::{
         CONNECT_TIMEOUT,
         connection::{
             dedicated::DedicatedConnection,
-            errors::to_store_error,
             open::{ConnectOptions, TAKES_WRITES},
             session::within,
         },
@@ -77,7 +76,7 @@ impl HealthCheck {
             Err(_closed) => self.ask_once().await,
         };
         self.is_asking.store(false, Ordering::Release);
-        self.state.send_replace(Some((Instant::now(), asked.map_err(|error| to_store_error(&error)))));
+        self.state.send_replace(Some((Instant::now(), asked.map_err(StoreError::from))));
     }
 
     async fn ask_once(&self) -> Result<(), Error> {

@@ -68,8 +68,7 @@ impl ConnectOptions {
         self.connect_with(&[]).await
     }
 
-    /// Opens a connection to a server that takes writes, with the further settings `more` of the
-    /// session.
+    /// Opens a connection to a server that takes writes, with further settings of the session.
     pub(crate) async fn connect_with(&self, more: &[(&str, &str)]) -> Result<PgConnection, Error> {
         within(CONNECT_TIMEOUT, async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
@@ -89,8 +88,7 @@ impl ConnectOptions {
         .await
     }
 
-    /// Creates a pool, which checks each connection before it hands that connection out. The pool
-    /// opens connections when they are needed.
+    /// Creates a pool, which opens connections when needed, and checks each before each use.
     pub(crate) fn pool(&self, most: u32) -> Pool {
         Pool::new(self.plain_pool(most))
     }
@@ -173,8 +171,7 @@ async fn set_probe(connection: &mut PgConnection, value: &str) -> Result<(), Err
     raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
-/// Reads the setting `PROBE` without a prepared statement, because prepared statements fail behind
-/// such a pooler.
+/// Reads `PROBE` without a prepared statement, which would fail behind such a pooler.
 async fn probe(connection: &mut PgConnection) -> Result<String, Error> {
     let sql = format!("SELECT coalesce(current_setting('{PROBE}', true), '')");
     raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await?.try_get(0)

@@ -19,8 +19,7 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is left for opening
-/// another connection.
+/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is for a new one.
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pool of connections.
@@ -48,8 +47,7 @@ impl Pool {
     }
 }
 
-/// Connection of a pool, which returns to the pool when it is dropped. Must be dropped on a thread
-/// of a runtime.
+/// Connection that returns to its pool when dropped, which must be on a thread of a runtime.
 pub(crate) struct Pooled(
     /// `None` once it has been closed.
     Option<PoolConnection<Postgres>>,

@@ -56,8 +56,7 @@ impl DatabaseSession {
         Ok(Self { connection, reactor: Reactor::Own(runtime), timeout })
     }
 
-    /// Opens a session on a connection of a pool. Must not be used on a thread of the pool's
-    /// runtime.
+    /// Opens a session on a connection of a pool, not for threads of the pool's runtime.
     pub(crate) fn borrow(pool: &Pool, runtime: Handle, timeout: Duration) -> Result<Self, Error> {
         let connection = RefCell::new(SessionConnection::Pooled(runtime.block_on(pool.acquire())?));
         Ok(Self { connection, reactor: Reactor::Shared(runtime), timeout })

@@ -12,7 +12,7 @@ use sqlx::{Error, query};
 
 use crate::store::{
     KeyEntry, StoredValue,
-    postgres::{connection::session::DatabaseSession, sql_types},
+    postgres::{connection::DatabaseSession, sql_types},
 };
 
 /// Maximum number of unwritten bytes, because a list may be larger than any command.

@@ -16,7 +16,8 @@ use e2e::Database;
 
 use super::super::{PostgresSettings, PostgresStore};
 use crate::store::{
-    AckLevel, AddOutcome, Claim, Claimant, JobRule, JobStore, NewAction, RuleResult, StoredPlan,
+    AckLevel, AddOutcome, Claim, Claimant, JobChange, JobRule, JobStore, NewAction, RuleResult, StoreFuture,
+    StoredPlan,
 };
 
 pub(super) const NOW: Timestamp = Timestamp(1_000);
@@ -27,6 +28,13 @@ pub(super) async fn node(database: &Database) -> PostgresStore {
     let plan = StoredPlan { plan_id: plan(), json: r#"{"plan_id":"p"}"#.into(), created_at: NOW };
     store.add_plan(plan).await.unwrap();
     store
+}
+
+/// Opens a node of agq on a database of its own.
+pub(super) async fn fresh_node() -> (Database, PostgresStore) {
+    let database = Database::new();
+    let store = node(&database).await;
+    (database, store)
 }
 
 fn plan() -> PlanId {
@@ -97,6 +105,11 @@ pub(super) async fn ack(store: &PostgresStore, job_id: &JobId) {
     let rule: JobRule =
         Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Reporter::default(), NOW));
     store.decide(job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap();
+}
+
+pub(super) fn cancel(store: &PostgresStore, id: &str) -> StoreFuture<RuleResult<Option<JobChange>>> {
+    let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
+    store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
 }
 
 pub(super) async fn number(store: &PostgresStore, sql: &'static str) -> i64 {

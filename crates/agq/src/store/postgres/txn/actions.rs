@@ -16,7 +16,8 @@ use agenix_rules::{
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
+    decisions::{self, accepted},
     dedup::deduplicate,
     postgres::{
         cluster::events,
@@ -25,6 +26,7 @@ use crate::store::{
         txn::checks::Checks,
         txn::{PgTxn, documents::put},
     },
+    types::Ruled,
 };
 
 /// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
@@ -59,9 +61,7 @@ impl PgTxn<'_> {
         let is_there = self.session.row(query(lock).bind(plan_id.as_str()))?.is_some();
         let load = "SELECT count(*) FROM agq.jobs WHERE plan_id = $1";
         let load = self.session.row(query(load).bind(plan_id.as_str()))?.ok_or(Error::RowNotFound)?;
-        if let Err(rejection) = plan::check_unused(sql_types::count(load.try_get(0)?)) {
-            return Ok(Err(rejection));
-        }
+        accepted!(plan::check_unused(sql_types::count(load.try_get(0)?)));
         self.session.run(query("DELETE FROM agq.plans WHERE plan_id = $1").bind(plan_id.as_str()))?;
         Ok(Ok(is_there))
     }
@@ -93,8 +93,7 @@ impl PgTxn<'_> {
         actions.iter().zip(is_new).map(outcome).collect()
     }
 
-    /// Adds an action with jobs that must be the only ones of their kind, or whose ids may be
-    /// taken.
+    /// Adds an action with jobs that must be unique, or whose ids may be taken.
     pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
         self.write()?;
         if self.action(&new.action.action_id)?.is_some() {
@@ -114,10 +113,7 @@ impl PgTxn<'_> {
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
         let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
         let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
-        let admitted = match deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))? {
-            Ok(admitted) => admitted,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let admitted = accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))?);
         for before in &admitted.replaced {
             if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job);
@@ -171,16 +167,11 @@ impl PgTxn<'_> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
-        let known = match self.count_known(&action, more.at, &more.jobs)? {
-            Ok(known) => known,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let known = accepted!(self.count_known(&action, more.at, &more.jobs)?);
         if known == more.jobs.len() && known > 0 {
             return Ok(Ok(action.total_jobs));
         }
-        if let Err(rejection) = action::check_open(&action) {
-            return Ok(Err(rejection));
-        }
+        accepted!(action::check_open(&action));
         if !self.holds_plan(&action.plan_id)? {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
@@ -193,12 +184,7 @@ impl PgTxn<'_> {
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
     }
 
-    fn count_known(
-        &self,
-        action: &Action,
-        at: Option<u64>,
-        jobs: &[NewJob],
-    ) -> Result<RuleResult<usize>, Error> {
+    fn count_known(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Ruled<usize, Error> {
         let inputs = match at.filter(|at| *at < action.total_jobs) {
             Some(at) => self.inputs_from(&action.action_id, at, jobs.len())?,
             None => HashMap::new(),
@@ -252,7 +238,9 @@ impl PgTxn<'_> {
                 }
             };
             let job = new.job(action, index, QueuePosition { lane, seq }, terms, now);
-            self.put_new_job(&job, &new.input);
+            self.inputs.0.push(job.job_id.to_string());
+            self.inputs.1.push(new.input.to_string());
+            self.put_job(None, &job);
         }
         self.put_own_documents(jobs)?;
         self.events.push(events::created(action, jobs.len()));
@@ -264,34 +252,21 @@ impl PgTxn<'_> {
         self.session.run(query(sql).bind(action.action_id.as_str()).bind(encode(action)?)).map(drop)
     }
 
-    pub(crate) fn decide_action(
-        &mut self,
-        action_id: &ActionId,
-        rule: &ActionRule,
-    ) -> Result<RuleResult<()>, Error> {
-        match rule(self.action(action_id)?.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(None) => {}
-            Ok(Some(action)) => {
-                if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
-                    // All jobs were removed while the action was open.
-                    self.remove_action(action_id)?;
-                    return Ok(Ok(()));
-                }
-                self.put_action(&action)?;
-                self.touch(action_id);
-            }
+    pub(crate) fn decide_action(&mut self, action_id: &ActionId, rule: &ActionRule) -> Ruled<(), Error> {
+        let Some(action) = accepted!(rule(self.action(action_id)?.as_ref())) else { return Ok(Ok(())) };
+        if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
+            // All jobs were removed while the action was open.
+            self.session.run(query(REMOVE).bind(vec![action_id.as_str()]))?;
+            return Ok(Ok(()));
         }
+        self.put_action(&action)?;
+        self.touch(action_id);
         Ok(Ok(()))
     }
 
     pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
         let row = self.session.row(query(IS_EMPTY).bind(action_id.as_str()))?.ok_or(Error::RowNotFound)?;
         row.try_get(0)
-    }
-
-    pub(crate) fn remove_action(&self, action_id: &ActionId) -> Result<(), Error> {
-        self.session.run(query(REMOVE).bind(vec![action_id.as_str()])).map(drop)
     }
 
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {

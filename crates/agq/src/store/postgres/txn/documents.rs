@@ -12,7 +12,8 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, RuleResult,
-    postgres::{connection::session::DatabaseSession, txn::PgTxn},
+    decisions::accepted,
+    postgres::{connection::DatabaseSession, txn::PgTxn},
 };
 
 const PUT: &str = "INSERT INTO agq.notes (kind, id, json) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
@@ -204,14 +205,13 @@ impl PgTxn<'_> {
         let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2 FOR UPDATE";
         let known = self.session.row(query(sql).bind(kind.as_str()).bind(id))?;
         let known = known.map(|row| row.try_get::<String, _>(0)).transpose()?;
-        match rule(known.as_deref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(DocumentChange::Keep) => {}
-            Ok(DocumentChange::Put(json)) => {
+        match accepted!(rule(known.as_deref())) {
+            DocumentChange::Keep => {}
+            DocumentChange::Put(json) => {
                 self.limits.replace(kind, id, &json);
                 put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
             }
-            Ok(DocumentChange::Remove) => {
+            DocumentChange::Remove => {
                 let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
                 self.session.run(query(sql).bind(kind.as_str()).bind(id))?;
             }

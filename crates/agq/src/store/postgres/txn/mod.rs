@@ -23,14 +23,14 @@ use agenix_rules::{
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    BatchEvents, ChangeEvent, Totals,
+    BatchEvents, Totals,
     postgres::{
-        cluster::{events, notify_bus::BusMessage},
+        cluster::{BusMessage, events},
         codec::decode,
-        connection::session::DatabaseSession,
+        connection::DatabaseSession,
         lane_cache::LaneCache,
         txn::{
-            bulk_insert::{Deltas, EndedRows, JobRows},
+            bulk_insert::{Deltas, JobRows},
             documents::HeldLimits,
         },
     },
@@ -58,8 +58,7 @@ pub(super) struct PgTxn<'b> {
     results: BTreeMap<JobId, String>,
     pub(super) deltas: Deltas,
     pub(super) limits: HeldLimits,
-    /// True if the transaction locked ready jobs that no claimant of this node got, so that other
-    /// nodes passed over them.
+    /// True if the transaction locked ready jobs, which other nodes passed over, and left them.
     pub(super) has_left: bool,
     /// Number of written rows of new and ended jobs, for the growth of the tables.
     pub(super) grown_by: usize,
@@ -123,17 +122,7 @@ impl<'b> PgTxn<'b> {
         if let Some(before) = before {
             self.events.extend(events::moved(before, job));
         }
-        if self.has_subscribers || job.ojs.is_some() {
-            let was = before.map(|before| before.state);
-            let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let has_subscribers = self.has_subscribers;
-            self.arrived.tell(ChangeEvent::Job {
-                job: Box::new(job.clone()),
-                was,
-                has_progressed,
-                has_subscribers,
-            });
-        }
+        self.arrived.tell_job(before, job, self.has_subscribers);
         match self.job_writes.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),
             None => {
@@ -146,12 +135,6 @@ impl<'b> PgTxn<'b> {
     /// Returns the latest state of a job that this transaction has buffered.
     pub(super) fn changed_job(&self, job_id: &JobId) -> Option<&Job> {
         self.job_writes.get(job_id).map(|known| &known.after)
-    }
-
-    pub(super) fn put_new_job(&mut self, job: &Job, input: &str) {
-        self.inputs.0.push(job.job_id.to_string());
-        self.inputs.1.push(input.to_owned());
-        self.put_job(None, job);
     }
 
     pub(super) fn put_results(&mut self, job_id: &JobId, json: &str) {
@@ -174,19 +157,12 @@ impl<'b> PgTxn<'b> {
         }
     }
 
-    /// Updates the counts for an ended job that is removed.
-    pub(super) fn uncount(&mut self, job: &Job) {
-        self.deltas.in_lane(job, -1);
-        self.deltas.totals.now[job.status() as usize] -= 1;
-    }
-
     /// Adds an action to the change events, although no job of it changed.
     pub(super) fn touch(&mut self, action_id: &ActionId) {
         self.touched.push(action_id.clone());
     }
 
-    /// Writes the buffered changes if a ready job is among them, because a claim could take the job
-    /// otherwise.
+    /// Writes the buffered changes if a ready job is among them, which a claim could take.
     pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
         let was_ready =
             |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
@@ -207,15 +183,15 @@ impl<'b> PgTxn<'b> {
     pub(super) fn write(&mut self) -> Result<(), Error> {
         self.limits.write(self.session)?;
         self.write_new()?;
-        let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
-        let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
+        let [mut changed, mut ended, mut revived, mut amended] = <[JobRows; 4]>::default();
         for (_, JobWrite { before, after }) in std::mem::take(&mut self.job_writes) {
-            match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
-                (false, false) => changed.push(&after)?,
-                (false, true) => ended.push(&after)?,
-                (true, false) => revived.push(&after)?,
-                (true, true) => amended.push(&after)?,
-            }
+            let rows = match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
+                (false, false) => &mut changed,
+                (false, true) => &mut ended,
+                (true, false) => &mut revived,
+                (true, true) => &mut amended,
+            };
+            rows.push(&after)?;
         }
         self.grown_by += ended.len();
         revived.revive(self.session)?;
@@ -231,8 +207,7 @@ impl<'b> PgTxn<'b> {
         row.as_ref().map_or(Ok(Totals::default()), crate::store::postgres::queries::totals_of)
     }
 
-    /// Locks and returns those of `ids` that exist. No other transaction writes these actions until
-    /// this one ends.
+    /// Locks those of `ids` that exist until the end of the transaction, and returns them.
     pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
         let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;
@@ -246,14 +221,12 @@ impl<'b> PgTxn<'b> {
         row.map(|row| decode(row.try_get(0)?)).transpose()
     }
 
-    /// Locks and returns those of `ids` that exist. No other transaction writes these jobs until
-    /// this one ends.
+    /// Locks those of `ids` that exist until the end of the transaction, and returns them.
     pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>, Error> {
         self.jobs_and_armed(ids).map(|(jobs, _)| jobs)
     }
 
-    /// Locks and returns jobs as [`jobs`](Self::jobs) does, and returns those of their actions
-    /// whose halt policies are not met yet.
+    /// Locks and returns jobs, and returns those actions whose halt policies are not met yet.
     pub(super) fn jobs_and_armed(
         &self,
         ids: &[&str],

@@ -64,7 +64,10 @@ impl PgTxn<'_> {
         self.session.run(query(sql).bind(ids))?;
         self.remove_empty_actions(gone)?;
         self.forget_firsts(gone)?;
-        gone.iter().for_each(|job| self.uncount(job));
+        for job in gone {
+            self.deltas.in_lane(job, -1);
+            self.deltas.totals.now[job.status() as usize] -= 1;
+        }
         self.write()
     }
 

@@ -9,7 +9,7 @@ use tracing::debug;
 
 use crate::store::{
     DocumentKind, UnusedRecords,
-    postgres::{codec::or_skip, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
+    postgres::{codec::or_skip, connection::Pool, lane_cache::lane_of, txn::PgTxn},
 };
 
 /// Maximum number of lanes, and of limits, that are removed at a time.
@@ -26,8 +26,7 @@ const REMOVE_LANES: &str = "WITH gone AS (DELETE FROM agq.lanes AS l WHERE lane 
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
          GROUP BY i HAVING sum(n) <> 0) RETURNING lane) \
      DELETE FROM agq.lane_counts WHERE lane IN (SELECT lane FROM gone)";
-/// Statement that removes those of the given limits that have not been written since they were
-/// read.
+/// Statement that removes those of the given limits that are as they were when read.
 const REMOVE_LIMITS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
          SELECT n.id FROM agq.notes AS n JOIN unnest($2::text[], $3::text[]) AS u (id, version) \
          ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
@@ -64,7 +63,7 @@ async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)
 
 impl PgTxn<'_> {
     /// Removes the lanes and limits of `unused` that are still unused.
-    pub(crate) fn forget(&mut self, unused: &UnusedRecords) -> Result<(), Error> {
+    pub(crate) fn forget_unused(&mut self, unused: &UnusedRecords) -> Result<(), Error> {
         if !unused.lanes.is_empty() {
             // Jobs may have been added since the look. The lanes are locked first, because their
             // counts include those jobs once no transaction can add more.

@@ -6,6 +6,7 @@ use sqlx::{Error, Row, query};
 
 use crate::store::{
     RuleResult, WorkerRule,
+    decisions::accepted,
     postgres::{
         codec::{decode, encode},
         txn::PgTxn,
@@ -26,11 +27,7 @@ impl PgTxn<'_> {
         registration: Option<&str>,
         rule: &WorkerRule,
     ) -> Result<RuleResult<()>, Error> {
-        let worker = match rule(self.worker(worker_id)?.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(None) => return Ok(Ok(())),
-            Ok(Some(worker)) => worker,
-        };
+        let Some(worker) = accepted!(rule(self.worker(worker_id)?.as_ref())) else { return Ok(Ok(())) };
         let sql = "INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2) \
              ON CONFLICT (worker_id) DO UPDATE SET record = EXCLUDED.record";
         self.session.run(query(sql).bind(worker_id.as_str()).bind(encode(&worker)?))?;

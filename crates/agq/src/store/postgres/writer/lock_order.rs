@@ -26,14 +26,12 @@ use crate::store::{
 
 /// Class of the advisory locks for names.
 const NAMES: i32 = 0x6171;
-/// Statement that locks names. All names share 1,024 locks, because the lock table is small and
-/// belongs to the whole server.
+/// Statement that locks names, which share 1,024 locks: the server's lock table is small.
 const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
      SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($2::text[]) AS n (name) ORDER BY slot) AS slots";
 
 impl PgTxn<'_> {
-    /// Locks names, the jobs that the names lead to, and the jobs that are decided on. Returns the
-    /// limits that these jobs may leave.
+    /// Locks names, and the jobs named or decided on. Returns the limits that these may leave.
     pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>, Error> {
         let mut checks = Checks::default();
         new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
@@ -41,7 +39,7 @@ impl PgTxn<'_> {
         let mut names: Vec<String> = checks.ids.iter().map(|id| format!("job {id}")).chain(kinds).collect();
         for write in writes {
             if let WriteKind::Other(other) = &write.work {
-                names.extend(other.name().map(str::to_owned));
+                names.extend(other.name.clone());
             }
         }
         if names.is_empty() {

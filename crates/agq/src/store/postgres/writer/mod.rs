@@ -25,13 +25,8 @@ use tracing::{debug, warn};
 use crate::store::{
     AckLevel, BatchEvents, ChangeEvent, ChangeNotifier,
     postgres::{
-        cluster::{nodes::Nodes, notify_bus::BusMessage},
-        connection::{
-            errors::{is_disconnect, is_read_only},
-            open::ConnectOptions,
-            pool::Pool,
-            session::{DatabaseSession, within},
-        },
+        cluster::{BusMessage, Nodes},
+        connection::{ConnectOptions, DatabaseSession, Pool, is_disconnect, is_read_only, within},
         lane_cache::LaneCache,
         queries,
         txn::PgTxn,
@@ -75,7 +70,6 @@ pub(super) struct PgWriter {
     pub(super) notifier: Arc<ChangeNotifier>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) notices: mpsc::Sender<BusMessage>,
-    /// Shard of the tallies and totals that this node writes.
     pub(super) shard: i16,
     pub(super) lanes: LaneCache,
     /// Session, as long as its connection works.
@@ -207,8 +201,7 @@ impl PgWriter {
         events.into_iter().for_each(send);
     }
 
-    /// Commits `writes` in one transaction. Retries after a conflict, and over a new connection if
-    /// the kept one failed before any work was done.
+    /// Commits `writes` in one transaction. Retries conflicts, and a kept connection that failed.
     fn attempt(&mut self, writes: &mut [PgWrite], wait: LockWait) -> Result<TxnEffects, TxnFailure> {
         let mut attempts = 1;
         loop {
@@ -277,7 +270,6 @@ impl PgWriter {
         Ok(effects)
     }
 
-    /// Returns true if a client of any node subscribes to changes.
     fn has_subscribers(&self) -> bool {
         self.notifier.has_subscribers() || self.nodes.has_remote_subscribers()
     }
@@ -315,7 +307,7 @@ impl PgWriter {
             if let WriteKind::Other(other) = &mut write.work {
                 // The write may read jobs.
                 txn.write()?;
-                other.apply(&mut txn)?;
+                other.work.apply(&mut txn)?;
             }
         }
         claim(&mut txn, writes)?;

@@ -28,14 +28,11 @@ pub(crate) struct PgWrite {
 }
 
 pub(crate) enum WriteKind {
-    /// Decision on a job. The decisions of a batch share statements.
     Decide(Box<Deciding>),
-    /// Claims. The claims of a batch share statements.
     Claim(Claiming, PendingReply<Vec<Option<Claim>>>),
-    /// Addition of an action. The additions of a batch share statements.
     Add(Box<Adding>),
     /// Any other write, in its order.
-    Other(Box<dyn SingleWrite>),
+    Other(SingleWrite),
 }
 
 pub(crate) struct Deciding {
@@ -72,55 +69,40 @@ impl<T> PendingReply<T> {
     }
 }
 
-/// Write with statements of its own. The writer may apply it more than once.
-pub(crate) trait SingleWrite: Send {
+/// Write with statements of its own.
+pub(crate) struct SingleWrite {
+    pub(crate) work: Box<dyn Work>,
+    subjects: Subjects,
+    /// True if the write changes users' keys.
+    is_on_keys: bool,
+    /// Name that the write locks first, if it locks one.
+    pub(crate) name: Option<String>,
+}
+
+/// Work of a write. The writer may apply it more than once.
+pub(crate) trait Work: Send {
     fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error>;
     fn answer(self: Box<Self>, result: Result<(), StoreError>);
-    /// Returns true if the write changes users' keys.
-    fn is_on_keys(&self) -> bool;
-    /// Returns the name that the write locks first, if it locks one.
-    fn name(&self) -> Option<&str>;
-    fn subjects(&self) -> Subjects;
 }
 
-struct ClosureWrite<T, F> {
-    work: F,
-    pending: PendingReply<T>,
-    subjects: Subjects,
-    is_on_keys: bool,
-    name: Option<String>,
-}
-
-impl<T, F> SingleWrite for ClosureWrite<T, F>
+impl<T, F> Work for (F, PendingReply<T>)
 where
     T: Send,
     F: Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send,
 {
     fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error> {
-        self.pending.outcome = Some((self.work)(txn)?);
+        self.1.outcome = Some((self.0)(txn)?);
         Ok(())
     }
 
     fn answer(self: Box<Self>, result: Result<(), StoreError>) {
-        self.pending.answer(result);
-    }
-
-    fn is_on_keys(&self) -> bool {
-        self.is_on_keys
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
-    fn subjects(&self) -> Subjects {
-        self.subjects.clone()
+        self.1.answer(result);
     }
 }
 
 impl PgWrite {
     pub(crate) fn is_on_keys(&self) -> bool {
-        matches!(&self.work, WriteKind::Other(other) if other.is_on_keys())
+        matches!(&self.work, WriteKind::Other(other) if other.is_on_keys)
     }
 
     /// Returns the subjects of the write. A claim has none, because it takes jobs without a holder.
@@ -129,7 +111,7 @@ impl PgWrite {
             WriteKind::Decide(deciding) => Subjects::of_decision(&deciding.decision),
             WriteKind::Claim(..) => Subjects::default(),
             WriteKind::Add(adding) => Subjects::of_addition(&adding.new),
-            WriteKind::Other(other) => other.subjects(),
+            WriteKind::Other(other) => other.subjects.clone(),
         }
     }
 
@@ -138,7 +120,7 @@ impl PgWrite {
             WriteKind::Decide(deciding) => deciding.pending.answer(result),
             WriteKind::Claim(_, pending) => pending.answer(result),
             WriteKind::Add(adding) => adding.pending.answer(result),
-            WriteKind::Other(other) => other.answer(result),
+            WriteKind::Other(other) => other.work.answer(result),
         }
     }
 }
@@ -188,8 +170,7 @@ impl PgQueue {
     }
 }
 
-/// Handle that submits writes to a writer. When the handle is dropped, the writer finishes the
-/// submitted writes, and ends.
+/// Handle of a writer. When it is dropped, the writer finishes what is submitted, and ends.
 pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
 impl PgWriteHandle {
@@ -220,9 +201,7 @@ impl PgWriteHandle {
         level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
     ) -> StoreFuture<T> {
-        let (pending, answer) = PendingReply::new();
-        let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name: None };
-        self.submit(level, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit_single(level, subjects, false, None, work)
     }
 
     pub(crate) fn decide_document(
@@ -231,24 +210,32 @@ impl PgWriteHandle {
         id: String,
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
-        let (pending, answer) = PendingReply::new();
         // The lock on the name puts two nodes that read an absent document in order.
         let name = Some(document_name(kind, &id));
         let subjects = Subjects::from(Subject::Note(kind, id.clone()));
         let work = move |txn: &mut PgTxn<'_>| txn.decide_document(kind, &id, &rule);
-        let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name };
-        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit_single(AckLevel::Durable, subjects, false, name, work)
     }
 
     pub(crate) fn change_keys(
         &self,
         work: impl Fn(&mut PgTxn<'_>) -> Result<(), Error> + Send + 'static,
     ) -> StoreFuture<()> {
-        let (pending, answer) = PendingReply::new();
         // These writes share one lock, for which they wait without bound, so none of them is late.
-        let subjects = Subjects::default();
-        let task = ClosureWrite { work, pending, subjects, is_on_keys: true, name: None };
-        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit_single(AckLevel::Durable, Subjects::default(), true, None, work)
+    }
+
+    fn submit_single<T: Send + 'static>(
+        &self,
+        level: AckLevel,
+        subjects: Subjects,
+        is_on_keys: bool,
+        name: Option<String>,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let (pending, answer) = PendingReply::new();
+        let single = SingleWrite { work: Box::new((work, pending)), subjects, is_on_keys, name };
+        self.submit(level, WriteKind::Other(single), 0, answer)
     }
 
     /// Submits a write. The write takes its place in the order before this returns.

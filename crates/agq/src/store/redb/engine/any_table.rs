@@ -7,10 +7,7 @@ use redb::{Error, ReadTransaction, ReadableTable, TableHandle, Value, WriteTrans
 
 use crate::store::redb::{
     engine::{apply_rows, sorted_runs::SortedRuns},
-    schema::{
-        key_order::{KeyCompare, Ordered},
-        tables::{self, Definition},
-    },
+    schema::{Definition, KeyCompare, Ordered, tables},
 };
 
 macro_rules! define_all {
@@ -25,14 +22,11 @@ macro_rules! define_all {
 }
 tables::for_each_table!(define_all);
 
-/// A table with the types of its keys and values erased.
 pub(crate) trait AnyTable: Sync {
     fn name(&'static self) -> &'static str;
     fn number(&self) -> usize;
-    /// Opens the table as a [`redb::ReadOnlyTable`].
     fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
     fn order(&self) -> KeyCompare;
-    /// Creates the table if it does not exist.
     fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
     fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
     /// Copies the table into another database. Rows are written in the order of their keys, because

@@ -13,7 +13,7 @@ use crate::store::redb::{
         raw_key::RawKey,
         sorted_runs::{SortedRuns, Versioned},
     },
-    schema::key_order::AreAdjacent,
+    schema::AreAdjacent,
 };
 
 /// Minimum number of rows of a run that is worth the cost of a cursor.
@@ -120,11 +120,10 @@ mod tests {
 
     use crate::store::redb::{
         engine::{memtable::Memtable, raw_key::RawKey, sorted_runs::SortedRuns},
-        schema::tables::LIST_ITEMS,
+        schema::LIST_ITEMS,
     };
 
-    /// Rows that are inserted or removed: first place, number of rows, distance between them, and
-    /// true for an insert.
+    /// First place, number of rows, distance between them, and true if they are inserted.
     type Run = (i64, i64, i64, bool);
 
     fn run() -> impl Strategy<Value = Run> {

@@ -74,8 +74,7 @@ impl Committer {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
     }
 
-    /// Returns true if the WAL has room for any batch. Otherwise the flush of the other half has to
-    /// end first, which takes long.
+    /// Returns true if the WAL has room for any batch, without a wait for the flush of a half.
     pub(crate) fn has_room(&self) -> bool {
         self.wal.room() >= MAX_WAL_BATCH || !self.flusher.is_busy()
     }
@@ -89,8 +88,7 @@ impl Committer {
         }
     }
 
-    /// Commits a batch with the highest acknowledgement level of its writes. Every error is final:
-    /// later commits fail, too.
+    /// Commits a batch with the highest level of its writes. After an error, all commits fail.
     pub(crate) fn commit(&mut self, changes: Memtable, ack_level: AckLevel) -> Result<(), Error> {
         let len = changes.record_len();
         let done = if len > self.wal.room_of_half().min(MAX_WAL_BATCH) {

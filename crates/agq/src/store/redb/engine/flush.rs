@@ -17,8 +17,7 @@ use crate::store::redb::engine::{
     snapshot::{PinnedSnapshot, Versions},
 };
 
-/// A snapshot to flush, with the WAL and the number of the first record that the snapshot does not
-/// contain.
+/// A snapshot to flush, the WAL, and the number of the first record that is not in it.
 pub(crate) struct Flush {
     pub(crate) kept: PinnedSnapshot,
     pub(crate) wal: u64,
@@ -34,8 +33,7 @@ impl Flush {
 /// Runs flushes, one after the other.
 pub(crate) enum Flusher {
     Threaded(Thread),
-    /// For the simulation, which needs a deterministic order: the writer runs the flush after a
-    /// number of further batches.
+    /// For the simulation: the writer runs the flush after a determined number of batches.
     #[cfg(feature = "simulation")]
     Deferred {
         versions: Arc<Versions>,

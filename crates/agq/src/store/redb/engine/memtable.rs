@@ -12,8 +12,7 @@ use crate::store::redb::engine::{
 /// Length of a value that stands for a removed key (tombstone).
 const REMOVED: u32 = u32::MAX;
 
-/// Rows of all tables that have any, sorted by the number of the table. It does not store empty
-/// tables, because a batch changes only a few tables.
+/// Rows of the tables that have any, by number of the table. A batch changes only a few.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memtable(Vec<(usize, SortedRuns)>);
 
@@ -22,7 +21,6 @@ impl Memtable {
         self.0.is_empty()
     }
 
-    /// Returns the number of rows of all tables.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|(_, rows)| rows.len()).sum()
     }
@@ -47,7 +45,6 @@ impl Memtable {
         }
     }
 
-    /// Adds newer rows of all tables.
     pub(crate) fn absorb(&mut self, newer: Self) {
         for (table, rows) in newer.0 {
             self.put(table, rows);
@@ -109,8 +106,7 @@ struct RecordRow<'r> {
     value: Option<&'r [u8]>,
 }
 
-/// Removes the next row from a record, and returns it. `None` at the end of the record, or if it
-/// cannot be read.
+/// Takes the next row from a record. `None` at its end, or if it cannot be read.
 fn take_row<'r>(record: &mut &'r [u8]) -> Option<RecordRow<'r>> {
     let (&name, rest) = record.split_first()?;
     let (table, rest) = rest.split_at_checked(name.into())?;
@@ -135,7 +131,7 @@ fn take_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
 
     use super::{Memtable, RawKey, SortedRuns};
-    use crate::store::redb::schema::tables::{JOBS, LANE_LENGTHS};
+    use crate::store::redb::schema::{JOBS, LANE_LENGTHS};
 
     fn rows(of: &[(&str, Option<&[u8]>)]) -> SortedRuns {
         of.iter().map(|(key, value)| (RawKey::of::<&str>(key), value.map(Into::into))).collect()

@@ -6,7 +6,7 @@ use redb::{Database, Error, WriteTransaction};
 
 use crate::store::redb::{
     engine::{ALL, Snapshot, WAL_ID, WAL_NEXT},
-    schema::tables::META,
+    schema::META,
 };
 
 /// Size of redb's page cache for a copy, in bytes.

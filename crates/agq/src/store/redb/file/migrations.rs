@@ -11,15 +11,10 @@ use crate::store::{
     QueueCounts,
     redb::{
         engine::ALL,
-        schema::{
-            codec::{decode, encode},
-            index_keys::LaneKey,
-            tables::{FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
-        },
+        schema::{FORMAT, JOBS, LANE_LENGTHS, LANES, LaneKey, META, QUEUE_COUNTS, decode, encode},
     },
 };
 
-/// Migrates the tables from one format to the next.
 type Migration = fn(&WriteTransaction) -> Result<(), Error>;
 
 /// Steps with the format from which each one migrates. The last step leads to [`FORMAT`].
@@ -58,6 +53,15 @@ pub(crate) fn convert(database: &Database) -> anyhow::Result<()> {
     ALL.iter().try_for_each(|table| table.create(&transaction))?;
     transaction.commit()?;
     Ok(())
+}
+
+/// Returns an empty database in memory.
+#[cfg(test)]
+pub(crate) fn in_memory() -> crate::store::redb::engine::Versions {
+    let backend = redb::backends::InMemoryBackend::new();
+    let database = Database::builder().create_with_backend(backend).unwrap();
+    prepare(&database).unwrap();
+    crate::store::redb::engine::Versions::of(database).unwrap()
 }
 
 fn check_known(found: u64) -> anyhow::Result<()> {
@@ -140,7 +144,7 @@ mod tests {
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
         JobStore, OpenOptions, WorkerStore, look,
-        redb::{RedbStore, file, schema::index_keys::LaneKey},
+        redb::{RedbStore, file, schema::LaneKey},
     };
 
     /// The table as it was in format 2.

@@ -7,26 +7,22 @@ use bytes::Bytes;
 use redb::Error;
 
 use crate::store::{
-    KeyEntry, RangeSlice,
+    RangeSlice,
+    keyspace::ScoreRange,
     redb::{
         engine::Table,
-        schema::tables::{KeyRecord, ordered, score_of},
+        schema::{KeyRecord, ordered, score_of},
     },
 };
+
+type Raw = &'static [u8];
 
 /// Sorts before all other keys and members.
 pub(crate) const FIRST: &[u8] = b"";
 
-pub(crate) fn entry(
-    keys: &Table<'_, &'static [u8], KeyRecord>,
-    key: &[u8],
-) -> Result<Option<KeyEntry>, Error> {
-    Ok(keys.get(key)?.map(|record| record.value().entry))
-}
-
 pub(crate) fn count(
-    keys: &Table<'_, &'static [u8], KeyRecord>,
-    expiries: &Table<'_, (u64, &'static [u8]), ()>,
+    keys: &Table<'_, Raw, KeyRecord>,
+    expiries: &Table<'_, (u64, Raw), ()>,
     now: Timestamp,
 ) -> Result<u64, Error> {
     let expired = expiries.range(..(now.0.saturating_add(1), FIRST))?.count() as u64;
@@ -34,7 +30,7 @@ pub(crate) fn count(
 }
 
 pub(crate) fn newest(
-    numbers: &Table<'_, u64, &'static [u8]>,
+    numbers: &Table<'_, u64, Raw>,
     below: u64,
     limit: usize,
 ) -> Result<Vec<(u64, Bytes)>, Error> {
@@ -47,7 +43,7 @@ pub(crate) fn newest(
 }
 
 pub(crate) fn overdue(
-    expiries: &Table<'_, (u64, &'static [u8]), ()>,
+    expiries: &Table<'_, (u64, Raw), ()>,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<Bytes>, Error> {
@@ -60,7 +56,7 @@ pub(crate) fn overdue(
 }
 
 pub(crate) fn items(
-    items: &Table<'_, (&'static [u8], i64), &'static [u8]>,
+    items: &Table<'_, (Raw, i64), Raw>,
     key: &[u8],
     places: Range<i64>,
 ) -> Result<Vec<Bytes>, Error> {
@@ -76,7 +72,7 @@ pub(crate) fn items(
 }
 
 pub(crate) fn score(
-    scores: &Table<'_, (&'static [u8], &'static [u8]), u64>,
+    scores: &Table<'_, (Raw, Raw), u64>,
     key: &[u8],
     member: &[u8],
 ) -> Result<Option<f64>, Error> {
@@ -84,9 +80,9 @@ pub(crate) fn score(
 }
 
 pub(crate) fn members(
-    by_score: &Table<'_, (&'static [u8], u64, &'static [u8]), ()>,
+    by_score: &Table<'_, (Raw, u64, Raw), ()>,
     key: &[u8],
-    (min, max): (Bound<f64>, Bound<f64>),
+    (min, max): ScoreRange,
     part: RangeSlice,
 ) -> Result<Vec<(Bytes, f64)>, Error> {
     let first = match min {

@@ -16,9 +16,11 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
+    decisions::{self, accepted},
     dedup::deduplicate,
-    redb::{schema::codec::encode, txn::WriteTxn},
+    redb::{schema::encode, txn::WriteTxn},
+    types::Ruled,
 };
 
 impl WriteTxn<'_> {
@@ -31,9 +33,7 @@ impl WriteTxn<'_> {
     }
 
     pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
-        if let Err(rejection) = plan::check_unused(self.open_job_count(plan_id)?) {
-            return Ok(Err(rejection));
-        }
+        accepted!(plan::check_unused(self.open_job_count(plan_id)?));
         let is_there = self.tables.plans.get(plan_id.as_str())?.is_some();
         if is_there {
             self.tables.plans.remove(plan_id.as_str());
@@ -52,11 +52,8 @@ impl WriteTxn<'_> {
             }
         }
         let now = new.action.created_at;
-        let admitted = deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?;
-        let admitted = match admitted {
-            Ok(admitted) => admitted,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let admitted =
+            accepted!(deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?);
         for before in &admitted.replaced {
             if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job)?;
@@ -85,16 +82,11 @@ impl WriteTxn<'_> {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
         let has_input = |index, input: &str| self.has_input(&action, index, input);
-        let known = match decisions::count_known(&action, more.at, &more.jobs, has_input)? {
-            Ok(known) => known,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let known = accepted!(decisions::count_known(&action, more.at, &more.jobs, has_input)?);
         if known == more.jobs.len() && known > 0 {
             return Ok(Ok(action.total_jobs));
         }
-        if let Err(rejection) = action::check_open(&action) {
-            return Ok(Err(rejection));
-        }
+        accepted!(action::check_open(&action));
         if self.tables.plans.get(action.plan_id.as_str())?.is_none() {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
@@ -134,31 +126,25 @@ impl WriteTxn<'_> {
         Ok(total_jobs)
     }
 
-    pub(crate) fn decide_action(
-        &mut self,
-        action_id: &ActionId,
-        rule: &ActionRule,
-    ) -> Result<RuleResult<()>, Error> {
-        match rule(self.action(action_id)?.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(None) => {}
-            Ok(Some(action)) => {
-                let id = action_id.as_str();
-                let is_empty = self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
-                if is_empty && !action.is_open && action.total_jobs > 0 {
-                    // Retention has removed all its jobs while it was open.
-                    self.remove_action(action_id);
-                    return Ok(Ok(()));
-                }
-                self.put_action(&action)?;
-                let tally = self.tally(action_id)?;
-                self.put_tally(action_id, tally);
-            }
+    pub(crate) fn decide_action(&mut self, action_id: &ActionId, rule: &ActionRule) -> Ruled<(), Error> {
+        let Some(action) = accepted!(rule(self.action(action_id)?.as_ref())) else { return Ok(Ok(())) };
+        if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
+            // Retention has removed all its jobs while it was open.
+            self.remove_action(action_id);
+            return Ok(Ok(()));
         }
+        self.put_action(&action)?;
+        let tally = self.tally(action_id)?;
+        self.put_tally(action_id, tally);
         Ok(Ok(()))
     }
 
     /// Returns true if the stored action came from the same submission.
+    pub(super) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
+        let id = action_id.as_str();
+        Ok(self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none())
+    }
+
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
         if !decisions::may_be_same(known, new) {
             return Ok(false);

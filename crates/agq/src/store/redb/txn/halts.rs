@@ -9,8 +9,7 @@ use redb::Error;
 
 use crate::store::{DocumentKind, redb::txn::WriteTxn};
 
-/// Maximum number of jobs of halted actions that the claims of one batch cancel. The claimants then
-/// look again.
+/// Maximum number of halted jobs that the claims of a batch cancel. Claimants then look again.
 const MAX_CANCELLED: usize = 1000;
 
 impl WriteTxn<'_> {

@@ -11,9 +11,10 @@ use redb::Error;
 
 use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult, StoredPlan,
+    decisions::accepted,
     dedup::{check_only, revived},
     redb::{
-        schema::{codec::decode, index_keys::LaneTurn},
+        schema::{LaneTurn, codec},
         txn::{WriteTxn, lanes::MAX_HEADS},
     },
 };
@@ -26,17 +27,11 @@ impl WriteTxn<'_> {
         rule: &JobRule,
     ) -> Result<RuleResult<Option<JobChange>>, Error> {
         let before = self.job(job_id)?;
-        let next = match rule(before.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(RuleOutcome::Unchanged) => return Ok(Ok(None)),
-            Ok(RuleOutcome::Changed(next)) => next,
-        };
-        let Some(before) = before else { return Ok(Ok(None)) };
+        let outcome = accepted!(rule(before.as_ref()));
+        let (RuleOutcome::Changed(next), Some(before)) = (outcome, before) else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
             let first = self.first_of(kind)?.map(|first| self.job(&first)).transpose()?.flatten();
-            if let Err(rejection) = check_only(job_id, first.as_ref()) {
-                return Ok(Err(rejection));
-            }
+            accepted!(check_only(job_id, first.as_ref()));
             self.put_note(DocumentKind::Unique, kind, job_id.as_str());
         }
         self.put_job(Some(&before), &next)?;
@@ -48,15 +43,6 @@ impl WriteTxn<'_> {
 
     pub(crate) fn claim(
         &mut self,
-        claimants: &[Claimant],
-        now: Timestamp,
-        start_timeout_ms: u64,
-    ) -> Result<Vec<Option<Claim>>, Error> {
-        claimants.iter().map(|claimant| self.claim_one(claimant, now, start_timeout_ms)).collect()
-    }
-
-    fn claim_one(
-        &mut self,
         claimant: &Claimant,
         now: Timestamp,
         start_timeout_ms: u64,
@@ -66,21 +52,15 @@ impl WriteTxn<'_> {
         {
             // The worker was checked when the claimant arrived, and the claimant may have waited
             // since.
-            let worker =
-                self.tables.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
-            if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
+            let worker = self.tables.workers.record::<Worker>(&*claimant.holder)?;
+            if worker.is_some_and(|worker| !worker.may_claim()) {
                 return Ok(None);
             }
             let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
             if self.is_withdrawn(&before, now)? {
                 continue;
             }
-            let plan = self
-                .tables
-                .plans
-                .get(before.plan_id.as_str())?
-                .map(|plan| decode::<StoredPlan>(plan.value()));
-            let Some(plan) = plan.transpose()? else {
+            let Some(plan) = self.tables.plans.record::<StoredPlan>(before.plan_id.as_str())? else {
                 // The plan was deleted between the check of a retry and this claim.
                 self.put_job(Some(&before), &job::orphaned(&before, now))?;
                 continue;
@@ -139,7 +119,6 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// Returns the position of the first ready job of a lane.
     fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>, Error> {
         if self.cache.lanes.first(lane).is_none() {
             let (rank, seq) = self.cache.lanes.cursor(lane);
@@ -148,15 +127,13 @@ impl WriteTxn<'_> {
             {
                 let (turn, job_id) = row?;
                 let (_, rank, seq) = turn.value();
-                let job_id = JobId::new(job_id.value());
-                heads.push_back(((rank, seq), job_id.map_err(|error| Error::Corrupted(error.to_string()))?));
+                heads.push_back(((rank, seq), codec::job_id(job_id.value())?));
             }
             self.cache.lanes.set_cursor(lane, heads);
         }
         Ok(self.cache.lanes.first(lane).map(|(turn, _)| *turn))
     }
 
-    /// Removes an ended job with its input, results and index entries.
     pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
         self.cache.lanes.adjust_total(job.lane, -1);

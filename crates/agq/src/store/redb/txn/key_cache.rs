@@ -6,7 +6,7 @@ use redb::Error;
 
 use crate::store::redb::{
     engine::{Memtable, Table},
-    schema::tables::KeyRecord,
+    schema::KeyRecord,
 };
 
 /// The table, and the record that was used last. A command reads its key more than once, and
@@ -68,12 +68,11 @@ impl<'v> KeyTable<'v> {
 #[cfg(test)]
 mod tests {
     use agenix_protocol::time::Timestamp;
-    use redb::{Database, backends::InMemoryBackend};
 
     use super::{KeyRecord, KeyTable};
     use crate::store::{
         KeyEntry, StoredValue,
-        redb::{engine::Versions, file::migrations, schema::tables::KEYS},
+        redb::{file::migrations, schema::KEYS},
     };
 
     fn record(number: u64) -> KeyRecord {
@@ -83,9 +82,7 @@ mod tests {
 
     #[test]
     fn key_cache_agrees_with_the_table() {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        migrations::prepare(&database).unwrap();
-        let versions = Versions::of(database).unwrap();
+        let versions = migrations::in_memory();
         let snapshot = versions.snapshot();
         let mut keys = KeyTable::from(snapshot.table(&KEYS));
         let get = |keys: &KeyTable<'_>, key: &[u8]| keys.get(key).unwrap().map(|record| record.number);

@@ -10,15 +10,10 @@ use redb::Error;
 
 use crate::store::redb::{
     engine::{Snapshot, Table},
-    schema::{
-        codec::{decode, encode},
-        index_keys::{LaneKey, LaneTurn},
-        tables::{LANE_LENGTHS, LANES, META, PAUSED},
-    },
+    schema::{LANE_LENGTHS, LANES, LaneKey, LaneTurn, META, PAUSED, decode, encode},
 };
 
-/// Maximum number of ready jobs of a lane that are cached. One read of the table serves this many
-/// claims.
+/// Maximum number of cached ready jobs of a lane, which one read of the table brings.
 pub(crate) const MAX_HEADS: usize = 16;
 
 #[derive(Debug)]
@@ -27,8 +22,7 @@ struct Lane {
     ready: u64,
     /// Number of stored jobs in any state.
     all: u64,
-    /// Lower bound for the position of its first ready job. Reads start here, and skip rows of
-    /// claimed jobs.
+    /// Lower bound of its first ready job. Reads start here, to skip rows of claimed jobs.
     beginning: LaneTurn,
     /// First ready jobs, in order. Every other ready job is behind them.
     heads: VecDeque<(LaneTurn, JobId)>,
@@ -122,8 +116,7 @@ impl Lanes {
         number
     }
 
-    /// Returns the lanes of a queue with ready jobs for a worker with these capabilities, or none
-    /// if the queue is paused.
+    /// Returns the lanes of a queue with ready jobs for a worker; none if the queue is paused.
     pub(crate) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
         if self.paused.contains(queue) {
             return Vec::new();
@@ -205,8 +198,7 @@ impl Lanes {
         self.next_seq = self.next_seq.max(seq);
     }
 
-    /// Writes the changes. Lanes without jobs are removed here and not earlier, so that no number
-    /// is assigned twice within a batch.
+    /// Writes the changes. Removes empty lanes last, so that a batch assigns no number twice.
     pub(crate) fn save(
         &mut self,
         keys: &mut Table<'_, u32, &'static [u8]>,
@@ -244,13 +236,12 @@ mod tests {
     use agenix_protocol::ids::JobId;
     use agenix_rules::capability::{Abilities, Needs};
     use proptest::prelude::*;
-    use redb::{Database, backends::InMemoryBackend};
 
     use super::{LaneKey, LaneTurn, Lanes, MAX_HEADS};
     use crate::store::redb::{
         engine::Versions,
         file::migrations,
-        schema::tables::LANES,
+        schema::LANES,
         txn::{WriteTxn, writer_cache::WriterCache},
     };
 
@@ -258,17 +249,10 @@ mod tests {
         LaneKey { queue: queue.into(), needs: Needs::default() }
     }
 
-    fn database() -> Versions {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        migrations::prepare(&database).unwrap();
-        Versions::of(database).unwrap()
-    }
-
     fn load(versions: &Versions) -> WriterCache {
         WriterCache::load(&versions.snapshot()).unwrap()
     }
 
-    /// Runs a batch that changes the lanes.
     fn batch(versions: &Versions, cache: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
         let snapshot = versions.snapshot();
         let batch = WriteTxn::open(&snapshot, cache, false);
@@ -291,7 +275,7 @@ mod tests {
 
     #[test]
     fn lane_is_removed_with_its_last_job_and_its_number_is_reused() {
-        let database = database();
+        let database = migrations::in_memory();
         let mut cache = load(&database);
         batch(&database, &mut cache, |lanes| {
             assert_eq!(["a", "b", "c"].map(|queue| fill(lanes, queue)), [0, 1, 2]);
@@ -314,7 +298,7 @@ mod tests {
 
     #[test]
     fn lane_stays_if_a_batch_replaces_its_last_job() {
-        let database = database();
+        let database = migrations::in_memory();
         let mut cache = load(&database);
         batch(&database, &mut cache, |lanes| assert_eq!(fill(lanes, "a"), 0));
         batch(&database, &mut cache, |lanes| {
@@ -380,7 +364,7 @@ mod tests {
 
     #[test]
     fn lane_without_jobs_is_not_stored() {
-        let database = database();
+        let database = migrations::in_memory();
         let mut cache = load(&database);
         batch(&database, &mut cache, |lanes| assert_eq!(lanes.number(key("a")), 0));
         assert_eq!(stored(&database), 0);

@@ -5,10 +5,7 @@ use std::{collections::VecDeque, ops::Range};
 use bytes::Bytes;
 use redb::Error;
 
-use crate::store::redb::{
-    engine::{Memtable, Table},
-    queries::keys,
-};
+use crate::store::redb::engine::{Memtable, Table};
 
 const MAX_AHEAD: i64 = 64;
 /// Number of bytes at which read-ahead stops.
@@ -33,7 +30,6 @@ struct ListReadAhead {
 }
 
 impl ListReadAhead {
-    /// Discards the state of another list.
     fn turn_to(&mut self, key: &[u8]) {
         if *self.key != *key {
             self.forget();
@@ -110,8 +106,8 @@ impl<'v> ListTable<'v> {
         self.table.remove_in((key, places.start)..(key, places.end))
     }
 
-    pub(crate) fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, Error> {
-        keys::items(&self.table, key, places)
+    pub(crate) fn table(&self) -> &Table<'v, ListItemKey, &'static [u8]> {
+        &self.table
     }
 }
 
@@ -120,13 +116,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use redb::{Database, backends::InMemoryBackend};
 
     use super::{ListTable, Memtable};
-    use crate::store::redb::{engine::Versions, file::migrations, schema::tables::LIST_ITEMS};
+    use crate::store::redb::{file::migrations, schema::LIST_ITEMS};
 
-    /// Put an element at a place, take a number of elements upwards or downwards, clear a range, or
-    /// commit.
+    /// Put, take a number of elements upwards or downwards, clear a range, or commit.
     #[derive(Debug, Clone)]
     enum ReadDirection {
         Put(i64),
@@ -148,9 +142,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn list_readahead_agrees_with_the_table(steps in proptest::collection::vec(step(), 1..60)) {
-            let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-            migrations::prepare(&database).unwrap();
-            let versions = Versions::of(database).unwrap();
+            let versions = migrations::in_memory();
             let lists: [&[u8]; 2] = [b"a", b"b"];
             let mut model: BTreeMap<(&[u8], i64), String> = BTreeMap::new();
             for batch in steps.split(|step| matches!(step, ReadDirection::Commit)) {

@@ -29,10 +29,7 @@ use crate::store::{
     BatchEvents, ChangeEvent, Totals,
     redb::{
         engine::{Memtable, Snapshot, Table},
-        schema::{
-            codec::{decode, encode},
-            index_keys::{ended_key, ready_key},
-        },
+        schema::{encode, ended_key, ready_key},
         txn::{tables::Tables, writer_cache::WriterCache},
     },
 };
@@ -82,9 +79,9 @@ impl<'t> WriteTxn<'t> {
         for (action_id, tally) in &self.changed_tallies {
             self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
             if self.has_subscribers
-                && let Some(action) = self.tables.actions.get(action_id.as_str())?
+                && let Some(action) = self.tables.actions.record(action_id.as_str())?
             {
-                self.arrived.tell(ChangeEvent::Action(Box::new(decode(action.value())?), *tally));
+                self.arrived.tell(ChangeEvent::Action(Box::new(action), *tally));
             }
         }
         for (plan_id, by) in &self.changed_loads {
@@ -134,10 +131,9 @@ impl<'t> WriteTxn<'t> {
     }
 
     pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
-        self.tables.jobs.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
+        self.tables.jobs.record(job_id.as_str())
     }
 
-    /// Writes a job, and updates indexes, counts and limits.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
         if let Some(before) = before {
             self.unindex(before, job);
@@ -154,17 +150,7 @@ impl<'t> WriteTxn<'t> {
         if load != 0 {
             *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;
         }
-        if self.has_subscribers || job.ojs.is_some() {
-            let was = before.map(|before| before.state);
-            let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let has_subscribers = self.has_subscribers;
-            self.arrived.tell(ChangeEvent::Job {
-                job: Box::new(job.clone()),
-                was,
-                has_progressed,
-                has_subscribers,
-            });
-        }
+        self.arrived.tell_job(before, job, self.has_subscribers);
         let Some(before) = before else {
             self.cache.lanes.adjust_total(job.lane, 1);
             return Ok(());
@@ -210,7 +196,7 @@ impl<'t> WriteTxn<'t> {
     }
 
     pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
-        self.tables.actions.get(action_id.as_str())?.map(|record| decode(record.value())).transpose()
+        self.tables.actions.record(action_id.as_str())
     }
 
     pub(super) fn put_action(&mut self, action: &Action) -> Result<(), Error> {
@@ -227,11 +213,10 @@ impl<'t> WriteTxn<'t> {
     }
 
     pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts, Error> {
-        if let Some(tally) = self.changed_tallies.get(action_id) {
-            return Ok(*tally);
+        match self.changed_tallies.get(action_id) {
+            Some(tally) => Ok(*tally),
+            None => Ok(self.tables.tallies.record(action_id.as_str())?.unwrap_or_default()),
         }
-        let stored = self.tables.tallies.get(action_id.as_str())?;
-        stored.map_or(Ok(JobCounts::default()), |record| decode(record.value()))
     }
 
     pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: JobCounts) {

@@ -4,7 +4,10 @@ use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
 use redb::Error;
 
-use crate::store::{Retention, redb::txn::WriteTxn};
+use crate::store::{
+    Retention,
+    redb::{schema::codec, txn::WriteTxn},
+};
 
 /// Statuses of ended jobs other than dead jobs.
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
@@ -33,13 +36,11 @@ impl WriteTxn<'_> {
         Ok(job.is_some())
     }
 
-    /// Removes a job, and its action if this was the last job.
     fn forget(&mut self, job: &Job) -> Result<(), Error> {
         self.remove_job(job)?;
-        let action_id = job.action_id.as_str();
-        let is_empty =
-            self.tables.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
-        if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
+        if self.has_no_jobs(&job.action_id)?
+            && self.action(&job.action_id)?.is_some_and(|action| !action.is_open)
+        {
             self.remove_action(&job.action_id);
         }
         Ok(())
@@ -48,7 +49,7 @@ impl WriteTxn<'_> {
     fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
         let status = status as u8;
         let range = self.tables.ended.range((status, 0, "")..(status, before.0, ""))?;
-        range.take(limit).map(|entry| read_id(entry?.0.value().2)).collect()
+        range.take(limit).map(|entry| codec::job_id(entry?.0.value().2)).collect()
     }
 
     /// Returns the jobs that ended first, whatever their status.
@@ -58,15 +59,11 @@ impl WriteTxn<'_> {
             for entry in self.tables.ended.range((status, 0, "")..(status + 1, 0, ""))?.take(limit) {
                 let (place, _) = entry?;
                 let (_, at, job_id) = place.value();
-                oldest.push((at, read_id(job_id)?));
+                oldest.push((at, codec::job_id(job_id)?));
             }
         }
         oldest.sort();
         oldest.truncate(limit);
         Ok(oldest.into_iter().map(|(_, job_id)| job_id).collect())
     }
-}
-
-fn read_id(text: &str) -> Result<JobId, Error> {
-    JobId::new(text).map_err(|error| Error::Corrupted(error.to_string()))
 }

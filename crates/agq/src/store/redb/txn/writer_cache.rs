@@ -9,7 +9,7 @@ use crate::store::{
     redb::{
         engine::Snapshot,
         queries::{documents, records},
-        schema::tables::KEY_NUMBERS,
+        schema::KEY_NUMBERS,
         txn::lanes::Lanes,
     },
 };

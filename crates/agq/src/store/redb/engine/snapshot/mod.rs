@@ -11,7 +11,7 @@ use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabas
 
 use crate::store::redb::{
     engine::{any_table::ALL, memtable::Memtable, sorted_runs::SortedRuns},
-    schema::{key_order::Ordered, tables::Definition},
+    schema::{Definition, Ordered},
 };
 
 pub(crate) use self::table::Table;
@@ -62,8 +62,7 @@ impl Version {
     }
 }
 
-/// A read transaction with its tables opened in advance, because opening a table costs more than a
-/// lookup.
+/// A read transaction with opened tables, because opening a table costs more than a lookup.
 struct OpenDatabase {
     transaction: ReadTransaction,
     /// Opened tables, by number.
@@ -92,8 +91,7 @@ impl Versions {
         PinnedSnapshot(self.locked().clone())
     }
 
-    /// Writes the memtable of `kept` into the database, and calls `commit` to end the transaction.
-    /// Rows that `commit` adds are part of the transaction.
+    /// Writes the memtable of `kept`, then calls `commit`, which may add rows before it commits.
     pub(crate) fn flush(
         &self,
         kept: &PinnedSnapshot,
@@ -116,8 +114,7 @@ impl Versions {
         }
     }
 
-    /// Removes the layers of `kept` from the memtable. The caller has committed a transaction that
-    /// contains them.
+    /// Removes the layers of `kept`, which the caller has committed, from the memtable.
     pub(crate) fn refresh(&self, kept: &PinnedSnapshot) -> Result<(), Error> {
         let stored = Arc::new(OpenDatabase::of(self.database.begin_read()?)?);
         let mut now = self.locked_to_write();
@@ -139,7 +136,6 @@ impl Versions {
     }
 }
 
-/// A snapshot that does not block the writer.
 pub(crate) struct PinnedSnapshot(Version);
 
 impl PinnedSnapshot {
@@ -202,13 +198,11 @@ impl Snapshot<'_> {
 
 #[cfg(test)]
 mod tests {
-    use redb::{Database, backends::InMemoryBackend};
-
     use super::{MAX_LAYERS, Snapshot, Versions};
     use crate::store::redb::{
         engine::{memtable::Memtable, raw_key::RawKey},
         file::migrations,
-        schema::tables::REGISTRATIONS,
+        schema::REGISTRATIONS,
     };
 
     fn put(versions: &Versions, number: usize) {
@@ -224,9 +218,7 @@ mod tests {
 
     #[test]
     fn snapshot_stays_as_it_was_and_unshared_layers_are_merged() {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        migrations::prepare(&database).unwrap();
-        let versions = Versions::of(database).unwrap();
+        let versions = migrations::in_memory();
         let mut kept = Vec::new();
         for number in 0..100 {
             kept.push(versions.pin());

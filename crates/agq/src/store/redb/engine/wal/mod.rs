@@ -27,7 +27,6 @@ pub(crate) struct Wal {
     id: u64,
     /// Offsets of the first half, of the second half, and of the end.
     bounds: [u64; 3],
-    /// Index of the half that receives records.
     half: usize,
     /// Number and offset of the next record.
     next: u64,
@@ -82,8 +81,7 @@ impl Wal {
         Ok(Self::begun(file, id, len, 1))
     }
 
-    /// Opens a WAL whose records are all in the database. The next record has the number `next`,
-    /// and goes into the first half.
+    /// Opens a WAL whose records are all in the database. Record `next` goes into the first half.
     pub(crate) fn reuse(file: Box<dyn StorageBackend>, id: u64, next: u64) -> io::Result<Self> {
         let len = file.len()?;
         Ok(Self::begun(file, id, len, next))
@@ -99,8 +97,7 @@ impl Wal {
         self.id
     }
 
-    /// Returns the number of the first record that the database will not contain once everything
-    /// until now is flushed.
+    /// Returns the number of the first record that a flush of everything until now leaves out.
     pub(crate) fn next(&self) -> u64 {
         // Pending bytes have no number yet, and such a flush contains them.
         self.next

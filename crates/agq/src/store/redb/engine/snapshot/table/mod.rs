@@ -8,6 +8,7 @@ use std::{
 };
 
 use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetadata, Value};
+use serde::de::DeserializeOwned;
 
 use crate::store::redb::{
     engine::{
@@ -16,7 +17,7 @@ use crate::store::redb::{
         snapshot::Snapshot,
         sorted_runs::{SortedRuns, Versioned},
     },
-    schema::{key_order::Ordered, tables::Definition},
+    schema::{Definition, Ordered, decode},
 };
 
 /// A table of a snapshot, with the changes that a write transaction makes in it.
@@ -105,6 +106,17 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(len)
     }
 
+    /// Calls `each` with the key and the value of every row, in the order of the keys.
+    pub(crate) fn for_each<E: From<Error>>(
+        &self,
+        mut each: impl FnMut(K::SelfType<'_>, V::SelfType<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.iter()?.try_for_each(|row| {
+            let (key, value) = row?;
+            each(key.value(), value.value())
+        })
+    }
+
     /// Returns all rows, in the order of their keys.
     pub(crate) fn iter(&self) -> Result<MergeIter<'_, K, V>, Error> {
         self.range::<K::SelfType<'_>>(..)
@@ -148,6 +160,16 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
             rows.map(|row| row.map(|(key, value)| (ValueRef::Stored(key), Some(ValueRef::Stored(value)))));
         sources.extend(source(rows.map(|row| Ok(row?)), is_back));
         Ok(MergeIter { sources, is_back })
+    }
+}
+
+impl<K: Ordered> Table<'_, K, &'static [u8]> {
+    /// Returns the decoded record of a key.
+    pub(crate) fn record<'k, T: DeserializeOwned>(
+        &self,
+        key: impl Borrow<K::SelfType<'k>>,
+    ) -> Result<Option<T>, Error> {
+        self.get(key)?.map(|record| decode(record.value())).transpose()
     }
 }
 
@@ -231,8 +253,7 @@ impl<'a, K: Ordered, V: Value + 'static> MergeIter<'a, K, V> {
         Some(row)
     }
 
-    /// Returns true if the next row of source `one` precedes that of `other`. An error precedes
-    /// every row.
+    /// Returns true if the next row of `one` precedes that of `other`. An error precedes all rows.
     fn is_before(&mut self, one: usize, other: usize) -> bool {
         let Ok([one, other]) = self.sources.get_disjoint_mut([one, other]) else { return false };
         match (one.peek(), other.peek()) {

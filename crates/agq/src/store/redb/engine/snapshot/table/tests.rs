@@ -6,12 +6,13 @@ use std::{
 };
 
 use proptest::prelude::*;
-use redb::{Database, Error, backends::InMemoryBackend};
+use redb::Error;
 
 use super::Table;
 use crate::store::redb::{
     engine::{memtable::Memtable, snapshot::Versions},
-    schema::tables::{Definition, EXPIRIES},
+    file::migrations,
+    schema::{Definition, EXPIRIES},
 };
 
 type TestKey = (u64, &'static [u8]);
@@ -66,9 +67,7 @@ fn keys<'t>(
 proptest! {
     #[test]
     fn table_behaves_like_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        crate::store::redb::file::migrations::prepare(&database).unwrap();
-        let versions = Versions::of(database).unwrap();
+        let versions = migrations::in_memory();
         let mut model = TableModel::new();
         let below = changes(&versions, &mut model, &stored);
         let transaction = versions.begin_write().unwrap();
