@@ -14,7 +14,7 @@ use agenix_rules::{
     worker::Worker,
 };
 use anyhow::{Context, bail};
-use sqlx::{Error, Row, query};
+use sqlx::{Error, Result, Row, query};
 use tokio::runtime::Runtime;
 
 use crate::store::{
@@ -123,7 +123,7 @@ fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<
 
 fn export_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
-    let lanes: Result<HashMap<i32, LaneKey>, Error> = lanes.iter().map(lane_of).collect();
+    let lanes: Result<HashMap<i32, LaneKey>> = lanes.iter().map(lane_of).collect();
     let lanes = lanes?;
     session.walk(JOBS, |row| {
         let mut job: Job = decode(row.try_get("record")?)?;
@@ -225,7 +225,7 @@ impl ImportBuffer {
         Ok(())
     }
 
-    fn put_job(&mut self, session: &DatabaseSession, stored: StoredJob) -> Result<(), Error> {
+    fn put_job(&mut self, session: &DatabaseSession, stored: StoredJob) -> Result<()> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
         job.lane = self.lane(session, LaneKey { queue, needs })?;
         self.last_turn = self.last_turn.max(sql_types::wide(job.seq));
@@ -239,7 +239,7 @@ impl ImportBuffer {
         rows.push(&job)
     }
 
-    fn lane(&mut self, session: &DatabaseSession, key: LaneKey) -> Result<u32, Error> {
+    fn lane(&mut self, session: &DatabaseSession, key: LaneKey) -> Result<u32> {
         if let Some(number) = self.lanes.get(&key) {
             return Ok(*number);
         }
@@ -248,7 +248,7 @@ impl ImportBuffer {
         Ok(number)
     }
 
-    fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         use std::mem::take;
         take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
         let (ended, results) = (take(&mut self.ended), take(&mut self.results));
@@ -265,7 +265,7 @@ impl ImportBuffer {
     }
 
     /// Sets the sequences, so that later jobs and keys get numbers above the imported ones.
-    fn set_sequences(&self, session: &DatabaseSession) -> Result<(), Error> {
+    fn set_sequences(&self, session: &DatabaseSession) -> Result<()> {
         let sql = "SELECT setval('agq.turns', greatest($1, 1)), setval('agq.key_numbers', greatest($2, 1))";
         session.run(query(sql).bind(self.last_turn).bind(self.last_key)).map(drop)
     }
@@ -287,7 +287,7 @@ impl KeyRows {
         self.expires_at.push(expires_at_ms.map(sql_types::wide));
     }
 
-    fn insert(self, session: &DatabaseSession) -> Result<(), Error> {
+    fn insert(self, session: &DatabaseSession) -> Result<()> {
         let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) SELECT * FROM unnest(\
              $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
         let sql = query(sql).bind(self.key).bind(self.number).bind(self.text).bind(self.head);
@@ -295,13 +295,13 @@ impl KeyRows {
     }
 }
 
-fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<(), Error> {
+fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<()> {
     let sql = query("INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3)");
     let sql = sql.bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
     session.run(sql).map(drop)
 }
 
-fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<(), Error> {
+fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<()> {
     let sql = query("INSERT INTO agq.actions (action_id, record) VALUES ($1, $2)");
     session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
     let sql = query(
@@ -314,7 +314,7 @@ fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> 
     session.run(sql).map(drop)
 }
 
-fn put_worker(session: &DatabaseSession, worker: &Worker, registration: Option<String>) -> Result<(), Error> {
+fn put_worker(session: &DatabaseSession, worker: &Worker, registration: Option<String>) -> Result<()> {
     let id = worker.worker_id.as_str();
     let sql = query("INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2)");
     session.run(sql.bind(id).bind(encode(worker)?))?;
@@ -325,7 +325,7 @@ fn put_worker(session: &DatabaseSession, worker: &Worker, registration: Option<S
     Ok(())
 }
 
-fn put_totals(session: &DatabaseSession, totals: &Totals) -> Result<(), Error> {
+fn put_totals(session: &DatabaseSession, totals: &Totals) -> Result<()> {
     let sql = query("INSERT INTO agq.totals (shard, now, ever) VALUES (0, $1, $2)");
     let wide = |counts: [u64; 6]| counts.map(sql_types::wide).to_vec();
     session.run(sql.bind(wide(totals.now)).bind(wide(totals.ever))).map(drop)

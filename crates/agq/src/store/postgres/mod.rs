@@ -45,7 +45,7 @@ use agenix_rules::worker::Worker;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
-use sqlx::{Error, PgConnection, postgres::PgConnectOptions, query_scalar};
+use sqlx::{PgConnection, Result, postgres::PgConnectOptions, query_scalar};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -261,7 +261,7 @@ impl PostgresStore {
     fn write<T: Send + 'static>(
         &self,
         level: AckLevel,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
         self.write_on(Subjects::default(), level, work)
     }
@@ -271,7 +271,7 @@ impl PostgresStore {
         &self,
         subjects: impl Into<Subjects>,
         level: AckLevel,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
         self.submit_write(|handle| handle.write(subjects.into(), level, work))
     }
@@ -303,7 +303,7 @@ impl PostgresStore {
     fn query_long<T, F>(&self, read: impl FnOnce(Pool) -> F + Send + 'static) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let (long_reads, pool, answer_timeout) =
             (Arc::clone(&self.long_reads), self.pool.clone(), self.answer_timeout);
@@ -318,7 +318,7 @@ impl PostgresStore {
     fn query<T, F>(&self, read: impl FnOnce(Pool) -> F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let read = within(self.answer_timeout, read(self.pool.clone()));
         self.answered(self.runtime.spawn(async move { Ok(read.await?) }))

@@ -15,7 +15,7 @@ use crate::store::{
         RedbStore,
         engine::Snapshot,
         queries::keys::{self, FIRST},
-        schema::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
+        schema::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, Result, SCORES, ordered},
         shown,
         txn::WriteTxn,
     },
@@ -57,7 +57,7 @@ struct TxnKeys<'b, 't> {
 }
 
 /// Keeps an error, and returns it for the caller.
-fn noted<T>(fault: &RefCell<Option<Error>>, outcome: Result<T, Error>) -> StoreResult<T> {
+fn noted<T>(fault: &RefCell<Option<Error>>, outcome: Result<T>) -> StoreResult<T> {
     outcome.map_err(|error| {
         let shown = StoreError(error.to_string());
         fault.replace(Some(error));
@@ -123,7 +123,7 @@ impl KeyWriter for TxnKeys<'_, '_> {
 }
 
 impl WriteTxn<'_> {
-    fn put_key(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), Error> {
+    fn put_key(&mut self, key: &[u8], entry: &KeyEntry) -> Result<()> {
         let before = self.tables.keys.get(key)?;
         let number = before.as_ref().map_or_else(|| self.number_key(key), |before| before.number);
         let before = before.map(|record| record.entry);
@@ -162,7 +162,7 @@ impl WriteTxn<'_> {
         self.cache.last_key
     }
 
-    fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
+    fn remove_key(&mut self, key: &[u8]) -> Result<bool> {
         let Some(record) = self.tables.keys.get(key)? else { return Ok(false) };
         self.tables.keys.remove(key);
         self.tables.key_numbers.remove(record.number);
@@ -174,7 +174,7 @@ impl WriteTxn<'_> {
     }
 
     /// Removes the elements or members of a key.
-    fn clear_key(&mut self, key: &[u8], content: &StoredValue) -> Result<(), Error> {
+    fn clear_key(&mut self, key: &[u8], content: &StoredValue) -> Result<()> {
         match content {
             StoredValue::Text(_) => {}
             StoredValue::List { head, tail } => {
@@ -190,14 +190,14 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
+    pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<()> {
         self.remove_score(key, member)?;
         self.tables.scores.insert((key, member), score);
         self.tables.by_score.insert((key, score, member), ());
         Ok(())
     }
 
-    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, Error> {
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool> {
         let score = self.tables.scores.get((key, member))?.map(|score| score.value());
         if let Some(score) = score {
             self.tables.scores.remove((key, member));

@@ -32,7 +32,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::future::ready;
-use redb::{Database, Error, StorageBackend, backends::InMemoryBackend};
+use redb::{Database, StorageBackend, backends::InMemoryBackend};
 use tokio::sync::watch;
 
 pub(crate) use self::{
@@ -41,7 +41,7 @@ pub(crate) use self::{
 };
 pub(crate) use crate::store::redb::{
     file::export::{export, import},
-    schema::tables::FORMAT,
+    schema::{Result, tables::FORMAT},
 };
 
 use super::{AckLevel, ChangeNotifier, Durability, OpenOptions, StoreError, StoreFuture};
@@ -157,7 +157,7 @@ impl RedbStore {
     fn write<T, F>(&self, ack_level: AckLevel, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&mut WriteTxn<'_>) -> Result<T> + Send + 'static,
     {
         self.write_sized(ack_level, WriteSize::Small, work)
     }
@@ -165,7 +165,7 @@ impl RedbStore {
     fn write_sized<T, F>(&self, ack_level: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&mut WriteTxn<'_>) -> Result<T> + Send + 'static,
     {
         match &self.write_handle {
             Some(write_handle) => write_handle.write(ack_level, size, work),
@@ -177,7 +177,7 @@ impl RedbStore {
     fn query<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Snapshot<'_>) -> Result<T, Error>,
+        F: FnOnce(&Snapshot<'_>) -> Result<T>,
     {
         Box::pin(ready(shown(work(&self.versions.snapshot()))))
     }
@@ -186,14 +186,14 @@ impl RedbStore {
     fn scan<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&Snapshot<'_>) -> Result<T> + Send + 'static,
     {
         let kept = self.versions.pin();
         self.long_work.run(move || shown(work(&kept.snapshot())))
     }
 }
 
-fn shown<T>(outcome: Result<T, Error>) -> Result<T, StoreError> {
+fn shown<T>(outcome: Result<T>) -> Result<T, StoreError> {
     outcome.map_err(|error| StoreError(error.to_string()))
 }
 

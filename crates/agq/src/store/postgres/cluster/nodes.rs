@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Error, PgConnection, Row, postgres::PgRow, query, query_scalar};
+use sqlx::{PgConnection, Result, Row, postgres::PgRow, query, query_scalar};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -96,7 +96,7 @@ impl Nodes {
     }
 
     /// Sends one heartbeat. Does nothing once the node has left.
-    pub(crate) async fn send_heartbeat(&self) -> Result<(), Error> {
+    pub(crate) async fn send_heartbeat(&self) -> Result<()> {
         let has_left = self.has_left.lock().await;
         if *has_left {
             return Ok(());
@@ -107,7 +107,7 @@ impl Nodes {
         Ok(())
     }
 
-    async fn show_by(&self, connection: &mut PgConnection) -> Result<(), Error> {
+    async fn show_by(&self, connection: &mut PgConnection) -> Result<()> {
         let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening, settings, silence_secs) \
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), \
              is_listening = EXCLUDED.is_listening, settings = EXCLUDED.settings, silence_secs = EXCLUDED.silence_secs";
@@ -131,7 +131,7 @@ impl Nodes {
     }
 
     /// Reads whether other nodes share the database, unless this node has found one before.
-    pub(crate) async fn find_peers(&self) -> Result<(), Error> {
+    pub(crate) async fn find_peers(&self) -> Result<()> {
         if self.has_peers() {
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl Nodes {
         Ok(())
     }
 
-    pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
+    pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<()> {
         let mut connection = self.dedicated.take().await?;
         let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
         within(CONNECT_TIMEOUT, sql.execute(&mut connection)).await?;
@@ -149,7 +149,7 @@ impl Nodes {
         Ok(())
     }
 
-    async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
+    async fn seek_lease(&self, connection: &mut PgConnection) -> Result<()> {
         let asked = Instant::now();
         // The election time is reset if the lease expired meanwhile, because other nodes may not
         // have been able to send heartbeats in that time.
@@ -195,7 +195,7 @@ impl Nodes {
     /// A crash of the database and a failover to a standby lose both the heartbeats and the lease.
     /// One statement reads both, because the lease that this node remembers may be older than the
     /// crash. After a new election, the other nodes have two terms to send heartbeats again.
-    pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>, Error> {
+    pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>> {
         if !self.leads() {
             return Ok(None);
         }
@@ -209,7 +209,7 @@ impl Nodes {
     }
 
     /// Signs this node off, so that another node can become the leader at once.
-    pub(crate) async fn leave(&self) -> Result<(), Error> {
+    pub(crate) async fn leave(&self) -> Result<()> {
         let mut has_left = self.has_left.lock().await;
         *has_left = true;
         let sql =
@@ -226,7 +226,7 @@ impl Nodes {
     }
 
     /// Returns the other live nodes, each with true if a client of the node subscribes to changes.
-    async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>, Error> {
+    async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>> {
         let sql = "SELECT node, is_listening, hostname, pid, settings FROM agq.instances \
              WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
         let sql = query(sql).bind(self.silence().as_secs_f64()).bind(&self.name);
@@ -244,7 +244,7 @@ impl Nodes {
         let _known = self.settings.set(settings);
     }
 
-    fn compare(&self, row: &PgRow) -> Result<(), Error> {
+    fn compare(&self, row: &PgRow) -> Result<()> {
         let theirs: Option<String> = row.try_get("settings")?;
         let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
         let differences = differences(ours, &theirs);

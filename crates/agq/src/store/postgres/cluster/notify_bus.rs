@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::pending;
 use sqlx::{
-    Error, PgConnection, Row,
+    Error, PgConnection, Result, Row,
     postgres::{PgListener, PgNotification},
     query, query_scalar,
 };
@@ -110,7 +110,7 @@ impl NotifyBus {
         }
     }
 
-    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[BusMessage]) -> Result<(), Error> {
+    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[BusMessage]) -> Result<()> {
         let connection = match connection {
             Some(connection) => connection,
             None => connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?),
@@ -130,7 +130,7 @@ impl NotifyBus {
         &self,
         connection: &mut PgConnection,
         notice: &BusMessage,
-    ) -> Result<(&'static str, String), Error> {
+    ) -> Result<(&'static str, String)> {
         let node = &self.nodes.name;
         Ok(match notice {
             BusMessage::Jobs => (JOBS, node.clone()),
@@ -199,7 +199,7 @@ impl NotifyBus {
     }
 
     /// Shows other nodes whether this node has subscribers, and notifies them at once if it has.
-    async fn announce_interest(&self) -> Result<(), Error> {
+    async fn announce_interest(&self) -> Result<()> {
         self.nodes.send_heartbeat().await?;
         if self.notifier.has_subscribers() {
             self.nodes.notify(NODES, &format!("{} {LISTENS}", self.nodes.name)).await?;
@@ -208,7 +208,7 @@ impl NotifyBus {
     }
 
     /// Listens until the connection fails, or not even this node's own notifications arrive.
-    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_disconnected: &mut bool) -> Result<(), Error> {
+    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_disconnected: &mut bool) -> Result<()> {
         let mut listener = within(CONNECT_TIMEOUT, async {
             let mut listener = PgListener::connect_with(&self.access.plain_pool(1)).await?;
             listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
@@ -231,7 +231,7 @@ impl NotifyBus {
         Err(Error::Io(std::io::Error::other("the connection that listens was closed")))
     }
 
-    async fn handle(&self, notification: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
+    async fn handle(&self, notification: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<()> {
         let kept: String;
         let mut payload = notification.payload();
         if notification.channel() == MESSAGES

@@ -8,17 +8,17 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Error, Row, postgres::PgRow};
+use sqlx::{Error, Result, Row, postgres::PgRow};
 use tracing::error;
 
 use crate::store::postgres::codec::prefix::Prefix;
 
-pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
+pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
     rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
 }
 
 /// Reads a record. Ignores fields that a later version may have appended, also nested ones.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
     T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
 }
@@ -30,7 +30,7 @@ pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
 }
 
 /// Returns the record, or `None` if it is unreadable, which is logged once in ten seconds.
-pub(super) fn or_skip<T>(read: Result<T, Error>) -> Option<T> {
+pub(super) fn or_skip<T>(read: Result<T>) -> Option<T> {
     match read {
         Ok(record) => Some(record),
         Err(error) => {

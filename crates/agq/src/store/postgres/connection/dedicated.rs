@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use sqlx::{Error, PgConnection};
+use sqlx::{PgConnection, Result};
 
 use crate::store::postgres::connection::open::ConnectOptions;
 
@@ -18,7 +18,7 @@ impl DedicatedConnection {
     }
 
     /// Takes the kept connection, or opens one. It closes unless [`keep`](Self::keep) gets it.
-    pub(crate) async fn take(&self) -> Result<PgConnection, Error> {
+    pub(crate) async fn take(&self) -> Result<PgConnection> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         match kept {
             Some(connection) => Ok(connection),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Error, query_scalar};
+use sqlx::{Error, Result, query_scalar};
 use tokio::{sync::watch, time::Instant};
 
 use crate::store::{
@@ -79,7 +79,7 @@ impl HealthCheck {
         self.state.send_replace(Some((Instant::now(), asked.map_err(StoreError::from))));
     }
 
-    async fn ask_once(&self) -> Result<(), Error> {
+    async fn ask_once(&self) -> Result<()> {
         let mut connection = self.dedicated.take().await?;
         let takes_writes = query_scalar(TAKES_WRITES).fetch_one(&mut connection);
         if !within(CONNECT_TIMEOUT, takes_writes).await? {

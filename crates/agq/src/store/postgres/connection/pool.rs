@@ -13,7 +13,7 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use sqlx::{
-    Either, Error, Execute, Executor, PgConnection, PgPool, Postgres, SqlStr,
+    Either, Execute, Executor, PgConnection, PgPool, Postgres, Result, SqlStr,
     pool::PoolConnection,
     postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo},
 };
@@ -32,7 +32,7 @@ impl Pool {
         Self(pool)
     }
 
-    pub(crate) async fn acquire(&self) -> Result<Pooled, Error> {
+    pub(crate) async fn acquire(&self) -> Result<Pooled> {
         Ok(Pooled(Some(self.0.acquire().await?)))
     }
 
@@ -88,7 +88,7 @@ impl Drop for Pooled {
 impl<'p> Executor<'p> for &'_ Pool {
     type Database = Postgres;
 
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, Error>>
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>>>
     where
         E: 'q + Execute<'q, Postgres>,
     {
@@ -100,7 +100,7 @@ impl<'p> Executor<'p> for &'_ Pool {
         stream::once(all).map_ok(|all| stream::iter(all.into_iter().map(Ok))).try_flatten().boxed()
     }
 
-    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, Error>>
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>>>
     where
         E: 'q + Execute<'q, Postgres>,
     {
@@ -108,11 +108,7 @@ impl<'p> Executor<'p> for &'_ Pool {
         Box::pin(async move { pool.acquire().await?.fetch_optional(query).await })
     }
 
-    fn prepare_with<'e>(
-        self,
-        sql: SqlStr,
-        parameters: &'e [PgTypeInfo],
-    ) -> BoxFuture<'e, Result<PgStatement, Error>>
+    fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, Result<PgStatement>>
     where
         'p: 'e,
     {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use sqlx::Error;
+use sqlx::{Error, Result};
 use tokio::runtime::Handle;
 
 use crate::store::{
@@ -77,7 +77,7 @@ fn look_by_pool(
 }
 
 /// Runs work on keys. If it fails, the transaction does, and other writes are retried alone.
-fn on_keys(batch: &mut PgTxn<'_>, work: &KeyUpdate) -> Result<(), Error> {
+fn on_keys(batch: &mut PgTxn<'_>, work: &KeyUpdate) -> Result<()> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);
     if outcome.is_ok() {

@@ -10,7 +10,7 @@ use std::{
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use sqlx::{Error, Row, postgres::PgRow, query};
+use sqlx::{Error, Result, Row, postgres::PgRow, query};
 
 use crate::store::{
     KeyEntry, KeyReader, KeyWriter, RangeSlice, StoreError, StoredValue,
@@ -46,7 +46,7 @@ impl<'s> PgKeys<'s> {
         Self { session, fault: RefCell::default(), pending: RefCell::default(), filled: Vec::new() }
     }
 
-    fn noted<T>(&self, outcome: Result<T, Error>) -> StoreResult<T> {
+    fn noted<T>(&self, outcome: Result<T>) -> StoreResult<T> {
         outcome.map_err(|error| {
             let shown = StoreError(error.to_string());
             self.fault.replace(Some(error));
@@ -54,7 +54,7 @@ impl<'s> PgKeys<'s> {
         })
     }
 
-    fn find(&self, key: &[u8]) -> Result<Option<KeyEntry>, Error> {
+    fn find(&self, key: &[u8]) -> Result<Option<KeyEntry>> {
         if let Some(known) = self.pending.borrow().entry(key) {
             return Ok(known);
         }
@@ -62,7 +62,7 @@ impl<'s> PgKeys<'s> {
         Ok(self.pending.borrow().entry(key).flatten())
     }
 
-    fn read(&self, keys: &[&[u8]]) -> Result<(), Error> {
+    fn read(&self, keys: &[&[u8]]) -> Result<()> {
         let rows = self.session.rows(query(ENTRIES).bind(keys))?;
         let pending = &mut *self.pending.borrow_mut();
         for key in keys {
@@ -74,7 +74,7 @@ impl<'s> PgKeys<'s> {
         Ok(())
     }
 
-    fn read_scores(&self, key: &[u8], members: &[&[u8]]) -> Result<(), Error> {
+    fn read_scores(&self, key: &[u8], members: &[&[u8]]) -> Result<()> {
         let rows = self.session.rows(query(SCORES).bind(key).bind(members))?;
         let pending = &mut *self.pending.borrow_mut();
         for member in members {
@@ -86,7 +86,7 @@ impl<'s> PgKeys<'s> {
         Ok(())
     }
 
-    fn score_of(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, Error> {
+    fn score_of(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>> {
         if let Some(known) = self.pending.borrow().score(key, member) {
             return Ok(known);
         }
@@ -95,11 +95,11 @@ impl<'s> PgKeys<'s> {
     }
 
     /// Writes the pending changes, so that later reads see them.
-    pub(super) fn write(&self) -> Result<(), Error> {
+    pub(super) fn write(&self) -> Result<()> {
         self.pending.borrow_mut().write(self.session)
     }
 
-    fn write_if_full(&self) -> Result<(), Error> {
+    fn write_if_full(&self) -> Result<()> {
         if self.pending.borrow().is_full() { self.write() } else { Ok(()) }
     }
 
@@ -110,7 +110,7 @@ impl<'s> PgKeys<'s> {
         self.noted(rows.and_then(|rows| rows.iter().map(|row| bytes(row, 0)).collect()))
     }
 
-    fn between(&self, key: &[u8], scores: ScoreRange, part: RangeSlice) -> Result<Vec<(Bytes, f64)>, Error> {
+    fn between(&self, key: &[u8], scores: ScoreRange, part: RangeSlice) -> Result<Vec<(Bytes, f64)>> {
         let bound = |bound: Bound<f64>, open: f64| match bound {
             Bound::Included(score) => (score, false),
             Bound::Excluded(score) => (score, true),
@@ -125,7 +125,7 @@ impl<'s> PgKeys<'s> {
     }
 }
 
-pub(super) fn entry_of(row: &PgRow) -> Result<KeyEntry, Error> {
+pub(super) fn entry_of(row: &PgRow) -> Result<KeyEntry> {
     let content =
         match (row.try_get("head")?, row.try_get("tail")?, row.try_get::<Option<i64>, _>("members")?) {
             (Some(head), Some(tail), _) => StoredValue::List { head, tail },
@@ -136,7 +136,7 @@ pub(super) fn entry_of(row: &PgRow) -> Result<KeyEntry, Error> {
     Ok(KeyEntry { content, expires_at: expires_at.map(|at| Timestamp(sql_types::count(at))) })
 }
 
-pub(super) fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
+pub(super) fn bytes(row: &PgRow, at: usize) -> Result<Bytes> {
     row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sqlx::{Error, query};
+use sqlx::{Result, query};
 
 use crate::store::{
     KeyEntry, StoredValue,
@@ -147,7 +147,7 @@ impl WriteBuffer {
     }
 
     /// Writes all unwritten changes. The cached reads stay.
-    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         self.bytes = 0;
         for (cleared, sql) in [(&mut self.cleared_lists, CLEAR_LISTS), (&mut self.cleared_sets, CLEAR_SETS)] {
             if !cleared.is_empty() {
@@ -168,7 +168,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    fn write_entries(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    fn write_entries(&mut self, session: &DatabaseSession) -> Result<()> {
         let mut changed: Vec<(&Bytes, &mut CachedEntry)> =
             self.known.iter_mut().filter(|(_, known)| known.turn.is_some()).collect();
         changed.sort_by_key(|(_, known)| known.turn);
@@ -202,11 +202,7 @@ fn slices<'b>(all: impl Iterator<Item = &'b Bytes>) -> Vec<&'b [u8]> {
     all.map(|bytes| &bytes[..]).collect()
 }
 
-fn write_scores(
-    session: &DatabaseSession,
-    key: &[u8],
-    scores: &BTreeMap<Bytes, Option<f64>>,
-) -> Result<(), Error> {
+fn write_scores(session: &DatabaseSession, key: &[u8], scores: &BTreeMap<Bytes, Option<f64>>) -> Result<()> {
     let gone = scores.iter().filter(|(_, score)| score.is_none());
     let gone = slices(gone.map(|(member, _)| member));
     if !gone.is_empty() {
@@ -250,11 +246,11 @@ impl<'e> EntryRows<'e> {
         self.expiries.push(sql_types::time(entry.expires_at));
     }
 
-    fn update(self, session: &DatabaseSession) -> Result<(), Error> {
+    fn update(self, session: &DatabaseSession) -> Result<()> {
         self.run(session, UPDATE)
     }
 
-    fn insert(self, session: &DatabaseSession) -> Result<(), Error> {
+    fn insert(self, session: &DatabaseSession) -> Result<()> {
         let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) \
              SELECT key, nextval('agq.key_numbers'), text, head, tail, members, expires_at FROM \
              (SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], \
@@ -263,7 +259,7 @@ impl<'e> EntryRows<'e> {
         self.run(session, sql)
     }
 
-    fn run(self, session: &DatabaseSession, sql: &'static str) -> Result<(), Error> {
+    fn run(self, session: &DatabaseSession, sql: &'static str) -> Result<()> {
         if self.keys.is_empty() {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use agenix_rules::{
     plan,
     rejection::Rejection,
 };
-use sqlx::{Error, Row, query};
+use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
     ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
@@ -46,7 +46,7 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id 
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
 
 impl PgTxn<'_> {
-    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
+    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
         let sql =
             "INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
         let sql =
@@ -54,7 +54,7 @@ impl PgTxn<'_> {
         Ok(self.session.run(sql)? > 0)
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {
         // A transaction that is about to add jobs has locked the plan; a later one does not find
         // it.
         let lock = "SELECT FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
@@ -67,10 +67,7 @@ impl PgTxn<'_> {
     }
 
     /// Adds actions, each whole or not at all.
-    pub(crate) fn add_actions(
-        &mut self,
-        actions: &[&NewAction],
-    ) -> Result<Vec<RuleResult<AddOutcome>>, Error> {
+    pub(crate) fn add_actions(&mut self, actions: &[&NewAction]) -> Result<Vec<RuleResult<AddOutcome>>> {
         let (made, mut turns) = self.make_actions(actions)?;
         let mut is_new = vec![false; actions.len()];
         for (at, new) in actions.iter().enumerate() {
@@ -94,7 +91,7 @@ impl PgTxn<'_> {
     }
 
     /// Adds an action with jobs that must be unique, or whose ids may be taken.
-    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
+    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
         self.write()?;
         if self.action(&new.action.action_id)?.is_some() {
             return self.why_not_made(new);
@@ -136,7 +133,7 @@ impl PgTxn<'_> {
 
     /// Inserts those of `actions` that are new and whose plans exist, and locks these plans.
     /// Returns the ids of the inserted actions, and as many turns as all actions have jobs.
-    fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>), Error> {
+    fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>)> {
         let ids: Vec<&str> = actions.iter().map(|new| new.action.action_id.as_str()).collect();
         let plans: Vec<&str> = actions.iter().map(|new| new.action.plan_id.as_str()).collect();
         let record =
@@ -151,7 +148,7 @@ impl PgTxn<'_> {
         Ok((made.into_iter().collect(), turns.into_iter().map(sql_types::count).collect()))
     }
 
-    fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
+    fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
@@ -163,7 +160,7 @@ impl PgTxn<'_> {
         Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())))
     }
 
-    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>, Error> {
+    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
@@ -179,7 +176,7 @@ impl PgTxn<'_> {
     }
 
     /// Locks a plan against deletion, and returns true if it exists.
-    fn holds_plan(&self, plan_id: &PlanId) -> Result<bool, Error> {
+    fn holds_plan(&self, plan_id: &PlanId) -> Result<bool> {
         let sql = "SELECT FROM agq.plans WHERE plan_id = $1 FOR KEY SHARE";
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
     }
@@ -199,11 +196,11 @@ impl PgTxn<'_> {
         terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64> {
         let turns = "SELECT nextval('agq.turns') FROM generate_series(1, $1)";
         let turns = self.session.rows(query(turns).bind(sql_types::limit(jobs.len())))?;
         let turns = turns.iter().map(|row| row.try_get(0).map(sql_types::count));
-        let turns = turns.collect::<Result<Vec<u64>, Error>>()?;
+        let turns = turns.collect::<Result<Vec<u64>>>()?;
         self.buffer_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
         let total_jobs = action.total_jobs + jobs.len() as u64;
         self.put_action(&Action { total_jobs, ..action.clone() })?;
@@ -220,7 +217,7 @@ impl PgTxn<'_> {
         jobs: &[NewJob],
         turns: impl Iterator<Item = u64>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.touch(&action.action_id);
         if jobs.is_empty() {
             return Ok(());
@@ -247,7 +244,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    pub(crate) fn put_action(&self, action: &Action) -> Result<(), Error> {
+    pub(crate) fn put_action(&self, action: &Action) -> Result<()> {
         let sql = "UPDATE agq.actions SET record = $2 WHERE action_id = $1";
         self.session.run(query(sql).bind(action.action_id.as_str()).bind(encode(action)?)).map(drop)
     }
@@ -264,12 +261,12 @@ impl PgTxn<'_> {
         Ok(Ok(()))
     }
 
-    pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
+    pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool> {
         let row = self.session.row(query(IS_EMPTY).bind(action_id.as_str()))?.ok_or(Error::RowNotFound)?;
         row.try_get(0)
     }
 
-    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
+    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool> {
         if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
@@ -277,12 +274,7 @@ impl PgTxn<'_> {
         Ok((0u64..).zip(&new.jobs).all(|(index, job)| has_input(&inputs, known, index, &job.input)))
     }
 
-    fn inputs_from(
-        &self,
-        action_id: &ActionId,
-        place: u64,
-        count: usize,
-    ) -> Result<HashMap<u64, String>, Error> {
+    fn inputs_from(&self, action_id: &ActionId, place: u64, count: usize) -> Result<HashMap<u64, String>> {
         let behind = place.saturating_add(count as u64);
         let sql = query(INPUTS).bind(action_id.as_str()).bind(sql_types::wide(place));
         let rows = self.session.rows(sql.bind(sql_types::wide(behind)))?;

@@ -8,7 +8,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::job::{Job, JobState};
-use sqlx::{Error, Row, query};
+use sqlx::{Error, Result, Row, query};
 
 use crate::store::postgres::{codec::encode, connection::DatabaseSession, sql_types};
 
@@ -42,7 +42,7 @@ const INSERT_JOBS: &str = "WITH held AS (SELECT FROM agq.lanes WHERE lane = ANY 
      SELECT count(*) FROM held";
 
 impl JobRows {
-    pub(crate) fn push(&mut self, job: &Job) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, job: &Job) -> Result<()> {
         self.record.push(encode(job)?);
         self.job_id.push(job.job_id.to_string());
         self.action_id.push(job.action_id.to_string());
@@ -61,11 +61,7 @@ impl JobRows {
     }
 
     /// Inserts new jobs, and inputs: ids and texts.
-    pub(crate) fn insert(
-        self,
-        session: &DatabaseSession,
-        inputs: (Vec<String>, Vec<String>),
-    ) -> Result<(), Error> {
+    pub(crate) fn insert(self, session: &DatabaseSession, inputs: (Vec<String>, Vec<String>)) -> Result<()> {
         if self.job_id.is_empty() && inputs.0.is_empty() {
             return Ok(());
         }
@@ -98,7 +94,7 @@ impl JobRows {
     }
 
     /// Moves ended jobs back to the jobs that have not ended.
-    pub(crate) fn revive(self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn revive(self, session: &DatabaseSession) -> Result<()> {
         if self.job_id.is_empty() {
             return Ok(());
         }
@@ -107,7 +103,7 @@ impl JobRows {
     }
 
     /// Updates ended jobs, for example with another status.
-    pub(crate) fn amend(self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn amend(self, session: &DatabaseSession) -> Result<()> {
         if self.job_id.is_empty() {
             return Ok(());
         }
@@ -197,7 +193,7 @@ impl Deltas {
         changed: JobRows,
         ended: JobRows,
         results: &BTreeMap<JobId, String>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let has_totals = self.totals.now != [0; 6] || self.totals.ever != [0; 6];
         let is_empty = changed.job_id.is_empty() && ended.job_id.is_empty() && results.is_empty();
         if is_empty && self.tallies.is_empty() && self.lanes.is_empty() && !has_totals {

@@ -20,7 +20,7 @@ use agenix_rules::{
     action::Action,
     job::{Job, JobState},
 };
-use sqlx::{Error, Row, query};
+use sqlx::{Result, Row, query};
 
 use crate::store::{
     BatchEvents, Totals,
@@ -163,14 +163,14 @@ impl<'b> PgTxn<'b> {
     }
 
     /// Writes the buffered changes if a ready job is among them, which a claim could take.
-    pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
+    pub(super) fn write_claimable(&mut self) -> Result<()> {
         let was_ready =
             |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
         if self.job_writes.values().any(was_ready) { self.write() } else { Ok(()) }
     }
 
     /// Writes the new jobs, so that claims find them.
-    pub(super) fn write_new(&mut self) -> Result<(), Error> {
+    pub(super) fn write_new(&mut self) -> Result<()> {
         let mut new = JobRows::default();
         for (_, JobWrite { after, .. }) in self.job_writes.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
@@ -180,7 +180,7 @@ impl<'b> PgTxn<'b> {
     }
 
     /// Writes all buffered changes. Later reads see them.
-    pub(super) fn write(&mut self) -> Result<(), Error> {
+    pub(super) fn write(&mut self) -> Result<()> {
         self.limits.write(self.session)?;
         self.write_new()?;
         let [mut changed, mut ended, mut revived, mut amended] = <[JobRows; 4]>::default();
@@ -202,35 +202,32 @@ impl<'b> PgTxn<'b> {
         deltas.write_with(self.session, self.shard, changed, ended, &results)
     }
 
-    pub(super) fn totals(&self) -> Result<Totals, Error> {
+    pub(super) fn totals(&self) -> Result<Totals> {
         let row = self.session.row(query(crate::store::postgres::queries::TOTALS))?;
         row.as_ref().map_or(Ok(Totals::default()), crate::store::postgres::queries::totals_of)
     }
 
     /// Locks those of `ids` that exist until the end of the transaction, and returns them.
-    pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
+    pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
         let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;
         rows.iter().map(|row| decode(row.try_get(0)?)).collect()
     }
 
     /// Locks and returns an action. No other transaction writes the action until this one ends.
-    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(action_id.as_str()))?;
         row.map(|row| decode(row.try_get(0)?)).transpose()
     }
 
     /// Locks those of `ids` that exist until the end of the transaction, and returns them.
-    pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>, Error> {
+    pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>> {
         self.jobs_and_armed(ids).map(|(jobs, _)| jobs)
     }
 
     /// Locks and returns jobs, and returns those actions whose halt policies are not met yet.
-    pub(super) fn jobs_and_armed(
-        &self,
-        ids: &[&str],
-    ) -> Result<(BTreeMap<JobId, Job>, BTreeSet<ActionId>), Error> {
+    pub(super) fn jobs_and_armed(&self, ids: &[&str]) -> Result<(BTreeMap<JobId, Job>, BTreeSet<ActionId>)> {
         let live = "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) \
              FROM agq.jobs AS j WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
         let ended =

@@ -7,7 +7,7 @@
 
 use agenix_protocol::ids::JobId;
 use agenix_rules::job::JobState;
-use sqlx::{Error, query};
+use sqlx::{Result, query};
 
 use crate::store::{
     DocumentKind, NewAction,
@@ -32,7 +32,7 @@ const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
 
 impl PgTxn<'_> {
     /// Locks names, and the jobs named or decided on. Returns the limits that these may leave.
-    pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>, Error> {
+    pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>> {
         let mut checks = Checks::default();
         new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
         let kinds = checks.kinds.iter().map(|kind| document_name(DocumentKind::Unique, kind));
@@ -62,12 +62,12 @@ impl PgTxn<'_> {
         Ok(active.filter_map(|job| job.ojs.and_then(|ojs| ojs.limit)).collect())
     }
 
-    pub(crate) fn lock_names(&self, names: Vec<String>) -> Result<(), Error> {
+    pub(crate) fn lock_names(&self, names: Vec<String>) -> Result<()> {
         self.session.rows(query(LOCK_NAMES).bind(NAMES).bind(names)).map(drop)
     }
 
     /// Locks the limits that new jobs set, together with `others`.
-    pub(crate) fn hold_limits(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<(), Error> {
+    pub(crate) fn hold_limits(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<()> {
         let set = new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key);
         let keys: Vec<String> = others.into_iter().chain(set).collect();
         if keys.is_empty() { Ok(()) } else { self.limits.hold_with_left(self.session, keys) }

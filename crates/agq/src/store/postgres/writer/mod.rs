@@ -18,7 +18,7 @@ use std::{
 };
 
 use agenix_protocol::ids::ActionId;
-use sqlx::{Error, query};
+use sqlx::{Result, query};
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
 
@@ -240,7 +240,7 @@ impl PgWriter {
         }
     }
 
-    fn connect(&self) -> Result<DatabaseSession, Error> {
+    fn connect(&self) -> Result<DatabaseSession> {
         // The writer repeats a few statements, and planning them each time takes longer than
         // running them.
         let connecting = self.access.connect_with(&[
@@ -292,7 +292,7 @@ impl PgWriter {
         session: &DatabaseSession,
         writes: &mut [PgWrite],
         has_subscribers: bool,
-    ) -> Result<(TxnEffects, Vec<ActionId>), Error> {
+    ) -> Result<(TxnEffects, Vec<ActionId>)> {
         if writes.iter().any(PgWrite::is_on_keys) {
             // The lock comes first, so that no session waits for it while others wait for that
             // session.

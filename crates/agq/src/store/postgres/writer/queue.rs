@@ -6,7 +6,7 @@ use std::{
 };
 
 use agenix_protocol::time::Timestamp;
-use sqlx::Error;
+use sqlx::Result;
 use tokio::sync::oneshot;
 
 use crate::store::{
@@ -81,16 +81,16 @@ pub(crate) struct SingleWrite {
 
 /// Work of a write. The writer may apply it more than once.
 pub(crate) trait Work: Send {
-    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error>;
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<()>;
     fn answer(self: Box<Self>, result: Result<(), StoreError>);
 }
 
 impl<T, F> Work for (F, PendingReply<T>)
 where
     T: Send,
-    F: Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send,
+    F: Fn(&mut PgTxn<'_>) -> Result<T> + Send,
 {
-    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error> {
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<()> {
         self.1.outcome = Some((self.0)(txn)?);
         Ok(())
     }
@@ -199,7 +199,7 @@ impl PgWriteHandle {
         &self,
         subjects: Subjects,
         level: AckLevel,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
         self.submit_single(level, subjects, false, None, work)
     }
@@ -219,7 +219,7 @@ impl PgWriteHandle {
 
     pub(crate) fn change_keys(
         &self,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<(), Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<()> + Send + 'static,
     ) -> StoreFuture<()> {
         // These writes share one lock, for which they wait without bound, so none of them is late.
         self.submit_single(AckLevel::Durable, Subjects::default(), true, None, work)
@@ -231,7 +231,7 @@ impl PgWriteHandle {
         subjects: Subjects,
         is_on_keys: bool,
         name: Option<String>,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
         let (pending, answer) = PendingReply::new();
         let single = SingleWrite { work: Box::new((work, pending)), subjects, is_on_keys, name };

@@ -13,7 +13,10 @@ use redb::Error;
 use super::{Inconsistencies, own_record};
 use crate::store::{
     QueueCounts, Totals,
-    redb::{schema::decode, txn::tables::Tables},
+    redb::{
+        schema::{Result, decode},
+        txn::tables::Tables,
+    },
 };
 
 const STATUSES: [Status; 6] =
@@ -56,7 +59,7 @@ pub(super) fn check(
     queues: &BTreeMap<u32, String>,
     counted: CountedJobs,
     found: &mut Inconsistencies,
-) -> Result<(), Error> {
+) -> Result<()> {
     actions(tables, &counted.actions, found)?;
     loads(tables, counted.loads, found)?;
     lengths(tables, queues, &counted.lanes, found)?;
@@ -68,7 +71,7 @@ fn actions(
     tables: &Tables<'_>,
     counted: &BTreeMap<String, JobCounts>,
     found: &mut Inconsistencies,
-) -> Result<(), Error> {
+) -> Result<()> {
     tables.actions.for_each(|id, record| {
         let id_of = |action: &Action| action.action_id.as_str();
         let Some(action) = own_record("actions", id, record, id_of, found) else { return Ok(()) };
@@ -113,11 +116,7 @@ fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inc
     }
 }
 
-fn loads(
-    tables: &Tables<'_>,
-    mut counted: BTreeMap<String, u64>,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
+fn loads(tables: &Tables<'_>, mut counted: BTreeMap<String, u64>, found: &mut Inconsistencies) -> Result<()> {
     let mut report = |id: &str, told: u64, are: u64| {
         report!(found, "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}");
     };
@@ -140,7 +139,7 @@ fn lengths(
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, (u64, u64)>,
     found: &mut Inconsistencies,
-) -> Result<(), Error> {
+) -> Result<()> {
     for lane in queues.keys() {
         let (ready, all) = counted.get(lane).copied().unwrap_or_default();
         if all == 0 {
@@ -170,7 +169,7 @@ fn by_queue(
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, [u64; 8]>,
     found: &mut Inconsistencies,
-) -> Result<(), Error> {
+) -> Result<()> {
     let mut are = QueueCounts::new();
     for (lane, counts) in counted {
         let Some(queue) = queues.get(lane) else { continue };
@@ -194,7 +193,7 @@ fn by_queue(
     Ok(())
 }
 
-fn totals(tables: &Tables<'_>, counted: &[u64; 6], found: &mut Inconsistencies) -> Result<(), Error> {
+fn totals(tables: &Tables<'_>, counted: &[u64; 6], found: &mut Inconsistencies) -> Result<()> {
     let record = tables.totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {
         report!(found, "totals: the record cannot be read");

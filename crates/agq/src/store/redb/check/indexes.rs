@@ -4,16 +4,15 @@ use std::fmt;
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::job::{Job, JobState};
-use redb::Error;
 
 use super::{Inconsistencies, Text};
 use crate::store::redb::{
     engine::Table,
-    schema::{decode, ended_key, ready_key},
+    schema::{Result, decode, ended_key, ready_key},
     txn::tables::Tables,
 };
 
-pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     action_jobs(tables, found)?;
     beside("inputs", &tables.inputs, tables, found)?;
     beside("results", &tables.results, tables, found)?;
@@ -32,7 +31,7 @@ fn compare(
     stands: fmt::Arguments<'_>,
     found: &mut Inconsistencies,
     differs: impl FnOnce(&Job) -> Option<String>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let why = match tables.jobs.get(id)?.map(|record| decode::<Job>(record.value())) {
         None => Some("there is no such job".to_owned()),
         Some(Ok(job)) => differs(&job),
@@ -49,7 +48,7 @@ fn state_of(job: &Job) -> String {
     format!("its record says it is {}", job.state.as_str())
 }
 
-fn action_jobs(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn action_jobs(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.action_jobs.for_each(|(action_id, index), id| {
         let stands = format_args!("action_jobs: {id} is listed as input {index} of {action_id}");
         compare(tables, id, stands, found, |job| {
@@ -65,7 +64,7 @@ fn beside(
     table: &Table<'_, Text, Text>,
     tables: &Tables<'_>,
     found: &mut Inconsistencies,
-) -> Result<(), Error> {
+) -> Result<()> {
     table.for_each(|id, _| {
         if tables.jobs.get(id)?.is_none() {
             report!(found, "{name}: {id} is listed there, but there is no such job");
@@ -74,7 +73,7 @@ fn beside(
     })
 }
 
-fn ready(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn ready(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.ready.for_each(|(lane, rank, seq), id| {
         let stands = format_args!("ready: {id} is listed in lane {lane} at rank {rank}, place {seq}");
         compare(tables, id, stands, found, |job| {
@@ -94,7 +93,7 @@ fn due(
     table: &Table<'_, (u64, Text), ()>,
     tables: &Tables<'_>,
     found: &mut Inconsistencies,
-) -> Result<(), Error> {
+) -> Result<()> {
     table.for_each(|(at, id), ()| {
         compare(tables, id, format_args!("{name}: {id} is listed at {at}"), found, |job| {
             if matches!(job.state, JobState::Active | JobState::Available) != (name == "leases") {
@@ -108,7 +107,7 @@ fn due(
     })
 }
 
-fn held(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn held(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.held.for_each(|(holder, id), ()| {
         compare(tables, id, format_args!("held: {id} is listed under {holder}"), found, |job| {
             if job.is_held_by(holder) {
@@ -120,7 +119,7 @@ fn held(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     })
 }
 
-fn ended(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn ended(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.ended.for_each(|(status, at, id), ()| {
         let stands = format_args!("ended: {id} is listed under status {status} at {at}");
         compare(tables, id, stands, found, |job| match ended_key(job) {

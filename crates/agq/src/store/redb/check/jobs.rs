@@ -11,7 +11,7 @@ use redb::Error;
 
 use super::{Inconsistencies, counts::CountedJobs, own_record};
 use crate::store::redb::{
-    schema::{decode, ended_key, ready_key},
+    schema::{Result, decode, ended_key, ready_key},
     txn::tables::Tables,
 };
 
@@ -21,7 +21,7 @@ pub(super) fn check(
     queues: &BTreeMap<u32, String>,
     last_seq: u64,
     found: &mut Inconsistencies,
-) -> Result<CountedJobs, Error> {
+) -> Result<CountedJobs> {
     let mut counted = CountedJobs::default();
     tables.jobs.for_each(|id, record| {
         let id_of = |job: &Job| job.job_id.as_str();
@@ -71,7 +71,7 @@ fn belongings(
     queues: &BTreeMap<u32, String>,
     job: &Job,
     found: &mut Inconsistencies,
-) -> Result<(), Error> {
+) -> Result<()> {
     let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
     match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
         None => {
@@ -134,7 +134,7 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
 }
 
 /// Checks that the job is in every index to which it belongs.
-fn places(tables: &Tables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<(), Error> {
+fn places(tables: &Tables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<()> {
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;
     if job.state == JobState::Available {

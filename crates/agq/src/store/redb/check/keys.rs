@@ -1,20 +1,19 @@
 //! Checks users' keys: numbers, expiries, elements and members.
 
 use agenix_protocol::time::Timestamp;
-use redb::Error;
 
 use super::Inconsistencies;
 use crate::store::{
     StoredValue,
     redb::{
         queries::keys::FIRST,
-        schema::{KeyRecord, score_of},
+        schema::{KeyRecord, Result, score_of},
         txn::tables::Tables,
     },
 };
 
 /// Checks all keys, then their contents.
-pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.keys.table().for_each(|key, record| entry(tables, key, &record, found))?;
     numbers(tables, found)?;
     expiries(tables, found)?;
@@ -23,12 +22,7 @@ pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<
     by_score(tables, found)
 }
 
-fn entry(
-    tables: &Tables<'_>,
-    key: &[u8],
-    record: &KeyRecord,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
+fn entry(tables: &Tables<'_>, key: &[u8], record: &KeyRecord, found: &mut Inconsistencies) -> Result<()> {
     let (shown, number) = (key.escape_ascii(), record.number);
     let named = tables.key_numbers.get(number)?;
     let named = named.as_ref().map(|other| other.value());
@@ -48,13 +42,7 @@ fn entry(
     }
 }
 
-fn list(
-    tables: &Tables<'_>,
-    key: &[u8],
-    head: i64,
-    tail: i64,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
+fn list(tables: &Tables<'_>, key: &[u8], head: i64, tail: i64, found: &mut Inconsistencies) -> Result<()> {
     let shown = key.escape_ascii();
     if head >= tail {
         report!(found, "keys: {shown} is a list without elements");
@@ -69,12 +57,7 @@ fn list(
     Ok(())
 }
 
-fn sorted_set(
-    tables: &Tables<'_>,
-    key: &[u8],
-    members: u64,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
+fn sorted_set(tables: &Tables<'_>, key: &[u8], members: u64, found: &mut Inconsistencies) -> Result<()> {
     let shown = key.escape_ascii();
     if members == 0 {
         report!(found, "keys: {shown} is a sorted set without members");
@@ -93,7 +76,7 @@ fn sorted_set(
     Ok(())
 }
 
-fn numbers(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn numbers(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.key_numbers.for_each(|number, key| {
         let why = match tables.keys.get(key)?.map(|record| record.number) {
             Some(own) if own == number => return Ok(()),
@@ -105,7 +88,7 @@ fn numbers(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error
     })
 }
 
-fn expiries(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn expiries(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.expiries.for_each(|(at, key), ()| {
         let why = match tables.keys.get(key)?.map(|record| record.entry.expires_at) {
             Some(Some(Timestamp(own))) if own == at => return Ok(()),
@@ -118,7 +101,7 @@ fn expiries(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Erro
     })
 }
 
-fn items(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn items(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.list_items.table().for_each(|(key, place), _| {
         let content = tables.keys.get(key)?.map(|record| record.entry.content);
         let is_so =
@@ -131,7 +114,7 @@ fn items(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> 
     })
 }
 
-fn scores(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn scores(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.scores.for_each(|(key, member), score| {
         let (shown, name) = (key.escape_ascii(), member.escape_ascii());
         let content = tables.keys.get(key)?.map(|record| record.entry.content);
@@ -146,7 +129,7 @@ fn scores(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error>
     })
 }
 
-fn by_score(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+fn by_score(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.by_score.for_each(|(key, score, member), ()| {
         let why = match tables.scores.get((key, member))?.map(|own| own.value()) {
             Some(own) if own == score => return Ok(()),

@@ -12,6 +12,7 @@ use std::{
 
 use redb::Error;
 
+use crate::store::redb::schema::Result;
 use crate::store::{
     AckLevel, Durability,
     redb::engine::{
@@ -57,7 +58,7 @@ impl Committer {
     }
 
     /// Returns the snapshot on which a batch is based, or an error after a failed commit.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, Error> {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>> {
         if self.has_failed {
             return Err(Error::PreviousIo);
         }
@@ -89,7 +90,7 @@ impl Committer {
     }
 
     /// Commits a batch with the highest level of its writes. After an error, all commits fail.
-    pub(crate) fn commit(&mut self, changes: Memtable, ack_level: AckLevel) -> Result<(), Error> {
+    pub(crate) fn commit(&mut self, changes: Memtable, ack_level: AckLevel) -> Result<()> {
         let len = changes.record_len();
         let done = if len > self.wal.room_of_half().min(MAX_WAL_BATCH) {
             self.commit_to_database(&changes)
@@ -101,7 +102,7 @@ impl Committer {
         done
     }
 
-    fn commit_to_wal(&mut self, changes: Memtable, len: usize, ack_level: AckLevel) -> Result<(), Error> {
+    fn commit_to_wal(&mut self, changes: Memtable, len: usize, ack_level: AckLevel) -> Result<()> {
         self.flusher.poll()?;
         if len > self.wal.room() {
             self.switch_half()?;
@@ -127,14 +128,14 @@ impl Committer {
     }
 
     /// Continues in the other half of the WAL, and starts a flush of everything in the memtable.
-    fn switch_half(&mut self) -> Result<(), Error> {
+    fn switch_half(&mut self) -> Result<()> {
         self.flusher.wait()?;
         self.wal.switch_half()?;
         let kept = self.versions.pin();
         self.flusher.begin(Flush { kept, wal: self.wal.id(), next: self.wal.next() })
     }
 
-    fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
+    fn commit_to_database(&mut self, changes: &Memtable) -> Result<()> {
         self.flusher.wait()?;
         self.versions.flush(&self.versions.pin(), |transaction| {
             changes.write(&transaction)?;
@@ -145,7 +146,7 @@ impl Committer {
     }
 
     /// Flushes everything, and removes the WAL position. The database is complete without the WAL.
-    fn finish_flush(&mut self) -> Result<(), Error> {
+    fn finish_flush(&mut self) -> Result<()> {
         self.flusher.wait()?;
         self.versions.flush(&self.versions.pin(), remove_wal_position)
     }

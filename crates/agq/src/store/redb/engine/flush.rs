@@ -16,6 +16,7 @@ use crate::store::redb::engine::{
     recovery::make_durable,
     snapshot::{PinnedSnapshot, Versions},
 };
+use crate::store::redb::schema::Result;
 
 /// A snapshot to flush, the WAL, and the number of the first record that is not in it.
 pub(crate) struct Flush {
@@ -25,7 +26,7 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    fn run(self, versions: &Versions) -> Result<(), Error> {
+    fn run(self, versions: &Versions) -> Result<()> {
         versions.flush(&self.kept, |transaction| make_durable(transaction, self.wal, self.next))
     }
 }
@@ -44,7 +45,7 @@ pub(crate) enum Flusher {
 pub(crate) struct Thread {
     /// `None` when the thread has to end.
     orders: Option<Sender<Flush>>,
-    outcomes: Receiver<Result<(), Error>>,
+    outcomes: Receiver<Result<()>>,
     /// True while the outcome of the last flush has not been received.
     is_owed: bool,
     is_busy: Arc<AtomicBool>,
@@ -83,7 +84,7 @@ impl Flusher {
     }
 
     /// Starts a flush. The caller has waited for the previous one.
-    pub(crate) fn begin(&mut self, flush: Flush) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, flush: Flush) -> Result<()> {
         match self {
             Self::Threaded(thread) => {
                 thread.is_busy.store(true, Ordering::Release);
@@ -102,7 +103,7 @@ impl Flusher {
     }
 
     /// Returns the outcome of the last flush if it has ended. The writer calls it for every batch.
-    pub(crate) fn poll(&mut self) -> Result<(), Error> {
+    pub(crate) fn poll(&mut self) -> Result<()> {
         match self {
             Self::Threaded(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => {
                 self.wait()
@@ -119,7 +120,7 @@ impl Flusher {
     }
 
     /// Waits until the last flush is durable.
-    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self) -> Result<()> {
         match self {
             Self::Threaded(thread) if thread.is_owed => {
                 thread.is_owed = false;

@@ -1,13 +1,14 @@
 //! The memtable: changes in memory that the database does not have yet. It has the rows of each
 //! table in the order of their keys. A WAL record is a serialised memtable.
 
-use redb::{Error, WriteTransaction};
+use redb::WriteTransaction;
 
 use crate::store::redb::engine::{
     any_table::{ALL, AnyTable},
     raw_key::RawKey,
     sorted_runs::{SortedRuns, Versioned},
 };
+use crate::store::redb::schema::Result;
 
 /// Length of a value that stands for a removed key (tombstone).
 const REMOVED: u32 = u32::MAX;
@@ -55,7 +56,7 @@ impl Memtable {
         self.0.iter().map(|(number, rows)| (ALL[*number], rows))
     }
 
-    pub(crate) fn write(&self, to: &WriteTransaction) -> Result<(), Error> {
+    pub(crate) fn write(&self, to: &WriteTransaction) -> Result<()> {
         self.tables().try_for_each(|(table, rows)| table.write(to, rows))
     }
 

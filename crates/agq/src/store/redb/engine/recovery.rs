@@ -9,7 +9,7 @@ use crate::store::redb::{
         memtable::Memtable,
         wal::{self, Wal, WalError},
     },
-    schema::META,
+    schema::{META, Result},
 };
 
 /// Key in [`META`] for the id of the WAL with changes that the database lacks, or 0.
@@ -24,7 +24,7 @@ struct WalPosition {
     next: u64,
 }
 
-fn wal_position(database: &Database) -> Result<Option<WalPosition>, Error> {
+fn wal_position(database: &Database) -> Result<Option<WalPosition>> {
     let meta = match database.begin_read()?.open_table(META.table) {
         Err(TableError::TableDoesNotExist(_)) => return Ok(None),
         meta => meta?,
@@ -78,12 +78,12 @@ pub(crate) fn begin_wal(
 }
 
 /// Commits durably, and records that the database needs no WAL.
-pub(crate) fn remove_wal_position(transaction: WriteTransaction) -> Result<(), Error> {
+pub(crate) fn remove_wal_position(transaction: WriteTransaction) -> Result<()> {
     make_durable(transaction, 0, 0)
 }
 
 /// Commits durably. The database then contains every WAL record before `next`.
-pub(crate) fn make_durable(mut transaction: WriteTransaction, id: u64, next: u64) -> Result<(), Error> {
+pub(crate) fn make_durable(mut transaction: WriteTransaction, id: u64, next: u64) -> Result<()> {
     {
         let mut meta = transaction.open_table(META.table)?;
         meta.insert(WAL_ID, id)?;

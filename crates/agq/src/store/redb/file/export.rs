@@ -13,7 +13,7 @@ use crate::store::{
         engine::{Snapshot, Versions},
         file::{backup, migrations, open_readonly},
         queries::records,
-        schema::{KeyRecord, LaneKey, decode, encode, ordered, score_of},
+        schema::{KeyRecord, LaneKey, Result, decode, encode, ordered, score_of},
         txn::{WriteTxn, tables::Tables, writer_cache::WriterCache},
     },
 };
@@ -159,7 +159,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    fn put_stored(&mut self, stored: StoredJob) -> Result<(), Error> {
+    fn put_stored(&mut self, stored: StoredJob) -> Result<()> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
         job.lane = self.cache.lanes.number(LaneKey { queue, needs });
         self.cache.lanes.observe_seq(job.seq);

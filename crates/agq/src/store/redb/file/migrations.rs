@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use agenix_rules::job::{Job, JobState};
 use anyhow::bail;
-use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
 use tracing::info;
 
 use crate::store::{
     QueueCounts,
     redb::{
         engine::ALL,
-        schema::{FORMAT, JOBS, LANE_LENGTHS, LANES, LaneKey, META, QUEUE_COUNTS, decode, encode},
+        schema::{FORMAT, JOBS, LANE_LENGTHS, LANES, LaneKey, META, QUEUE_COUNTS, Result, decode, encode},
     },
 };
 
-type Migration = fn(&WriteTransaction) -> Result<(), Error>;
+type Migration = fn(&WriteTransaction) -> Result<()>;
 
 /// Steps with the format from which each one migrates. The last step leads to [`FORMAT`].
 const STEPS: [(u64, Migration); 4] = [(2, to_3), (3, to_4), (4, to_5), (5, to_6)];
 
 /// Returns the format of a database, or `None` if agq has never written to it.
-pub(crate) fn of(database: &Database) -> Result<Option<u64>, Error> {
+pub(crate) fn of(database: &Database) -> Result<Option<u64>> {
     match database.begin_read()?.open_table(META.table) {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         meta => Ok(meta?.get("format")?.map(|format| format.value())),
@@ -88,7 +88,7 @@ fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
 
 /// Lanes are removed with their last job: adds the number of all jobs to each lane, and removes
 /// lanes without jobs.
-fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
+fn to_3(transaction: &WriteTransaction) -> Result<()> {
     let mut lengths: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for entry in transaction.open_table(JOBS.table)?.iter()? {
         let job: Job = decode(entry?.1.value())?;
@@ -107,12 +107,12 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
 }
 
 /// A WAL precedes the database. An agq without WAL would miss its records.
-fn to_4(_: &WriteTransaction) -> Result<(), Error> {
+fn to_4(_: &WriteTransaction) -> Result<()> {
     Ok(())
 }
 
 /// Adds counts of jobs by queue and state.
-fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
+fn to_5(transaction: &WriteTransaction) -> Result<()> {
     let mut counts = QueueCounts::new();
     let lanes = transaction.open_table(LANES.table)?;
     for entry in transaction.open_table(JOBS.table)?.iter()? {
@@ -129,7 +129,7 @@ fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
 }
 
 /// The WAL has two halves. An agq that reads one half would miss the other.
-fn to_6(_: &WriteTransaction) -> Result<(), Error> {
+fn to_6(_: &WriteTransaction) -> Result<()> {
     Ok(())
 }
 

@@ -11,11 +11,11 @@ use crate::store::{
     redb::{
         engine::Snapshot,
         queries::records::behind,
-        schema::{LANES, LaneKey, NOTES, QUEUE_COUNTS, decode},
+        schema::{LANES, LaneKey, NOTES, QUEUE_COUNTS, Result, decode},
     },
 };
 
-pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
+pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts> {
     let mut all = QueueCounts::new();
     read.table(&QUEUE_COUNTS).for_each(|queue, counts| {
         all.insert(queue.to_owned(), decode(counts)?);
@@ -24,7 +24,7 @@ pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
     Ok(all)
 }
 
-pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
+pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     let kind = kind.as_str();
     for entry in read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))? {
@@ -35,7 +35,7 @@ pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(
 }
 
 /// Returns unused limits, each with its text as its version. Lanes are removed with their last job.
-pub(crate) fn unused(read: &Snapshot<'_>, now: Timestamp) -> Result<UnusedRecords, Error> {
+pub(crate) fn unused(read: &Snapshot<'_>, now: Timestamp) -> Result<UnusedRecords> {
     let mut used = HashSet::new();
     read.table(&LANES).for_each(|_, key| {
         used.extend(decode::<LaneKey>(key)?.needs.limit);

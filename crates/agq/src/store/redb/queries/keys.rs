@@ -4,14 +4,13 @@ use std::ops::{Bound, Range};
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::Error;
 
 use crate::store::{
     RangeSlice,
     keyspace::ScoreRange,
     redb::{
         engine::Table,
-        schema::{KeyRecord, ordered, score_of},
+        schema::{KeyRecord, Result, ordered, score_of},
     },
 };
 
@@ -24,16 +23,12 @@ pub(crate) fn count(
     keys: &Table<'_, Raw, KeyRecord>,
     expiries: &Table<'_, (u64, Raw), ()>,
     now: Timestamp,
-) -> Result<u64, Error> {
+) -> Result<u64> {
     let expired = expiries.range(..(now.0.saturating_add(1), FIRST))?.count() as u64;
     Ok(keys.len()?.saturating_sub(expired))
 }
 
-pub(crate) fn newest(
-    numbers: &Table<'_, u64, Raw>,
-    below: u64,
-    limit: usize,
-) -> Result<Vec<(u64, Bytes)>, Error> {
+pub(crate) fn newest(numbers: &Table<'_, u64, Raw>, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>> {
     let mut found = Vec::new();
     for entry in numbers.range_back(..below)?.take(limit) {
         let (number, key) = entry?;
@@ -46,7 +41,7 @@ pub(crate) fn overdue(
     expiries: &Table<'_, (u64, Raw), ()>,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<Bytes>, Error> {
+) -> Result<Vec<Bytes>> {
     let mut found = Vec::new();
     for entry in expiries.range(..(now.0.saturating_add(1), FIRST))?.take(limit) {
         let (place, _) = entry?;
@@ -59,7 +54,7 @@ pub(crate) fn items(
     items: &Table<'_, (Raw, i64), Raw>,
     key: &[u8],
     places: Range<i64>,
-) -> Result<Vec<Bytes>, Error> {
+) -> Result<Vec<Bytes>> {
     let mut found = Vec::new();
     if places.is_empty() {
         return Ok(found);
@@ -71,11 +66,7 @@ pub(crate) fn items(
     Ok(found)
 }
 
-pub(crate) fn score(
-    scores: &Table<'_, (Raw, Raw), u64>,
-    key: &[u8],
-    member: &[u8],
-) -> Result<Option<f64>, Error> {
+pub(crate) fn score(scores: &Table<'_, (Raw, Raw), u64>, key: &[u8], member: &[u8]) -> Result<Option<f64>> {
     Ok(scores.get((key, member))?.map(|score| score_of(score.value())))
 }
 
@@ -84,7 +75,7 @@ pub(crate) fn members(
     key: &[u8],
     (min, max): ScoreRange,
     part: RangeSlice,
-) -> Result<Vec<(Bytes, f64)>, Error> {
+) -> Result<Vec<(Bytes, f64)>> {
     let first = match min {
         Bound::Included(score) => ordered(score),
         Bound::Excluded(score) => ordered(score) + 1,

@@ -22,7 +22,7 @@ use crate::store::{
         engine::{Snapshot, Table},
         schema::{
             ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, LaneKey, READY,
-            RESULTS, TALLIES, TOTALS, WAITING, WORKERS, codec, decode,
+            RESULTS, Result, TALLIES, TOTALS, WAITING, WORKERS, codec, decode,
         },
     },
 };
@@ -32,7 +32,7 @@ pub(crate) fn page_of<T, E: ToString>(
     table: &Table<'_, &'static str, &'static [u8]>,
     page: &Page,
     id: fn(String) -> Result<T, E>,
-) -> Result<Vec<T>, Error> {
+) -> Result<Vec<T>> {
     let mut found = Vec::new();
     let mut skip = page.offset;
     for entry in table.iter()? {
@@ -53,10 +53,7 @@ pub(crate) fn page_of<T, E: ToString>(
     Ok(found)
 }
 
-pub(crate) fn action(
-    read: &Snapshot<'_>,
-    action_id: &ActionId,
-) -> Result<Option<(Action, JobCounts)>, Error> {
+pub(crate) fn action(read: &Snapshot<'_>, action_id: &ActionId) -> Result<Option<(Action, JobCounts)>> {
     let Some(action) = read.table(&ACTIONS).record(action_id.as_str())? else { return Ok(None) };
     Ok(Some((action, read.table(&TALLIES).record(action_id.as_str())?.unwrap_or_default())))
 }
@@ -68,7 +65,7 @@ pub(crate) fn jobs_of(
     action_id: &ActionId,
     statuses: &[Status],
     slice: Slice,
-) -> Result<Vec<JobId>, Error> {
+) -> Result<Vec<JobId>> {
     let (list, jobs, id) = (read.table(&ACTION_JOBS), read.table(&JOBS), action_id.as_str());
     let (first, end, mut skip) = match statuses {
         [] => (slice.offset as u64, slice.offset.saturating_add(slice.limit) as u64, 0),
@@ -99,11 +96,7 @@ pub(crate) fn jobs_of(
     Ok(found)
 }
 
-pub(crate) fn pending_timers(
-    read: &Snapshot<'_>,
-    now: Timestamp,
-    wanted: &JobFilter,
-) -> Result<Vec<Job>, Error> {
+pub(crate) fn pending_timers(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>> {
     let (jobs, mut found) = (read.table(&JOBS), Vec::new());
     for table in [read.table(&WAITING), read.table(&LEASES)] {
         for entry in table.range((now.0, "")..)? {
@@ -115,11 +108,11 @@ pub(crate) fn pending_timers(
 
 /// Returns all jobs, in order of their ids.
 #[cfg(feature = "simulation")]
-pub(crate) fn jobs(read: &Snapshot<'_>) -> Result<Vec<Job>, Error> {
+pub(crate) fn jobs(read: &Snapshot<'_>) -> Result<Vec<Job>> {
     read.table(&JOBS).iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
-pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
+pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJob>> {
     let id = job_id.as_str();
     let Some(job) = read.table(&JOBS).record::<Job>(id)? else { return Ok(None) };
     let input = read.table(&INPUTS).get(id)?.map_or_else(String::new, |input| input.value().to_owned());
@@ -136,7 +129,7 @@ const MAX_SKEW_MS: u64 = 60_000;
 /// Returns the jobs that meet every condition, newest first, because ids are in order of
 /// submission. If a condition has an index, only the jobs in the index are read, and otherwise
 /// every job since `since`.
-pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>, Error> {
+pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>> {
     let jobs = read.table(&JOBS);
     let mut found = Vec::new();
     if let Some(indexed) = indexed(read, search)? {
@@ -163,7 +156,7 @@ pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>,
 
 /// Returns the jobs in the index of one of the conditions, oldest first, or `None` if no condition
 /// has an index. Completed jobs do not count as indexed, because nearly all jobs are completed.
-fn indexed(read: &Snapshot<'_>, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
+fn indexed(read: &Snapshot<'_>, search: &Search) -> Result<Option<BTreeSet<String>>> {
     let mut found = BTreeSet::new();
     match (&search.action_id, search.status) {
         (Some(action_id), _) => {
@@ -197,7 +190,7 @@ fn is_sought(job: &Job, search: &Search) -> bool {
         && search.until.is_none_or(|until| job.created_at < until)
 }
 
-pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
+pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec<JobId>> {
     let (keys, ready) = (read.table(&LANES), read.table(&READY));
     let mut next = Vec::new();
     for entry in keys.iter()? {
@@ -217,7 +210,7 @@ pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec
 }
 
 /// Returns true if retention can remove an ended job. It reads only the first job of each status.
-pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool, Error> {
+pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool> {
     let ended = read.table(&ENDED);
     for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {
         let since = if status == Status::Dead { keep.dead_since } else { keep.ended_since };
@@ -229,11 +222,11 @@ pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool, 
     Ok(keep.count > 0 && totals(read)?.kept() > keep.count)
 }
 
-pub(crate) fn totals(read: &Snapshot<'_>) -> Result<Totals, Error> {
+pub(crate) fn totals(read: &Snapshot<'_>) -> Result<Totals> {
     Ok(read.table(&TOTALS).record("totals")?.unwrap_or_default())
 }
 
-pub(crate) fn held_by(read: &Snapshot<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
+pub(crate) fn held_by(read: &Snapshot<'_>, holder: &str) -> Result<Vec<JobId>> {
     let table = read.table(&HELD);
     // The upper bound matters: without it, a holder that has no more jobs would cause a scan over
     // all removed rows behind it.
@@ -247,7 +240,7 @@ pub(crate) fn behind(name: &str) -> String {
 }
 
 /// Returns all holders, with one lookup each, whatever the number of their jobs.
-pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
+pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>> {
     let table = read.table(&HELD);
     let mut found: Vec<String> = Vec::new();
     loop {
@@ -257,7 +250,7 @@ pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     }
 }
 
-pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>> {
     let mut found = Vec::new();
     for table in [&WAITING, &LEASES] {
         let table = read.table(table);
@@ -275,10 +268,10 @@ pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<V
     Ok(found.into_iter().map(|(_, job_id)| job_id).collect())
 }
 
-pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>, Error> {
+pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>> {
     let (keys, lengths) = (read.table(&LANES), read.table(&LANE_LENGTHS));
     let (ready, jobs) = (read.table(&READY), read.table(&JOBS));
-    let submitted = |job_id: &str| -> Result<Timestamp, Error> {
+    let submitted = |job_id: &str| -> Result<Timestamp> {
         Ok(jobs.record::<Job>(job_id)?.map(|job| job.created_at).unwrap_or_default())
     };
     let mut found = Vec::new();
@@ -307,11 +300,11 @@ pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>, Error> {
     Ok(found)
 }
 
-pub(crate) fn worker_records(read: &Snapshot<'_>) -> Result<Vec<Worker>, Error> {
+pub(crate) fn worker_records(read: &Snapshot<'_>) -> Result<Vec<Worker>> {
     read.table(&WORKERS).iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
-pub(crate) fn workers(read: &Snapshot<'_>) -> Result<Vec<(Worker, u64)>, Error> {
+pub(crate) fn workers(read: &Snapshot<'_>) -> Result<Vec<(Worker, u64)>> {
     let with_held = |worker: Worker| {
         let held = held_by(read, worker.worker_id.as_str())?.len() as u64;
         Ok((worker, held))

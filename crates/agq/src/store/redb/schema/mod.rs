@@ -6,3 +6,6 @@ pub(crate) mod key_order;
 pub(crate) mod tables;
 
 pub(crate) use self::{codec::*, index_keys::*, key_order::*, tables::*};
+
+/// Result of an access to the tables.
+pub(crate) type Result<T, E = redb::Error> = std::result::Result<T, E>;

@@ -19,12 +19,15 @@ use crate::store::{
     ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
     decisions::{self, accepted},
     dedup::deduplicate,
-    redb::{schema::encode, txn::WriteTxn},
+    redb::{
+        schema::{Result, encode},
+        txn::WriteTxn,
+    },
     types::Ruled,
 };
 
 impl WriteTxn<'_> {
-    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
+    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
         if self.tables.plans.get(plan.plan_id.as_str())?.is_some() {
             return Ok(false);
         }
@@ -32,7 +35,7 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {
         accepted!(plan::check_unused(self.open_job_count(plan_id)?));
         let is_there = self.tables.plans.get(plan_id.as_str())?.is_some();
         if is_there {
@@ -41,7 +44,7 @@ impl WriteTxn<'_> {
         Ok(Ok(is_there))
     }
 
-    pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
+    pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
@@ -77,7 +80,7 @@ impl WriteTxn<'_> {
         Ok(Ok(if is_whole { AddOutcome::New } else { AddOutcome::Stands(admitted.stands) }))
     }
 
-    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>, Error> {
+    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
@@ -100,7 +103,7 @@ impl WriteTxn<'_> {
         terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64> {
         let common = || LaneKey { queue: action.queue.clone(), needs: needs.clone() };
         let mut lane = None;
         for (index, new) in (action.total_jobs..).zip(jobs) {
@@ -140,12 +143,12 @@ impl WriteTxn<'_> {
     }
 
     /// Returns true if the stored action came from the same submission.
-    pub(super) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
+    pub(super) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool> {
         let id = action_id.as_str();
         Ok(self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none())
     }
 
-    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
+    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool> {
         if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
@@ -157,7 +160,7 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
+    fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool> {
         let Some(job_id) = self.tables.action_jobs.get((action.action_id.as_str(), index))? else {
             // Retention has removed the job, so its input cannot be compared.
             return Ok(index < action.total_jobs);

@@ -9,7 +9,10 @@ use redb::Error;
 
 use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, UnusedRecords,
-    redb::{schema::codec, txn::WriteTxn},
+    redb::{
+        schema::{Result, codec},
+        txn::WriteTxn,
+    },
     types::Ruled,
 };
 
@@ -32,7 +35,7 @@ impl WriteTxn<'_> {
         self.tables.notes.insert((kind.as_str(), id), json);
     }
 
-    fn limit(&self, key: &str) -> Result<Limit, Error> {
+    fn limit(&self, key: &str) -> Result<Limit> {
         let note = self.tables.notes.get((DocumentKind::Limit.as_str(), key))?;
         note.map_or(Ok(Limit::default()), |note| {
             serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
@@ -43,21 +46,21 @@ impl WriteTxn<'_> {
         self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
-    pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool, Error> {
+    pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool> {
         match self.cache.lanes.limit_of(lane) {
             None => Ok(true),
             Some(key) => Ok(self.limit(key)?.admits(now)),
         }
     }
 
-    pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<()> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) else { return Ok(()) };
         let limit = self.limit(key)?.begun(now);
         self.put_limit(key, &limit);
         Ok(())
     }
 
-    pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
+    pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
         let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
         let Some(key) = key.filter(|_| was_active && job.state != JobState::Active) else { return Ok(()) };
@@ -70,7 +73,7 @@ impl WriteTxn<'_> {
 
     /// Removes those of the given limits that have no lane, and that have not changed since they
     /// were read.
-    pub(crate) fn forget_unused(&mut self, unused: &UnusedRecords) -> Result<(), Error> {
+    pub(crate) fn forget_unused(&mut self, unused: &UnusedRecords) -> Result<()> {
         let used = self.cache.lanes.limits();
         for (key, version) in &unused.limits {
             let place = (DocumentKind::Limit.as_str(), key.as_str());
@@ -83,13 +86,13 @@ impl WriteTxn<'_> {
     }
 
     /// Returns the first job with a unique key.
-    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
+    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>> {
         let note = self.tables.notes.get((DocumentKind::Unique.as_str(), key))?;
         note.map(|note| codec::job_id(note.value())).transpose()
     }
 
     /// Stores that a job is the first with its unique key, and sets its limit.
-    pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<(), Error> {
+    pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<()> {
         let Some(own) = &new.own else { return Ok(()) };
         if let Some(unique) = &own.unique {
             self.put_note(DocumentKind::Unique, &unique.key, new.job_id.as_str());
@@ -103,7 +106,7 @@ impl WriteTxn<'_> {
     }
 
     /// Removes the mark that a job is the first with its unique key.
-    pub(crate) fn forget_first(&mut self, job: &Job) -> Result<(), Error> {
+    pub(crate) fn forget_first(&mut self, job: &Job) -> Result<()> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
         if self.first_of(key)?.as_ref() == Some(&job.job_id) {
             self.tables.notes.remove((DocumentKind::Unique.as_str(), key));

@@ -5,8 +5,8 @@ use agenix_rules::{
     action::{Action, halt},
     job,
 };
-use redb::Error;
 
+use crate::store::redb::schema::Result;
 use crate::store::{DocumentKind, redb::txn::WriteTxn};
 
 /// Maximum number of halted jobs that the claims of a batch cancel. Claimants then look again.
@@ -21,7 +21,7 @@ impl WriteTxn<'_> {
     }
 
     /// Halts an action if its ended jobs meet its policy.
-    pub(crate) fn halt_if_met(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn halt_if_met(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let id = action_id.as_str();
         if !self.cache.armed.contains(id) {
             return Ok(());
@@ -37,7 +37,7 @@ impl WriteTxn<'_> {
     }
 
     /// Cancels a ready job whose action is halted. Returns false if the action is not halted.
-    pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool, Error> {
+    pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool> {
         if !self.cache.halted.contains(job.action_id.as_str()) {
             return Ok(false);
         }
@@ -55,7 +55,7 @@ impl WriteTxn<'_> {
         is_enough
     }
 
-    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let action = self.action(action_id)?;
         let tally = self.tally(action_id)?;
         if action

@@ -14,7 +14,7 @@ use crate::store::{
     decisions::accepted,
     dedup::{check_only, revived},
     redb::{
-        schema::{LaneTurn, codec},
+        schema::{LaneTurn, Result, codec},
         txn::{WriteTxn, lanes::MAX_HEADS},
     },
 };
@@ -25,7 +25,7 @@ impl WriteTxn<'_> {
         job_id: &JobId,
         results: Option<&str>,
         rule: &JobRule,
-    ) -> Result<RuleResult<Option<JobChange>>, Error> {
+    ) -> Result<RuleResult<Option<JobChange>>> {
         let before = self.job(job_id)?;
         let outcome = accepted!(rule(before.as_ref()));
         let (RuleOutcome::Changed(next), Some(before)) = (outcome, before) else { return Ok(Ok(None)) };
@@ -46,7 +46,7 @@ impl WriteTxn<'_> {
         claimant: &Claimant,
         now: Timestamp,
         start_timeout_ms: u64,
-    ) -> Result<Option<Claim>, Error> {
+    ) -> Result<Option<Claim>> {
         while !self.has_withdrawn_enough()
             && let Some((queue, job_id)) = self.next_for(claimant, now)?
         {
@@ -87,11 +87,7 @@ impl WriteTxn<'_> {
 
     /// Returns the next job for a claimant: of the first queue that has one, the job with the
     /// highest priority, then the oldest.
-    fn next_for<'c>(
-        &mut self,
-        claimant: &'c Claimant,
-        now: Timestamp,
-    ) -> Result<Option<(&'c str, JobId)>, Error> {
+    fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
         for queue in &*claimant.queues {
             let mut heads: Vec<(LaneTurn, u32)> = Vec::new();
             for lane in self.cache.lanes.with_jobs_for(queue, &claimant.abilities) {
@@ -119,7 +115,7 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>, Error> {
+    fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>> {
         if self.cache.lanes.first(lane).is_none() {
             let (rank, seq) = self.cache.lanes.cursor(lane);
             let mut heads = VecDeque::new();
@@ -134,7 +130,7 @@ impl WriteTxn<'_> {
         Ok(self.cache.lanes.first(lane).map(|(turn, _)| *turn))
     }
 
-    pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
+    pub(crate) fn remove_job(&mut self, job: &Job) -> Result<()> {
         let id = job.job_id.as_str();
         self.cache.lanes.adjust_total(job.lane, -1);
         self.count_in_queue(job, -1);

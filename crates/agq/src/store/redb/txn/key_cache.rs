@@ -2,11 +2,9 @@
 
 use std::cell::RefCell;
 
-use redb::Error;
-
 use crate::store::redb::{
     engine::{Memtable, Table},
-    schema::KeyRecord,
+    schema::{KeyRecord, Result},
 };
 
 /// The table, and the record that was used last. A command reads its key more than once, and
@@ -32,7 +30,7 @@ impl<'v> KeyTable<'v> {
         self.table.take_changes(into);
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<KeyRecord>, Error> {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<KeyRecord>> {
         if let Some(last) = &*self.last.borrow()
             && *last.key == *key
         {

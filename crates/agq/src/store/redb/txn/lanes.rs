@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map
 
 use agenix_protocol::ids::JobId;
 use agenix_rules::capability::Abilities;
-use redb::Error;
 
 use crate::store::redb::{
     engine::{Snapshot, Table},
-    schema::{LANE_LENGTHS, LANES, LaneKey, LaneTurn, META, PAUSED, decode, encode},
+    schema::{LANE_LENGTHS, LANES, LaneKey, LaneTurn, META, PAUSED, Result, decode, encode},
 };
 
 /// Maximum number of cached ready jobs of a lane, which one read of the table brings.
@@ -74,7 +73,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self, Error> {
+    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self> {
         let mut lanes = Self::default();
         let (keys, lengths) = (snapshot.table(&LANES), snapshot.table(&LANE_LENGTHS));
         let mut next = 0;
@@ -204,7 +203,7 @@ impl Lanes {
         keys: &mut Table<'_, u32, &'static [u8]>,
         lengths: &mut Table<'_, u32, (u64, u64)>,
         meta: &mut Table<'_, &'static str, u64>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         for number in std::mem::take(&mut self.changed) {
             let Entry::Occupied(mut lane) = self.lanes.entry(number) else { continue };
             if lane.get().all == 0 {

@@ -3,9 +3,9 @@
 use std::{collections::VecDeque, ops::Range};
 
 use bytes::Bytes;
-use redb::Error;
 
 use crate::store::redb::engine::{Memtable, Table};
+use crate::store::redb::schema::Result;
 
 const MAX_AHEAD: i64 = 64;
 /// Number of bytes at which read-ahead stops.
@@ -60,7 +60,7 @@ impl<'v> ListTable<'v> {
         self.table.insert((key, place), item);
     }
 
-    pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
+    pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>> {
         self.ahead.turn_to(key);
         let item = match self.ahead.items.pop_front() {
             Some((first, item)) if first == place => Some(item),
@@ -74,7 +74,7 @@ impl<'v> ListTable<'v> {
     }
 
     /// Returns the element at a place. Reads ahead if the last element was an adjacent one.
-    fn read(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
+    fn read(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>> {
         self.ahead.items.clear();
         let (back, on) = (place.checked_add(1), place.checked_sub(1));
         let rows = if self.ahead.last.is_none() {
@@ -101,7 +101,7 @@ impl<'v> ListTable<'v> {
         Ok(self.ahead.items.pop_front_if(|(first, _)| *first == place).map(|(_, item)| item))
     }
 
-    pub(crate) fn remove_in(&mut self, key: &[u8], places: Range<i64>) -> Result<(), Error> {
+    pub(crate) fn remove_in(&mut self, key: &[u8], places: Range<i64>) -> Result<()> {
         self.ahead.forget();
         self.table.remove_in((key, places.start)..(key, places.end))
     }

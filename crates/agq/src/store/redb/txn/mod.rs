@@ -23,13 +23,12 @@ use agenix_rules::{
     action::{Action, JobCounts},
     job::{Job, JobState},
 };
-use redb::Error;
 
 use crate::store::{
     BatchEvents, ChangeEvent, Totals,
     redb::{
         engine::{Memtable, Snapshot, Table},
-        schema::{encode, ended_key, ready_key},
+        schema::{Result, encode, ended_key, ready_key},
         txn::{tables::Tables, writer_cache::WriterCache},
     },
 };
@@ -75,7 +74,7 @@ impl<'t> WriteTxn<'t> {
         }
     }
 
-    pub(super) fn close(mut self) -> Result<CommittedTxn, Error> {
+    pub(super) fn close(mut self) -> Result<CommittedTxn> {
         for (action_id, tally) in &self.changed_tallies {
             self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
             if self.has_subscribers
@@ -103,7 +102,7 @@ impl<'t> WriteTxn<'t> {
         Ok(CommittedTxn { changes: self.tables.take_changes(), arrived: self.arrived })
     }
 
-    fn close_counts(&mut self) -> Result<(), Error> {
+    fn close_counts(&mut self) -> Result<()> {
         for queue in &self.changed_counts {
             match self.cache.queue_counts.get(queue) {
                 Some([0, 0, 0, 0, 0, 0, 0, 0]) | None => {
@@ -130,11 +129,11 @@ impl<'t> WriteTxn<'t> {
         *count = count.saturating_add_signed(by);
     }
 
-    pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
+    pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>> {
         self.tables.jobs.record(job_id.as_str())
     }
 
-    pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
+    pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
         if let Some(before) = before {
             self.unindex(before, job);
         }
@@ -190,16 +189,16 @@ impl<'t> WriteTxn<'t> {
     }
 
     /// Returns the number of jobs of a plan that have not ended.
-    pub(super) fn open_job_count(&self, plan_id: &PlanId) -> Result<u64, Error> {
+    pub(super) fn open_job_count(&self, plan_id: &PlanId) -> Result<u64> {
         let load = self.tables.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
         Ok(load.saturating_add_signed(self.changed_loads.get(plan_id).copied().unwrap_or_default()))
     }
 
-    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>> {
         self.tables.actions.record(action_id.as_str())
     }
 
-    pub(super) fn put_action(&mut self, action: &Action) -> Result<(), Error> {
+    pub(super) fn put_action(&mut self, action: &Action) -> Result<()> {
         self.tables.actions.insert(action.action_id.as_str(), encode(action)?.as_slice());
         Ok(())
     }
@@ -212,7 +211,7 @@ impl<'t> WriteTxn<'t> {
         self.forget_halt(action_id.as_str());
     }
 
-    pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts, Error> {
+    pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts> {
         match self.changed_tallies.get(action_id) {
             Some(tally) => Ok(*tally),
             None => Ok(self.tables.tallies.record(action_id.as_str())?.unwrap_or_default()),

@@ -2,12 +2,14 @@
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Liveness, Worker};
-use redb::Error;
 
 use crate::store::{
     RuleResult, WorkerRule,
     decisions::accepted,
-    redb::{schema::encode, txn::WriteTxn},
+    redb::{
+        schema::{Result, encode},
+        txn::WriteTxn,
+    },
 };
 
 impl WriteTxn<'_> {
@@ -16,7 +18,7 @@ impl WriteTxn<'_> {
         worker_id: &WorkerId,
         registration: Option<&str>,
         rule: &WorkerRule,
-    ) -> Result<RuleResult<()>, Error> {
+    ) -> Result<RuleResult<()>> {
         let id = worker_id.as_str();
         if let Some(worker) = accepted!(rule(self.tables.workers.record(id)?.as_ref())) {
             self.tables.workers.insert(id, encode(&worker)?.as_slice());
@@ -27,18 +29,14 @@ impl WriteTxn<'_> {
         Ok(Ok(()))
     }
 
-    pub(crate) fn forget_worker(
-        &mut self,
-        worker_id: &WorkerId,
-        seen_before: Timestamp,
-    ) -> Result<bool, Error> {
+    pub(crate) fn forget_worker(&mut self, worker_id: &WorkerId, seen_before: Timestamp) -> Result<bool> {
         let known = self.tables.workers.record(worker_id.as_str())?;
         let is_old = |worker: &Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
         // The worker may have reconnected since the caller selected it.
         if known.is_some_and(|worker| is_old(&worker)) { self.remove_worker(worker_id) } else { Ok(false) }
     }
 
-    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
+    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool> {
         let is_there = self.tables.workers.get(worker_id.as_str())?.is_some();
         if is_there {
             self.tables.registrations.remove(worker_id.as_str());

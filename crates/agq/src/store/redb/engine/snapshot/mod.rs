@@ -7,11 +7,11 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
+use redb::{Database, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
 
 use crate::store::redb::{
     engine::{any_table::ALL, memtable::Memtable, sorted_runs::SortedRuns},
-    schema::{Definition, Ordered},
+    schema::{Definition, Ordered, Result},
 };
 
 pub(crate) use self::table::Table;
@@ -37,7 +37,7 @@ struct Version {
 }
 
 impl Version {
-    fn of(database: &Database) -> Result<Self, Error> {
+    fn of(database: &Database) -> Result<Self> {
         Ok(Self { stored: Arc::new(OpenDatabase::of(database.begin_read()?)?), recent: Vec::new() })
     }
 
@@ -70,14 +70,14 @@ struct OpenDatabase {
 }
 
 impl OpenDatabase {
-    fn of(transaction: ReadTransaction) -> Result<Self, Error> {
+    fn of(transaction: ReadTransaction) -> Result<Self> {
         let tables = ALL.iter().map(|table| table.open(&transaction)).collect::<Result<_, _>>()?;
         Ok(Self { transaction, tables })
     }
 }
 
 impl Versions {
-    pub(crate) fn of(database: Database) -> Result<Self, Error> {
+    pub(crate) fn of(database: Database) -> Result<Self> {
         Ok(Self { now: RwLock::new(Version::of(&database)?), database })
     }
 
@@ -95,15 +95,15 @@ impl Versions {
     pub(crate) fn flush(
         &self,
         kept: &PinnedSnapshot,
-        commit: impl FnOnce(WriteTransaction) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        commit: impl FnOnce(WriteTransaction) -> Result<()>,
+    ) -> Result<()> {
         let transaction = self.begin_write()?;
         kept.snapshot().write_recent(&transaction)?;
         commit(transaction)?;
         self.refresh(kept)
     }
 
-    pub(crate) fn begin_write(&self) -> Result<WriteTransaction, Error> {
+    pub(crate) fn begin_write(&self) -> Result<WriteTransaction> {
         Ok(self.database.begin_write()?)
     }
 
@@ -115,7 +115,7 @@ impl Versions {
     }
 
     /// Removes the layers of `kept`, which the caller has committed, from the memtable.
-    pub(crate) fn refresh(&self, kept: &PinnedSnapshot) -> Result<(), Error> {
+    pub(crate) fn refresh(&self, kept: &PinnedSnapshot) -> Result<()> {
         let stored = Arc::new(OpenDatabase::of(self.database.begin_read()?)?);
         let mut now = self.locked_to_write();
         // No newer change was merged into the layers of `kept`, because `kept` shares them.
@@ -140,7 +140,7 @@ pub(crate) struct PinnedSnapshot(Version);
 
 impl PinnedSnapshot {
     /// Returns a snapshot of a database that has no writer.
-    pub(crate) fn of(database: &Database) -> Result<Self, Error> {
+    pub(crate) fn of(database: &Database) -> Result<Self> {
         Ok(Self(Version::of(database)?))
     }
 
@@ -184,7 +184,7 @@ impl Snapshot<'_> {
     }
 
     /// Writes the memtable layers into the database, oldest first.
-    pub(crate) fn write_recent(&self, to: &WriteTransaction) -> Result<(), Error> {
+    pub(crate) fn write_recent(&self, to: &WriteTransaction) -> Result<()> {
         self.now().recent.iter().rev().try_for_each(|layer| layer.write(to))
     }
 

@@ -17,7 +17,7 @@ use crate::store::redb::{
         snapshot::Snapshot,
         sorted_runs::{SortedRuns, Versioned},
     },
-    schema::{Definition, Ordered, decode},
+    schema::{Definition, Ordered, Result, decode},
 };
 
 /// A table of a snapshot, with the changes that a write transaction makes in it.
@@ -49,10 +49,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.changes.iter().chain(self.snapshot.layers(self.definition.number))
     }
 
-    pub(crate) fn get<'k>(
-        &self,
-        key: impl Borrow<K::SelfType<'k>>,
-    ) -> Result<Option<ValueRef<'_, V>>, Error> {
+    pub(crate) fn get<'k>(&self, key: impl Borrow<K::SelfType<'k>>) -> Result<Option<ValueRef<'_, V>>> {
         let mut layers = self.layers().peekable();
         if layers.peek().is_some() {
             let raw = RawKey::of::<K>(key.borrow());
@@ -84,15 +81,15 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     pub(crate) fn remove_in<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &mut self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<(), Error> {
-        let gone: Result<Vec<_>, Error> =
+    ) -> Result<()> {
+        let gone: Result<Vec<_>> =
             self.range(range)?.map(|row| Ok(RawKey::of::<K>(&row?.0.value()))).collect();
         gone?.into_iter().for_each(|key| self.change(key, None));
         Ok(())
     }
 
     /// Returns the number of keys. Its cost is linear in the number of rows above the database.
-    pub(crate) fn len(&self) -> Result<u64, Error> {
+    pub(crate) fn len(&self) -> Result<u64> {
         let stored = self.stored();
         let mut len = stored.len()?;
         let mut seen = SortedRuns::default();
@@ -118,21 +115,21 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     }
 
     /// Returns all rows, in the order of their keys.
-    pub(crate) fn iter(&self) -> Result<MergeIter<'_, K, V>, Error> {
+    pub(crate) fn iter(&self) -> Result<MergeIter<'_, K, V>> {
         self.range::<K::SelfType<'_>>(..)
     }
 
     pub(crate) fn range<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<MergeIter<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>> {
         self.walk(range, false)
     }
 
     pub(crate) fn range_back<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<MergeIter<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>> {
         self.walk(range, true)
     }
 
@@ -140,7 +137,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         &self,
         range: impl RangeBounds<KR> + 'k,
         is_back: bool,
-    ) -> Result<MergeIter<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>> {
         let mut sources: Vec<LayerIter<'_, K, V>> = Vec::with_capacity(3);
         if self.layers().next().is_some() {
             let raw = |bound: Bound<&KR>| bound.map(|key| RawKey::of::<K>(key.borrow()));
@@ -168,7 +165,7 @@ impl<K: Ordered> Table<'_, K, &'static [u8]> {
     pub(crate) fn record<'k, T: DeserializeOwned>(
         &self,
         key: impl Borrow<K::SelfType<'k>>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>> {
         self.get(key)?.map(|record| decode(record.value())).transpose()
     }
 }
@@ -211,7 +208,7 @@ impl<'a, T: Value + 'static> ValueRef<'a, T> {
 }
 
 /// A row of a layer. The value is `None` for a tombstone.
-type LayerRow<'a, K, V> = Result<(ValueRef<'a, K>, Option<ValueRef<'a, V>>), Error>;
+type LayerRow<'a, K, V> = Result<(ValueRef<'a, K>, Option<ValueRef<'a, V>>)>;
 type LayerIter<'a, K, V> = Peekable<Box<dyn Iterator<Item = LayerRow<'a, K, V>> + 'a>>;
 
 /// Returns the rows of one layer in the direction of the iteration, or `None` if there are none.
@@ -272,7 +269,7 @@ fn order<K: Ordered>(one: &ValueRef<'_, K>, other: &ValueRef<'_, K>) -> std::cmp
 }
 
 impl<'a, K: Ordered, V: Value + 'static> Iterator for MergeIter<'a, K, V> {
-    type Item = Result<(ValueRef<'a, K>, ValueRef<'a, V>), Error>;
+    type Item = Result<(ValueRef<'a, K>, ValueRef<'a, V>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -6,13 +6,12 @@ use std::{
 };
 
 use proptest::prelude::*;
-use redb::Error;
 
 use super::Table;
 use crate::store::redb::{
     engine::{memtable::Memtable, snapshot::Versions},
     file::migrations,
-    schema::{Definition, EXPIRIES},
+    schema::{Definition, EXPIRIES, Result},
 };
 
 type TestKey = (u64, &'static [u8]);
@@ -54,7 +53,7 @@ fn changes(versions: &Versions, model: &mut TableModel, steps: &[TableStep]) -> 
 }
 
 fn keys<'t>(
-    rows: impl Iterator<Item = Result<(super::ValueRef<'t, TestKey>, super::ValueRef<'t, ()>), Error>>,
+    rows: impl Iterator<Item = Result<(super::ValueRef<'t, TestKey>, super::ValueRef<'t, ()>)>>,
 ) -> Vec<(u64, Vec<u8>)> {
     rows.map(|row| {
         let (key, _) = row.unwrap();
