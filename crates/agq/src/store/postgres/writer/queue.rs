@@ -16,6 +16,7 @@ use crate::store::{
         txn::{PgTxn, documents::document_name, jobs::Decision},
         writer::subject::{Subject, Subjects},
     },
+    types::RuleFuture,
 };
 
 type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -174,11 +175,7 @@ impl PgQueue {
 pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
 impl PgWriteHandle {
-    pub(crate) fn decide(
-        &self,
-        level: AckLevel,
-        decision: Decision,
-    ) -> StoreFuture<RuleResult<Option<JobChange>>> {
+    pub(crate) fn decide(&self, level: AckLevel, decision: Decision) -> RuleFuture<Option<JobChange>> {
         let (pending, answer) = PendingReply::new();
         let bytes = decision.results.as_ref().map_or(0, String::len);
         self.submit(level, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
@@ -189,7 +186,7 @@ impl PgWriteHandle {
         self.submit(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
     }
 
-    pub(crate) fn add(&self, new: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
+    pub(crate) fn add(&self, new: NewAction) -> RuleFuture<AddOutcome> {
         let (pending, answer) = PendingReply::new();
         let bytes = new.jobs.iter().map(|job| job.input.len()).sum();
         self.submit(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
@@ -209,7 +206,7 @@ impl PgWriteHandle {
         kind: DocumentKind,
         id: String,
         rule: DocumentRule,
-    ) -> StoreFuture<RuleResult<()>> {
+    ) -> RuleFuture<()> {
         // The lock on the name puts two nodes that read an absent document in order.
         let name = Some(document_name(kind, &id));
         let subjects = Subjects::from(Subject::Note(kind, id.clone()));

@@ -10,7 +10,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Inconsistencies, own_record};
+use super::{Report, own_record};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
@@ -58,7 +58,7 @@ pub(super) fn check(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: CountedJobs,
-    found: &mut Inconsistencies,
+    found: &mut Report,
 ) -> Result<()> {
     actions(tables, &counted.actions, found)?;
     loads(tables, counted.loads, found)?;
@@ -67,13 +67,9 @@ pub(super) fn check(
     totals(tables, &counted.all, found)
 }
 
-fn actions(
-    tables: &Tables<'_>,
-    counted: &BTreeMap<String, JobCounts>,
-    found: &mut Inconsistencies,
-) -> Result<()> {
+fn actions(tables: &Tables<'_>, counted: &BTreeMap<String, JobCounts>, found: &mut Report) -> Result<()> {
     tables.actions.for_each(|id, record| {
-        let id_of = |action: &Action| action.action_id.as_str();
+        let id_of: fn(&Action) -> &str = |action| action.action_id.as_str();
         let Some(action) = own_record("actions", id, record, id_of, found) else { return Ok(()) };
         let jobs = counted.get(id);
         if jobs.is_none() && action.total_jobs > 0 && !action.is_open {
@@ -96,7 +92,7 @@ fn actions(
 }
 
 /// The counts of an action still include ended jobs that retention has removed.
-fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
+fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Report) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {
@@ -116,7 +112,7 @@ fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inc
     }
 }
 
-fn loads(tables: &Tables<'_>, mut counted: BTreeMap<String, u64>, found: &mut Inconsistencies) -> Result<()> {
+fn loads(tables: &Tables<'_>, mut counted: BTreeMap<String, u64>, found: &mut Report) -> Result<()> {
     let mut report = |id: &str, told: u64, are: u64| {
         report!(found, "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}");
     };
@@ -138,7 +134,7 @@ fn lengths(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, (u64, u64)>,
-    found: &mut Inconsistencies,
+    found: &mut Report,
 ) -> Result<()> {
     for lane in queues.keys() {
         let (ready, all) = counted.get(lane).copied().unwrap_or_default();
@@ -168,7 +164,7 @@ fn by_queue(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, [u64; 8]>,
-    found: &mut Inconsistencies,
+    found: &mut Report,
 ) -> Result<()> {
     let mut are = QueueCounts::new();
     for (lane, counts) in counted {
@@ -193,7 +189,7 @@ fn by_queue(
     Ok(())
 }
 
-fn totals(tables: &Tables<'_>, counted: &[u64; 6], found: &mut Inconsistencies) -> Result<()> {
+fn totals(tables: &Tables<'_>, counted: &[u64; 6], found: &mut Report) -> Result<()> {
     let record = tables.totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {
         report!(found, "totals: the record cannot be read");

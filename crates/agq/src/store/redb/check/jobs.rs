@@ -9,7 +9,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Inconsistencies, counts::CountedJobs, own_record};
+use super::{Report, counts::CountedJobs, own_record};
 use crate::store::redb::{
     schema::{Result, decode, ended_key, ready_key},
     txn::tables::Tables,
@@ -20,11 +20,11 @@ pub(super) fn check(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     last_seq: u64,
-    found: &mut Inconsistencies,
+    found: &mut Report,
 ) -> Result<CountedJobs> {
     let mut counted = CountedJobs::default();
     tables.jobs.for_each(|id, record| {
-        let id_of = |job: &Job| job.job_id.as_str();
+        let id_of: fn(&Job) -> &str = |job| job.job_id.as_str();
         let Some(job) = own_record("jobs", id, record, id_of, found) else { return Ok(()) };
         if job.seq > last_seq {
             report!(found, "meta: next_seq is {last_seq}, but {id} has place {}", job.seq);
@@ -39,7 +39,7 @@ pub(super) fn check(
 }
 
 /// Reports states of a job that no rule produces.
-fn impossible(job: &Job, found: &mut Inconsistencies) {
+fn impossible(job: &Job, found: &mut Report) {
     let (is_active, is_ended) = (job.state == JobState::Active, job.is_ended());
     let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
     let was_claimed = matches!(job.state, JobState::Active | JobState::Retryable | JobState::Completed);
@@ -70,7 +70,7 @@ fn belongings(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     job: &Job,
-    found: &mut Inconsistencies,
+    found: &mut Report,
 ) -> Result<()> {
     let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
     match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
@@ -103,7 +103,7 @@ fn belongings(
     Ok(())
 }
 
-fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
+fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Report) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {
         let (index, total) = (job.index, action.total_jobs);
@@ -134,7 +134,7 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
 }
 
 /// Checks that the job is in every index to which it belongs.
-fn places(tables: &Tables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<()> {
+fn places(tables: &Tables<'_>, job: &Job, found: &mut Report) -> Result<()> {
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;
     if job.state == JobState::Available {

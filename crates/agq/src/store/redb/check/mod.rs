@@ -39,7 +39,7 @@ const MOST: usize = 1000;
 /// Returns the inconsistencies, one a line, or nothing if the database is sound. An error means
 /// that it cannot be read at all.
 pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
-    let (tables, mut found) = (Tables::open(read), Inconsistencies::default());
+    let (tables, mut found) = (Tables::open(read), Report::default());
     let last_seq = last_seq(&tables, &mut found)?;
     let queues = queues(&tables, &mut found)?;
     let counted = jobs::check(&tables, &queues, last_seq, &mut found)?;
@@ -52,12 +52,12 @@ pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
 }
 
 #[derive(Default)]
-struct Inconsistencies {
+struct Report {
     lines: Vec<String>,
     has_more: bool,
 }
 
-impl Inconsistencies {
+impl Report {
     fn report(&mut self, line: fmt::Arguments<'_>) {
         if self.lines.len() < MOST {
             self.lines.push(line.to_string());
@@ -78,7 +78,7 @@ type Bytes = &'static [u8];
 type Text = &'static str;
 
 /// Returns the last sequence number that was assigned.
-fn last_seq(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<u64> {
+fn last_seq(tables: &Tables<'_>, found: &mut Report) -> Result<u64> {
     match tables.meta.get("format")?.map(|format| format.value()) {
         Some(FORMAT) => {}
         Some(other) => report!(found, "meta: format is {other}, but should be {FORMAT}"),
@@ -87,7 +87,7 @@ fn last_seq(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<u64> {
     Ok(tables.meta.get("next_seq")?.map_or(0, |seq| seq.value()))
 }
 
-fn queues(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u32, String>> {
+fn queues(tables: &Tables<'_>, found: &mut Report) -> Result<BTreeMap<u32, String>> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
     tables.lane_keys.for_each(|number, key| {
         let Ok(key) = decode::<LaneKey>(key) else {
@@ -108,7 +108,7 @@ fn own_ids<T: DeserializeOwned>(
     name: &str,
     table: &Table<'_, Text, Bytes>,
     id_of: fn(&T) -> &str,
-    found: &mut Inconsistencies,
+    found: &mut Report,
 ) -> Result<()> {
     table.for_each(|id, record| {
         own_record(name, id, record, id_of, found);
@@ -122,7 +122,7 @@ fn own_record<T: DeserializeOwned>(
     id: &str,
     record: &[u8],
     id_of: fn(&T) -> &str,
-    found: &mut Inconsistencies,
+    found: &mut Report,
 ) -> Option<T> {
     let Ok(record) = decode::<T>(record) else {
         report!(found, "{name}: {id} has a record that cannot be read");
@@ -136,7 +136,7 @@ fn own_record<T: DeserializeOwned>(
 }
 
 /// Checks that every worker has a registration, and every registration a worker.
-fn workers(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
+fn workers(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
     own_ids::<Worker>("workers", &tables.workers, |worker| worker.worker_id.as_str(), found)?;
     tables.workers.for_each(|id, _| {
         if tables.registrations.get(id)?.is_none() {
