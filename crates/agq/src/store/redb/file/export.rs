@@ -48,7 +48,10 @@ fn hand_out(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> 
 
 fn jobs(tables: &Tables<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let mut lanes: BTreeMap<u32, LaneKey> = BTreeMap::new();
-    tables.lane_keys.for_each(|number, key| Ok::<_, Error>(drop(lanes.insert(number, decode(key)?))))?;
+    tables.lane_keys.for_each(|number, key| {
+        lanes.insert(number, decode(key)?);
+        Ok::<_, Error>(())
+    })?;
     tables.jobs.for_each(|id, record| {
         let mut job: agenix_rules::job::Job = decode(record)?;
         let lane = lanes.get(&job.lane).ok_or_else(|| anyhow!("{} has no lane", job.job_id))?;
