@@ -12,15 +12,17 @@ use std::{
 
 use redb::Error;
 
-use crate::store::redb::schema::Result;
 use crate::store::{
     AckLevel, Durability,
-    redb::engine::{
-        flush::{Flush, Flusher},
-        memtable::Memtable,
-        recovery::{make_durable, remove_wal_position},
-        snapshot::{Snapshot, Versions},
-        wal::Wal,
+    redb::{
+        engine::{
+            flush::{Flush, Flusher},
+            memtable::Memtable,
+            recovery::{make_durable, remove_wal_position},
+            snapshot::{Snapshot, Versions},
+            wal::Wal,
+        },
+        schema::Result,
     },
 };
 

@@ -12,11 +12,13 @@ use std::{
 
 use redb::Error;
 
-use crate::store::redb::engine::{
-    recovery::make_durable,
-    snapshot::{PinnedSnapshot, Versions},
+use crate::store::redb::{
+    engine::{
+        recovery::make_durable,
+        snapshot::{PinnedSnapshot, Versions},
+    },
+    schema::Result,
 };
-use crate::store::redb::schema::Result;
 
 /// A snapshot to flush, the WAL, and the number of the first record that is not in it.
 pub(crate) struct Flush {

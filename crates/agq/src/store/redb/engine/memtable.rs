@@ -3,12 +3,14 @@
 
 use redb::WriteTransaction;
 
-use crate::store::redb::engine::{
-    any_table::{ALL, AnyTable},
-    raw_key::RawKey,
-    sorted_runs::{SortedRuns, Versioned},
+use crate::store::redb::{
+    engine::{
+        any_table::{ALL, AnyTable},
+        raw_key::RawKey,
+        sorted_runs::{SortedRuns, Versioned},
+    },
+    schema::Result,
 };
-use crate::store::redb::schema::Result;
 
 /// Length of a value that stands for a removed key (tombstone).
 const REMOVED: u32 = u32::MAX;

@@ -6,8 +6,10 @@ use agenix_rules::{
     job,
 };
 
-use crate::store::redb::schema::Result;
-use crate::store::{DocumentKind, redb::txn::WriteTxn};
+use crate::store::{
+    DocumentKind,
+    redb::{schema::Result, txn::WriteTxn},
+};
 
 /// Maximum number of halted jobs that the claims of a batch cancel. Claimants then look again.
 const MAX_CANCELLED: usize = 1000;

@@ -4,8 +4,10 @@ use std::{collections::VecDeque, ops::Range};
 
 use bytes::Bytes;
 
-use crate::store::redb::engine::{Memtable, Table};
-use crate::store::redb::schema::Result;
+use crate::store::redb::{
+    engine::{Memtable, Table},
+    schema::Result,
+};
 
 const MAX_AHEAD: i64 = 64;
 /// Number of bytes at which read-ahead stops.
