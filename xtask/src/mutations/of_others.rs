@@ -7,9 +7,9 @@ use super::Mutation;
 pub(super) static OF_STORES: [Mutation; 4] = [
     Mutation {
         name: "limits that nobody uses are kept on redb",
-        file: "crates/agq/src/background/reaper.rs",
-        from: "app.store.forget_limits(app.clock.now()).await?;",
-        to: "",
+        file: "crates/agq/src/store/redb/txn/documents.rs",
+        from: "if is_same && !used.contains(key.as_str()) {",
+        to: "if false && is_same && !used.contains(key.as_str()) {",
     },
     Mutation {
         name: "limits that nobody uses are kept on PostgreSQL",

@@ -186,7 +186,6 @@ async fn make_round(
     if app.throughput.is_due(app.clock.now()) {
         app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
         prune_old_workflows(app).await?;
-        app.store.forget_limits(app.clock.now()).await?;
         let unused = app.store.unused(app.clock.now()).await?;
         if unused != UnusedRecords::default() {
             app.store.forget_unused(unused).await?;

@@ -18,7 +18,6 @@ pub(super) struct HeldJob {
     pub(super) attempt: u32,
 }
 
-/// Client with a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Actor {
     /// `None` for a connection that registers no worker.
@@ -60,11 +59,15 @@ impl Actor {
         self.unconfirmed.clear();
     }
 
-    /// Returns the name under which the actor holds jobs.
     pub(super) fn holder(&self) -> String {
         self.worker_id
             .as_ref()
             .map_or_else(|| self.caller.connection.to_string(), |id| id.as_str().to_owned())
+    }
+
+    /// Returns the ids of the held jobs as elements of a JSON array.
+    pub(super) fn held_ids(&self) -> String {
+        self.holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -17,8 +17,7 @@ use crate::{
 };
 
 impl World {
-    /// Checks that every index agrees with the records, and that every job is as its last event has
-    /// shown it.
+    /// Checks that indexes agree with records, and every job is as its last event has shown it.
     pub(super) fn check_store(&mut self) -> CheckResult {
         let Some(process) = &self.process else { return Ok(()) };
         if let Some(first) = process.store.inconsistencies().map_err(|error| error.to_string())?.first() {
@@ -87,23 +86,25 @@ impl World {
         self.ledger.check_action(action_id, &inputs, inputs.len())
     }
 
-    /// Reads all keys from agq.
     pub(super) fn found_keys(&mut self) -> Result<KeysVersion, String> {
         let mut found = BTreeMap::new();
         for (key, words) in readers() {
-            let number = self.number();
-            let user = std::sync::Arc::clone(&self.user);
-            let process = self.process.as_mut().ok_or("agq is dead")?;
-            process.give(number, user, &words)?;
-            let reply = process.replies().into_iter().find(|(answered, _)| *answered == number);
-            let reply =
-                reply.map(|(_, done)| done.reply).ok_or(format!("{key} could not be read at once"))?;
+            let reply = self.answer_now(&words)?;
             if let Reply::Error(line) = &reply {
                 return Err(format!("{key} cannot be read: {line}"));
             }
             found.extend(read(key, &reply).map(|held| (key, held)));
         }
         Ok(found)
+    }
+
+    /// Executes a command that only reads, and returns its reply.
+    fn answer_now(&mut self, words: &[bytes::Bytes]) -> Result<Reply, String> {
+        let (number, user) = (self.number(), std::sync::Arc::clone(&self.user));
+        let process = self.process.as_mut().ok_or("agq is dead")?;
+        process.give(number, user, words)?;
+        let reply = process.replies().into_iter().find(|(answered, _)| *answered == number);
+        Ok(reply.ok_or("a read is not answered at once")?.1.reply)
     }
 
     /// Checks that queues are paused as acknowledged.
@@ -120,8 +121,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that no actor waits while there is a job or an element for it. Nothing may be in
-    /// progress.
+    /// Checks that no actor waits while there is work for it. Nothing may be in progress.
     pub(super) fn check_quiet(&mut self) -> CheckResult {
         self.write_all()?;
         let Some(process) = &self.process else { return Ok(()) };
@@ -132,7 +132,7 @@ impl World {
             })
         };
         for (number, op) in &self.ops {
-            let PendingRequest::Claimed { actor } = op.asked else { continue };
+            let PendingRequest::Claimed(actor) = op.asked else { continue };
             for lane in ready() {
                 if self.could_run(process, actor, &lane.needs)? {
                     let queue = &lane.queue;
@@ -158,15 +158,10 @@ impl World {
         Ok(worker.takes_jobs() && Abilities::of(&told).cover(needs))
     }
 
-    /// Checks that every acknowledged element is in the list or was taken, and that no actor waits
-    /// while the list has elements.
+    /// Checks that no acknowledged element is lost, and no actor waits while there are any.
     fn check_elements(&mut self) -> CheckResult {
-        let number = self.number();
-        let user = std::sync::Arc::clone(&self.user);
         let words = ["LRANGE", "w", "0", "-1"].map(|word| bytes::Bytes::from_static(word.as_bytes()));
-        let process = self.process.as_mut().ok_or("agq is dead")?;
-        process.give(number, user, &words)?;
-        let Some(Reply::Array(items)) = process.replies().pop().map(|(_, done)| done.reply) else {
+        let Reply::Array(items) = self.answer_now(&words)? else {
             return Err("the list that is waited for cannot be read".into());
         };
         let waits = self.ops.values().any(|op| matches!(op.asked, PendingRequest::Taken));

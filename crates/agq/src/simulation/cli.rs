@@ -7,7 +7,6 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::Instant,
 };
 
@@ -18,7 +17,7 @@ use crate::simulation::{
     metrics::SimulationMetrics,
     nodes,
     report::say,
-    run::{SeedFailure, SeedScript, new_database},
+    run::{SeedFailure, SeedScript, new_database, on_all_processors},
 };
 
 /// Simulates agq deterministically from seeds: clock, disk, workers, users and faults
@@ -186,7 +185,6 @@ pub fn run_program() -> ExitCode {
     }
 }
 
-/// Results of all threads.
 #[derive(Default)]
 struct SeedResults {
     counts: SimulationMetrics,
@@ -204,12 +202,7 @@ impl SeedArgs {
         }
         let (started, next, found) =
             (Instant::now(), AtomicU64::new(self.first), Mutex::new(SeedResults::default()));
-        let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| self.work(&image, &next, &found));
-            }
-        });
+        on_all_processors(|| self.work(&image, &next, &found));
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let SimulationMetrics { steps, commands, writes, faults, restarts, jobs } = found.counts;
         let seconds = started.elapsed().as_secs_f64();

@@ -8,14 +8,13 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    thread,
 };
 
 use crate::simulation::{
     crash_images::RecordedScenario,
     disk::JOURNAL,
     report::say,
-    run::guarded,
+    run::{guarded, on_all_processors},
     world::{Expectations, World},
 };
 
@@ -26,7 +25,6 @@ const HEADER: usize = 512;
 /// Distance of the damaged bytes after the headers.
 const STRIDE: usize = 29;
 
-/// Damage of the file.
 #[derive(Debug, Clone, Copy)]
 enum Corruption {
     Flip {
@@ -74,8 +72,7 @@ impl Corruption {
     }
 }
 
-/// Applies every kind of damage to the file of a scenario. Returns true if agq always reacted
-/// correctly.
+/// Applies every kind of damage to a scenario's file. Returns true if agq reacted correctly.
 pub(super) fn run(seed: u64, steps: u64, every_byte: bool) -> anyhow::Result<bool> {
     let recorded = RecordedScenario::play(seed, steps).map_err(anyhow::Error::msg)?;
     let [.., last] = recorded.promised.as_slice() else { anyhow::bail!("nothing was written") };
@@ -88,16 +85,11 @@ pub(super) fn run(seed: u64, steps: u64, every_byte: bool) -> anyhow::Result<boo
 fn try_all(when: &str, file: &[u8], promised: &[&Expectations], every_byte: bool) -> bool {
     let (all, next) = (Corruption::all(file.len(), every_byte), AtomicUsize::new(0));
     let outcomes: Mutex<BTreeMap<String, (usize, Corruption)>> = Mutex::default();
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(damage) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = try_one(file, *damage, promised);
-                    let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-                    outcomes.entry(outcome).or_insert((0, *damage)).0 += 1;
-                }
-            });
+    on_all_processors(|| {
+        while let Some(damage) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = try_one(file, *damage, promised);
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            outcomes.entry(outcome).or_insert((0, *damage)).0 += 1;
         }
     });
     let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -120,8 +112,7 @@ fn is_fine(outcome: &str) -> bool {
         || (outcome.starts_with(REFUSED) && outcome.contains("agq restore"))
 }
 
-/// Starts agq on the damaged file, and returns the outcome as text. Outcomes of the same kind have
-/// the same text.
+/// Starts agq on the damaged file, and returns the outcome, as the same text for each kind.
 fn try_one(file: &[u8], damage: Corruption, promised: &[&Expectations]) -> String {
     let mut bytes = file.to_vec();
     damage.apply(&mut bytes);

@@ -9,7 +9,6 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    thread,
 };
 
 use fastrand::Rng;
@@ -17,7 +16,7 @@ use fastrand::Rng;
 use crate::simulation::{
     disk::{DiskChange, DiskEvent},
     report::say,
-    run::{guarded, new_database},
+    run::{guarded, new_database, on_all_processors},
     world::{Expectations, World},
 };
 
@@ -30,9 +29,7 @@ const FEWEST_IMAGES: u64 = 500;
 /// Number of random subsets per change.
 const SOME_SUBSETS: usize = 200;
 
-/// Recorded scenario.
 pub(super) struct RecordedScenario {
-    /// File before the scenario.
     pub(super) before: Vec<u8>,
     pub(super) events: Vec<DiskEvent>,
     /// State that agq has acknowledged, by the number of the mark among the events.
@@ -83,7 +80,6 @@ struct Image {
     shown: String,
 }
 
-/// Calls `check` with every image.
 fn each_image(recorded: &RecordedScenario, mut check: impl FnMut(Image)) {
     let (mut synced, mut written) = (recorded.before.clone(), recorded.before.clone());
     let (mut unsynced, mut promised): (Vec<DiskChange>, usize) = (Vec::new(), 0);
@@ -138,20 +134,15 @@ fn subsets(count: usize, rng: &mut Rng) -> Vec<Vec<bool>> {
 pub(super) fn run(seeds: u64, steps: u64) -> anyhow::Result<bool> {
     let (tried, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let next = AtomicUsize::new(0);
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed) as u64;
-                    if seed >= seeds {
-                        return;
-                    }
-                    if let Err(message) = try_seed(seed, steps, &tried) {
-                        failures.lock().unwrap_or_else(PoisonError::into_inner).push((seed, message));
-                    }
-                }
-            });
+    on_all_processors(|| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed) as u64;
+            if seed >= seeds {
+                return;
+            }
+            if let Err(message) = try_seed(seed, steps, &tried) {
+                failures.lock().unwrap_or_else(PoisonError::into_inner).push((seed, message));
+            }
         }
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -137,7 +137,7 @@ impl PostgresReplica {
                     self.spawn(*number, ojs_jobs::act(Arc::clone(&self.app), operation.clone()));
                 }
                 Operation::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
-                Operation::GoAway { number } => {
+                Operation::GoAway(number) => {
                     if let Some(at) = self.aborts.iter().position(|(known, _)| known == number) {
                         self.aborts.swap_remove(at).1.abort();
                     }
@@ -148,7 +148,7 @@ impl PostgresReplica {
                     self.spawner.spawn_local(close).expect("the pool is there as long as its replica");
                     self.rest();
                 }
-                Operation::Pass { ms } => {
+                Operation::Pass(ms) => {
                     self.time.pass(*ms);
                     self.rest();
                 }

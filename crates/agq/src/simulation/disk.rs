@@ -25,7 +25,6 @@ pub(super) enum DiskFile {
 }
 
 impl DiskFile {
-    /// Returns the offset of the file on the disk.
     fn start(self) -> u64 {
         match self {
             Self::Journal => 0,
@@ -47,7 +46,6 @@ pub(super) enum DiskChange {
 }
 
 impl DiskChange {
-    /// Applies the change to the bytes of the disk.
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Resize(len) => bytes.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0),
@@ -70,7 +68,6 @@ impl DiskChange {
     }
 }
 
-/// Next fault of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskFault {
     /// The process dies after `after` more changes, and no later change reaches the file. If
@@ -83,7 +80,6 @@ pub(super) enum DiskFault {
     Full,
 }
 
-/// Recorded event of the disk.
 #[derive(Debug, Clone)]
 pub(super) enum DiskEvent {
     Changed(DiskChange),
@@ -98,7 +94,6 @@ struct DiskState {
     bytes: Vec<u8>,
     /// Content at the last sync.
     synced: Vec<u8>,
-    /// Changes since the last sync.
     unsynced: Vec<DiskChange>,
     fault: Option<DiskFault>,
     /// Number of the process that may write. Earlier processes are dead.
@@ -125,8 +120,7 @@ impl Disk {
         Self(Arc::new(Mutex::new(DiskState { bytes, synced, ..DiskState::default() })))
     }
 
-    /// Returns the database and its write-ahead log for a new process. The previous process is
-    /// dead.
+    /// Returns database and WAL for a new process. The previous process is dead.
     pub(super) fn open(&self) -> [File; 2] {
         let mut state = self.lock();
         state.owner += 1;
@@ -138,17 +132,14 @@ impl Disk {
         })
     }
 
-    /// Returns the content as the process sees it.
     pub(super) fn bytes(&self) -> Vec<u8> {
         self.lock().bytes.clone()
     }
 
-    /// Plans a fault.
     pub(super) fn plan(&self, fault: DiskFault) {
         self.lock().fault = Some(fault);
     }
 
-    /// Removes the planned fault.
     pub(super) fn repair(&self) {
         let mut state = self.lock();
         (state.fault, state.has_failed) = (None, false);
@@ -160,15 +151,13 @@ impl Disk {
         state.fault.is_some() || state.is_dead || state.has_failed
     }
 
-    /// Returns true if the process that has opened the files is dead.
     pub(super) fn is_dead(&self) -> bool {
         self.lock().is_dead
     }
 
     /// Kills the process. Its written data survives.
     pub(super) fn kill(&self) {
-        let mut state = self.lock();
-        state.is_dead = true;
+        self.lock().is_dead = true;
     }
 
     /// Cuts the power. A random part of the unsynced changes survives.
@@ -186,12 +175,10 @@ impl Disk {
         state.bytes.clone()
     }
 
-    /// Returns the recorded events.
     pub(super) fn recorded(&self) -> Vec<DiskEvent> {
         self.lock().log.take().unwrap_or_default()
     }
 
-    /// Records the position of the writer.
     pub(super) fn mark(&self, number: usize) {
         if let Some(log) = &mut self.lock().log {
             log.push(DiskEvent::Mark(number));
@@ -244,22 +231,26 @@ impl DiskState {
             }
         }
     }
-
-    fn change(&mut self, change: DiskChange) {
-        change.apply(&mut self.bytes);
-        if let Some(log) = &mut self.log {
-            log.push(DiskEvent::Changed(change.clone()));
-        }
-        self.unsynced.push(change);
-    }
 }
 
-/// File that one process has opened.
 #[derive(Debug)]
 pub(super) struct File {
     disk: Disk,
     which: DiskFile,
     owner: u64,
+}
+
+impl File {
+    fn change(&self, change: DiskChange) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        state.admit(self.owner)?;
+        change.apply(&mut state.bytes);
+        if let Some(log) = &mut state.log {
+            log.push(DiskEvent::Changed(change.clone()));
+        }
+        state.unsynced.push(change);
+        Ok(())
+    }
 }
 
 impl StorageBackend for File {
@@ -282,10 +273,7 @@ impl StorageBackend for File {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut state = self.disk.lock();
-        state.admit(self.owner)?;
-        state.change(DiskChange::Resize(self.which.start() + len));
-        Ok(())
+        self.change(DiskChange::Resize(self.which.start() + len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -303,9 +291,6 @@ impl StorageBackend for File {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.lock();
-        state.admit(self.owner)?;
-        state.change(DiskChange::Write { offset: self.which.start() + offset, data: data.to_vec() });
-        Ok(())
+        self.change(DiskChange::Write { offset: self.which.start() + offset, data: data.to_vec() })
     }
 }

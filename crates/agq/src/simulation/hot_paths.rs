@@ -68,7 +68,6 @@ impl Fixture {
         Ok(stand)
     }
 
-    /// Executes a command, and returns its reply.
     fn ask(&mut self, words: &[&str]) -> anyhow::Result<Reply> {
         let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         self.number += 1;
@@ -107,7 +106,6 @@ impl Fixture {
         Ok(())
     }
 
-    /// Claims jobs, and returns their ids.
     fn claim(&mut self, times: u64) -> anyhow::Result<Vec<String>> {
         self.submit(times.div_ceil(ACTION_SIZE), ACTION_SIZE)?;
         (0..times).map(|_| job_id(&self.ask(&["RPOP", "queue:ready"])?)).collect()

@@ -7,7 +7,6 @@ use agenix_protocol::resp::Reply;
 use bytes::Bytes;
 use fastrand::Rng;
 
-/// Value of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum KeyValue {
     Text(String),
@@ -15,10 +14,8 @@ pub(super) enum KeyValue {
     Scores(BTreeMap<String, i64>),
 }
 
-/// All keys with their values.
 pub(super) type KeysVersion = BTreeMap<&'static str, KeyValue>;
 
-/// Command of the model.
 #[derive(Debug, Clone)]
 pub(super) enum KeyOperation {
     Set(&'static str, String),
@@ -52,7 +49,6 @@ impl KeyOperation {
         }
     }
 
-    /// Returns the words of the command.
     pub(super) fn words(&self) -> Vec<String> {
         let words: Vec<&str> = match self {
             Self::Set(key, value) => vec!["SET", key, value],
@@ -150,8 +146,7 @@ impl KeyHistory {
         Self { first: 0, versions: VecDeque::from([KeysVersion::new()]) }
     }
 
-    /// Appends the version after the atomic execution of `works`. Returns its number and the
-    /// expected replies.
+    /// Appends the version after the atomic `works`. Returns its number and expected replies.
     pub(super) fn ask(&mut self, works: &[KeyOperation]) -> (u64, Vec<Reply>) {
         let mut next = self.latest().clone();
         let replies = works.iter().map(|work| work.apply(&mut next)).collect();
@@ -159,8 +154,7 @@ impl KeyHistory {
         (self.first + self.versions.len() as u64 - 1, replies)
     }
 
-    /// Removes the versions before `number`, because a crash cannot leave them once `number` is
-    /// acknowledged.
+    /// Removes the versions before `number`, which no crash can leave once it is acknowledged.
     pub(super) fn acknowledged(&mut self, number: u64) {
         while self.first < number && self.versions.len() > 1 {
             self.versions.pop_front();
@@ -187,7 +181,6 @@ impl KeyHistory {
     }
 }
 
-/// Returns the commands that read all keys.
 pub(super) fn readers() -> Vec<(&'static str, Vec<Bytes>)> {
     let words =
         |words: &[&'static str]| words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();

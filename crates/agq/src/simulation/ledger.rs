@@ -52,7 +52,6 @@ impl ObservedJob {
     }
 }
 
-/// Submitted action.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExpectedAction {
     pub(super) plan_id: String,
@@ -66,7 +65,6 @@ pub(super) struct ExpectedAction {
     pub(super) is_there: bool,
 }
 
-/// Acknowledged end of a job.
 #[derive(Debug, Clone)]
 struct JobEnd {
     status: Status,
@@ -97,7 +95,6 @@ impl Ledger {
         Self { forgets, ..Self::default() }
     }
 
-    /// Records an event of a job.
     pub(super) fn record_event(&mut self, event: ObservedJob) -> CheckResult {
         match self.jobs.get(&event.job_id) {
             None if event.attempt == 0 && matches!(event.state.as_str(), "available" | "scheduled") => {}
@@ -117,13 +114,11 @@ impl Ledger {
         self.retried.insert(id.to_owned());
     }
 
-    /// Records the acknowledged end of a job.
     pub(super) fn ended(&mut self, job_id: &str, status: Status, holder: Option<&str>) {
         self.ends.insert(job_id.to_owned(), JobEnd { status, holder: holder.map(str::to_owned) });
     }
 
-    /// Checks a claim's acknowledged completion: the job must have been held by `holder`, in
-    /// `attempt` if that was given.
+    /// Checks an acknowledged completion: `holder` must have held the job, in `attempt` if given.
     pub(super) fn check_completed(&self, job_id: &str, holder: &str, attempt: Option<u32>) -> CheckResult {
         let Some(seen) = self.jobs.get(job_id).filter(|seen| !self.is_retried(seen)) else { return Ok(()) };
         let is_its = seen.state == "completed"
@@ -164,7 +159,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks the invariants of a job.
     pub(super) fn check_job(&self, job: &Job) -> CheckResult {
         let wrong = |what: &str| Err(format!("{what}: {job:?}"));
         if self.jobs.get(job.job_id.as_str()) != Some(&ObservedJob::of(job)) {
@@ -182,8 +176,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks that an existing action has all acknowledged inputs, and no others than the sent
-    /// ones.
+    /// Checks that an action has all acknowledged inputs, and none that were not sent.
     pub(super) fn check_action(
         &self,
         action_id: &ActionId,

@@ -1,6 +1,5 @@
 //! Counters of a simulation, for its report.
 
-/// Numbers of steps, commands, writes, faults, starts and jobs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SimulationMetrics {
     pub(super) steps: u64,
@@ -12,7 +11,6 @@ pub(super) struct SimulationMetrics {
 }
 
 impl SimulationMetrics {
-    /// Adds the counters of another seed.
     pub(super) fn add(&mut self, other: &Self) {
         self.steps += other.steps;
         self.commands += other.commands;

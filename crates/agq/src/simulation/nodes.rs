@@ -58,8 +58,7 @@ struct Client {
     name: String,
 }
 
-/// Runs a seed on the PostgreSQL at `url`, whose content is deleted. Returns the number of ended
-/// jobs.
+/// Runs a seed at `url`, whose content is deleted. Returns the number of ended jobs.
 pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
     let shown = |error: anyhow::Error| format!("{error:#}");
     let runtime = Runtime::new().map_err(|error| error.to_string())?;
@@ -84,8 +83,7 @@ pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
     Ok(known.done)
 }
 
-/// Runs the clients of both nodes, while a connection holds a job and the database loses the
-/// unlogged table of nodes, as after a crash.
+/// Runs the clients, while a connection holds a job and a crash empties the table of nodes.
 async fn work(
     seed: u64,
     stores: &[Arc<PostgresStore>; 2],
@@ -240,7 +238,6 @@ impl Client {
 }
 
 impl ClientView {
-    /// Records that a client has fetched a job.
     fn record_fetch(&mut self, job: &agenix_rules::job::Job) {
         let times = self.attempts.entry((job.job_id.to_string(), job.attempt)).or_default();
         *times += 1;

@@ -26,7 +26,6 @@ use crate::{
 
 /// Queue of these jobs. No other actor claims from it.
 pub(super) const QUEUE: &str = "own";
-/// Maximum number of jobs per fetch.
 const MOST_FETCHED: u64 = 3;
 /// Time in which all ended jobs are pruned, in rounds of a second.
 const FORGETTING_ROUNDS: usize = 20;

@@ -8,33 +8,25 @@ use agenix_protocol::resp::Reply;
 use super::actors::Actor;
 use crate::app::Caller;
 
-/// Operation or observation of a world.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// A client sent a command.
     Ask {
         number: u64,
         caller: Arc<Caller>,
         words: Vec<String>,
     },
-    /// A client used jobs with limits and unique kinds.
     Ojs {
         number: u64,
         operation: OjsOperation,
     },
-    /// A client executed commands on keys in a transaction.
     Transact {
         number: u64,
         commands: Vec<Vec<String>>,
     },
-    /// The client that waits for a reply disconnected.
-    GoAway {
-        number: u64,
-    },
+    GoAway(u64),
     Close(Box<Actor>),
-    Pass {
-        ms: u64,
-    },
+    /// Time passed, in milliseconds.
+    Pass(u64),
     /// All ended jobs were pruned. `notes` are the remaining documents of limits and unique kinds,
     /// and the remaining jobs are in `lanes` lanes.
     Forgotten {
@@ -45,7 +37,6 @@ pub(super) enum Operation {
     Rest(Vec<(u64, Reply)>),
 }
 
-/// Operation on jobs of the Open Job Spec.
 #[derive(Debug, Clone)]
 pub(super) enum OjsOperation {
     /// Submits a JSON array of jobs.
@@ -56,7 +47,6 @@ pub(super) enum OjsOperation {
     Ack(String),
 }
 
-/// Operations of a world, in order.
 #[derive(Debug, Default)]
 pub(super) struct OperationLog {
     pub(super) all: Vec<Operation>,

@@ -51,7 +51,6 @@ impl SimulatedProcess {
         Self::begin_on(database, journal, time, settings)
     }
 
-    /// Starts agq on the given files.
     pub(super) fn begin_on(
         database: impl StorageBackend,
         journal: impl StorageBackend,
@@ -78,8 +77,7 @@ impl SimulatedProcess {
         Ok(Self { app, store, writer, pool, spawner, messages, replies: Rc::default(), failure })
     }
 
-    /// Sends a command. The position of its writes in the order of all writes is fixed when this
-    /// returns.
+    /// Sends a command. The place of its writes in their order is fixed when this returns.
     pub(super) fn give(
         &mut self,
         number: u64,

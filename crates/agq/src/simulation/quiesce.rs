@@ -61,9 +61,7 @@ impl World {
     }
 
     fn order(&mut self, words: &[&str]) -> CheckResult {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let user = std::sync::Arc::clone(&self.user);
-        self.ask(PendingRequest::Anything, &user, &words)?;
+        self.user_asks(PendingRequest::Anything, words)?;
         self.write_all()
     }
 
@@ -107,8 +105,7 @@ impl World {
         self.check_quiet()
     }
 
-    /// Checks that a schedule of every minute waits for no more than a minute, however far ahead
-    /// the clock has been.
+    /// Checks that a schedule of every minute waits a minute at most, wherever the clock has been.
     fn check_schedules(&mut self) -> CheckResult {
         for _round in 0..5 {
             self.pass(700)?;
@@ -127,7 +124,6 @@ impl World {
         Ok(())
     }
 
-    /// Requests all records.
     fn request_all(&mut self) -> CheckResult {
         let jobs: Vec<String> = self.all_jobs()?.iter().map(|job| job.job_id.to_string()).collect();
         let actions: Vec<String> = self.ledger.actions.keys().cloned().collect();

@@ -20,7 +20,6 @@ use crate::resp::{
 };
 
 impl World {
-    /// Delivers a reply to the actor that sent the request.
     pub(super) fn deliver(&mut self, number: u64, done: CommandOutcome) -> CheckResult {
         let Some(op) = self.ops.remove(&number) else { return Ok(()) };
         self.tell(|| format!("{number}: answered {:?}", done.reply));
@@ -36,7 +35,7 @@ impl World {
                 self.ledger.plans.remove(&plan_id);
                 self.ledger.deleted.insert(plan_id);
             }
-            PendingRequest::Cancel { job_id } if is_ok => self.ledger.ended(&job_id, Status::Cancelled, None),
+            PendingRequest::Cancel(job_id) if is_ok => self.ledger.ended(&job_id, Status::Cancelled, None),
             PendingRequest::Pause { queue, paused } if is_ok => {
                 self.ledger.paused.insert(queue, Some(paused));
             }
@@ -47,17 +46,17 @@ impl World {
                 self.elements.acknowledged.insert(value);
             }
             PendingRequest::Taken => self.element_taken(&done.reply)?,
-            PendingRequest::Registered { actor } => self.registered(actor, done),
+            PendingRequest::Registered(actor) => self.registered(actor, done),
             PendingRequest::Fetched => self.fetched.extend(ojs_jobs::ids(&done.reply)),
-            PendingRequest::Claimed { actor } => self.claimed(actor, done)?,
+            PendingRequest::Claimed(actor) => self.claimed(actor, done)?,
             PendingRequest::Reported { actor, holder, job_id, end, attempt } => {
                 if done.reply == Reply::ok() && end == Some(Status::Completed) {
                     self.ledger.check_completed(&job_id, &holder, attempt)?;
                 }
                 self.reported(actor, &holder, &job_id, end, &done.reply);
             }
-            PendingRequest::Beat { actor } => self.beaten(actor, &done.reply)?,
-            PendingRequest::Left { actor } if is_ok => self.actors[actor].registered = false,
+            PendingRequest::Beat(actor) => self.beaten(actor, &done.reply)?,
+            PendingRequest::Left(actor) if is_ok => self.actors[actor].registered = false,
             _ => {}
         }
         Ok(())

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
+    thread,
 };
 
 use fastrand::Rng;
@@ -15,7 +16,6 @@ use crate::{
 /// Maximum number of runs in that search.
 const MAX_SHRINKS: usize = 300;
 
-/// Seed with the number of its steps.
 #[derive(Debug, Clone)]
 pub(super) struct SeedScript {
     pub(super) seed: u64,
@@ -24,7 +24,6 @@ pub(super) struct SeedScript {
     pub(super) only: Option<BTreeSet<u64>>,
 }
 
-/// Result of a seed.
 #[derive(Debug)]
 pub(super) struct SeedOutcome {
     pub(super) counts: SimulationMetrics,
@@ -34,7 +33,6 @@ pub(super) struct SeedOutcome {
     pub(super) story: Vec<String>,
 }
 
-/// Failure of a seed.
 #[derive(Debug, Clone)]
 pub(super) struct SeedFailure {
     /// Number of the failed step; `None` for the end of the seed.
@@ -88,8 +86,7 @@ impl SeedScript {
         Rng::with_seed(seed.u64(..) ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Returns a shorter script with the same failure. The search leaves out one part after the
-    /// other, at most [`MAX_SHRINKS`] times.
+    /// Returns a shorter script with the same failure, after at most [`MAX_SHRINKS`] attempts.
     pub(super) fn shrunk(&self, image: &[u8], failure: &SeedFailure) -> Self {
         let last = failure.step.unwrap_or(self.steps.saturating_sub(1));
         let known = self.only.clone();
@@ -132,6 +129,12 @@ impl SeedScript {
 /// Returns the beginning of a message, without the names in it.
 fn kind(message: &str) -> String {
     message.chars().take_while(|letter| !letter.is_ascii_digit() && *letter != '{').collect()
+}
+
+/// Runs `work` on as many threads as there are processors.
+pub(super) fn on_all_processors(work: impl Fn() + Sync) {
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&work))));
 }
 
 /// Turns a panic of `work` into an error.

@@ -20,8 +20,7 @@ use crate::{
 const QUEUES: [&str; 2] = ["ready", "other"];
 
 impl World {
-    /// Executes a step. It depends on `chance` only, so that it is the same whichever steps before
-    /// it are left out.
+    /// Executes a step by `chance` alone, so that it is the same whichever steps are left out.
     pub(super) fn step(&mut self, chance: Rng) -> CheckResult {
         self.rng = chance;
         self.counts.steps += 1;
@@ -120,14 +119,14 @@ impl World {
         }
     }
 
-    fn user_asks(&mut self, asked: PendingRequest, words: &[&str]) -> Result<u64, String> {
+    pub(super) fn user_asks(&mut self, asked: PendingRequest, words: &[&str]) -> CheckResult {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         self.people_ask_words(asked, &words)
     }
 
-    fn people_ask_words(&mut self, asked: PendingRequest, words: &[String]) -> Result<u64, String> {
+    fn people_ask_words(&mut self, asked: PendingRequest, words: &[String]) -> CheckResult {
         let user = Arc::clone(&self.user);
-        self.ask(asked, &user, words)
+        self.ask(asked, &user, words).map(drop)
     }
 
     fn submit_plan(&mut self, fresh: &str) -> CheckResult {
@@ -138,14 +137,11 @@ impl World {
         let tasks = r#"[{"task_number":1,"command":"sort"}]"#;
         let json =
             format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{labels}}}"#);
-        self.user_asks(PendingRequest::Plan(plan_id), &["PLAN.SUBMIT", &json])?;
-        Ok(())
+        self.user_asks(PendingRequest::Plan(plan_id), &["PLAN.SUBMIT", &json])
     }
 
     fn submit_action(&mut self, fresh: &str) -> CheckResult {
-        let Some(plan_id) = self.any_of(&self.ledger.plans.iter().cloned().collect::<Vec<_>>()) else {
-            return self.submit_plan(fresh);
-        };
+        let Some(plan_id) = self.any_plan() else { return self.submit_plan(fresh) };
         let action_id = format!("a{fresh}");
         let count = self.rng.usize(1..4);
         let inputs: Vec<String> = (0..count).map(|n| format!(r#"{{"n":"{fresh}-{n}"}}"#)).collect();
@@ -163,16 +159,14 @@ impl World {
         self.counts.jobs += count as u64;
         let submitted = ExpectedAction { plan_id, inputs, json: json.clone(), ..ExpectedAction::default() };
         self.ledger.actions.insert(action_id.clone(), submitted);
-        self.user_asks(PendingRequest::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])?;
-        Ok(())
+        self.user_asks(PendingRequest::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])
     }
 
     /// Repeats a submission, as a client does if the reply was lost.
     fn submit_again(&mut self) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         let json = self.ledger.actions[&action_id].json.clone();
-        self.user_asks(PendingRequest::Anything, &["ACTION.SUBMIT", &json])?;
-        Ok(())
+        self.user_asks(PendingRequest::Anything, &["ACTION.SUBMIT", &json])
     }
 
     fn add_inputs(&mut self, fresh: &str) -> CheckResult {
@@ -191,8 +185,7 @@ impl World {
         let inputs = format!("[{}]", submitted.inputs[at..].join(","));
         let place = at.to_string();
         let asked = PendingRequest::Inputs { action_id: action_id.clone(), count };
-        self.user_asks(asked, &["ACTION.ADD", &action_id, &inputs, "AT", &place])?;
-        Ok(())
+        self.user_asks(asked, &["ACTION.ADD", &action_id, &inputs, "AT", &place])
     }
 
     fn ask_of_a_job(&mut self) -> CheckResult {
@@ -200,25 +193,23 @@ impl World {
             return Ok(());
         };
         if self.rng.bool() {
-            self.user_asks(PendingRequest::Cancel { job_id: job_id.clone() }, &["JOB.CANCEL", &job_id])?;
+            self.user_asks(PendingRequest::Cancel(job_id.clone()), &["JOB.CANCEL", &job_id])
         } else {
             self.ledger.retry(&job_id);
-            self.user_asks(PendingRequest::Anything, &["JOB.RETRY", &job_id, "FORCE"])?;
+            self.user_asks(PendingRequest::Anything, &["JOB.RETRY", &job_id, "FORCE"])
         }
-        Ok(())
     }
 
     fn ask_of_an_action(&mut self) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         match self.rng.u8(..3) {
-            0 => self.user_asks(PendingRequest::Anything, &["ACTION.CANCEL", &action_id])?,
+            0 => self.user_asks(PendingRequest::Anything, &["ACTION.CANCEL", &action_id]),
             1 => {
                 self.ledger.retry(&action_id);
-                self.user_asks(PendingRequest::Anything, &["ACTION.RETRY", &action_id])?
+                self.user_asks(PendingRequest::Anything, &["ACTION.RETRY", &action_id])
             }
-            _ => self.user_asks(PendingRequest::Closed(action_id.clone()), &["ACTION.CLOSE", &action_id])?,
-        };
-        Ok(())
+            _ => self.user_asks(PendingRequest::Closed(action_id.clone()), &["ACTION.CLOSE", &action_id]),
+        }
     }
 
     fn pause(&mut self) -> CheckResult {
@@ -235,17 +226,13 @@ impl World {
         let at = self.rng.usize(..3);
         let worker_id = format!("w{at}");
         let word = if self.rng.u8(..3) == 0 { "WORKER.DRAIN" } else { "WORKER.RESUME" };
-        self.user_asks(PendingRequest::Anything, &[word, &worker_id])?;
-        Ok(())
+        self.user_asks(PendingRequest::Anything, &[word, &worker_id])
     }
 
     fn delete_a_plan(&mut self) -> CheckResult {
-        let Some(plan_id) = self.any_of(&self.ledger.plans.iter().cloned().collect::<Vec<_>>()) else {
-            return Ok(());
-        };
+        let Some(plan_id) = self.any_plan() else { return Ok(()) };
         self.ledger.unwanted_plans.insert(plan_id.clone());
-        self.user_asks(PendingRequest::Deleted(plan_id.clone()), &["PLAN.DELETE", &plan_id])?;
-        Ok(())
+        self.user_asks(PendingRequest::Deleted(plan_id.clone()), &["PLAN.DELETE", &plan_id])
     }
 
     fn use_keys(&mut self, fresh: &str) -> CheckResult {
@@ -255,8 +242,7 @@ impl World {
         let (version, expected) = self.keys.ask(&works);
         let asked = PendingRequest::Keys { version, expected };
         if let [work] = works.as_slice() {
-            self.people_ask_words(asked, &work.words())?;
-            return Ok(());
+            return self.people_ask_words(asked, &work.words());
         }
         let queued = works.iter().map(|work| key_command(&work.words())).collect::<Result<_, _>>()?;
         let number = self.number();
@@ -290,20 +276,18 @@ impl World {
                     self.tell(|| format!("{number}: whoever waits for an element goes away"));
                     self.elements.gone_waiters += 1;
                     op.abort.abort();
-                    self.note(|| Operation::GoAway { number });
+                    self.note(|| Operation::GoAway(number));
                 }
             }
         }
         Ok(())
     }
 
-    /// Sets a schedule that submits nothing. The check at the end verifies the time for which the
-    /// schedule waits.
+    /// Sets a schedule that submits nothing. The end checks the time for which it waits.
     fn set_a_schedule(&mut self) -> CheckResult {
         let json =
             r#"{"name":"s","expression":"* * * * *","enabled":false,"job_template":{"type":"t","args":[]}}"#;
-        self.user_asks(PendingRequest::Anything, &["SCHEDULE.SET", json])?;
-        Ok(())
+        self.user_asks(PendingRequest::Anything, &["SCHEDULE.SET", json])
     }
 
     fn read_something(&mut self) -> CheckResult {
@@ -316,8 +300,12 @@ impl World {
             4 => &["QUEUE.PEEK", "ready"],
             _ => &["INFO"],
         };
-        self.user_asks(PendingRequest::Anything, words)?;
-        Ok(())
+        self.user_asks(PendingRequest::Anything, words)
+    }
+
+    fn any_plan(&mut self) -> Option<String> {
+        let known: Vec<String> = self.ledger.plans.iter().cloned().collect();
+        self.any_of(&known)
     }
 
     fn any_action(&mut self) -> Option<String> {
@@ -330,7 +318,6 @@ impl World {
     }
 }
 
-/// Parses a command on keys for a transaction.
 pub(super) fn key_command(words: &[String]) -> Result<QueuedCommand, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     match Request::parse(&words).map_err(|error| error.line())? {

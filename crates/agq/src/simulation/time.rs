@@ -43,7 +43,6 @@ impl SimulatedTime {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns the monotonic time since the start, in milliseconds.
     pub(super) fn passed_ms(&self) -> u64 {
         self.lock().passed_ms
     }
@@ -74,7 +73,6 @@ impl SimulatedTime {
         state.wall_ms = state.wall_ms.saturating_add_signed(by_ms);
     }
 
-    /// Returns the time of the wall clock.
     pub(super) fn wall(&self) -> Timestamp {
         let state = self.lock();
         Timestamp(state.wall_ms + state.passed_ms)

@@ -59,18 +59,15 @@ impl World {
 
     pub(super) fn register(&mut self, at: usize) -> CheckResult {
         let zone = ["eu", "us", "eu"][at];
-        let held: Vec<String> =
-            self.actors[at].holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect();
         let active = if self.rng.bool() {
-            format!(r#","active_job_ids":[{}]"#, held.join(","))
+            format!(r#","active_job_ids":[{}]"#, self.actors[at].held_ids())
         } else {
             self.actors[at].holds.clear();
             r#","active_job_ids":[]"#.to_owned()
         };
         let json =
             format!(r#"{{"worker_id":"w{at}","capabilities":["sort"],"tags":{{"zone":"{zone}"}}{active}}}"#);
-        self.actor_asks(at, PendingRequest::Registered { actor: at }, &["WORKER.REGISTER", &json])?;
-        Ok(())
+        self.actor_asks(at, PendingRequest::Registered(at), &["WORKER.REGISTER", &json]).map(drop)
     }
 
     pub(super) fn claim(&mut self, at: usize) -> CheckResult {
@@ -84,7 +81,7 @@ impl World {
             2 => &["JOB.CLAIM", wait, "COUNT", "3", "ready", "other"],
             _ => &["BRPOP", "queue:ready", "queue:other", wait],
         };
-        let number = self.actor_asks(at, PendingRequest::Claimed { actor: at }, words)?;
+        let number = self.actor_asks(at, PendingRequest::Claimed(at), words)?;
         // In a recorded world the reply has arrived before this line.
         self.actors[at].waits = self.ops.contains_key(&number).then_some(number);
         Ok(())
@@ -121,8 +118,7 @@ impl World {
         }
         self.actors[at].sent.push((held.job_id.clone(), json.clone()));
         let asked = self.asks_to_report(at, &held.job_id, end, &json);
-        self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json])?;
-        Ok(())
+        self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json]).map(drop)
     }
 
     pub(super) fn asks_to_report(
@@ -151,25 +147,17 @@ impl World {
         let (job_id, json) = self.actors[at].sent[which].clone();
         let end = json.contains("completed").then_some(Status::Completed);
         let asked = self.asks_to_report(at, &job_id, end, &json);
-        self.actor_asks(at, asked, &["JOB.UPDATE", &job_id, &json])?;
-        Ok(())
+        self.actor_asks(at, asked, &["JOB.UPDATE", &job_id, &json]).map(drop)
     }
 
     pub(super) fn beat(&mut self, at: usize) -> CheckResult {
-        let held: Vec<String> =
-            self.actors[at].holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect();
-        let json = format!(r#"{{"active_job_ids":[{}]}}"#, held.join(","));
-        self.actor_asks(
-            at,
-            PendingRequest::Beat { actor: at },
-            &["WORKER.HEARTBEAT", &format!("w{at}"), &json],
-        )?;
-        Ok(())
+        let json = format!(r#"{{"active_job_ids":[{}]}}"#, self.actors[at].held_ids());
+        self.actor_asks(at, PendingRequest::Beat(at), &["WORKER.HEARTBEAT", &format!("w{at}"), &json])
+            .map(drop)
     }
 
     fn leave(&mut self, at: usize) -> CheckResult {
         self.actors[at].holds.clear();
-        self.actor_asks(at, PendingRequest::Left { actor: at }, &["WORKER.UNREGISTER", &format!("w{at}")])?;
-        Ok(())
+        self.actor_asks(at, PendingRequest::Left(at), &["WORKER.UNREGISTER", &format!("w{at}")]).map(drop)
     }
 }

@@ -42,9 +42,7 @@ pub(super) enum PendingRequest {
     },
     Closed(String),
     Deleted(String),
-    Cancel {
-        job_id: String,
-    },
+    Cancel(String),
     Pause {
         queue: String,
         paused: bool,
@@ -56,12 +54,8 @@ pub(super) enum PendingRequest {
     /// Element that was pushed to the list on which actors wait.
     Pushed(String),
     Taken,
-    Registered {
-        actor: usize,
-    },
-    Claimed {
-        actor: usize,
-    },
+    Registered(usize),
+    Claimed(usize),
     Fetched,
     Reported {
         actor: usize,
@@ -70,12 +64,8 @@ pub(super) enum PendingRequest {
         end: Option<Status>,
         attempt: Option<u32>,
     },
-    Beat {
-        actor: usize,
-    },
-    Left {
-        actor: usize,
-    },
+    Beat(usize),
+    Left(usize),
     Anything,
 }
 
@@ -84,7 +74,6 @@ pub(super) struct InFlightRequest {
     pub(super) abort: AbortHandle,
 }
 
-/// Elements of the list on which actors wait.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
     pub(super) sent: BTreeSet<String>,
@@ -188,8 +177,7 @@ impl World {
         Ok(world)
     }
 
-    /// Returns a world without faults, in which each operation is finished before the next one. Its
-    /// operations are recorded.
+    /// Returns a recorded world without faults, in which one operation follows the other.
     pub(super) fn orderly(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
         let mut world = Self::before(seed, image, with_story)?;
         world.is_calm = true;
@@ -218,7 +206,6 @@ impl World {
         }
     }
 
-    /// Returns a hash of all events so far. It is equal for equal seeds.
     pub(super) fn trace(&self) -> u64 {
         self.trace.finish()
     }
@@ -302,13 +289,12 @@ impl World {
 
     pub(super) fn pass(&mut self, ms: u64) -> CheckResult {
         self.time.pass(ms);
-        self.note(|| Operation::Pass { ms });
+        self.note(|| Operation::Pass(ms));
         self.settle()?;
         self.rest_between()
     }
 
-    /// Delivers replies and events until all tasks wait for the writer or for time. Then restarts
-    /// agq if it has failed.
+    /// Delivers replies and events until all tasks wait. Then restarts agq if it has failed.
     pub(super) fn settle(&mut self) -> CheckResult {
         loop {
             let Some(process) = &mut self.process else { return Ok(()) };
@@ -333,7 +319,6 @@ impl World {
         self.restart_if_failed()
     }
 
-    /// Restarts agq if it has failed or is dead.
     fn restart_if_failed(&mut self) -> CheckResult {
         let Some(process) = &mut self.process else { return Ok(()) };
         let reason = process.failure();
@@ -365,14 +350,13 @@ impl World {
         Ok(())
     }
 
-    /// Closes the connection of an actor. Its request is aborted, and agq does the work for a
-    /// closed connection.
+    /// Closes an actor's connection: aborts its request, and lets agq do its work for that.
     pub(super) fn disconnect(&mut self, at: usize) {
         if let Some(op) = self.actors[at].waits.and_then(|number| self.ops.remove(&number)) {
             op.abort.abort();
         }
         if let Some(number) = self.actors[at].waits {
-            self.note(|| Operation::GoAway { number });
+            self.note(|| Operation::GoAway(number));
         }
         let next = self.number();
         if let Some(process) = &mut self.process {

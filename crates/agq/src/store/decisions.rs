@@ -7,6 +7,18 @@ use agenix_rules::{
 
 use super::{NewAction, RuleResult};
 
+/// Unwraps the result of a rule, or returns its rejection from a function that returns
+/// `Result<RuleResult<_>, _>`.
+macro_rules! accepted {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(rejection) => return Ok(Err(rejection)),
+        }
+    };
+}
+pub(super) use accepted;
+
 /// Returns the number of `jobs` that `action` already has from input `at` on; 0 if `at` is absent.
 ///
 /// `has_input` returns true if the action has an equal input at an index. Rejects an `at` beyond
@@ -18,21 +30,16 @@ pub(super) fn count_known<E>(
     mut has_input: impl FnMut(u64, &str) -> Result<bool, E>,
 ) -> Result<RuleResult<usize>, E> {
     let Some(at) = at else { return Ok(Ok(0)) };
-    if let Err(rejection) = action::check_place(action, at) {
-        return Ok(Err(rejection));
-    }
+    accepted!(action::check_place(action, at));
     let mut known = 0;
     for (index, job) in (at..action.total_jobs).zip(jobs) {
-        if let Err(rejection) = action::check_known(index, has_input(index, &job.input)?) {
-            return Ok(Err(rejection));
-        }
+        accepted!(action::check_known(index, has_input(index, &job.input)?));
         known += 1;
     }
     Ok(Ok(known))
 }
 
-/// Returns true if `known`, the stored action, can come from the same submission as `new`. The
-/// caller still has to compare the inputs.
+/// Returns true if both can come from one submission. The caller still compares the inputs.
 pub(super) fn may_be_same(known: &Action, new: &NewAction) -> bool {
     let count = new.jobs.len() as u64;
     // An open action may have grown after its submission.

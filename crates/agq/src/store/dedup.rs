@@ -9,9 +9,8 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{Duplicate, RuleResult};
+use super::{Duplicate, RuleResult, decisions::accepted};
 
-/// Result of the deduplication of a submission.
 #[derive(Debug, Default)]
 pub(super) struct DedupResult {
     /// Jobs that are not added, because an existing job stands for them.
@@ -21,7 +20,6 @@ pub(super) struct DedupResult {
 }
 
 impl DedupResult {
-    /// Returns true if `job` is to be added.
     pub(super) fn adds(&self, job: &NewJob) -> bool {
         !self.stands.iter().any(|stand| stand.job_id == job.job_id)
     }
@@ -52,29 +50,26 @@ pub(super) fn deduplicate<E>(
             continue;
         }
         let first = first_of(&unique.key)?.map(|first| job_of(&first)).transpose()?.flatten();
-        match unique.against(first.as_ref(), now) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(UniqueOutcome::Stand(by)) => {
+        match accepted!(unique.against(first.as_ref(), now)) {
+            UniqueOutcome::Stand(by) => {
                 admitted.stands.push(Duplicate { job_id: job.job_id.clone(), by });
                 continue;
             }
-            Ok(UniqueOutcome::Replaced) => admitted.replaced.extend(first),
-            Ok(UniqueOutcome::Nobody) => {}
+            UniqueOutcome::Replaced => admitted.replaced.extend(first),
+            UniqueOutcome::Nobody => {}
         }
         firsts.insert(&unique.key, &job.job_id);
     }
     Ok(Ok(admitted))
 }
 
-/// Returns the kind of which the job is to be the only one, if the job had ended and is to run
-/// again.
+/// Returns the kind of a job that had ended and is to run again, which it must have to itself.
 pub(super) fn revived<'j>(before: &Job, next: &'j Job) -> Option<&'j str> {
     let is_revived = before.is_ended() && !next.is_ended();
     next.ojs.as_ref()?.unique.as_deref().filter(|_| is_revived)
 }
 
-/// Checks that the job may run again beside `first`, the latest job that became the first of its
-/// kind.
+/// Checks that the job may run again beside `first`, the latest first job of its kind.
 pub(super) fn check_only(job_id: &JobId, first: Option<&Job>) -> Result<(), Rejection> {
     match first.filter(|first| first.job_id != *job_id && !first.is_ended()) {
         Some(first) => Err(Rejection::DuplicateJob(first.job_id.clone())),

@@ -2,80 +2,61 @@
 
 use agenix_protocol::time::Timestamp;
 
-use crate::store::{RuleResult, StoreFuture, UnusedRecords};
+use crate::store::{RuleResult, StoreFuture, UnusedRecords, types::RuleFuture};
 
-/// Kind of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum DocumentKind {
+/// Defines the kinds of documents, each with the name under which its documents are stored.
+macro_rules! define_kinds {
+    ($($(#[$doc:meta])* $kind:ident $name:literal;)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) enum DocumentKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl DocumentKind {
+            pub(crate) fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+
+            pub(crate) fn parse(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$kind),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+define_kinds! {
     /// Mark of an action whose inputs are not all stored yet, by the id of the action.
-    Arriving,
+    Arriving "arriving";
     /// Schedule, by its name.
-    Cron,
+    Cron "cron";
     /// Mark of an action whose halt policy is not met yet, by the id of the action.
-    Halt,
+    Halt "halt";
     /// Mark of a halted action whose jobs have not all ended, by the id of the action. Its jobs are
     /// not claimed.
-    Halted,
-    /// Inputs of an action that are still to be stored, by the id of the action and the index of
-    /// the first of them.
-    Inputs,
+    Halted "halted";
+    /// Inputs that an action is still to get, by its id and the index of the first of them.
+    Inputs "inputs";
     /// Limit and its present use, by the key of the limit.
-    Limit,
+    Limit "limit";
     /// Settings of a queue, by its name.
-    Queue,
+    Queue "queue";
     /// Mark of a workflow that has not finished, by its id.
-    Running,
+    Running "running";
     /// Id of the first job of a kind that admits only one, by the hash of the kind.
-    Unique,
+    Unique "unique";
     /// Workflow, by its id.
-    Workflow,
+    Workflow "workflow";
 }
 
-impl DocumentKind {
-    /// All kinds in the order of their names.
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Arriving,
-        Self::Cron,
-        Self::Halt,
-        Self::Halted,
-        Self::Inputs,
-        Self::Limit,
-        Self::Queue,
-        Self::Running,
-        Self::Unique,
-        Self::Workflow,
-    ];
-
-    /// Returns the name under which documents of the kind are stored.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Arriving => "arriving",
-            Self::Cron => "cron",
-            Self::Halt => "halt",
-            Self::Halted => "halted",
-            Self::Inputs => "inputs",
-            Self::Limit => "limit",
-            Self::Queue => "queue",
-            Self::Running => "running",
-            Self::Unique => "unique",
-            Self::Workflow => "workflow",
-        }
-    }
-
-    /// Returns the kind with the name `name`.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
-}
-
-/// Change that a rule makes to a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DocumentChange {
-    /// Leaves the document unchanged.
     Keep,
-    /// Creates or replaces the document.
     Put(String),
-    /// Removes the document.
     Remove,
 }
 
@@ -88,26 +69,10 @@ pub(crate) trait DocumentStore: Send + Sync + 'static {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
     /// Returns all documents of a kind with their ids, in the order of their ids.
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
-    /// Returns true if there is a document of `kind`.
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
-    /// Applies `rule` to a document.
-    fn update_document(
-        &self,
-        kind: DocumentKind,
-        id: &str,
-        rule: DocumentRule,
-    ) -> StoreFuture<RuleResult<()>>;
-    /// Removes limits that no kept job uses and that hold no job back, and returns their number.
-    fn forget_limits(&self, _now: Timestamp) -> StoreFuture<usize> {
-        Box::pin(std::future::ready(Ok(0)))
-    }
-    /// Returns the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
-    /// find.
-    fn unused(&self, _now: Timestamp) -> StoreFuture<UnusedRecords> {
-        Box::pin(std::future::ready(Ok(UnusedRecords::default())))
-    }
+    fn update_document(&self, kind: DocumentKind, id: &str, rule: DocumentRule) -> RuleFuture<()>;
+    /// Returns lanes and limits that no kept job uses. Such a limit holds no job back.
+    fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords>;
     /// Removes those of the given lanes and limits that are still unused.
-    fn forget_unused(&self, _unused: UnusedRecords) -> StoreFuture<()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
+    fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()>;
 }

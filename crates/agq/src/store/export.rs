@@ -22,10 +22,8 @@ use sha2::{Digest, Sha256};
 
 use super::{StoredJob, StoredPlan, StoredValue, Totals};
 
-/// Version of the format.
 const VERSION: u32 = 1;
 
-/// Record of an export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ExportRecord {
@@ -36,7 +34,6 @@ pub(crate) enum ExportRecord {
     },
     /// Job with lane 0, because every store numbers its lanes itself.
     Job(Box<StoredJob>),
-    /// Paused queue.
     Paused {
         queue: String,
     },
@@ -100,31 +97,25 @@ impl ExportRecord {
     }
 }
 
-/// Receiver of records.
 pub(crate) type Sink<'s> = dyn FnMut(ExportRecord) -> anyhow::Result<()> + 's;
 
-/// Number of records of a kind, and the hash of their lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KindChecksum {
     count: u64,
     sha256: String,
 }
 
-/// Checksums of all kinds that have records.
 pub(crate) type Checksums = BTreeMap<String, KindChecksum>;
 
-/// Describes checksums in words.
 pub(crate) fn shown(sums: &Checksums) -> String {
     let all: Vec<String> = sums.iter().map(|(kind, sum)| format!("{} {kind}", sum.count)).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// Counts and hashes records in the order of their arrival.
 #[derive(Default)]
 struct ChecksumBuilder(BTreeMap<&'static str, (u64, Sha256)>);
 
 impl ChecksumBuilder {
-    /// Adds a record, and returns its line.
     fn add(&mut self, record: &ExportRecord) -> anyhow::Result<Vec<u8>> {
         let line = record.line()?;
         self.add_line(record.kind(), &line);
@@ -152,7 +143,6 @@ enum ExportFrame {
     End(Checksums),
 }
 
-/// Writer of an export.
 pub(crate) struct Exporter<W> {
     to: W,
     checksums: ChecksumBuilder,
@@ -171,7 +161,6 @@ impl<W: Write> Exporter<W> {
         Ok(self.to.write_all(&line)?)
     }
 
-    /// Writes the last line, and returns the checksums.
     pub(crate) fn end(mut self) -> anyhow::Result<Checksums> {
         let sums = std::mem::take(&mut self.checksums).sums();
         self.frame(&ExportFrame::End(sums.clone()))?;
@@ -214,7 +203,6 @@ impl<R: BufRead> Importer<R> {
         }
     }
 
-    /// Returns the next record, or `None` after the last.
     pub(crate) fn take(&mut self) -> anyhow::Result<Option<ExportRecord>> {
         if self.end.is_some() {
             return Ok(None);
@@ -230,7 +218,6 @@ impl<R: BufRead> Importer<R> {
         Ok(Some(record))
     }
 
-    /// Reads the last line, and compares the checksums.
     fn close(&mut self) -> anyhow::Result<()> {
         let ExportFrame::End(written) =
             serde_json::from_slice(&self.line).context("its last line cannot be read")?
@@ -246,8 +233,7 @@ impl<R: BufRead> Importer<R> {
         bail!("something follows its last line, {}", self.number)
     }
 
-    /// Compares the records that were read with those that `read_back` reads back from the store.
-    /// Returns the checksums.
+    /// Compares the records that were read with those that `read_back` reads from the store.
     pub(crate) fn verify(
         &mut self,
         read_back: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,

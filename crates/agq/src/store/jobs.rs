@@ -30,8 +30,7 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>>;
     /// Returns a page of the plans in the order of their ids.
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>>;
-    /// Removes a plan, and returns true if it existed. Rejects the removal as long as a job of the
-    /// plan has not ended.
+    /// Removes a plan, and returns true if it existed. Rejected while a job of it has not ended.
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>>;
     /// Adds an action with all its jobs, ready to be claimed, or adds nothing. Idempotent: the same
     /// submission again is answered with [`AddOutcome::Same`], and changes nothing.
@@ -48,7 +47,6 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
     /// Returns a page of the actions in the order of their ids.
     fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>>;
-    /// Returns an action with the number of its jobs in each status.
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>>;
     /// Returns a slice of the jobs of an action in the order of its inputs. If `statuses` is empty,
     /// `slice` counts inputs, and skips those whose jobs are no longer kept. Otherwise `slice`
@@ -56,7 +54,6 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> StoreFuture<Vec<JobId>>;
     /// Returns the record of a job, without its queue, needs, input and results.
     fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>>;
-    /// Returns a job with its queue, needs, input and results.
     fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>>;
     /// Applies `rule` to a job, and updates its indexes and the counts of its action in the same
     /// transaction. Stores `results`, which must be UTF-8, if the rule changes the job. Returns the
@@ -84,17 +81,13 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     ) -> StoreFuture<Vec<Option<Claim>>>;
     /// Returns the jobs that meet every condition of `search`, the newest first.
     fn search(&self, search: Search) -> StoreFuture<Vec<JobId>>;
-    /// Returns the first `count` ready jobs of a queue, in the order in which a claimant that can
-    /// run anything would get them.
+    /// Returns the first `count` ready jobs of a queue, as a claimant of anything would get them.
     fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>>;
     /// Returns the first `count` jobs that are scheduled for a time, the earliest first.
     fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>>;
-    /// Returns the number of ready jobs of the same lane that are claimed before `job`, counted up
-    /// to `limit`.
+    /// Returns how many ready jobs of its lane are claimed before `job`, counted up to `limit`.
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64>;
-    /// Pauses a queue, so that its jobs are not claimed, or resumes it.
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()>;
-    /// Returns the paused queues.
     fn paused(&self) -> StoreFuture<Vec<String>>;
     /// Returns true if `prune` would remove a job.
     fn is_prunable(&self, keep: Retention) -> StoreFuture<bool>;
@@ -103,21 +96,16 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize>;
     /// Removes a job that has ended with `status`, and returns true if there was one.
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool>;
-    /// Returns how many jobs are kept, and how many there have ever been.
     fn totals(&self) -> StoreFuture<Totals>;
-    /// Returns the active jobs of a holder.
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>>;
-    /// Returns the holders of active jobs.
     fn holders(&self) -> StoreFuture<Vec<String>>;
     /// Returns at most `limit` jobs whose timer fires at or before `now`, the earliest first. A
     /// timer makes a scheduled job or a retry ready, or ends the lease of an active job.
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>>;
-    /// Returns the jobs with a timer after `now` (scheduled jobs, retries and leases) that `wanted`
-    /// accepts.
+    /// Returns the jobs with a timer (start, retry or lease) after `now` that `wanted` accepts.
     fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>>;
     /// Returns the number of scheduled jobs, and the time at which the first of them becomes ready.
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)>;
-    /// Returns the number of jobs in each state, for each queue.
     fn queue_counts(&self) -> StoreFuture<QueueCounts>;
     /// Returns the lanes that have ready jobs.
     fn lanes(&self) -> StoreFuture<Vec<LaneSummary>>;

@@ -12,12 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{StoreError, StoreFuture, export::text};
 
-/// Entry of a key: its value and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) content: StoredValue,
-    /// Time from which on the key counts as absent. An expired key stays in the store until it is
-    /// removed.
+    /// Time from which on the key counts as absent. It stays in the store until it is removed.
     pub(crate) expires_at: Option<Timestamp>,
 }
 
@@ -33,8 +31,7 @@ pub(crate) enum StoredValue {
     Sorted { members: u64 },
 }
 
-/// Slice of an ordered sequence: skips `skip` entries and takes at most `take`, from the end if
-/// `is_reversed`.
+/// Slice of a sequence: skips `skip`, and takes at most `take`, from the end if `is_reversed`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeSlice {
     pub(crate) is_reversed: bool,
@@ -42,11 +39,12 @@ pub(crate) struct RangeSlice {
     pub(crate) take: usize,
 }
 
-type StoreResult<T> = Result<T, StoreError>;
+pub(super) type StoreResult<T> = Result<T, StoreError>;
+/// Bounds of scores: the least and the greatest.
+pub(super) type ScoreRange = (Bound<f64>, Bound<f64>);
 
 /// Reads of keys inside one transaction, as it has left them so far. Expired keys are still there.
 pub(crate) trait KeyReader {
-    /// Returns the entry of a key.
     fn entry(&self, key: &[u8]) -> StoreResult<Option<KeyEntry>>;
     /// Announces the keys that are read next, so that a remote store can read them together.
     fn read_ahead(&self, _keys: &[&[u8]]) -> StoreResult<()> {
@@ -60,35 +58,24 @@ pub(crate) trait KeyReader {
     /// scan in descending order therefore sees every key that stays.
     fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>>;
 
-    /// Returns the elements of a list at `places`.
     fn items(&self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>>;
 
-    /// Returns the score of a member.
     fn score(&self, key: &[u8], member: &[u8]) -> StoreResult<Option<f64>>;
     /// Announces the members whose scores are read next; see [`KeyReader::read_ahead`].
     fn read_scores_ahead(&self, _key: &[u8], _members: &[&[u8]]) -> StoreResult<()> {
         Ok(())
     }
     /// Returns members whose scores are within `scores`, ordered by score, then by name.
-    fn members(
-        &self,
-        key: &[u8],
-        scores: (Bound<f64>, Bound<f64>),
-        part: RangeSlice,
-    ) -> StoreResult<Vec<(Bytes, f64)>>;
+    fn members(&self, key: &[u8], scores: ScoreRange, part: RangeSlice) -> StoreResult<Vec<(Bytes, f64)>>;
 }
 
-/// Reads and writes of keys inside one transaction.
 pub(crate) trait KeyWriter: KeyReader {
-    /// Sets the entry of a key. Elements or members of a previous value of another type are
-    /// removed.
+    /// Sets the entry of a key. A previous value of another type loses its elements or members.
     fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
     /// Removes a key with its elements or members. Returns true if the key existed.
     fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
 
-    /// Puts an element at a place of a list.
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()>;
-    /// Removes the element at a place of a list, and returns it.
     fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>>;
     /// Removes the elements at `places`, and returns them in order.
     fn take_items(&mut self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
@@ -97,27 +84,21 @@ pub(crate) trait KeyWriter: KeyReader {
     /// Notifies clients that wait for elements of this list, after the commit.
     fn announce_list(&mut self, key: &Bytes);
 
-    /// Sets the score of a member, and its place in the order.
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
-    /// Removes a member. Returns true if the member existed.
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
 }
 
 /// Work that reads keys on one snapshot. A store may run it more than once.
 pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send + Sync>;
 
-/// Work that changes keys in one transaction. A store may run it more than once. An error undoes
-/// all of it.
+/// Work that changes keys in one transaction. It may run more than once. An error undoes it.
 pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
 
-/// Keys of users in a store.
 pub(crate) trait Keyspace: Send + Sync + 'static {
     /// Runs `work` in a transaction, which is durable when the future resolves.
     fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
-    /// Runs a short read.
     fn read(&self, work: KeyRead) -> StoreFuture<()>;
-    /// Runs a short read before this returns. Returns false if the store cannot: a remote store
-    /// does nothing.
+    /// Runs a short read before this returns. Returns false if the store is remote, and cannot.
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
     /// Runs a read that may be long, on a thread where nobody waits for it.
     fn scan(&self, work: KeyRead) -> StoreFuture<()>;
@@ -129,14 +110,6 @@ pub(crate) trait Keyspace: Send + Sync + 'static {
 struct ResultSlot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> ResultSlot<T> {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new(None)))
-    }
-
-    fn handle(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-
     fn fill(&self, outcome: T) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
@@ -159,34 +132,32 @@ where
     T: Send + 'static,
     W: Fn(&mut dyn KeyWriter) -> StoreResult<T> + Send + Sync + 'static,
 {
-    let slot = ResultSlot::new();
-    let filled = slot.handle();
+    let slot = ResultSlot(Arc::default());
+    let filled = ResultSlot(Arc::clone(&slot.0));
     let done = store.update(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
 
-/// Runs [`Keyspace::read`], and returns the outcome of `work`.
 pub(crate) fn look<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
     W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
-    let slot = ResultSlot::new();
-    let filled = slot.handle();
+    let slot = ResultSlot(Arc::default());
+    let filled = ResultSlot(Arc::clone(&slot.0));
     let done = store.read(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
 
-/// Runs [`Keyspace::scan`], and returns the outcome of `work`.
 pub(crate) fn scan<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
     T: Send + 'static,
     W: Fn(&dyn KeyReader) -> StoreResult<T> + Send + Sync + 'static,
 {
-    let slot = ResultSlot::new();
-    let filled = slot.handle();
+    let slot = ResultSlot(Arc::default());
+    let filled = ResultSlot(Arc::clone(&slot.0));
     let done = store.scan(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }

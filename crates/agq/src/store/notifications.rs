@@ -17,11 +17,9 @@ use agenix_rules::{
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// Maximum number of change events that wait for the event publisher. Beyond that, the oldest are
-/// dropped.
+/// Maximum number of change events that wait for the publisher. The oldest are dropped first.
 const MAX_EVENTS: usize = 100_000;
 
-/// Events of one committed batch of writes.
 #[derive(Debug, Default)]
 pub(crate) struct BatchEvents {
     pub(crate) jobs: bool,
@@ -40,32 +38,39 @@ impl BatchEvents {
         }
         self.changes.push(change);
     }
+
+    /// Records the change of a job if a client of any node subscribes. Jobs of the Open Job Spec
+    /// are recorded in any case.
+    pub(crate) fn record_job(&mut self, before: Option<&Job>, job: &Job, has_subscribers: bool) {
+        if has_subscribers || job.ojs.is_some() {
+            self.record(ChangeEvent::Job {
+                job: Box::new(job.clone()),
+                was: before.map(|before| before.state),
+                has_progressed: before.is_some_and(|before| job.has_progressed_since(before)),
+                has_subscribers,
+            });
+        }
+    }
 }
 
-/// Lists that may have new elements.
 #[derive(Debug, Default)]
 pub(crate) struct ListPushes {
-    /// Lists to which elements were added.
     pub(crate) lists: HashSet<Bytes>,
     /// True if any other list may have new elements, too.
     pub(crate) any: bool,
 }
 
-/// Change of a record.
 #[derive(Debug, Clone)]
 pub(crate) enum ChangeEvent {
-    /// Change of a job, with the new record.
     Job {
         job: Box<Job>,
         /// State before the change; `None` if the job is new.
         was: Option<JobState>,
         /// True if the worker has reported progress.
         has_progressed: bool,
-        /// True if a client of any node subscribes. Jobs of the Open Job Spec are recorded in any
-        /// case.
+        /// True if a client of any node subscribes.
         has_subscribers: bool,
     },
-    /// Change of an action, with the new record and the counts of its jobs.
     Action(Box<Action>, JobCounts),
 }
 
@@ -86,7 +91,6 @@ pub(crate) struct ChangeNotifier {
 }
 
 impl ChangeNotifier {
-    /// Announces the events of a committed batch.
     pub(crate) fn announce(&self, mut arrived: BatchEvents) {
         if arrived.jobs && self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
@@ -107,8 +111,7 @@ impl ChangeNotifier {
         }
     }
 
-    /// Wakes all waiters without an event, because other nodes share the store, and their
-    /// notifications may be lost.
+    /// Wakes all waiters without an event, because notifications of other nodes may be lost.
     pub(crate) fn announce_all(&self) {
         if self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
@@ -125,23 +128,19 @@ impl ChangeNotifier {
         self.jobs_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
-    /// Enables or disables wake-ups for list elements, under the same rule as
-    /// [`set_job_interest`](Self::set_job_interest).
+    /// Enables or disables wake-ups for lists; see [`set_job_interest`](Self::set_job_interest).
     pub(crate) fn set_list_interest(&self, are_wanted: bool) {
         self.lists_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
-    /// Waits until jobs have become ready.
     pub(crate) async fn jobs(&self) {
         self.jobs.notified().await;
     }
 
-    /// Waits until an action has halted.
     pub(crate) async fn halts(&self) {
         self.halts.notified().await;
     }
 
-    /// Waits until lists may have new elements, and returns these lists.
     pub(crate) async fn lists(&self) -> ListPushes {
         self.lists.notified().await;
         mem::take(&mut *lock(&self.pushed))
@@ -160,12 +159,10 @@ impl ChangeNotifier {
         }
     }
 
-    /// Waits until the collection of change events is enabled or disabled.
     pub(crate) async fn subscribers_changed(&self) {
         self.subscribers_changed.notified().await;
     }
 
-    /// Returns true if change events are collected.
     pub(crate) fn has_subscribers(&self) -> bool {
         self.has_subscribers.load(Ordering::Relaxed)
     }

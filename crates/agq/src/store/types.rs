@@ -18,12 +18,16 @@ use agenix_rules::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{DocumentKind, RuleResult};
+use super::{DocumentKind, RuleResult, StoreFuture};
+
+/// Future of a call whose rule can reject it.
+pub(crate) type RuleFuture<T> = StoreFuture<RuleResult<T>>;
+/// Result of an operation in a transaction, with its rejection inside.
+pub(crate) type Ruled<T, E> = Result<RuleResult<T>, E>;
 
 /// Rule that decides about a job, given its current record (`None` if it does not exist). May be
 /// called more than once for one write.
 pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> RuleResult<RuleOutcome> + Send + Sync>;
-/// Filter that returns true for the wanted jobs.
 pub(crate) type JobFilter = Box<dyn Fn(&Job) -> bool + Send>;
 /// Rule that decides about a worker; `None` leaves the record unchanged. May be called more than
 /// once for one write.
@@ -33,7 +37,6 @@ pub(crate) type WorkerRule = Box<dyn Fn(Option<&Worker>) -> RuleResult<Option<Wo
 /// once for one write.
 pub(crate) type ActionRule = Box<dyn Fn(Option<&Action>) -> RuleResult<Option<Action>> + Send + Sync>;
 
-/// Plan as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredPlan {
     pub(crate) plan_id: PlanId,
@@ -42,7 +45,6 @@ pub(crate) struct StoredPlan {
     pub(crate) created_at: Timestamp,
 }
 
-/// Action to add, whole or not at all.
 #[derive(Debug)]
 pub(crate) struct NewAction {
     pub(crate) action: Action,
@@ -51,8 +53,7 @@ pub(crate) struct NewAction {
     pub(crate) terms: JobParams,
     /// Jobs in the order of the inputs.
     pub(crate) jobs: Vec<NewJob>,
-    /// Documents that are stored if the action is added: kind, id and text. Must be empty if a job
-    /// has settings of its own.
+    /// Documents stored with the action: kind, id, text. Empty if a job has settings of its own.
     pub(crate) documents: Vec<(DocumentKind, String, String)>,
 }
 
@@ -77,10 +78,8 @@ pub(crate) struct AppendJobs {
     pub(crate) now: Timestamp,
 }
 
-/// Outcome of an addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AddOutcome {
-    /// The record was added.
     New,
     /// An equal record existed before; nothing changed.
     Same,
@@ -94,7 +93,6 @@ pub(crate) enum AddOutcome {
 /// Job that was not added, because an existing job is a duplicate of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Duplicate {
-    /// Job that was submitted.
     pub(crate) job_id: JobId,
     /// Existing job that stands for the submitted one.
     pub(crate) by: JobId,
@@ -103,12 +101,10 @@ pub(crate) struct Duplicate {
 /// Number of kept jobs in each state, in the order of [`JobState`], by queue.
 pub(crate) type QueueCounts = BTreeMap<String, [u64; 8]>;
 
-/// Job with the texts that are stored beside its record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredJob {
     pub(crate) job: Job,
     pub(crate) queue: String,
-    /// Capabilities that a worker must offer.
     pub(crate) needs: Needs,
     /// Input of the job, as JSON.
     pub(crate) input: String,
@@ -116,7 +112,6 @@ pub(crate) struct StoredJob {
     pub(crate) results: Option<String>,
 }
 
-/// Change that a rule made to a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobChange {
     pub(crate) before: Job,
@@ -131,7 +126,6 @@ impl JobChange {
     }
 }
 
-/// Client that claims a job.
 #[derive(Debug, Clone)]
 pub(crate) struct Claimant {
     /// Id of a worker, or name of a connection.
@@ -143,7 +137,6 @@ pub(crate) struct Claimant {
     pub(crate) visibility_ms: Option<u64>,
 }
 
-/// Job that was given to a claimant, with the texts that the claimant needs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Claim {
     pub(crate) job: Job,
@@ -154,7 +147,6 @@ pub(crate) struct Claim {
     pub(crate) plan: String,
 }
 
-/// Retention policy for ended jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retention {
     /// Ended jobs other than dead ones are removed if they ended before this time.
@@ -165,7 +157,6 @@ pub(crate) struct Retention {
     pub(crate) count: u64,
 }
 
-/// Session of the database with the oldest snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OldestSnapshot {
     pub(crate) pid: i32,
@@ -180,18 +171,15 @@ pub(crate) struct OldestSnapshot {
 pub(crate) struct UnusedRecords {
     /// Numbers of lanes that have no jobs.
     pub(crate) lanes: Vec<i32>,
-    /// Keys of limits that hold no job back, each with a version that changes whenever the limit is
-    /// written.
+    /// Keys of limits that hold no job back, each with a version that every write changes.
     pub(crate) limits: Vec<(String, String)>,
 }
 
-/// Counts of jobs over the whole store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Totals {
     /// Number of kept jobs by status, in the order of [`Status`].
     pub(crate) now: [u64; 6],
-    /// Number of times that a job entered each status since the store was created; for `pending`,
-    /// the number of submitted jobs.
+    /// Number of entries into each status since the start of the store; for `pending`, of jobs.
     pub(crate) ever: [u64; 6],
 }
 
@@ -205,12 +193,10 @@ impl Totals {
     }
 }
 
-/// Ready jobs of one queue that need the same capabilities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LaneSummary {
     pub(crate) queue: String,
     pub(crate) needs: Needs,
-    /// Number of ready jobs.
     pub(crate) length: u64,
     /// Earliest and latest time at which one of these jobs was submitted.
     pub(crate) span: (Timestamp, Timestamp),

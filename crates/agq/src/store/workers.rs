@@ -17,8 +17,7 @@ pub(crate) trait WorkerStore: Send + Sync + 'static {
     ) -> StoreFuture<RuleResult<()>>;
     /// Returns the registration of a worker, as JSON.
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>>;
-    /// Removes a worker that is dead and was last seen before `seen_before`, and returns true if it
-    /// did.
+    /// Removes a worker that is dead and was last seen before `seen_before`.
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool>;
     /// Removes a worker, and returns true if there was one.
     fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool>;

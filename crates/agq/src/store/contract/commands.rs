@@ -25,10 +25,12 @@ use crate::store::{
     RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
 };
 
-pub(super) type LinesFuture = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
-pub(super) type CommandLines = Result<Option<LinesFuture>, Box<dyn Error>>;
+pub(super) type Args<'a> = ArgumentConsumer<'a>;
+type ScriptResult<T> = Result<T, Box<dyn Error>>;
+pub(super) type LinesFuture = BoxFuture<'static, ScriptResult<Vec<String>>>;
+pub(super) type Answer = ScriptResult<LinesFuture>;
+pub(super) type CommandLines = ScriptResult<Option<LinesFuture>>;
 
-/// Awaits an answer, and formats it.
 pub(super) fn show<T: Send + 'static>(
     answer: StoreFuture<T>,
     lines: impl FnOnce(T) -> Vec<String> + Send + 'static,
@@ -36,12 +38,18 @@ pub(super) fn show<T: Send + 'static>(
     Box::pin(async move { Ok(lines(answer.await?)) })
 }
 
-/// Formats the result of a rule.
-pub(super) fn ruled<T>(answer: RuleResult<T>, lines: impl FnOnce(T) -> Vec<String>) -> Vec<String> {
-    match answer {
+pub(super) fn show_ruled<T: Send + 'static>(
+    answer: StoreFuture<RuleResult<T>>,
+    lines: impl FnOnce(T) -> Vec<String> + Send + 'static,
+) -> LinesFuture {
+    show(answer, |answer| match answer {
         Ok(value) => lines(value),
         Err(rejection) => vec![format!("rejected: {rejection}")],
-    }
+    })
+}
+
+pub(super) fn ok<T>(_done: T) -> Vec<String> {
+    vec!["ok".into()]
 }
 
 fn ids<T: ToString>(ids: impl IntoIterator<Item = T>) -> Vec<String> {
@@ -52,20 +60,20 @@ fn words(list: Option<&str>) -> Vec<String> {
     list.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default()
 }
 
-pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> CommandLines {
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
     Ok(Some(match name {
         "add-plan" | "plan" | "plans" | "delete-plan" => plan(store, name, args)?,
         "add-action" => add_action(store, args)?,
         "add-jobs" => add_jobs(store, args)?,
         "close" => close(store, &id(args)?),
-        "settle" => show(store.settle_halt(&id(args)?, at(args)?), |()| vec!["ok".into()]),
+        "settle" => show(store.settle_halt(&id(args)?, at(args)?), ok),
         "actions" => show(store.actions(page(args)?), ids),
         "search" => search(store, args)?,
         "peek" => {
             show(store.peek(args.next_pos().unwrap_or("ready"), number(args, "count")?.unwrap_or(10)), ids)
         }
-        "pause" => show(store.set_paused(args.next_pos().unwrap_or("ready"), true), |()| vec!["ok".into()]),
-        "resume" => show(store.set_paused(args.next_pos().unwrap_or("ready"), false), |()| vec!["ok".into()]),
+        "pause" => show(store.set_paused(args.next_pos().unwrap_or("ready"), true), ok),
+        "resume" => show(store.set_paused(args.next_pos().unwrap_or("ready"), false), ok),
         "paused" => show(store.paused(), ids),
         "prune" => prune(store, args)?,
         "totals" => show(store.totals(), |totals| {
@@ -115,32 +123,25 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
     }))
 }
 
-pub(super) fn id<T: std::str::FromStr>(args: &mut ArgumentConsumer<'_>) -> Result<T, Box<dyn Error>>
+pub(super) fn id<T: std::str::FromStr>(args: &mut Args<'_>) -> ScriptResult<T>
 where
     T::Err: Error + 'static,
 {
     Ok(args.next_pos().ok_or("an id is missing")?.parse()?)
 }
 
-pub(super) fn number<T: std::str::FromStr>(
-    args: &mut ArgumentConsumer<'_>,
-    key: &str,
-) -> Result<Option<T>, Box<dyn Error>>
+pub(super) fn number<T: std::str::FromStr>(args: &mut Args<'_>, key: &str) -> ScriptResult<Option<T>>
 where
     T::Err: Error + 'static,
 {
     Ok(args.take_key(key).map(str::parse).transpose()?)
 }
 
-pub(super) fn at(args: &mut ArgumentConsumer<'_>) -> Result<Timestamp, Box<dyn Error>> {
+pub(super) fn at(args: &mut Args<'_>) -> ScriptResult<Timestamp> {
     Ok(Timestamp(number(args, "at")?.unwrap_or_default()))
 }
 
-fn plan(
-    store: &dyn Store,
-    name: &str,
-    args: &mut ArgumentConsumer<'_>,
-) -> Result<LinesFuture, Box<dyn Error>> {
+fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     Ok(match name {
         "add-plan" => {
             let plan_id: PlanId = id(args)?;
@@ -149,9 +150,7 @@ fn plan(
             show(store.add_plan(plan), |added| vec![if added { "added" } else { "there already" }.into()])
         }
         "plan" => show(store.plan(&id(args)?), |found| vec![found.map_or("none".into(), |plan| plan.json)]),
-        "delete-plan" => {
-            show(store.delete_plan(&id(args)?), |answer| ruled(answer, |deleted| vec![deleted.to_string()]))
-        }
+        "delete-plan" => show_ruled(store.delete_plan(&id(args)?), |deleted| vec![deleted.to_string()]),
         _ => show(store.plans(page(args)?), ids),
     })
 }
@@ -166,13 +165,13 @@ fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
     [head, shown::tally(&tally)].into_iter().chain(halted).collect()
 }
 
-fn page(args: &mut ArgumentConsumer<'_>) -> Result<Page, Box<dyn Error>> {
+fn page(args: &mut Args<'_>) -> ScriptResult<Page> {
     let pattern = args.next_pos().map(|pattern| Bytes::from(pattern.to_owned()));
     let (limit, offset) = (number(args, "limit")?.unwrap_or(100), number(args, "offset")?.unwrap_or(0));
     Ok(Page { pattern, limit, offset })
 }
 
-fn search(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
+fn search(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let search = Search {
         status: args.take_key("status").and_then(Status::parse),
         plan_id: args.take_key("plan").map(str::parse).transpose()?,
@@ -185,7 +184,7 @@ fn search(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFut
     Ok(show(store.search(search), ids))
 }
 
-fn prune(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
+fn prune(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let keep = Retention {
         ended_since: Timestamp(number(args, "ended")?.unwrap_or(0)),
         dead_since: Timestamp(number(args, "dead")?.unwrap_or(0)),
@@ -199,11 +198,11 @@ fn close(store: &dyn Store, action_id: &ActionId) -> LinesFuture {
     let missing = Rejection::ActionNotFound(action_id.clone());
     let rule: ActionRule =
         Box::new(move |action: Option<&Action>| Ok(action::closed(action.ok_or_else(|| missing.clone())?)));
-    show(store.decide_action(action_id, rule), |answer| ruled(answer, |()| vec!["ok".into()]))
+    show_ruled(store.decide_action(action_id, rule), ok)
 }
 
 /// Creates jobs, named after their action: a-0, a-1, …
-fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
+fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
     let plan_id = PlanId::new(args.take_key("plan").unwrap_or("p"))?;
     let count: u64 = number(args, "jobs")?.unwrap_or(1);
@@ -230,15 +229,19 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
     let note =
         args.take_key("note").map(|json| (DocumentKind::Arriving, action_id.to_string(), json.to_owned()));
     let new = NewAction { action, needs: needs(args), terms, jobs, documents: note.into_iter().collect() };
-    Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
+    Ok(added(store, new))
 }
 
-fn needs(args: &mut ArgumentConsumer<'_>) -> Needs {
+pub(super) fn added(store: &dyn Store, new: NewAction) -> LinesFuture {
+    show_ruled(store.add_action(new), |added| vec![format!("{added:?}").to_lowercase()])
+}
+
+fn needs(args: &mut Args<'_>) -> Needs {
     Needs { tools: words(args.take_key("needs")), ..Needs::default() }
 }
 
 /// Creates jobs with the inputs `first`, `first` + 1, …
-fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> Result<Vec<NewJob>, Box<dyn Error>> {
+fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> ScriptResult<Vec<NewJob>> {
     let new_job = |n: u64| {
         let job_id = JobId::new(format!("{action_id}-{}", n + place))?;
         Ok::<_, Box<dyn Error>>(NewJob {
@@ -252,28 +255,21 @@ fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> Result<
 
 /// Parses `add-jobs a place=2 first=7 jobs=2`: the jobs a-2 and a-3 with the inputs 7 and 8. An
 /// optional `from=2` is the index that the submitter sends.
-fn add_jobs(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
+fn add_jobs(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
     let (place, first) = (number(args, "place")?.unwrap_or(0), number(args, "first")?.unwrap_or(0));
     let jobs = new_jobs(&action_id, place, first, number(args, "jobs")?.unwrap_or(1))?;
     let (at, now) = (number(args, "from")?, at(args)?);
     let more = AppendJobs { action_id, at, needs: needs(args), terms: JobParams::default(), jobs, now };
-    Ok(show(store.add_jobs(more), |answer| ruled(answer, |total| vec![format!("total {total}")])))
+    Ok(show_ruled(store.add_jobs(more), |total| vec![format!("total {total}")]))
 }
 
-/// Parses `claim w1 w2 can=sort,uniq queues=fast,ready start=5`: two claimants, of which w1 has
-/// waited longer.
-fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
+/// Parses `claim w1 w2 can=sort,uniq queues=fast,ready start=5`. w1 has waited longer than w2.
+fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let now = at(args)?;
-    let can = args.take_key("can");
-    let abilities = match can {
-        Some(can) => Abilities::Worker {
-            commands: words(Some(can)).into_iter().collect(),
-            tags: serde_json::Map::new(),
-        },
-        None => Abilities::Anything,
-    };
-    let abilities = Arc::new(abilities);
+    let commands = args.take_key("can").map(|can| words(Some(can)).into_iter().collect());
+    let able = |commands| Abilities::Worker { commands, tags: serde_json::Map::new() };
+    let abilities = Arc::new(commands.map_or(Abilities::Anything, able));
     let holders: Vec<String> = std::iter::from_fn(|| args.next_pos()).map(str::to_owned).collect();
     let queues: Arc<[String]> = words(Some(args.take_key("queues").unwrap_or("ready"))).into();
     let start_timeout_ms = number(args, "start")?.unwrap_or(0);
@@ -295,11 +291,7 @@ fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFutu
     }))
 }
 
-fn decide(
-    store: &dyn Store,
-    name: &str,
-    args: &mut ArgumentConsumer<'_>,
-) -> Result<LinesFuture, Box<dyn Error>> {
+fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     let job_id: JobId = id(args)?;
     let now = at(args)?;
     let results = args.take_key("results").map(|json| Bytes::from(json.to_owned()));
@@ -327,28 +319,18 @@ fn decide(
             Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, 0.5)))
         }),
     };
-    let answer = store.decide(&job_id, AckLevel::Durable, results, rule);
-    Ok(show(answer, |answer| ruled(answer, |_change| vec!["ok".into()])))
+    Ok(show_ruled(store.decide(&job_id, AckLevel::Durable, results, rule), ok))
 }
 
-fn worker_command(
-    store: &dyn Store,
-    name: &str,
-    args: &mut ArgumentConsumer<'_>,
-) -> Result<LinesFuture, Box<dyn Error>> {
+fn worker_command(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
+    let shown = |worker: &Worker| format!("{} {:?}", worker.worker_id, worker.standing);
     if name == "worker-records" {
-        return Ok(show(store.worker_records(), |workers| {
-            let line = |worker: &Worker| format!("{} {:?}", worker.worker_id, worker.standing);
-            workers.iter().map(line).collect()
-        }));
+        return Ok(show(store.worker_records(), move |workers| workers.iter().map(shown).collect()));
     }
     if name == "workers" {
-        return Ok(show(store.workers(), |workers| {
+        return Ok(show(store.workers(), move |workers| {
             let line = |(worker, jobs): &(Worker, u64)| {
-                format!(
-                    "{} {:?} seen={} jobs={jobs}",
-                    worker.worker_id, worker.standing, worker.last_seen_at.0
-                )
+                format!("{} seen={} jobs={jobs}", shown(worker), worker.last_seen_at.0)
             };
             workers.iter().map(line).collect()
         }));
@@ -373,6 +355,5 @@ fn worker_command(
         }),
         _ => Box::new(|known: Option<&Worker>| Ok(known.map(worker::dead))),
     };
-    let answer = store.decide_worker(&worker_id, AckLevel::Durable, None, rule);
-    Ok(show(answer, |answer| ruled(answer, |()| vec!["ok".into()])))
+    Ok(show_ruled(store.decide_worker(&worker_id, AckLevel::Durable, None, rule), ok))
 }

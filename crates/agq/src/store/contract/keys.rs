@@ -1,33 +1,25 @@
 //! Commands of a script on users' keys: whole commands of Redis, with `at=5` for the time. Also the
 //! command for expired keys.
 
-use std::error::Error;
-
 use agenix_protocol::{
     request::{Request, RequestError},
     resp::Reply,
-    time::Timestamp,
 };
 use bytes::Bytes;
-use goldenscript::ArgumentConsumer;
 
-use super::commands::{LinesFuture, show};
+use super::commands::{Args, CommandLines, at, show};
 use crate::{
     redis,
     store::{Store, change},
 };
 
-pub(super) fn run(
-    store: &dyn Store,
-    name: &str,
-    args: &mut ArgumentConsumer<'_>,
-) -> Result<Option<LinesFuture>, Box<dyn Error>> {
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
     let mut words = vec![Bytes::from(name.to_owned())];
     let is_unknown = matches!(Request::parse(&words), Err(RequestError::Unknown(_)));
     if is_unknown && name != "overdue" {
         return Ok(None);
     }
-    let now = Timestamp(args.take_key("at").map(str::parse::<u64>).transpose()?.unwrap_or_default());
+    let now = at(args)?;
     words.extend(std::iter::from_fn(|| args.next_pos()).map(|arg| Bytes::from(lengthened(arg))));
     if is_unknown {
         return Ok(Some(show(store.overdue_keys(now, 100), |keys| {
@@ -61,7 +53,6 @@ fn lengthened(word: &str) -> String {
     long.unwrap_or_else(|| word.to_owned())
 }
 
-/// Formats a text for a script.
 pub(super) fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let same = text.chars().zip(filler(text.len()).chars()).take_while(|(one, other)| one == other).count();

@@ -25,15 +25,12 @@ use super::{
 
 type Opener = fn(&StoreLocation) -> Arc<dyn Store>;
 
-/// Places for the data of a store under test.
 struct StoreLocation {
     dir: TempDir,
     runtime: Runtime,
-    /// Database, created on first use.
     database: OnceCell<Database>,
 }
 
-/// Run of one script on one store.
 struct Contract {
     place: StoreLocation,
     open: Opener,
@@ -63,20 +60,18 @@ impl Runner for Contract {
             return Ok(String::new());
         }
         let store = Arc::clone(self.store.as_ref().ok_or("no store")?);
-        let known = match keys::run(&*store, &command.name, &mut args)? {
-            Some(answer) => Some(answer),
-            None => match own::run(&*store, &command.name, &mut args)? {
-                Some(answer) => Some(answer),
-                None => commands::run(&*store, &command.name, &mut args)?,
-            },
-        };
-        let answer = known.ok_or_else(|| format!("unknown command {}", command.name))?;
+        let mut answer = None;
+        for run in [keys::run, own::run, commands::run] {
+            if answer.is_none() {
+                answer = run(&*store, &command.name, &mut args)?;
+            }
+        }
+        let answer = answer.ok_or_else(|| format!("unknown command {}", command.name))?;
         args.reject_next()?;
-        let lines = runtime.block_on(answer)?;
+        let mut lines = runtime.block_on(answer)?;
         // The notifications of the store are part of the answer.
         let jobs = runtime.block_on(async { store.notifier().jobs().now_or_never() });
         let lists = runtime.block_on(async { store.notifier().lists().now_or_never() });
-        let mut lines = lines;
         if jobs.is_some() {
             lines.push("announced: jobs".into());
         }
@@ -113,7 +108,6 @@ fn wanting(store: Arc<dyn Store>) -> Arc<dyn Store> {
 
 macro_rules! contract {
     ($($script:ident)*) => {
-        /// Runs the scripts on redb.
         mod on_redb {
             $(#[test]
             fn $script() {
@@ -121,7 +115,6 @@ macro_rules! contract {
             })*
         }
 
-        /// Runs the scripts on PostgreSQL.
         mod on_postgres {
             $(#[test]
             fn $script() {
@@ -131,8 +124,7 @@ macro_rules! contract {
     };
 }
 
-/// The script runs on redb alone, because `forget_limits` of redb finds unused limits in memory,
-/// and PostgreSQL looks for unused limits by another method.
+/// On redb alone: PostgreSQL finds a limit unused only after the lanes that name it are removed.
 #[test]
 fn unused_limits_are_removed() {
     run("unused_limits", redb);

@@ -14,16 +14,18 @@ use agenix_rules::{
     limit::LimitTerms,
     rejection::Rejection,
 };
-use goldenscript::ArgumentConsumer;
+use tokio::runtime::Handle;
 
-use super::commands::{CommandLines, LinesFuture, at, id, number, ruled, show};
-use crate::store::{
-    AckLevel, DocumentChange, DocumentKind, DocumentRule, JobRule, NewAction, QueueCounts, Store,
-};
+use super::commands::{Answer, Args, CommandLines, added, at, id, number, ok, show, show_ruled};
+use crate::store::{AckLevel, DocumentChange, DocumentKind, DocumentRule, JobRule, NewAction, Store};
 
-pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> CommandLines {
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
     Ok(Some(match name {
-        "forget-limits" => show(store.forget_limits(at(args)?), |count| vec![count.to_string()]),
+        "forget-unused" => {
+            let unused = Handle::current().block_on(store.unused(at(args)?))?;
+            let count = unused.limits.len();
+            show(store.forget_unused(unused), move |()| vec![count.to_string()])
+        }
         "note" => show(store.document(kind(args)?, &text(args)?), |note| {
             vec![note.unwrap_or_else(|| "none".into())]
         }),
@@ -31,7 +33,9 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
             notes.into_iter().map(|(id, note)| format!("{id}={note}")).collect()
         }),
         "put-note" | "remove-note" | "refuse-note" => change_note(store, name, args)?,
-        "counts" => show(store.queue_counts(), shown_counts),
+        "counts" => show(store.queue_counts(), |counts| {
+            counts.into_iter().map(|(queue, counts)| format!("{queue} {counts:?}")).collect()
+        }),
         "submit" => submit(store, args)?,
         "ack" | "nack" => report(store, name, args)?,
         "forget" => {
@@ -43,23 +47,15 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
     }))
 }
 
-fn text(args: &mut ArgumentConsumer<'_>) -> Result<String, Box<dyn Error>> {
+fn text(args: &mut Args<'_>) -> Result<String, Box<dyn Error>> {
     Ok(args.next_pos().ok_or("a word is missing")?.to_owned())
 }
 
-fn kind(args: &mut ArgumentConsumer<'_>) -> Result<DocumentKind, Box<dyn Error>> {
+fn kind(args: &mut Args<'_>) -> Result<DocumentKind, Box<dyn Error>> {
     Ok(DocumentKind::parse(&text(args)?).ok_or("no such kind")?)
 }
 
-fn shown_counts(counts: QueueCounts) -> Vec<String> {
-    counts.into_iter().map(|(queue, counts)| format!("{queue} {counts:?}")).collect()
-}
-
-fn change_note(
-    store: &dyn Store,
-    name: &str,
-    args: &mut ArgumentConsumer<'_>,
-) -> Result<LinesFuture, Box<dyn Error>> {
+fn change_note(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     let (kind, id) = (kind(args)?, text(args)?);
     let rule: DocumentRule = match name {
         "remove-note" => Box::new(|_| Ok(DocumentChange::Remove)),
@@ -70,12 +66,12 @@ fn change_note(
             Box::new(move |known| Ok(DocumentChange::Put(format!("{}{json}", known.unwrap_or_default()))))
         }
     };
-    Ok(show(store.update_document(kind, &id, rule), |answer| ruled(answer, |()| vec!["ok".into()])))
+    Ok(show_ruled(store.update_document(kind, &id, rule), ok))
 }
 
 /// Parses a submission such as `submit a jobs=2 queue=q unique=k conflict=ignore limit=l
 /// concurrency=1 expires=50 attempts=2 named=yes`.
-fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
+fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
     let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));
     let plan_id = PlanId::new(args.take_key("plan").unwrap_or("p"))?;
@@ -130,14 +126,10 @@ fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFut
         jobs,
         documents: Vec::new(),
     };
-    Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
+    Ok(added(store, new))
 }
 
-fn report(
-    store: &dyn Store,
-    name: &str,
-    args: &mut ArgumentConsumer<'_>,
-) -> Result<LinesFuture, Box<dyn Error>> {
+fn report(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     let job_id: JobId = id(args)?;
     let (now, is_ack) = (at(args)?, name == "ack");
     let missing = Rejection::JobNotFound(job_id.clone());
@@ -146,15 +138,8 @@ fn report(
         if is_ack {
             return job::acked(job, Reporter::default(), now);
         }
-        job::nacked(
-            job,
-            Reporter::default(),
-            &ReportedFailure::noticed("broken", "it broke"),
-            false,
-            now,
-            0.5,
-        )
+        let failure = ReportedFailure::noticed("broken", "it broke");
+        job::nacked(job, Reporter::default(), &failure, false, now, 0.5)
     });
-    let answer = store.decide(&job_id, AckLevel::Durable, None, rule);
-    Ok(show(answer, |answer| ruled(answer, |_change| vec!["ok".into()])))
+    Ok(show_ruled(store.decide(&job_id, AckLevel::Durable, None, rule), ok))
 }

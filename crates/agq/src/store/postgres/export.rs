@@ -7,28 +7,27 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
+use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
 use anyhow::{Context, bail};
-use bytes::Bytes;
-use sqlx::{Error, Row, postgres::PgRow, query};
+use sqlx::{Error, Result, Row, query};
 use tokio::runtime::Runtime;
 
 use crate::store::{
-    DocumentKind, KeyEntry, LaneKey, StoredJob, StoredPlan, StoredValue, Totals,
+    DocumentKind, KeyEntry, LaneKey, StoreError, StoredJob, StoredPlan, StoredValue, Totals,
     export::{Checksums, ExportRecord, Importer, Sink},
     postgres::{
         codec::{decode, encode},
-        connection::{errors::to_store_error, open::ConnectOptions, session::DatabaseSession},
-        keyspace::entry_of,
+        connection::{ConnectOptions, DatabaseSession},
+        keyspace::{bytes, entry_of},
         lane_cache::{self, lane_of},
         migrate, options, queries, sql_types,
         txn::{
-            bulk_insert::{Deltas, EndedRows, JobRows},
+            bulk_insert::{Deltas, JobRows},
             documents,
         },
     },
@@ -36,7 +35,6 @@ use crate::store::{
 
 /// Maximum time to wait for an answer, because one statement may sort the whole database.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Number of records that an import writes at a time.
 const BATCH_SIZE: usize = 2_000;
 
 const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELECT job_id, record FROM agq.jobs \
@@ -53,7 +51,6 @@ const BEGIN_IMPORT: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, 
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
      AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys)";
 
-/// Passes all records of a database to `sink`, as of one moment.
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let (session, place) = open_session(url, false)?;
     session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
@@ -64,8 +61,7 @@ pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     export_all(&session, sink)
 }
 
-/// Imports records into an empty database. Returns the checksums of the records that are then in
-/// it. An error leaves the database empty.
+/// Imports records into a database, which stays empty on an error. Returns their checksums.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     Runtime::new()?.block_on(migrate(url))?;
     let (session, place) = open_session(url, true)?;
@@ -89,14 +85,12 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     Ok(sums)
 }
 
-/// Opens a session, and returns it with a description of the place for messages. Dropping the
-/// session rolls back what is not committed.
+/// Opens a session, which rolls back when dropped. Returns also the place, for messages.
 fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
     let (options, place) = options(url)?;
     let access = ConnectOptions::new(options, None);
     let connecting = async { if writes { access.connect().await } else { access.connect_to_read().await } };
-    let session =
-        DatabaseSession::connect(connecting, ANSWER_TIMEOUT).map_err(|error| to_store_error(&error));
+    let session = DatabaseSession::connect(connecting, ANSWER_TIMEOUT).map_err(StoreError::from);
     Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 
@@ -129,7 +123,7 @@ fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<
 
 fn export_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
-    let lanes: Result<HashMap<i32, LaneKey>, Error> = lanes.iter().map(lane_of).collect();
+    let lanes: Result<HashMap<i32, LaneKey>> = lanes.iter().map(lane_of).collect();
     let lanes = lanes?;
     session.walk(JOBS, |row| {
         let mut job: Job = decode(row.try_get("record")?)?;
@@ -165,11 +159,6 @@ fn export_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result
     })
 }
 
-fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
-    row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
-}
-
-/// Buffer of imported records, with the numbers given so far.
 #[derive(Default)]
 struct ImportBuffer {
     count: usize,
@@ -177,7 +166,7 @@ struct ImportBuffer {
     last_turn: i64,
     last_key: i64,
     jobs: JobRows,
-    ended: EndedRows,
+    ended: JobRows,
     counts: Deltas,
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
@@ -236,7 +225,7 @@ impl ImportBuffer {
         Ok(())
     }
 
-    fn put_job(&mut self, session: &DatabaseSession, stored: StoredJob) -> Result<(), Error> {
+    fn put_job(&mut self, session: &DatabaseSession, stored: StoredJob) -> Result<()> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
         job.lane = self.lane(session, LaneKey { queue, needs })?;
         self.last_turn = self.last_turn.max(sql_types::wide(job.seq));
@@ -246,10 +235,11 @@ impl ImportBuffer {
             self.results.insert(job.job_id.clone(), results);
         }
         self.counts.in_lane(&job, 1);
-        if job.is_ended() { self.ended.push(&job) } else { self.jobs.push(&job) }
+        let rows = if job.is_ended() { &mut self.ended } else { &mut self.jobs };
+        rows.push(&job)
     }
 
-    fn lane(&mut self, session: &DatabaseSession, key: LaneKey) -> Result<u32, Error> {
+    fn lane(&mut self, session: &DatabaseSession, key: LaneKey) -> Result<u32> {
         if let Some(number) = self.lanes.get(&key) {
             return Ok(*number);
         }
@@ -258,8 +248,7 @@ impl ImportBuffer {
         Ok(number)
     }
 
-    /// Writes the buffered records.
-    fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         use std::mem::take;
         take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
         let (ended, results) = (take(&mut self.ended), take(&mut self.results));
@@ -276,7 +265,7 @@ impl ImportBuffer {
     }
 
     /// Sets the sequences, so that later jobs and keys get numbers above the imported ones.
-    fn set_sequences(&self, session: &DatabaseSession) -> Result<(), Error> {
+    fn set_sequences(&self, session: &DatabaseSession) -> Result<()> {
         let sql = "SELECT setval('agq.turns', greatest($1, 1)), setval('agq.key_numbers', greatest($2, 1))";
         session.run(query(sql).bind(self.last_turn).bind(self.last_key)).map(drop)
     }
@@ -298,49 +287,34 @@ impl KeyRows {
         self.expires_at.push(expires_at_ms.map(sql_types::wide));
     }
 
-    fn insert(self, session: &DatabaseSession) -> Result<(), Error> {
+    fn insert(self, session: &DatabaseSession) -> Result<()> {
         let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) SELECT * FROM unnest(\
              $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
-        let sql = query(sql)
-            .bind(self.key)
-            .bind(self.number)
-            .bind(self.text)
-            .bind(self.head)
-            .bind(self.tail)
-            .bind(self.members)
-            .bind(self.expires_at);
-        session.run(sql).map(drop)
+        let sql = query(sql).bind(self.key).bind(self.number).bind(self.text).bind(self.head);
+        session.run(sql.bind(self.tail).bind(self.members).bind(self.expires_at)).map(drop)
     }
 }
 
-fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<(), Error> {
+fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<()> {
     let sql = query("INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3)");
     let sql = sql.bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
     session.run(sql).map(drop)
 }
 
-fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<(), Error> {
+fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<()> {
     let sql = query("INSERT INTO agq.actions (action_id, record) VALUES ($1, $2)");
     session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
-    let count = |status: Status| sql_types::wide(tally.jobs[status as usize]);
     let sql = query(
         "INSERT INTO agq.tallies (action_id, shard, pending, running, completed, failed, dead, cancelled, last_ended_at, \
          started) VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, $9)",
     );
-    let sql = sql
-        .bind(action.action_id.as_str())
-        .bind(count(Status::Pending))
-        .bind(count(Status::Running))
-        .bind(count(Status::Completed))
-        .bind(count(Status::Failed))
-        .bind(count(Status::Dead))
-        .bind(count(Status::Cancelled))
-        .bind(sql_types::time(tally.last_ended_at))
-        .bind(sql_types::wide(tally.started));
+    let sql = sql.bind(action.action_id.as_str());
+    let sql = tally.jobs.iter().fold(sql, |sql, count| sql.bind(sql_types::wide(*count)));
+    let sql = sql.bind(sql_types::time(tally.last_ended_at)).bind(sql_types::wide(tally.started));
     session.run(sql).map(drop)
 }
 
-fn put_worker(session: &DatabaseSession, worker: &Worker, registration: Option<String>) -> Result<(), Error> {
+fn put_worker(session: &DatabaseSession, worker: &Worker, registration: Option<String>) -> Result<()> {
     let id = worker.worker_id.as_str();
     let sql = query("INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2)");
     session.run(sql.bind(id).bind(encode(worker)?))?;
@@ -351,7 +325,7 @@ fn put_worker(session: &DatabaseSession, worker: &Worker, registration: Option<S
     Ok(())
 }
 
-fn put_totals(session: &DatabaseSession, totals: &Totals) -> Result<(), Error> {
+fn put_totals(session: &DatabaseSession, totals: &Totals) -> Result<()> {
     let sql = query("INSERT INTO agq.totals (shard, now, ever) VALUES (0, $1, $2)");
     let wide = |counts: [u64; 6]| counts.map(sql_types::wide).to_vec();
     session.run(sql.bind(wide(totals.now)).bind(wide(totals.ever))).map(drop)

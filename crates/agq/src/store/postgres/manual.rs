@@ -16,7 +16,6 @@ use sqlx::{Connection, PgConnection};
 use super::{PostgresSettings, PostgresStore};
 use crate::store::StoreFuture;
 
-/// Calls that are not answered yet.
 #[derive(Default)]
 pub(super) struct PendingCalls {
     count: AtomicUsize,
@@ -81,18 +80,15 @@ impl PostgresStore {
         Ok(sqlx::query_scalar(sql).fetch_one(&mut connection).await?)
     }
 
-    /// Counts the lanes that are kept, whether they have jobs or not.
     pub(crate) async fn lane_count(&self) -> Result<usize, sqlx::Error> {
         let lanes = sqlx::query("SELECT FROM agq.lanes").fetch_all(&self.pool).await?;
         Ok(lanes.len())
     }
 
-    /// Returns true if no call is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending_calls.count.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits until no call is pending.
     pub(crate) fn until_idle(&self) -> impl Future<Output = ()> + use<> {
         let pending_calls = Arc::clone(&self.pending_calls);
         poll_fn(move |context| {

@@ -38,7 +38,7 @@ mod writer;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
+    thread,
     time::Duration,
 };
 
@@ -47,23 +47,17 @@ use agenix_rules::worker::Worker;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
-use sqlx::{Error, PgConnection, postgres::PgConnectOptions};
+use sqlx::{PgConnection, Result, postgres::PgConnectOptions, query_scalar};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
 };
 
 use super::{AckLevel, ChangeNotifier, StoreError, StoreFuture, StoredPlan};
 use crate::store::postgres::{
-    cluster::{
-        nodes::Nodes,
-        notify_bus::{BusMessage, NotifyBus},
-    },
-    connection::{
-        dedicated::DedicatedConnection, errors::to_store_error, health_check::HealthCheck,
-        open::ConnectOptions, pool::Pool, session::within,
-    },
+    cluster::{BusMessage, Nodes, NotifyBus},
+    connection::{ConnectOptions, DedicatedConnection, HealthCheck, Pool, within},
     lane_cache::LaneCache,
     read_cache::TtlCache,
     ready_positions::ReadyNotices,
@@ -81,21 +75,18 @@ use crate::store::postgres::{
 pub(crate) use self::settings::PostgresSettings;
 pub(crate) use crate::store::postgres::export::{export, import};
 
-/// Maximum time to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
 
-/// Maximum number of notices that wait to be sent. More are dropped, and waiters find the changes
-/// by polling.
+/// Maximum number of notices that wait. More are dropped, and waiters find changes by polling.
 const MAX_NOTICES: usize = 20_000;
 
-/// PostgreSQL store of one node. Dropping the store finishes the submitted writes, and signs the
-/// node off.
+/// PostgreSQL store of one node. Dropping it finishes submitted writes, and signs the node off.
 pub(crate) struct PostgresStore {
     /// Queues of the writers; `None` once the store is closing.
     queues: Option<WriteQueues>,
-    writers: Vec<JoinHandle<()>>,
+    writers: Vec<thread::JoinHandle<()>>,
     pool: Pool,
     /// Permits for long reads, which leave the other connections for short reads.
     long_reads: Arc<Semaphore>,
@@ -114,7 +105,6 @@ pub(crate) struct PostgresStore {
     pending_calls: Arc<manual::PendingCalls>,
 }
 
-/// Queues of the writers.
 struct WriteQueues {
     jobs: PgWriteHandle,
     /// Queue of writes of users' keys. These have their own writer, connection and transactions,
@@ -141,14 +131,13 @@ pub(crate) async fn migrate(url: &str) -> anyhow::Result<String> {
 async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Result<()> {
     let access = ConnectOptions::new(options, None);
     let failed = || format!("cannot bring the database {place} up to date");
-    if access.is_pooled_by_transaction().await.map_err(|error| to_store_error(&error)).with_context(failed)? {
+    if access.is_pooled_by_transaction().await.map_err(StoreError::from).with_context(failed)? {
         bail!(
             "cannot use the database {place}: a pooler assigns its connections per transaction, and agq needs each of \
              its own for longer. Set pool_mode = session for this database in pgbouncer.ini, or give the address of PostgreSQL itself"
         );
     }
-    let mut connection =
-        access.connect().await.map_err(|error| to_store_error(&error)).with_context(failed)?;
+    let mut connection = access.connect().await.map_err(StoreError::from).with_context(failed)?;
     check_encoding(&mut connection, place).await?;
     match schema::migrate(&mut connection).await {
         Ok(()) => Ok(()),
@@ -156,10 +145,10 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
     }
 }
 
-/// Refuses a database whose encoding is not UTF-8.
 async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::Result<()> {
-    let encoding = schema::encoding(connection).await.map_err(|error| to_store_error(&error));
-    let encoding = encoding.with_context(|| format!("cannot use the database {place}"))?;
+    let encoding = query_scalar("SHOW server_encoding").fetch_one(connection).await;
+    let encoding: String =
+        encoding.map_err(StoreError::from).with_context(|| format!("cannot use the database {place}"))?;
     if encoding != "UTF8" {
         bail!(
             "cannot use the database {place}: it keeps text as {encoding}, which does not have all characters. \
@@ -170,15 +159,14 @@ async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::R
 }
 
 impl PostgresStore {
-    /// Connects to the database, and migrates its tables. `url` is `postgres://USER@HOST/DATABASE`,
-    /// as in libpq.
+    /// Connects, and migrates the tables. `url` is `postgres://USER@HOST/DATABASE`, as in libpq.
     pub(crate) async fn open(url: &str, settings: PostgresSettings) -> anyhow::Result<Self> {
         let (options, place) = options(url)?;
         bring_up_to_date(options.clone(), &place).await?;
         let access = ConnectOptions::new(options, Some(settings.timeout));
         let notifier = Arc::new(ChangeNotifier::default());
         let nodes = Arc::new(Nodes::new(settings.term, access.clone(), Arc::clone(&notifier)));
-        let shown = nodes.send_heartbeat().await.map_err(|error| to_store_error(&error));
+        let shown = nodes.send_heartbeat().await.map_err(StoreError::from);
         shown.with_context(|| format!("cannot use the database {place}"))?;
         Self::start(&access, nodes, notifier, settings).context("cannot start the writers")
     }
@@ -212,7 +200,7 @@ impl PostgresStore {
                 late: Late::default(),
                 growth: Growth::default(),
             };
-            writers.push(std::thread::Builder::new().name(name.into()).spawn(move || writer.work())?);
+            writers.push(thread::Builder::new().name(name.into()).spawn(move || writer.work())?);
             std::io::Result::Ok(PgWriteHandle(queue))
         };
         let queues = WriteQueues { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
@@ -275,11 +263,10 @@ impl PostgresStore {
         });
     }
 
-    /// Submits a write without a subject.
     fn write<T: Send + 'static>(
         &self,
         level: AckLevel,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
         self.write_on(Subjects::default(), level, work)
     }
@@ -289,7 +276,7 @@ impl PostgresStore {
         &self,
         subjects: impl Into<Subjects>,
         level: AckLevel,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
         self.submit_write(|handle| handle.write(subjects.into(), level, work))
     }
@@ -317,34 +304,33 @@ impl PostgresStore {
         }
     }
 
-    /// Reads with a permit, because the cost of the read grows with the data, and short reads need
-    /// connections.
+    /// Reads with a permit, because long reads must leave connections for short ones.
     fn query_long<T, F>(&self, read: impl FnOnce(Pool) -> F + Send + 'static) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let (long_reads, pool, answer_timeout) =
             (Arc::clone(&self.long_reads), self.pool.clone(), self.answer_timeout);
         let answer = self.runtime.spawn(async move {
             let _permit = permit(long_reads).await?;
-            within(answer_timeout, read(pool)).await.map_err(|error| to_store_error(&error))
+            Ok(within(answer_timeout, read(pool)).await?)
         });
-        self.counted(Box::pin(async move { answer.await.map_err(|error| StoreError(error.to_string()))? }))
+        self.answered(answer)
     }
 
-    /// Runs a read as a task of its own, because the caller may await the answer late, and the
-    /// connection must not stay in use until then.
+    /// Reads in a task, because the caller may await late, and must not keep the connection.
     fn query<T, F>(&self, read: impl FnOnce(Pool) -> F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
-        let answer = self.runtime.spawn(within(self.answer_timeout, read(self.pool.clone())));
-        self.counted(Box::pin(async move {
-            let answer = answer.await.map_err(|error| StoreError(error.to_string()))?;
-            answer.map_err(|error| to_store_error(&error))
-        }))
+        let read = within(self.answer_timeout, read(self.pool.clone()));
+        self.answered(self.runtime.spawn(async move { Ok(read.await?) }))
+    }
+
+    fn answered<T: Send + 'static>(&self, answer: JoinHandle<Result<T, StoreError>>) -> StoreFuture<T> {
+        self.counted(Box::pin(async move { answer.await.map_err(|error| StoreError(error.to_string()))? }))
     }
 
     /// Counts the call until it is answered, so that a simulation can wait until the store is idle.
@@ -374,7 +360,6 @@ async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Stor
 }
 
 impl Drop for PostgresStore {
-    /// Lets the writers finish the writes that they have taken in.
     fn drop(&mut self) {
         self.queues = None;
         let writers = std::mem::take(&mut self.writers);

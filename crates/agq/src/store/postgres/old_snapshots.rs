@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use sqlx::{Error, Executor, Postgres, Row, query};
+use sqlx::{Executor, Postgres, Result, Row, query};
 use tracing::{info, warn};
 
 use crate::store::OldestSnapshot;
@@ -17,9 +17,7 @@ const OLDEST: &str = "SELECT pid, application_name, usename::text AS user_name, 
      ORDER BY greatest(age(backend_xmin), age(backend_xid)) DESC LIMIT 1";
 
 /// Returns the session with the oldest snapshot, as far as the role of this node may see it.
-pub(super) async fn oldest(
-    by: impl Executor<'_, Database = Postgres>,
-) -> Result<Option<OldestSnapshot>, Error> {
+pub(super) async fn oldest(by: impl Executor<'_, Database = Postgres>) -> Result<Option<OldestSnapshot>> {
     let Some(row) = query(OLDEST).fetch_optional(by).await? else { return Ok(None) };
     Ok(Some(OldestSnapshot {
         pid: row.try_get("pid")?,
@@ -37,8 +35,6 @@ pub(super) struct SnapshotWatch(
 );
 
 impl SnapshotWatch {
-    /// Compares the oldest snapshot with the previous one, and logs if it has become too old, or
-    /// has gone.
     pub(super) fn note(&self, oldest: Option<&OldestSnapshot>) {
         match self.change(oldest) {
             SnapshotNotice::None => {}
@@ -66,7 +62,6 @@ impl SnapshotWatch {
     }
 }
 
-/// Change that is worth a log message.
 #[derive(Debug, PartialEq)]
 enum SnapshotNotice<'s> {
     None,

@@ -13,52 +13,42 @@ use agenix_rules::{
     job::Job,
     worker::Worker,
 };
-use sqlx::{Error, Row, postgres::PgRow, query, query_scalar};
+use sqlx::{Error, Result, Row, postgres::PgRow, query, query_scalar};
 
 use crate::store::{
     DocumentKind, JobFilter, LaneSummary, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     postgres::{
         codec::{decode, or_skip, readable},
-        connection::pool::Pool,
+        connection::Pool,
         lane_cache::lane_of,
         sql_types,
     },
 };
 
-/// Query for the totals over all shards.
 pub(super) const TOTALS: &str = "SELECT array_agg(now ORDER BY i), array_agg(ever ORDER BY i) FROM \
      (SELECT i, sum(n)::bigint AS now, sum(e)::bigint AS ever FROM agq.totals, unnest(now, ever) WITH ORDINALITY AS s (n, e, i) \
      GROUP BY i) AS sums";
 
-fn ids<T, E>(rows: Vec<String>, id: fn(String) -> Result<T, E>) -> Result<Vec<T>, Error>
+pub(super) fn ids<T, E>(rows: Vec<String>, id: fn(String) -> Result<T, E>) -> Result<Vec<T>>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     rows.into_iter().map(|text| id(text).map_err(|error| Error::Decode(Box::new(error)))).collect()
 }
 
-fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>, Error> {
+pub(super) fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>> {
     ids(rows, JobId::new)
 }
 
-pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPlan>, Error> {
+pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPlan>> {
     let sql = "SELECT json, created_at FROM agq.plans WHERE plan_id = $1";
     let Some(row) = query(sql).bind(plan_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
     let created_at = Timestamp(sql_types::count(row.try_get(1)?));
     Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at }))
 }
 
-pub(super) async fn plans(pool: &Pool, page: Page) -> Result<Vec<PlanId>, Error> {
-    ids(page_of(pool, "SELECT plan_id FROM agq.plans ORDER BY plan_id", page).await?, PlanId::new)
-}
-
-pub(super) async fn actions(pool: &Pool, page: Page) -> Result<Vec<ActionId>, Error> {
-    ids(page_of(pool, "SELECT action_id FROM agq.actions ORDER BY action_id", page).await?, ActionId::new)
-}
-
-/// Returns the ids of a page. The pattern is matched here, because it is a glob of Redis, which SQL
-/// does not have.
-async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
+/// Returns the ids of a page. SQL does not have the globs of Redis, so they are matched here.
+pub(super) async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>> {
     use futures_util::TryStreamExt;
     let mut all = query_scalar::<_, String>(sql).fetch(pool);
     let (mut found, mut skip) = (Vec::new(), page.offset);
@@ -91,28 +81,21 @@ macro_rules! tallied {
         )
     };
 }
-/// Query for one action.
 pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
-/// Query for all actions in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
-pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>, Error> {
+pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>> {
     let sql = query(ACTION).bind(action_id.as_str());
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
-/// Returns those of the actions `ids` that exist.
-pub(super) async fn these_actions(
-    pool: &Pool,
-    ids: Vec<ActionId>,
-) -> Result<Vec<(Action, JobCounts)>, Error> {
+pub(super) async fn these_actions(pool: &Pool, ids: Vec<ActionId>) -> Result<Vec<(Action, JobCounts)>> {
     let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
     let rows = query(tallied!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
     rows.iter().map(action_of).collect()
 }
 
-/// Decodes a row of an action and its tally.
-pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts), Error> {
+pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts)> {
     let mut tally = JobCounts::default();
     for (at, count) in tally.jobs.iter_mut().enumerate() {
         *count = sql_types::count(row.try_get(1 + at)?);
@@ -127,7 +110,7 @@ pub(super) async fn jobs_of(
     action_id: ActionId,
     statuses: Vec<Status>,
     slice: Slice,
-) -> Result<Vec<JobId>, Error> {
+) -> Result<Vec<JobId>> {
     // Without statuses, the slice counts inputs, whether or not their jobs are kept. With statuses,
     // it counts the jobs that are found.
     let (first, end, skip, take) = match statuses.as_slice() {
@@ -149,12 +132,12 @@ pub(super) async fn jobs_of(
 const RECORD: &str =
     "SELECT record FROM agq.jobs WHERE job_id = $1 UNION ALL SELECT record FROM agq.ended WHERE job_id = $1";
 
-pub(super) async fn job_record(pool: &Pool, job_id: JobId) -> Result<Option<Job>, Error> {
+pub(super) async fn job_record(pool: &Pool, job_id: JobId) -> Result<Option<Job>> {
     let row = query(RECORD).bind(job_id.as_str()).fetch_optional(pool).await?;
     row.map(|row| decode(row.try_get(0)?)).transpose()
 }
 
-pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>, Error> {
+pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>> {
     let Some(job) = job_record(pool, job_id).await? else { return Ok(None) };
     let sql = "SELECT lane, queue, needs, (SELECT json FROM agq.inputs WHERE job_id = $2) AS input, \
          (SELECT json FROM agq.results WHERE job_id = $2) AS results FROM agq.lanes WHERE lane = $1";
@@ -166,9 +149,8 @@ pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>,
     Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
 }
 
-/// Returns the jobs that meet every condition, the newest first: ids of jobs are in the order of
-/// their submission.
-pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Error> {
+/// Orders by id, because ids of jobs are in the order of their submission.
+pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>> {
     let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
          UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
          WHERE ($1::smallint IS NULL OR status = $1) AND ($2::text IS NULL OR plan_id = $2) \
@@ -186,19 +168,13 @@ pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Er
     job_ids(sql.fetch_all(pool).await?)
 }
 
-/// Returns the next jobs of a queue over all its lanes.
-pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
+pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec<JobId>> {
     let sql = "SELECT job_id FROM agq.lanes AS l CROSS JOIN LATERAL (SELECT job_id, rank, turn FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND is_ready ORDER BY rank, turn LIMIT $2) AS c WHERE l.queue = $1 ORDER BY rank, turn LIMIT $2";
     job_ids(query_scalar(sql).bind(queue).bind(sql_types::limit(count)).fetch_all(pool).await?)
 }
 
-pub(super) async fn peek_scheduled(pool: &Pool, count: usize) -> Result<Vec<JobId>, Error> {
-    let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready ORDER BY due_at, job_id LIMIT $1";
-    job_ids(query_scalar(sql).bind(sql_types::limit(count)).fetch_all(pool).await?)
-}
-
-pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
+pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64> {
     let sql = "SELECT count(*) FROM (SELECT FROM agq.jobs WHERE lane = $1 AND is_ready AND (rank, turn) < ($2, $3) LIMIT $4) AS a";
     let sql = query_scalar::<_, i64>(sql)
         .bind(sql_types::lane(job.lane))
@@ -208,17 +184,8 @@ pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64,
     Ok(sql_types::count(sql.fetch_one(pool).await?))
 }
 
-pub(super) async fn paused(pool: &Pool) -> Result<Vec<String>, Error> {
-    query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
-}
-
-pub(super) async fn has_documents(pool: &Pool, kind: DocumentKind) -> Result<bool, Error> {
-    let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
-    query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
-}
-
 /// Returns true if an ended job can be pruned. Looks at the first job of each status.
-pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool, Error> {
+pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
          OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
          WHERE EXISTS (SELECT FROM agq.ended AS e WHERE e.status = s.status AND e.ended_at < $4))";
@@ -231,12 +198,12 @@ pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool, Er
     Ok(sql.fetch_one(pool).await? || keep.count > 0 && totals(pool).await?.kept() > keep.count)
 }
 
-pub(super) async fn totals(pool: &Pool) -> Result<Totals, Error> {
+pub(super) async fn totals(pool: &Pool) -> Result<Totals> {
     totals_of(&query(TOTALS).fetch_one(pool).await?)
 }
 
-pub(super) fn totals_of(row: &PgRow) -> Result<Totals, Error> {
-    let counts = |at: usize| -> Result<[u64; 6], Error> {
+pub(super) fn totals_of(row: &PgRow) -> Result<Totals> {
+    let counts = |at: usize| -> Result<[u64; 6]> {
         let sums: Option<Vec<i64>> = row.try_get(at)?;
         let mut sums = sums.unwrap_or_default().into_iter().map(sql_types::count);
         Ok(std::array::from_fn(|_| sums.next().unwrap_or_default()))
@@ -244,18 +211,7 @@ pub(super) fn totals_of(row: &PgRow) -> Result<Totals, Error> {
     Ok(Totals { now: counts(0)?, ever: counts(1)? })
 }
 
-pub(super) async fn held_by(pool: &Pool, holder: String) -> Result<Vec<JobId>, Error> {
-    let sql = "SELECT job_id FROM agq.jobs WHERE holder = $1 AND status = 1 ORDER BY job_id";
-    job_ids(query_scalar(sql).bind(holder).fetch_all(pool).await?)
-}
-
-pub(super) async fn holders(pool: &Pool) -> Result<Vec<String>, Error> {
-    query_scalar("SELECT DISTINCT holder FROM agq.jobs WHERE status = 1 ORDER BY holder")
-        .fetch_all(pool)
-        .await
-}
-
-pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec<JobId>> {
     let sql = "SELECT job_id FROM ((SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 0 \
          ORDER BY due_at, job_id LIMIT $2) UNION ALL (SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 1 \
          ORDER BY due_at, job_id LIMIT $2)) AS d ORDER BY due_at, job_id LIMIT $2";
@@ -264,22 +220,15 @@ pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec
     )
 }
 
-/// Maximum number of jobs with a timer that are read at once.
 const TIMERS_PER_QUERY: usize = 1_000;
 /// Query for jobs that wait for a time, in order of that time, after a given time and job.
 pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 0 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
-/// Query for jobs that are active until a time, in order of that time, after a given time and job.
 pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 1 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
 
-/// Returns the jobs with a timer after `now` that `wanted` accepts. Reads in steps, so that the
-/// rejected jobs are never in memory all together.
-pub(super) async fn pending_timers(
-    pool: &Pool,
-    now: Timestamp,
-    wanted: JobFilter,
-) -> Result<Vec<Job>, Error> {
+/// Reads in steps, so that the rejected jobs are never in memory all together.
+pub(super) async fn pending_timers(pool: &Pool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>> {
     let mut jobs: Vec<Job> = Vec::new();
     for sql in [WAITING, LEASED] {
         let mut last = (sql_types::wide(now.0), String::new());
@@ -296,7 +245,7 @@ pub(super) async fn pending_timers(
     Ok(jobs)
 }
 
-pub(super) async fn scheduled(pool: &Pool) -> Result<(u64, Option<Timestamp>), Error> {
+pub(super) async fn scheduled(pool: &Pool) -> Result<(u64, Option<Timestamp>)> {
     let sql =
         "SELECT count(*), min(due_at) FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready";
     let row = query(sql).fetch_one(pool).await?;
@@ -304,7 +253,7 @@ pub(super) async fn scheduled(pool: &Pool) -> Result<(u64, Option<Timestamp>), E
     Ok((sql_types::count(row.try_get(0)?), first.map(|at| Timestamp(sql_types::count(at)))))
 }
 
-pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
+pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts> {
     let sql = "SELECT queue, counts FROM agq.lane_counts JOIN agq.lanes USING (lane)";
     let mut sums: BTreeMap<String, [i64; 8]> = BTreeMap::new();
     for row in query(sql).fetch_all(pool).await? {
@@ -316,18 +265,13 @@ pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
 }
 
-pub(super) async fn document(pool: &Pool, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
-    let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
-    query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
-}
-
-pub(super) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
+pub(super) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>> {
     let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
     let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-pub(super) async fn lanes(pool: &Pool) -> Result<Vec<LaneSummary>, Error> {
+pub(super) async fn lanes(pool: &Pool) -> Result<Vec<LaneSummary>> {
     let sql = "SELECT lane, queue, needs, count(*) AS length, min(created_at) AS first, max(created_at) AS last \
          FROM agq.jobs JOIN agq.lanes USING (lane) WHERE is_ready GROUP BY lane, queue, needs ORDER BY lane";
     let lane = |row: &PgRow| {
@@ -339,23 +283,13 @@ pub(super) async fn lanes(pool: &Pool) -> Result<Vec<LaneSummary>, Error> {
     query(sql).fetch_all(pool).await?.iter().map(lane).collect()
 }
 
-pub(super) async fn registration(pool: &Pool, worker_id: WorkerId) -> Result<Option<String>, Error> {
-    let sql = "SELECT json FROM agq.registrations WHERE worker_id = $1";
-    query_scalar(sql).bind(worker_id.as_str()).fetch_optional(pool).await
-}
-
-pub(super) async fn worker(pool: &Pool, worker_id: WorkerId) -> Result<Option<Worker>, Error> {
+pub(super) async fn worker(pool: &Pool, worker_id: WorkerId) -> Result<Option<Worker>> {
     let sql = "SELECT record FROM agq.workers WHERE worker_id = $1";
     let row = query(sql).bind(worker_id.as_str()).fetch_optional(pool).await?;
     row.map(|row| decode(row.try_get(0)?)).transpose()
 }
 
-pub(super) async fn worker_records(pool: &Pool) -> Result<Vec<Worker>, Error> {
-    let rows = query("SELECT record FROM agq.workers ORDER BY worker_id").fetch_all(pool).await?;
-    Ok(readable(&rows))
-}
-
-pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
+pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>> {
     let sql = "SELECT record, (SELECT count(*) FROM agq.jobs WHERE holder = worker_id AND status = 1) \
          FROM agq.workers ORDER BY worker_id";
     let rows = query(sql).fetch_all(pool).await?;
@@ -372,11 +306,7 @@ pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
 pub(super) const OVERDUE_KEYS: &str =
     "SELECT key FROM agq.keys WHERE expires_at <= $1 ORDER BY expires_at, substr(key, 1, 1024), key LIMIT $2";
 
-pub(super) async fn overdue_keys(
-    pool: &Pool,
-    now: Timestamp,
-    limit: usize,
-) -> Result<Vec<bytes::Bytes>, Error> {
+pub(super) async fn overdue_keys(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec<bytes::Bytes>> {
     let sql =
         query_scalar::<_, Vec<u8>>(OVERDUE_KEYS).bind(sql_types::wide(now.0)).bind(sql_types::limit(limit));
     Ok(sql.fetch_all(pool).await?.into_iter().map(Into::into).collect())

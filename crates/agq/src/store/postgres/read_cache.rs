@@ -15,10 +15,8 @@ use crate::store::StoreFuture;
 /// Time to live of an entry. A stale entry is harmless, because the transaction that claims a job
 /// or adds an action reads the record again.
 const TIME_TO_LIVE: Duration = Duration::from_millis(100);
-/// Maximum number of entries.
 const MAX_ENTRIES: usize = 1_000;
 
-/// Entries by their ids, each with the time of its read.
 pub(super) struct TtlCache<K, V>(Mutex<TtlEntries<K, V>>);
 
 struct TtlEntries<K, V> {

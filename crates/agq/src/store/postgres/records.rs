@@ -16,6 +16,7 @@ use agenix_rules::{
 };
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending, ready};
+use sqlx::{query, query_scalar};
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
@@ -23,13 +24,18 @@ use crate::store::{
     OldestSnapshot, QueueCounts, Retention, RuleResult, StoreAdmin, StoreError, StoreFuture, StoredJob,
     StoredPlan, Totals, UnusedRecords, WorkerRule, WorkerStore,
     postgres::{
-        PostgresStore, old_snapshots, queries,
+        PostgresStore,
+        codec::readable,
+        old_snapshots,
+        queries::{self, job_ids, page_of},
+        sql_types,
         txn::{jobs::Decision, unused_lanes},
         writer::{
             queue::Claiming,
             subject::{self, Subject},
         },
     },
+    types::RuleFuture,
 };
 
 impl JobStore for PostgresStore {
@@ -45,7 +51,8 @@ impl JobStore for PostgresStore {
     }
 
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
-        self.query_long(async move |pool| queries::plans(&pool, page).await)
+        let sql = "SELECT plan_id FROM agq.plans ORDER BY plan_id";
+        self.query_long(async move |pool| queries::ids(page_of(&pool, sql, page).await?, PlanId::new))
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
@@ -77,7 +84,8 @@ impl JobStore for PostgresStore {
     }
 
     fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>> {
-        self.query_long(async move |pool| queries::actions(&pool, page).await)
+        let sql = "SELECT action_id FROM agq.actions ORDER BY action_id";
+        self.query_long(async move |pool| queries::ids(page_of(&pool, sql, page).await?, ActionId::new))
     }
 
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>> {
@@ -136,7 +144,9 @@ impl JobStore for PostgresStore {
     }
 
     fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>> {
-        self.query(async move |pool| queries::peek_scheduled(&pool, count).await)
+        let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready ORDER BY due_at, job_id LIMIT $1";
+        let sql = query_scalar(sql).bind(sql_types::limit(count));
+        self.query(async move |pool| job_ids(sql.fetch_all(&pool).await?))
     }
 
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
@@ -151,7 +161,8 @@ impl JobStore for PostgresStore {
     }
 
     fn paused(&self) -> StoreFuture<Vec<String>> {
-        self.query(async |pool| queries::paused(&pool).await)
+        let sql = "SELECT queue FROM agq.paused ORDER BY queue";
+        self.query(async move |pool| query_scalar(sql).fetch_all(&pool).await)
     }
 
     fn is_prunable(&self, keep: Retention) -> StoreFuture<bool> {
@@ -173,12 +184,14 @@ impl JobStore for PostgresStore {
     }
 
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>> {
-        let holder = holder.to_owned();
-        self.query(async move |pool| queries::held_by(&pool, holder).await)
+        let sql = "SELECT job_id FROM agq.jobs WHERE holder = $1 AND status = 1 ORDER BY job_id";
+        let sql = query_scalar(sql).bind(holder.to_owned());
+        self.query(async move |pool| job_ids(sql.fetch_all(&pool).await?))
     }
 
     fn holders(&self) -> StoreFuture<Vec<String>> {
-        self.query(async |pool| queries::holders(&pool).await)
+        let sql = "SELECT DISTINCT holder FROM agq.jobs WHERE status = 1 ORDER BY holder";
+        self.query(async move |pool| query_scalar(sql).fetch_all(&pool).await)
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>> {
@@ -204,8 +217,9 @@ impl JobStore for PostgresStore {
 
 impl DocumentStore for PostgresStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
-        let id = id.to_owned();
-        self.query(async move |pool| queries::document(&pool, kind, &id).await)
+        let sql = query_scalar("SELECT json FROM agq.notes WHERE kind = $1 AND id = $2");
+        let sql = sql.bind(kind.as_str()).bind(id.to_owned());
+        self.query(async move |pool| sql.fetch_optional(&pool).await)
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
@@ -213,15 +227,11 @@ impl DocumentStore for PostgresStore {
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
-        self.query(async move |pool| queries::has_documents(&pool, kind).await)
+        let sql = query_scalar("SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)").bind(kind.as_str());
+        self.query(async move |pool| sql.fetch_one(&pool).await)
     }
 
-    fn update_document(
-        &self,
-        kind: DocumentKind,
-        id: &str,
-        rule: DocumentRule,
-    ) -> StoreFuture<RuleResult<()>> {
+    fn update_document(&self, kind: DocumentKind, id: &str, rule: DocumentRule) -> RuleFuture<()> {
         let id = id.to_owned();
         self.submit_write(|handle| handle.decide_document(kind, id, rule))
     }
@@ -231,7 +241,7 @@ impl DocumentStore for PostgresStore {
     }
 
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {
-        self.write(AckLevel::Visible, move |batch| batch.forget(&unused))
+        self.write(AckLevel::Visible, move |batch| batch.forget_unused(&unused))
     }
 }
 
@@ -251,8 +261,9 @@ impl WorkerStore for PostgresStore {
     }
 
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
-        let worker_id = worker_id.clone();
-        self.query(async move |pool| queries::registration(&pool, worker_id).await)
+        let sql = query_scalar("SELECT json FROM agq.registrations WHERE worker_id = $1");
+        let sql = sql.bind(worker_id.to_string());
+        self.query(async move |pool| sql.fetch_optional(&pool).await)
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool> {
@@ -277,7 +288,8 @@ impl WorkerStore for PostgresStore {
     }
 
     fn worker_records(&self) -> StoreFuture<Vec<Worker>> {
-        self.query(async |pool| queries::worker_records(&pool).await)
+        let sql = query("SELECT record FROM agq.workers ORDER BY worker_id");
+        self.query(async move |pool| Ok(readable(&sql.fetch_all(&pool).await?)))
     }
 
     fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>> {

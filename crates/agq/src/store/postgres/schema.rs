@@ -2,7 +2,7 @@
 //! wait.
 
 use sqlx::{
-    Error, PgConnection, SqlSafeStr,
+    PgConnection, Result, SqlSafeStr,
     migrate::{MigrateError, Migration, MigrationType, Migrator},
     query_scalar,
 };
@@ -49,7 +49,7 @@ pub(super) async fn migrate_first(count: usize, connection: &mut PgConnection) -
     migrate_by(&MIGRATIONS[..count], connection).await
 }
 
-async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {
+async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool> {
     let sql = "SELECT to_regclass('agq.migrations') IS NOT NULL";
     if !query_scalar::<_, bool>(sql).fetch_one(&mut *connection).await? {
         return Ok(false);
@@ -57,11 +57,6 @@ async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {
     let sql = "SELECT version FROM agq.migrations WHERE success ORDER BY version";
     let applied: Vec<i64> = query_scalar(sql).fetch_all(connection).await?;
     Ok(applied == MIGRATIONS.map(|(version, ..)| version))
-}
-
-/// Returns the encoding of a database.
-pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Error> {
-    query_scalar("SHOW server_encoding").fetch_one(connection).await
 }
 
 /// Returns the message of the database without the context that the migrator adds.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::CONNECT_TIMEOUT;
 
-/// Settings of a node for its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PostgresSettings {
     /// Maximum number of connections for reads and writes.
@@ -27,8 +26,7 @@ impl Default for PostgresSettings {
 }
 
 impl PostgresSettings {
-    /// Returns the maximum time to wait for an answer. It is longer than the timeout of the
-    /// database, which gives up first if it can be reached.
+    /// Returns the maximum time to wait for an answer. A database in reach gives up before that.
     pub(super) fn answer_timeout(&self) -> Duration {
         self.timeout + CONNECT_TIMEOUT
     }

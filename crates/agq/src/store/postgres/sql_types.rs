@@ -3,8 +3,7 @@
 use agenix_protocol::{documents::Status, time::Timestamp};
 use agenix_rules::{action::PRIORITIES, job::Job};
 
-/// Converts a count or a time to `bigint`. Larger values do not occur: the bound is 292 million
-/// years.
+/// Converts a count or a time to `bigint`. The bound for a time is 292 million years.
 pub(super) fn wide(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

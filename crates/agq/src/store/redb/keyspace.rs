@@ -1,10 +1,6 @@
 //! Users' keys in write transactions and in snapshots.
 
-use std::{
-    cell::RefCell,
-    mem::discriminant,
-    ops::{Bound, Range},
-};
+use std::{cell::RefCell, mem::discriminant, ops::Range};
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
@@ -14,11 +10,12 @@ use redb::Error;
 use crate::store::{
     AckLevel, KeyEntry, KeyRead, KeyReader, KeyUpdate, KeyWriter, Keyspace, RangeSlice, StoreError,
     StoreFuture, StoredValue,
+    keyspace::{ScoreRange, StoreResult},
     redb::{
         RedbStore,
         engine::Snapshot,
         queries::keys::{self, FIRST},
-        schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
+        schema::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, Result, SCORES, ordered},
         shown,
         txn::WriteTxn,
     },
@@ -59,85 +56,74 @@ struct TxnKeys<'b, 't> {
     fault: RefCell<Option<Error>>,
 }
 
-impl TxnKeys<'_, '_> {
-    fn noted<T>(&self, outcome: Result<T, Error>) -> Result<T, StoreError> {
-        outcome.map_err(|error| {
-            let shown = StoreError(error.to_string());
-            self.fault.replace(Some(error));
-            shown
-        })
-    }
+/// Keeps an error, and returns it for the caller.
+fn noted<T>(fault: &RefCell<Option<Error>>, outcome: Result<T>) -> StoreResult<T> {
+    outcome.map_err(|error| {
+        let shown = StoreError(error.to_string());
+        fault.replace(Some(error));
+        shown
+    })
 }
 
 impl KeyReader for TxnKeys<'_, '_> {
-    fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
-        self.noted(self.txn.tables.keys.get(key).map(|record| record.map(|record| record.entry)))
+    fn entry(&self, key: &[u8]) -> StoreResult<Option<KeyEntry>> {
+        noted(&self.fault, self.txn.tables.keys.get(key).map(|record| record.map(|record| record.entry)))
     }
 
-    fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted(keys::count(self.txn.tables.keys.table(), &self.txn.tables.expiries, now))
+    fn count(&self, now: Timestamp) -> StoreResult<u64> {
+        noted(&self.fault, keys::count(self.txn.tables.keys.table(), &self.txn.tables.expiries, now))
     }
 
-    fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.noted(keys::newest(&self.txn.tables.key_numbers, below, limit))
+    fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>> {
+        noted(&self.fault, keys::newest(&self.txn.tables.key_numbers, below, limit))
     }
 
-    fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.noted(self.txn.tables.list_items.items(key, places))
+    fn items(&self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
+        noted(&self.fault, keys::items(self.txn.tables.list_items.table(), key, places))
     }
 
-    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(keys::score(&self.txn.tables.scores, key, member))
+    fn score(&self, key: &[u8], member: &[u8]) -> StoreResult<Option<f64>> {
+        noted(&self.fault, keys::score(&self.txn.tables.scores, key, member))
     }
 
-    fn members(
-        &self,
-        key: &[u8],
-        scores: (Bound<f64>, Bound<f64>),
-        part: RangeSlice,
-    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(keys::members(&self.txn.tables.by_score, key, scores, part))
+    fn members(&self, key: &[u8], scores: ScoreRange, part: RangeSlice) -> StoreResult<Vec<(Bytes, f64)>> {
+        noted(&self.fault, keys::members(&self.txn.tables.by_score, key, scores, part))
     }
 }
 
 impl KeyWriter for TxnKeys<'_, '_> {
-    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
-        let done = self.txn.put_key(key, entry);
-        self.noted(done)
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()> {
+        noted(&self.fault, self.txn.put_key(key, entry))
     }
 
-    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        let done = self.txn.remove_key(key);
-        self.noted(done)
+    fn remove(&mut self, key: &[u8]) -> StoreResult<bool> {
+        noted(&self.fault, self.txn.remove_key(key))
     }
 
-    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
+    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()> {
         self.txn.tables.list_items.insert((key, place), item);
         Ok(())
     }
 
-    fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
-        let done = self.txn.tables.list_items.take(key, place);
-        self.noted(done)
+    fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>> {
+        noted(&self.fault, self.txn.tables.list_items.take(key, place))
     }
 
     fn announce_list(&mut self, key: &Bytes) {
         self.txn.arrived.lists.insert(key.clone());
     }
 
-    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
-        let done = self.txn.put_score(key, member, ordered(score));
-        self.noted(done)
+    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()> {
+        noted(&self.fault, self.txn.put_score(key, member, ordered(score)))
     }
 
-    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, StoreError> {
-        let done = self.txn.remove_score(key, member);
-        self.noted(done)
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool> {
+        noted(&self.fault, self.txn.remove_score(key, member))
     }
 }
 
 impl WriteTxn<'_> {
-    fn put_key(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), Error> {
+    fn put_key(&mut self, key: &[u8], entry: &KeyEntry) -> Result<()> {
         let before = self.tables.keys.get(key)?;
         let number = before.as_ref().map_or_else(|| self.number_key(key), |before| before.number);
         let before = before.map(|record| record.entry);
@@ -176,7 +162,7 @@ impl WriteTxn<'_> {
         self.cache.last_key
     }
 
-    fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
+    fn remove_key(&mut self, key: &[u8]) -> Result<bool> {
         let Some(record) = self.tables.keys.get(key)? else { return Ok(false) };
         self.tables.keys.remove(key);
         self.tables.key_numbers.remove(record.number);
@@ -188,7 +174,7 @@ impl WriteTxn<'_> {
     }
 
     /// Removes the elements or members of a key.
-    fn clear_key(&mut self, key: &[u8], content: &StoredValue) -> Result<(), Error> {
+    fn clear_key(&mut self, key: &[u8], content: &StoredValue) -> Result<()> {
         match content {
             StoredValue::Text(_) => {}
             StoredValue::List { head, tail } => {
@@ -204,14 +190,14 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
+    pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<()> {
         self.remove_score(key, member)?;
         self.tables.scores.insert((key, member), score);
         self.tables.by_score.insert((key, score, member), ());
         Ok(())
     }
 
-    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, Error> {
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool> {
         let score = self.tables.scores.get((key, member))?.map(|score| score.value());
         if let Some(score) = score {
             self.tables.scores.remove((key, member));
@@ -225,32 +211,27 @@ impl WriteTxn<'_> {
 struct SnapshotKeys<'r>(&'r Snapshot<'r>);
 
 impl KeyReader for SnapshotKeys<'_> {
-    fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
-        shown(keys::entry(&self.0.table(&KEYS), key))
+    fn entry(&self, key: &[u8]) -> StoreResult<Option<KeyEntry>> {
+        shown(self.0.table(&KEYS).get(key).map(|record| record.map(|record| record.value().entry)))
     }
 
-    fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
+    fn count(&self, now: Timestamp) -> StoreResult<u64> {
         shown(keys::count(&self.0.table(&KEYS), &self.0.table(&EXPIRIES), now))
     }
 
-    fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+    fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>> {
         shown(keys::newest(&self.0.table(&KEY_NUMBERS), below, limit))
     }
 
-    fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
+    fn items(&self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
         shown(keys::items(&self.0.table(&LIST_ITEMS), key, places))
     }
 
-    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
+    fn score(&self, key: &[u8], member: &[u8]) -> StoreResult<Option<f64>> {
         shown(keys::score(&self.0.table(&SCORES), key, member))
     }
 
-    fn members(
-        &self,
-        key: &[u8],
-        scores: (Bound<f64>, Bound<f64>),
-        part: RangeSlice,
-    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
+    fn members(&self, key: &[u8], scores: ScoreRange, part: RangeSlice) -> StoreResult<Vec<(Bytes, f64)>> {
         shown(keys::members(&self.0.table(&BY_SCORE), key, scores, part))
     }
 }

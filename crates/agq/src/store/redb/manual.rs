@@ -7,8 +7,7 @@ use redb::StorageBackend;
 use crate::store::{
     Durability, StoreError,
     redb::{
-        LongReads, RedbStore, WalFile, check, file, queries::records, schema::tables::LANES, shown,
-        writer::Writer,
+        LongReads, RedbStore, WalFile, check, file, queries::records, schema::LANES, shown, writer::Writer,
     },
 };
 
@@ -24,7 +23,6 @@ impl RedbStore {
         Self::start_writer(file::open_on(database)?, with, Durability::default(), LongReads::InPlace)
     }
 
-    /// Returns the contradictions in the database.
     pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
         shown(check::inconsistencies(&self.versions.snapshot()))
     }

@@ -32,7 +32,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::future::ready;
-use redb::{Database, Error, StorageBackend, backends::InMemoryBackend};
+use redb::{Database, StorageBackend, backends::InMemoryBackend};
 use tokio::sync::watch;
 
 pub(crate) use self::{
@@ -41,7 +41,7 @@ pub(crate) use self::{
 };
 pub(crate) use crate::store::redb::{
     file::export::{export, import},
-    schema::tables::FORMAT,
+    schema::{Result, tables::FORMAT},
 };
 
 use super::{AckLevel, ChangeNotifier, Durability, OpenOptions, StoreError, StoreFuture};
@@ -52,8 +52,7 @@ use crate::store::redb::{
     writer::queue::{WriteHandle, WriteSize},
 };
 
-/// A store in a redb database with a WAL. One writer changes it, and any number of readers use
-/// snapshots.
+/// A store in a redb database with a WAL, one writer, and any number of readers of snapshots.
 pub(crate) struct RedbStore {
     /// `None` while the store closes.
     write_handle: Option<WriteHandle>,
@@ -72,16 +71,11 @@ pub(crate) struct RedbStore {
 /// Size of a WAL, in bytes. A flush starts whenever half of it is full.
 const WAL_BYTES: u64 = 8 << 20;
 
-/// File of the WAL, with the properties of a new one.
 struct WalFile {
     file: Box<dyn StorageBackend>,
     /// Unique among all WALs.
     id: u64,
     bytes: u64,
-}
-
-fn new_wal_id() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
 }
 
 /// Execution of long reads and flushes.
@@ -95,17 +89,16 @@ enum LongReads {
 }
 
 impl RedbStore {
-    /// Opens the database file and its WAL, or creates them.
     pub(crate) fn open(path: &Path, opening: OpenOptions) -> anyhow::Result<Self> {
         let opened = || {
             let (database, wal) = (file::open(path, opening.max_checked_bytes)?, file::open_wal_file(path)?);
-            let with = WalFile { file: Box::new(wal), id: new_wal_id(), bytes: WAL_BYTES };
+            let id = uuid::Uuid::new_v4().as_u64_pair().0;
+            let with = WalFile { file: Box::new(wal), id, bytes: WAL_BYTES };
             Self::start(database, with, opening.durability)
         };
         opened().with_context(|| format!("cannot use the database {}", path.display()))
     }
 
-    /// Returns a store in memory, for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests need no file"))]
     pub(crate) fn in_memory() -> anyhow::Result<Self> {
         Self::with_wal(InMemoryBackend::new())
@@ -145,26 +138,23 @@ impl RedbStore {
         let owed = Arc::clone(&owes_sync);
         let committer = Committer::new(Arc::clone(&versions), wal, flusher, durability, owed);
         let (writer, write_handle, failed) = writer::start(committer, Arc::clone(&notifier))?;
-        let (write_handle, thread) = (Some(write_handle), Mutex::new(None));
-        Ok((
-            Self {
-                write_handle,
-                group_commit: None,
-                writer: thread,
-                versions,
-                notifier,
-                owes_sync,
-                failed,
-                long_work,
-            },
-            writer,
-        ))
+        let store = Self {
+            write_handle: Some(write_handle),
+            group_commit: None,
+            writer: Mutex::default(),
+            versions,
+            notifier,
+            owes_sync,
+            failed,
+            long_work,
+        };
+        Ok((store, writer))
     }
 
     fn write<T, F>(&self, ack_level: AckLevel, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&mut WriteTxn<'_>) -> Result<T> + Send + 'static,
     {
         self.write_sized(ack_level, WriteSize::Small, work)
     }
@@ -172,7 +162,7 @@ impl RedbStore {
     fn write_sized<T, F>(&self, ack_level: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&mut WriteTxn<'_>) -> Result<T> + Send + 'static,
     {
         match &self.write_handle {
             Some(write_handle) => write_handle.write(ack_level, size, work),
@@ -184,7 +174,7 @@ impl RedbStore {
     fn query<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Snapshot<'_>) -> Result<T, Error>,
+        F: FnOnce(&Snapshot<'_>) -> Result<T>,
     {
         Box::pin(ready(shown(work(&self.versions.snapshot()))))
     }
@@ -193,14 +183,14 @@ impl RedbStore {
     fn scan<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&Snapshot<'_>) -> Result<T> + Send + 'static,
     {
         let kept = self.versions.pin();
         self.long_work.run(move || shown(work(&kept.snapshot())))
     }
 }
 
-fn shown<T>(outcome: Result<T, Error>) -> Result<T, StoreError> {
+fn shown<T>(outcome: Result<T>) -> Result<T, StoreError> {
     outcome.map_err(|error| StoreError(error.to_string()))
 }
 

@@ -24,14 +24,18 @@ use redb::Error;
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
     DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
-    QueueCounts, Retention, RuleResult, StoreAdmin, StoreFuture, StoredJob, StoredPlan, Totals, WorkerRule,
-    WorkerStore,
+    QueueCounts, Retention, RuleResult, StoreAdmin, StoreFuture, StoredJob, StoredPlan, Totals,
+    UnusedRecords, WorkerRule, WorkerStore,
     redb::{
         RedbStore,
         file::backup,
         queries::{documents, records},
+        schema::{
+            ACTIONS, JOBS, NOTES, PAUSED, PLANS, READY, REGISTRATIONS, WAITING, WORKERS, codec, ready_key,
+        },
         writer::queue::WriteSize,
     },
+    types::RuleFuture,
 };
 
 impl JobStore for RedbStore {
@@ -40,11 +44,11 @@ impl JobStore for RedbStore {
     }
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
-        self.query(|snapshot| records::plan(snapshot, plan_id))
+        self.query(|snapshot| snapshot.table(&PLANS).record(plan_id.as_str()))
     }
 
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
-        self.scan(move |snapshot| records::plans(snapshot, &page))
+        self.scan(move |snapshot| records::page_of(&snapshot.table(&PLANS), &page, PlanId::new))
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
@@ -73,7 +77,7 @@ impl JobStore for RedbStore {
     }
 
     fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>> {
-        self.scan(move |snapshot| records::actions(snapshot, &page))
+        self.scan(move |snapshot| records::page_of(&snapshot.table(&ACTIONS), &page, ActionId::new))
     }
 
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>> {
@@ -86,7 +90,7 @@ impl JobStore for RedbStore {
     }
 
     fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>> {
-        self.query(|snapshot| records::job_record(snapshot, job_id))
+        self.query(|snapshot| snapshot.table(&JOBS).record(job_id.as_str()))
     }
 
     fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>> {
@@ -114,7 +118,9 @@ impl JobStore for RedbStore {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> StoreFuture<Vec<Option<Claim>>> {
-        self.write(AckLevel::Visible, move |txn| txn.claim(&claimants, now, start_timeout_ms))
+        self.write(AckLevel::Visible, move |txn| {
+            claimants.iter().map(|claimant| txn.claim(claimant, now, start_timeout_ms)).collect()
+        })
     }
 
     fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
@@ -127,12 +133,15 @@ impl JobStore for RedbStore {
     }
 
     fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>> {
-        self.scan(move |snapshot| records::peek_scheduled(snapshot, count))
+        self.scan(move |snapshot| {
+            let waiting = snapshot.table(&WAITING);
+            waiting.iter()?.take(count).map(|entry| codec::job_id(entry?.0.value().1)).collect()
+        })
     }
 
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
-        let job = job.clone();
-        self.scan(move |snapshot| records::position(snapshot, &job, limit))
+        let before = (job.lane, 0, 0)..ready_key(job);
+        self.scan(move |snapshot| Ok(snapshot.table(&READY).range(before)?.take(limit).count() as u64))
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
@@ -144,7 +153,9 @@ impl JobStore for RedbStore {
     }
 
     fn paused(&self) -> StoreFuture<Vec<String>> {
-        self.query(records::paused)
+        self.query(|snapshot| {
+            snapshot.table(&PAUSED).iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+        })
     }
 
     fn is_prunable(&self, keep: Retention) -> StoreFuture<bool> {
@@ -181,7 +192,11 @@ impl JobStore for RedbStore {
     }
 
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)> {
-        self.query(records::scheduled)
+        self.query(|snapshot| {
+            let waiting = snapshot.table(&WAITING);
+            let first = waiting.iter()?.next().transpose()?.map(|(place, _)| Timestamp(place.value().0));
+            Ok((waiting.len()?, first))
+        })
     }
 
     fn queue_counts(&self) -> StoreFuture<QueueCounts> {
@@ -195,7 +210,8 @@ impl JobStore for RedbStore {
 
 impl DocumentStore for RedbStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
-        self.query(|snapshot| documents::document(snapshot, kind, id))
+        let key = (kind.as_str(), id);
+        self.query(|snapshot| Ok(snapshot.table(&NOTES).get(key)?.map(|note| note.value().to_owned())))
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
@@ -203,19 +219,22 @@ impl DocumentStore for RedbStore {
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
-        self.query(|snapshot| documents::has_documents(snapshot, kind))
+        let (first, behind) = (kind.as_str(), records::behind(kind.as_str()));
+        self.query(|snapshot| {
+            let notes = snapshot.table(&NOTES);
+            Ok(notes.range((first, "")..(behind.as_str(), ""))?.next().transpose()?.is_some())
+        })
     }
 
-    fn forget_limits(&self, now: Timestamp) -> StoreFuture<usize> {
-        self.write(AckLevel::Durable, move |txn| txn.forget_limits(now))
+    fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords> {
+        self.scan(move |snapshot| documents::unused(snapshot, now))
     }
 
-    fn update_document(
-        &self,
-        kind: DocumentKind,
-        id: &str,
-        rule: DocumentRule,
-    ) -> StoreFuture<RuleResult<()>> {
+    fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {
+        self.write(AckLevel::Visible, move |txn| txn.forget_unused(&unused))
+    }
+
+    fn update_document(&self, kind: DocumentKind, id: &str, rule: DocumentRule) -> RuleFuture<()> {
         let id = id.to_owned();
         self.write(AckLevel::Durable, move |txn| txn.decide_document(kind, &id, &rule))
     }
@@ -234,7 +253,8 @@ impl WorkerStore for RedbStore {
     }
 
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
-        self.query(|snapshot| records::registration(snapshot, worker_id))
+        let id = worker_id.as_str();
+        self.query(|snapshot| Ok(snapshot.table(&REGISTRATIONS).get(id)?.map(|told| told.value().to_owned())))
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool> {
@@ -248,7 +268,7 @@ impl WorkerStore for RedbStore {
     }
 
     fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>> {
-        self.query(|snapshot| records::worker(snapshot, worker_id))
+        self.query(|snapshot| snapshot.table(&WORKERS).record(worker_id.as_str()))
     }
 
     fn worker_records(&self) -> StoreFuture<Vec<Worker>> {

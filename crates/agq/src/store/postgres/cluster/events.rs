@@ -6,14 +6,10 @@ use serde_json::json;
 
 use crate::store::postgres::cluster::notify_bus::BusMessage;
 
-/// Channel for submitted jobs.
 const CREATED: &str = "agq_jobs_created";
-/// Channel for changed states of jobs.
 const STATE: &str = "agq_job_state";
-/// Channel for ended jobs.
 const FINALIZED: &str = "agq_job_finalized";
 
-/// Returns the event for `count` submitted jobs of an action.
 pub(crate) fn created(action: &Action, jobs: usize) -> BusMessage {
     let Action { action_id, plan_id, queue, .. } = action;
     let event = json!({ "action_id": action_id, "plan_id": plan_id, "queue": queue, "jobs": jobs });

@@ -3,3 +3,8 @@
 pub(crate) mod events;
 pub(crate) mod nodes;
 pub(crate) mod notify_bus;
+
+pub(crate) use self::{
+    nodes::Nodes,
+    notify_bus::{BusMessage, NotifyBus},
+};

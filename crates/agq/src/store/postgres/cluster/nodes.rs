@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Error, PgConnection, Row, postgres::PgRow, query, query_scalar};
+use sqlx::{PgConnection, Result, Row, postgres::PgRow, query, query_scalar};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -18,12 +18,11 @@ use crate::store::{
     ChangeNotifier, OldestSnapshot,
     postgres::{
         CONNECT_TIMEOUT,
-        connection::{dedicated::DedicatedConnection, open::ConnectOptions, pool::Pool, session::within},
+        connection::{ConnectOptions, DedicatedConnection, Pool, within},
         old_snapshots::{self, SnapshotWatch},
     },
 };
 
-/// Delay before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(1);
 /// Age from which on a snapshot changes how this node writes. No transaction of a node takes that
 /// long.
@@ -38,15 +37,12 @@ const LONG_SNAPSHOT: Duration = Duration::from_secs(10);
 pub(crate) struct Nodes {
     /// Unique name of this node, new at each start.
     pub(crate) name: String,
-    /// Term: duration of a lease of the leader.
     term: Duration,
-    /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
-    /// node look gone.
+    /// Dedicated connection, so that waiters for the pool cannot make this node look gone.
     dedicated: DedicatedConnection,
     /// True once this node has left. A heartbeat and `leave` hold the lock until the database has
     /// answered, because a heartbeat that arrived later would bring the node back.
     has_left: tokio::sync::Mutex<bool>,
-    /// Settings of this node, once `warn_of_different_settings` has set them.
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
     warned_nodes: Mutex<HashSet<String>>,
@@ -54,10 +50,10 @@ pub(crate) struct Nodes {
     is_snapshot_old: AtomicBool,
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
-    has_peers: AtomicBool,
+    pub(super) has_peers: AtomicBool,
     /// Notifier of the store, which records whether a client of this node subscribes.
     notifier: Arc<ChangeNotifier>,
-    has_remote_subscribers: AtomicBool,
+    pub(super) has_remote_subscribers: AtomicBool,
 }
 
 impl Nodes {
@@ -79,8 +75,7 @@ impl Nodes {
         }
     }
 
-    /// Sends heartbeats, which also renew or take the lease of the leader, until the future is
-    /// dropped.
+    /// Sends heartbeats, which also take or renew the lease, until the future is dropped.
     pub(crate) async fn heartbeat(&self) {
         let mut is_failing = false;
         loop {
@@ -106,7 +101,7 @@ impl Nodes {
     }
 
     /// Sends one heartbeat. Does nothing once the node has left.
-    pub(crate) async fn send_heartbeat(&self) -> Result<(), Error> {
+    pub(crate) async fn send_heartbeat(&self) -> Result<()> {
         let has_left = self.has_left.lock().await;
         if *has_left {
             return Ok(());
@@ -117,7 +112,7 @@ impl Nodes {
         Ok(())
     }
 
-    async fn show_by(&self, connection: &mut PgConnection) -> Result<(), Error> {
+    async fn show_by(&self, connection: &mut PgConnection) -> Result<()> {
         let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening, settings, silence_secs) \
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), \
              is_listening = EXCLUDED.is_listening, settings = EXCLUDED.settings, silence_secs = EXCLUDED.silence_secs";
@@ -155,7 +150,7 @@ impl Nodes {
     }
 
     /// Reads whether other nodes share the database, unless this node has found one before.
-    pub(crate) async fn find_peers(&self) -> Result<(), Error> {
+    pub(crate) async fn find_peers(&self) -> Result<()> {
         if self.has_peers() {
             return Ok(());
         }
@@ -165,8 +160,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Sends `payload` to `channel`.
-    pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
+    pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<()> {
         let mut connection = self.dedicated.take().await?;
         let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
         within(CONNECT_TIMEOUT, sql.execute(&mut connection)).await?;
@@ -174,7 +168,7 @@ impl Nodes {
         Ok(())
     }
 
-    async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
+    async fn seek_lease(&self, connection: &mut PgConnection) -> Result<()> {
         let asked = Instant::now();
         // The election time is reset if the lease expired meanwhile, because other nodes may not
         // have been able to send heartbeats in that time.
@@ -200,8 +194,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Returns true if this node is the leader. A node that has not renewed its lease in time is
-    /// not.
+    /// Returns true if this node is the leader, which needs a lease that was renewed in time.
     pub(crate) fn leads(&self) -> bool {
         self.lease().is_some_and(|until| Instant::now() < until)
     }
@@ -211,19 +204,8 @@ impl Nodes {
         self.has_peers.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a client of another node subscribes to changes, as far as this node knows.
     pub(crate) fn has_remote_subscribers(&self) -> bool {
         self.has_remote_subscribers.load(Ordering::Relaxed)
-    }
-
-    /// Records that a client of another node subscribes to changes.
-    pub(crate) fn on_remote_subscriber(&self) {
-        self.has_remote_subscribers.store(true, Ordering::Relaxed);
-    }
-
-    /// Records that another node shares the database.
-    pub(crate) fn on_new_node(&self) {
-        self.has_peers.store(true, Ordering::Relaxed);
     }
 
     /// Returns the live nodes, or `None` if this node has not been the leader for long enough to
@@ -232,7 +214,7 @@ impl Nodes {
     /// A crash of the database and a failover to a standby lose both the heartbeats and the lease.
     /// One statement reads both, because the lease that this node remembers may be older than the
     /// crash. After a new election, the other nodes have two terms to send heartbeats again.
-    pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>, Error> {
+    pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>> {
         if !self.leads() {
             return Ok(None);
         }
@@ -246,7 +228,7 @@ impl Nodes {
     }
 
     /// Signs this node off, so that another node can become the leader at once.
-    pub(crate) async fn leave(&self) -> Result<(), Error> {
+    pub(crate) async fn leave(&self) -> Result<()> {
         let mut has_left = self.has_left.lock().await;
         *has_left = true;
         let sql =
@@ -258,13 +240,12 @@ impl Nodes {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the silence after which a node counts as gone.
     fn silence(&self) -> Duration {
         self.term * 2
     }
 
     /// Returns the other live nodes, each with true if a client of the node subscribes to changes.
-    async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>, Error> {
+    async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>> {
         let sql = "SELECT node, is_listening, hostname, pid, settings FROM agq.instances \
              WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
         let sql = query(sql).bind(self.silence().as_secs_f64()).bind(&self.name);
@@ -276,15 +257,13 @@ impl Nodes {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Shows `settings` to the other nodes from the next heartbeat on. `settings` has names and
-    /// values in an order that is the same at all nodes.
+    /// Shows `settings` from the next heartbeat on. Their order is the same at all nodes.
     pub(crate) fn warn_of_different_settings(&self, settings: String) {
         // The settings are set once, so a second value is ignored.
         let _known = self.settings.set(settings);
     }
 
-    /// Warns once of a node that has other settings.
-    fn compare(&self, row: &PgRow) -> Result<(), Error> {
+    fn compare(&self, row: &PgRow) -> Result<()> {
         let theirs: Option<String> = row.try_get("settings")?;
         let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
         let differences = differences(ours, &theirs);
@@ -302,7 +281,6 @@ impl Nodes {
     }
 }
 
-/// Describes the settings that differ.
 fn differences(ours: &str, theirs: &str) -> String {
     let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
     let ours = ours.split(' ').filter_map(|one| one.split_once('='));

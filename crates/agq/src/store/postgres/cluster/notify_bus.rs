@@ -8,12 +8,15 @@
 //! for each other, and would do so for as long as the disk takes. It is sent right after that, in a
 //! transaction of its own that waits for no disk.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::pending;
 use sqlx::{
-    Error, PgConnection, Row,
+    Error, PgConnection, Result, Row,
     postgres::{PgListener, PgNotification},
     query, query_scalar,
 };
@@ -28,58 +31,45 @@ use crate::store::{
     postgres::{
         CONNECT_TIMEOUT, PostgresSettings,
         cluster::nodes::Nodes,
-        connection::{
-            dedicated::DedicatedConnection, errors::is_disconnect, open::ConnectOptions, session::within,
-        },
+        connection::{ConnectOptions, DedicatedConnection, is_disconnect, within},
         ready_positions::{ReadyNotices, ReadyPositions},
     },
 };
 
-/// Channel for ready jobs.
 const JOBS: &str = "agq_jobs";
 /// Channel for lists with new elements: the key in hex, or nothing for any list.
 const LISTS: &str = "agq_lists";
 /// Payload of a node whose first client subscribes to changes.
 const LISTENS: &str = "listens";
-/// Channel for new nodes and heartbeats.
 const NODES: &str = "agq_nodes";
-/// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message that
-/// is too long.
+/// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message.
 const MESSAGES: &str = "agq_messages";
 /// Maximum payload in bytes, because PostgreSQL accepts less than 8,000.
 const MAX_PAYLOAD: usize = 7_900;
-/// Maximum number of notices in one statement.
 const MAX_TOGETHER: usize = 1_000;
-/// Delay before the database is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Interval at which a node notifies itself, which shows that its LISTEN connection works.
 const BEAT: Duration = Duration::from_secs(3);
-/// Silence after which the LISTEN connection is taken for dead, because a peer that vanishes never
-/// closes the connection.
+/// Silence after which LISTEN counts as dead, because a vanished peer closes no connection.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which notices are retried before they are dropped. By then, waiters have polled.
 const RETRY_FOR: Duration = Duration::from_secs(60);
 
-/// Notice for other nodes, or for other programs.
 #[derive(Debug)]
 pub(crate) enum BusMessage {
     /// Ready jobs.
     Jobs(ReadyPositions),
     /// List with new elements.
     List(Bytes),
-    /// Pub/sub message on a channel.
     Message(Bytes, Bytes),
     /// Event for other programs that listen at the database: channel and JSON document.
     Event(&'static str, String),
-    /// Heartbeat to the node itself, which shows that its LISTEN connection works.
     Beat,
 }
 
-/// Notification bus of a node.
 pub(crate) struct NotifyBus {
     pub(crate) access: ConnectOptions,
-    /// Dedicated connection for reading long messages, because clients' reads may have every
-    /// connection of the pool.
+    /// Dedicated connection for long messages, because reads may use the whole pool.
     pub(crate) dedicated: DedicatedConnection,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) notifier: Arc<ChangeNotifier>,
@@ -125,7 +115,7 @@ impl NotifyBus {
         }
     }
 
-    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[BusMessage]) -> Result<(), Error> {
+    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[BusMessage]) -> Result<()> {
         let connection = match connection {
             Some(connection) => connection,
             None => connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?),
@@ -140,13 +130,12 @@ impl NotifyBus {
         query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
     }
 
-    /// Returns the NOTIFY channel and the payload of a notice. Stores a message that is too long
-    /// for a payload.
+    /// Returns channel and payload of a notice. Stores a message that is too long for a payload.
     async fn encode(
         &self,
         connection: &mut PgConnection,
         notice: &BusMessage,
-    ) -> Result<(&'static str, String), Error> {
+    ) -> Result<(&'static str, String)> {
         let node = &self.nodes.name;
         Ok(match notice {
             BusMessage::Jobs(ready) => (JOBS, format!("{node} {}", ready.encode())),
@@ -170,8 +159,7 @@ impl NotifyBus {
         })
     }
 
-    /// Receives notifications of other nodes, and polls, until the future is dropped. Passes
-    /// pub/sub messages to `tell`.
+    /// Receives notifications, and polls, until dropped. Passes pub/sub messages to `tell`.
     pub(crate) async fn receive(&self, tell: impl Fn(Bytes, Bytes)) {
         let polling = async {
             let mut ticks = interval(self.settings.poll);
@@ -218,9 +206,8 @@ impl NotifyBus {
         futures_util::future::join3(polling, listening, announcing_interest).await;
     }
 
-    /// Shows other nodes whether a client of this node subscribes to changes, and notifies them at
-    /// once if one does.
-    async fn announce_interest(&self) -> Result<(), Error> {
+    /// Shows other nodes whether this node has subscribers, and notifies them at once if it has.
+    async fn announce_interest(&self) -> Result<()> {
         self.nodes.send_heartbeat().await?;
         if self.notifier.has_subscribers() {
             self.nodes.notify(NODES, &format!("{} {LISTENS}", self.nodes.name)).await?;
@@ -228,9 +215,8 @@ impl NotifyBus {
         Ok(())
     }
 
-    /// Listens until the connection fails, or until nothing arrives, not even this node's
-    /// notifications to itself.
-    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_disconnected: &mut bool) -> Result<(), Error> {
+    /// Listens until the connection fails, or not even this node's own notifications arrive.
+    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_disconnected: &mut bool) -> Result<()> {
         let mut listener = within(CONNECT_TIMEOUT, async {
             let mut listener = PgListener::connect_with(&self.access.plain_pool(1)).await?;
             listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
@@ -254,7 +240,7 @@ impl NotifyBus {
         Err(Error::Io(std::io::Error::other("the connection that listens was closed")))
     }
 
-    async fn handle(&self, notification: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
+    async fn handle(&self, notification: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<()> {
         let kept: String;
         let mut payload = notification.payload();
         if notification.channel() == MESSAGES
@@ -272,9 +258,9 @@ impl NotifyBus {
         if words.next() == Some(self.nodes.name.as_str()) {
             return Ok(());
         }
-        self.nodes.on_new_node();
+        self.nodes.has_peers.store(true, Ordering::Relaxed);
         if payload.ends_with(LISTENS) && notification.channel() == NODES {
-            self.nodes.on_remote_subscriber();
+            self.nodes.has_remote_subscribers.store(true, Ordering::Relaxed);
         }
         match (notification.channel(), words.next().map(unhex), words.next().map(unhex)) {
             (NODES, ..) => {}

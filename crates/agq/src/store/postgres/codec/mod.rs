@@ -8,18 +8,17 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Error, Row, postgres::PgRow};
+use sqlx::{Error, Result, Row, postgres::PgRow};
 use tracing::error;
 
 use crate::store::postgres::codec::prefix::Prefix;
 
-pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
+pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
     rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
 }
 
-/// Reads a record. Ignores fields that a node of a later version may have appended to the record,
-/// or to a record nested in it.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+/// Reads a record. Ignores fields that a later version may have appended, also nested ones.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
     T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
 }
@@ -30,9 +29,8 @@ pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
     rows.iter().filter_map(|row| or_skip(row.try_get(0).and_then(decode))).collect()
 }
 
-/// Returns the record. If the record is unreadable, returns `None` and logs the error, at most once
-/// in ten seconds.
-pub(super) fn or_skip<T>(read: Result<T, Error>) -> Option<T> {
+/// Returns the record, or `None` if it is unreadable, which is logged once in ten seconds.
+pub(super) fn or_skip<T>(read: Result<T>) -> Option<T> {
     match read {
         Ok(record) => Some(record),
         Err(error) => {
@@ -54,7 +52,6 @@ static LAST_LOGGED: LogRateLimit = LogRateLimit(Mutex::new(None));
 struct LogRateLimit(Mutex<Option<Instant>>);
 
 impl LogRateLimit {
-    /// Returns true if the message is due again, and if so records it as logged.
     fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| at.elapsed() > Duration::from_secs(10));
@@ -65,7 +62,6 @@ impl LogRateLimit {
     }
 }
 
-/// Returns the name of a type without its path.
 fn kind_of<T>() -> &'static str {
     std::any::type_name::<T>().rsplit("::").next().unwrap_or("record")
 }

@@ -7,11 +7,9 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Wrapper of a deserializer, a visitor, a seed or an access of values, which hands itself on to
-/// whatever is nested.
+/// Wrapper of a deserializer, visitor, seed or access, which wraps whatever is nested, too.
 pub(crate) struct Prefix<T>(pub(crate) T);
 
-/// Visitor of a structure.
 struct Structure<V>(V);
 
 /// Implements a method of `Deserializer` that hands a wrapped visitor to the wrapped deserializer.

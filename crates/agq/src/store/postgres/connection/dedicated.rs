@@ -3,11 +3,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use sqlx::{Error, PgConnection};
+use sqlx::{PgConnection, Result};
 
 use crate::store::postgres::connection::open::ConnectOptions;
 
-/// Dedicated connection, and the access that opens another one.
 pub(crate) struct DedicatedConnection {
     access: ConnectOptions,
     kept: Mutex<Option<PgConnection>>,
@@ -18,9 +17,8 @@ impl DedicatedConnection {
         Self { access, kept: Mutex::default() }
     }
 
-    /// Takes the kept connection, or opens a new one. The connection closes unless the caller
-    /// passes it to [`keep`](Self::keep).
-    pub(crate) async fn take(&self) -> Result<PgConnection, Error> {
+    /// Takes the kept connection, or opens one. It closes unless [`keep`](Self::keep) gets it.
+    pub(crate) async fn take(&self) -> Result<PgConnection> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         match kept {
             Some(connection) => Ok(connection),
@@ -28,7 +26,6 @@ impl DedicatedConnection {
         }
     }
 
-    /// Keeps a working connection for the next use.
     pub(crate) fn keep(&self, connection: PgConnection) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }

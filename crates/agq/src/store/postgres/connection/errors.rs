@@ -38,24 +38,29 @@ fn is_of_the_connection(code: &str, message: &str) -> bool {
         || code == "0A000" && message.contains("recovery")
 }
 
-/// Returns true if the server refused because it takes no writes, so that another server may take
-/// them.
+/// Returns true if the server takes no writes. Another server may take them.
 pub(crate) fn is_read_only(error: &Error) -> bool {
     let Error::Database(database) = error else { return false };
     database.code().is_some_and(|code| code == "25006" || code == "0A000") && is_disconnect(error)
 }
 
-/// Converts an error to a message.
-pub(crate) fn to_store_error(error: &Error) -> StoreError {
-    if is_disconnect(error) {
-        let text = format!("the database cannot be reached ({}); try again in a moment", message(error));
-        return StoreError(text);
+impl From<&Error> for StoreError {
+    fn from(error: &Error) -> Self {
+        let text = message(error);
+        if is_disconnect(error) {
+            return Self(format!("the database cannot be reached ({text}); try again in a moment"));
+        }
+        Self(text)
     }
-    StoreError(message(error))
 }
 
-/// Returns the text of an error, without the place in the source of PostgreSQL that raised the
-/// error.
+impl From<Error> for StoreError {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// Returns the text of an error, without the place in PostgreSQL's source that raised it.
 pub(crate) fn message(error: &Error) -> String {
     match error {
         Error::Database(error) => error.message().to_owned(),

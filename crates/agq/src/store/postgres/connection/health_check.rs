@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Error, query_scalar};
+use sqlx::{Error, Result, query_scalar};
 use tokio::{sync::watch, time::Instant};
 
 use crate::store::{
@@ -18,7 +18,6 @@ use crate::store::{
         CONNECT_TIMEOUT,
         connection::{
             dedicated::DedicatedConnection,
-            errors::to_store_error,
             open::{ConnectOptions, TAKES_WRITES},
             session::within,
         },
@@ -32,11 +31,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
 
 type HealthState = Result<(), StoreError>;
 
-/// Known health of the database.
 pub(crate) struct HealthCheck {
     dedicated: DedicatedConnection,
     is_asking: AtomicBool,
-    /// Latest result, and the time at which it came.
     state: watch::Sender<Option<(Instant, HealthState)>>,
 }
 
@@ -79,10 +76,10 @@ impl HealthCheck {
             Err(_closed) => self.ask_once().await,
         };
         self.is_asking.store(false, Ordering::Release);
-        self.state.send_replace(Some((Instant::now(), asked.map_err(|error| to_store_error(&error)))));
+        self.state.send_replace(Some((Instant::now(), asked.map_err(StoreError::from))));
     }
 
-    async fn ask_once(&self) -> Result<(), Error> {
+    async fn ask_once(&self) -> Result<()> {
         let mut connection = self.dedicated.take().await?;
         let takes_writes = query_scalar(TAKES_WRITES).fetch_one(&mut connection);
         if !within(CONNECT_TIMEOUT, takes_writes).await? {

@@ -6,3 +6,12 @@ pub(crate) mod health_check;
 pub(crate) mod open;
 pub(crate) mod pool;
 pub(crate) mod session;
+
+pub(crate) use self::{
+    dedicated::DedicatedConnection,
+    errors::{is_disconnect, is_read_only, message},
+    health_check::HealthCheck,
+    open::ConnectOptions,
+    pool::Pool,
+    session::{DatabaseSession, within},
+};

@@ -4,7 +4,7 @@
 use std::{fmt::Write, sync::Arc, time::Duration};
 
 use sqlx::{
-    AssertSqlSafe, Connection, Error, PgConnection, PgPool, Row,
+    AssertSqlSafe, Connection, Error, PgConnection, PgPool, Result, Row,
     postgres::{PgConnectOptions, PgPoolOptions},
     query_scalar, raw_sql,
 };
@@ -20,13 +20,11 @@ use crate::store::postgres::{
 /// Maximum time between two statements of a transaction. Only the work of agq takes place in that
 /// time, and a large submission needs some.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Query that returns whether the server takes writes.
 pub(crate) const TAKES_WRITES: &str =
     "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
 /// Name of a setting that no other program uses, which reveals a pooler.
 const PROBE: &str = "agq.probe";
 
-/// Access to a database.
 #[derive(Clone)]
 pub(crate) struct ConnectOptions {
     options: PgConnectOptions,
@@ -66,13 +64,12 @@ impl ConnectOptions {
     }
 
     /// Opens a connection to a server that takes writes.
-    pub(crate) async fn connect(&self) -> Result<PgConnection, Error> {
+    pub(crate) async fn connect(&self) -> Result<PgConnection> {
         self.connect_with(&[]).await
     }
 
-    /// Opens a connection to a server that takes writes, with the further settings `more` of the
-    /// session.
-    pub(crate) async fn connect_with(&self, more: &[(&str, &str)]) -> Result<PgConnection, Error> {
+    /// Opens a connection to a server that takes writes, with further settings of the session.
+    pub(crate) async fn connect_with(&self, more: &[(&str, &str)]) -> Result<PgConnection> {
         within(CONNECT_TIMEOUT, async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
             self.prepare(&mut connection, more).await?;
@@ -82,7 +79,7 @@ impl ConnectOptions {
     }
 
     /// Opens a connection to any server, because a standby can be read, too.
-    pub(crate) async fn connect_to_read(&self) -> Result<PgConnection, Error> {
+    pub(crate) async fn connect_to_read(&self) -> Result<PgConnection> {
         within(CONNECT_TIMEOUT, async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
             self.set_up(&mut connection, &[]).await?;
@@ -91,8 +88,7 @@ impl ConnectOptions {
         .await
     }
 
-    /// Creates a pool, which checks each connection before it hands that connection out. The pool
-    /// opens connections when they are needed.
+    /// Creates a pool, which opens connections when needed, and checks each before each use.
     pub(crate) fn pool(&self, most: u32) -> Pool {
         Pool::new(self.plain_pool(most))
     }
@@ -116,7 +112,7 @@ impl ConnectOptions {
             .connect_lazy_with(self.options.clone())
     }
 
-    async fn prepare(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<(), Error> {
+    async fn prepare(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<()> {
         self.set_up(connection, more).await?;
         let sql = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
         let row = raw_sql(sql).fetch_one(connection).await?;
@@ -131,7 +127,7 @@ impl ConnectOptions {
         Err(Error::Io(std::io::Error::other(why)))
     }
 
-    async fn set_up(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<(), Error> {
+    async fn set_up(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<()> {
         let mut script = self.settings.to_string();
         for (name, value) in more {
             set(&mut script, name, value);
@@ -144,7 +140,7 @@ impl ConnectOptions {
     ///
     /// Behind such a pooler, the second connection sees the setting of the first one. If the second
     /// one holds a transaction instead, the first one no longer sees its own setting.
-    pub(crate) async fn is_pooled_by_transaction(&self) -> Result<bool, Error> {
+    pub(crate) async fn is_pooled_by_transaction(&self) -> Result<bool> {
         within(CONNECT_TIMEOUT * 2, async {
             let mut first = PgConnection::connect_with(&self.options).await?;
             let mut second = PgConnection::connect_with(&self.options).await?;
@@ -170,14 +166,13 @@ fn set(script: &mut String, name: &str, value: &str) {
     let _always_written = write!(script, "SET {name} TO '{value}'; ");
 }
 
-async fn set_probe(connection: &mut PgConnection, value: &str) -> Result<(), Error> {
+async fn set_probe(connection: &mut PgConnection, value: &str) -> Result<()> {
     let sql = format!("SET {PROBE} TO '{value}'");
     raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
-/// Reads the setting `PROBE` without a prepared statement, because prepared statements fail behind
-/// such a pooler.
-async fn probe(connection: &mut PgConnection) -> Result<String, Error> {
+/// Reads `PROBE` without a prepared statement, which would fail behind such a pooler.
+async fn probe(connection: &mut PgConnection) -> Result<String> {
     let sql = format!("SELECT coalesce(current_setting('{PROBE}', true), '')");
     raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await?.try_get(0)
 }

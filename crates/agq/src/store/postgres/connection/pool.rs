@@ -13,14 +13,13 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use sqlx::{
-    Either, Error, Execute, Executor, PgConnection, PgPool, Postgres, SqlStr,
+    Either, Execute, Executor, PgConnection, PgPool, Postgres, Result, SqlStr,
     pool::PoolConnection,
     postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo},
 };
 use tokio::time::timeout;
 
-/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is left for opening
-/// another connection.
+/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is for a new one.
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pool of connections.
@@ -33,26 +32,22 @@ impl Pool {
         Self(pool)
     }
 
-    /// Waits for a free connection.
-    pub(crate) async fn acquire(&self) -> Result<Pooled, Error> {
+    pub(crate) async fn acquire(&self) -> Result<Pooled> {
         Ok(Pooled(Some(self.0.acquire().await?)))
     }
 
-    /// Returns the maximum number of connections.
     #[cfg(test)]
     pub(crate) fn most(&self) -> u32 {
         self.0.options().get_max_connections()
     }
 
-    /// Returns the number of idle connections.
     #[cfg(test)]
     pub(crate) fn idle(&self) -> usize {
         self.0.num_idle()
     }
 }
 
-/// Connection of a pool, which returns to the pool when it is dropped. Must be dropped on a thread
-/// of a runtime.
+/// Connection that returns to its pool when dropped, which must be on a thread of a runtime.
 pub(crate) struct Pooled(
     /// `None` once it has been closed.
     Option<PoolConnection<Postgres>>,
@@ -93,7 +88,7 @@ impl Drop for Pooled {
 impl<'p> Executor<'p> for &'_ Pool {
     type Database = Postgres;
 
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, Error>>
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>>>
     where
         E: 'q + Execute<'q, Postgres>,
     {
@@ -105,7 +100,7 @@ impl<'p> Executor<'p> for &'_ Pool {
         stream::once(all).map_ok(|all| stream::iter(all.into_iter().map(Ok))).try_flatten().boxed()
     }
 
-    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, Error>>
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>>>
     where
         E: 'q + Execute<'q, Postgres>,
     {
@@ -113,11 +108,7 @@ impl<'p> Executor<'p> for &'_ Pool {
         Box::pin(async move { pool.acquire().await?.fetch_optional(query).await })
     }
 
-    fn prepare_with<'e>(
-        self,
-        sql: SqlStr,
-        parameters: &'e [PgTypeInfo],
-    ) -> BoxFuture<'e, Result<PgStatement, Error>>
+    fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, Result<PgStatement>>
     where
         'p: 'e,
     {

@@ -4,7 +4,7 @@
 use std::{cell::RefCell, time::Duration};
 
 use sqlx::{
-    AssertSqlSafe, Error, PgConnection, Postgres,
+    AssertSqlSafe, Error, PgConnection, Postgres, Result,
     postgres::{PgArguments, PgRow},
     query,
     query::Query,
@@ -15,20 +15,15 @@ use super::pool::{Pool, Pooled};
 
 /// Awaits `work` for at most `timeout`. The bound is needed because a network that carries nothing
 /// reports no error, although the database itself ends a statement that takes too long.
-pub(crate) async fn within<T>(
-    timeout: Duration,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
         let text = format!("it has not answered for {} seconds", timeout.as_secs());
         Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     })
 }
 
-/// Query with its arguments.
 pub(crate) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
-/// Blocking session on a connection.
 pub(crate) struct DatabaseSession {
     // Dropped before the reactor, which the connection needs.
     connection: RefCell<SessionConnection>,
@@ -36,13 +31,11 @@ pub(crate) struct DatabaseSession {
     timeout: Duration,
 }
 
-/// Owner of a connection.
 enum SessionConnection {
     Own(Box<PgConnection>),
     Pooled(Pooled),
 }
 
-/// Runtime that waits for the answers.
 enum Reactor {
     /// Runtime of this thread, so that an answer wakes no other thread.
     Own(Runtime),
@@ -52,17 +45,16 @@ enum Reactor {
 impl DatabaseSession {
     /// Opens a session that owns its connection. Must not be used on a thread of another runtime.
     pub(crate) fn connect(
-        connecting: impl Future<Output = Result<PgConnection, Error>>,
+        connecting: impl Future<Output = Result<PgConnection>>,
         timeout: Duration,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let connection = RefCell::new(SessionConnection::Own(Box::new(runtime.block_on(connecting)?)));
         Ok(Self { connection, reactor: Reactor::Own(runtime), timeout })
     }
 
-    /// Opens a session on a connection of a pool. Must not be used on a thread of the pool's
-    /// runtime.
-    pub(crate) fn borrow(pool: &Pool, runtime: Handle, timeout: Duration) -> Result<Self, Error> {
+    /// Opens a session on a connection of a pool, not for threads of the pool's runtime.
+    pub(crate) fn borrow(pool: &Pool, runtime: Handle, timeout: Duration) -> Result<Self> {
         let connection = RefCell::new(SessionConnection::Pooled(runtime.block_on(pool.acquire())?));
         Ok(Self { connection, reactor: Reactor::Shared(runtime), timeout })
     }
@@ -74,23 +66,21 @@ impl DatabaseSession {
         }
     }
 
-    /// Runs a query, and returns its rows.
-    pub(crate) fn rows(&self, sql: Sql<'_>) -> Result<Vec<PgRow>, Error> {
+    pub(crate) fn rows(&self, sql: Sql<'_>) -> Result<Vec<PgRow>> {
         self.on(async |connection| sql.fetch_all(connection).await)
     }
 
-    /// Runs a query, and returns its row, if it finds one.
-    pub(crate) fn row(&self, sql: Sql<'_>) -> Result<Option<PgRow>, Error> {
+    pub(crate) fn row(&self, sql: Sql<'_>) -> Result<Option<PgRow>> {
         self.on(async |connection| sql.fetch_optional(connection).await)
     }
 
     /// Runs a statement, and returns the number of affected rows.
-    pub(crate) fn run(&self, sql: Sql<'_>) -> Result<u64, Error> {
+    pub(crate) fn run(&self, sql: Sql<'_>) -> Result<u64> {
         self.on(async |connection| Ok(sql.execute(connection).await?.rows_affected()))
     }
 
     /// Runs several statements without arguments in one message.
-    pub(crate) fn script(&self, sql: &'static str) -> Result<(), Error> {
+    pub(crate) fn script(&self, sql: &'static str) -> Result<()> {
         self.on(async |connection| sqlx::raw_sql(sql).execute(connection).await.map(drop))
     }
 
@@ -114,7 +104,7 @@ impl DatabaseSession {
         }
     }
 
-    fn on<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>) -> Result<T, Error> {
+    fn on<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Result<T>) -> Result<T> {
         let link = &mut *self.connection.borrow_mut();
         let connection = match link {
             SessionConnection::Own(connection) => &mut **connection,

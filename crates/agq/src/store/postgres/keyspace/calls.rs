@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use sqlx::Error;
+use sqlx::{Error, Result};
 use tokio::runtime::Handle;
 
 use crate::store::{
     KeyRead, KeyReader, KeyUpdate, Keyspace, StoreError, StoreFuture,
     postgres::{
         PostgresStore,
-        connection::{errors::to_store_error, pool::Pool, session::DatabaseSession},
+        connection::{DatabaseSession, Pool},
         keyspace::PgKeys,
         permit, queries,
         txn::PgTxn,
@@ -42,7 +42,6 @@ impl Keyspace for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Runs work that only reads, on one snapshot, over a connection of the pool.
     fn look_at_keys(&self, work: KeyRead, is_long: bool) -> StoreFuture<()> {
         let (pool, runtime, answer_timeout) = (self.pool.clone(), self.runtime.clone(), self.answer_timeout);
         let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
@@ -55,7 +54,7 @@ impl PostgresStore {
                 tokio::task::spawn_blocking(move || look_by_pool(&pool, runtime, answer_timeout, &work));
             looked.await.map_err(|error| StoreError(error.to_string()))?
         });
-        self.counted(Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? }))
+        self.answered(looked)
     }
 }
 
@@ -65,11 +64,10 @@ fn look_by_pool(
     answer_timeout: Duration,
     work: &KeyRead,
 ) -> Result<(), StoreError> {
-    let session =
-        DatabaseSession::borrow(pool, runtime, answer_timeout).map_err(|error| to_store_error(&error))?;
+    let session = DatabaseSession::borrow(pool, runtime, answer_timeout)?;
     if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
         session.give_up();
-        return Err(to_store_error(&error));
+        return Err(error.into());
     }
     let looked = work(&PgKeys::new(&session));
     if session.script("COMMIT").is_err() {
@@ -78,9 +76,8 @@ fn look_by_pool(
     looked
 }
 
-/// Runs work on keys in a transaction. If the work fails, the transaction fails, and the other
-/// writes are retried without it.
-fn on_keys(batch: &mut PgTxn<'_>, work: &KeyUpdate) -> Result<(), Error> {
+/// Runs work on keys. If it fails, the transaction does, and other writes are retried alone.
+fn on_keys(batch: &mut PgTxn<'_>, work: &KeyUpdate) -> Result<()> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);
     if outcome.is_ok() {

@@ -8,11 +8,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use sqlx::{Error, query};
+use sqlx::{Result, query};
 
 use crate::store::{
     KeyEntry, StoredValue,
-    postgres::{connection::session::DatabaseSession, sql_types},
+    postgres::{connection::DatabaseSession, sql_types},
 };
 
 /// Maximum number of unwritten bytes, because a list may be larger than any command.
@@ -24,13 +24,10 @@ const CLEAR_LISTS: &str = "DELETE FROM agq.list_items \
      WHERE key_digest = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
 const CLEAR_SETS: &str = "DELETE FROM agq.scores \
      WHERE key_digest = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
-/// Statement that removes keys.
 pub(crate) const REMOVE: &str = "DELETE FROM agq.keys \
      WHERE sha256(key) = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
-/// Statement that removes members of a sorted set.
 pub(crate) const REMOVE_MEMBERS: &str = "DELETE FROM agq.scores WHERE key_digest = sha256($1) \
      AND member_digest = ANY (ARRAY(SELECT sha256(n.member) FROM unnest($2::bytea[]) AS n (member)))";
-/// Statement that changes the entries of keys.
 pub(crate) const UPDATE: &str = "UPDATE agq.keys AS k SET text = n.text, head = n.head, tail = n.tail, \
      members = n.members, expires_at = n.expires_at FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], \
      $5::bigint[], $6::bigint[]) AS n (key, text, head, tail, members, expires_at) WHERE sha256(k.key) = sha256(n.key)";
@@ -46,7 +43,6 @@ struct CachedEntry {
     turn: Option<usize>,
 }
 
-/// Unwritten changes, and cached entries and scores.
 #[derive(Default)]
 pub(crate) struct WriteBuffer {
     known: HashMap<Bytes, CachedEntry>,
@@ -72,7 +68,6 @@ impl WriteBuffer {
         self.known.insert(key, CachedEntry { now, is_stored, is_reborn: false, turn: None });
     }
 
-    /// Sets the entry of a cached key.
     pub(crate) fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) {
         let Some(known) = self.known.get_mut(key) else { return };
         self.turns += 1;
@@ -147,13 +142,12 @@ impl WriteBuffer {
         of(&mut self.scores, key).insert(member, score);
     }
 
-    /// Returns true if the buffer is full and should be written now.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes > MOST_BYTES
     }
 
     /// Writes all unwritten changes. The cached reads stay.
-    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         self.bytes = 0;
         for (cleared, sql) in [(&mut self.cleared_lists, CLEAR_LISTS), (&mut self.cleared_sets, CLEAR_SETS)] {
             if !cleared.is_empty() {
@@ -174,7 +168,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    fn write_entries(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    fn write_entries(&mut self, session: &DatabaseSession) -> Result<()> {
         let mut changed: Vec<(&Bytes, &mut CachedEntry)> =
             self.known.iter_mut().filter(|(_, known)| known.turn.is_some()).collect();
         changed.sort_by_key(|(_, known)| known.turn);
@@ -208,11 +202,7 @@ fn slices<'b>(all: impl Iterator<Item = &'b Bytes>) -> Vec<&'b [u8]> {
     all.map(|bytes| &bytes[..]).collect()
 }
 
-fn write_scores(
-    session: &DatabaseSession,
-    key: &[u8],
-    scores: &BTreeMap<Bytes, Option<f64>>,
-) -> Result<(), Error> {
+fn write_scores(session: &DatabaseSession, key: &[u8], scores: &BTreeMap<Bytes, Option<f64>>) -> Result<()> {
     let gone = scores.iter().filter(|(_, score)| score.is_none());
     let gone = slices(gone.map(|(member, _)| member));
     if !gone.is_empty() {
@@ -231,7 +221,6 @@ fn write_scores(
     Ok(())
 }
 
-/// Rows of keys, one vector for each column.
 #[derive(Default)]
 struct EntryRows<'e> {
     keys: Vec<&'e [u8]>,
@@ -257,11 +246,11 @@ impl<'e> EntryRows<'e> {
         self.expiries.push(sql_types::time(entry.expires_at));
     }
 
-    fn update(self, session: &DatabaseSession) -> Result<(), Error> {
+    fn update(self, session: &DatabaseSession) -> Result<()> {
         self.run(session, UPDATE)
     }
 
-    fn insert(self, session: &DatabaseSession) -> Result<(), Error> {
+    fn insert(self, session: &DatabaseSession) -> Result<()> {
         let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) \
              SELECT key, nextval('agq.key_numbers'), text, head, tail, members, expires_at FROM \
              (SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], \
@@ -270,7 +259,7 @@ impl<'e> EntryRows<'e> {
         self.run(session, sql)
     }
 
-    fn run(self, session: &DatabaseSession, sql: &'static str) -> Result<(), Error> {
+    fn run(self, session: &DatabaseSession, sql: &'static str) -> Result<()> {
         if self.keys.is_empty() {
             return Ok(());
         }

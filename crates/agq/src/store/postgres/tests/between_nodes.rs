@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::ids::{JobId, PlanId};
-use agenix_rules::{
-    capability::Needs,
-    job::{self, Job},
-};
+use agenix_protocol::ids::PlanId;
+use agenix_rules::capability::Needs;
 use e2e::Database;
 use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    AckLevel, JobRule, JobStore, StoredPlan,
+    AckLevel, JobStore, StoredPlan,
     postgres::{
         PostgresStore,
-        tests::making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
+        tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
         txn::{documents::make_limits, jobs::ClaimRequest},
     },
 };
@@ -45,8 +42,7 @@ async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
     nodes
 }
 
-/// Drops all nodes, and returns the number of deadlocks. Sessions report their deadlocks at the
-/// latest when they end.
+/// Drops all nodes, and returns the number of deadlocks, which sessions report at their end.
 async fn deadlocks(database: &Database, nodes: Vec<Arc<PostgresStore>>) -> i64 {
     for node in nodes {
         drop(Arc::into_inner(node).expect("nobody else has it"));
@@ -118,8 +114,7 @@ async fn nodes_do_not_deadlock_on_unique_kinds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_unique_jobs_need_few_locks() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     let jobs = (0..5_000).map(|n| own(&format!("a-{n}"), Some(&format!("u{n}")), None)).collect();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 5_000);
@@ -134,8 +129,7 @@ async fn many_unique_jobs_need_few_locks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_skips_a_locked_limit() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     let jobs = vec![own("a-0", None, Some("k1")), own("a-1", None, Some("k2"))];
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     let lock = "SELECT FROM agq.notes WHERE kind = 'limit' AND id = 'k1' FOR UPDATE";
@@ -148,8 +142,7 @@ async fn claim_skips_a_locked_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn make_limits_does_not_wait_for_existing_limits() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     submit(&store, "a", Needs::default(), vec![own("a-0", None, Some("k1"))]).await.unwrap();
     let change = "UPDATE agq.notes SET json = json WHERE kind = 'limit' AND id = 'k1'";
     let other = stranger(&database, change).await;
@@ -162,18 +155,13 @@ async fn make_limits_does_not_wait_for_existing_limits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_job_delays_only_its_own_writes() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     let jobs = ["a-0", "a-1", "a-2"].map(plain).to_vec();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     let other = stranger(&database, "SELECT FROM agq.jobs WHERE job_id = 'a-0' FOR UPDATE").await;
-    let cancel = |id: &str| {
-        let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
-        store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
-    };
     // A later write about the same job stays behind the first one, however often it is submitted.
-    let (locked, again) = (cancel("a-0"), cancel("a-0"));
-    assert!(cancel("a-1").await.unwrap().unwrap().is_some());
+    let (locked, again) = (cancel(&store, "a-0"), cancel(&store, "a-0"));
+    assert!(cancel(&store, "a-1").await.unwrap().unwrap().is_some());
     submit(&store, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();
     assert_eq!(got(&store, 3).await, ["a-2", "b-0"]);
     other.close().await.unwrap();
@@ -184,8 +172,7 @@ async fn locked_job_delays_only_its_own_writes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_keep_their_order_for_queues_and_plans() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     store.set_paused("q", true).await.unwrap();
     let locks = "SELECT FROM agq.paused FOR UPDATE; SELECT FROM agq.plans FOR UPDATE";
     let other = stranger(&database, locks).await;
@@ -207,8 +194,7 @@ async fn late_writes_keep_their_order_for_queues_and_plans() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_notified_of_jobs_that_were_locked_and_left() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     let of = |tool: &str| Needs { tools: vec![tool.into()], ..Needs::default() };
     submit(&store, "a", of("jq"), vec![plain("a-0")]).await.unwrap();
     submit(&store, "b", of("yq"), vec![plain("b-0")]).await.unwrap();

@@ -6,10 +6,10 @@ use e2e::{Database, FOR_TESTS, Postgres, Proxy};
 use futures_util::FutureExt;
 use sqlx::{Connection, PgConnection, query, query_scalar};
 
-use super::{run, store_on};
+use super::{fresh_store, run, store_on};
 use crate::store::{
     JobStore, KeyEntry, Keyspace, StoreAdmin, StoredValue,
-    postgres::{PostgresSettings, PostgresStore, connection::open::ConnectOptions, writer::KEYS_LOCK},
+    postgres::{PostgresSettings, PostgresStore, connection::ConnectOptions, writer::KEYS_LOCK},
 };
 
 /// Changes a default of the store's database. Open sessions do not see the change.
@@ -20,8 +20,7 @@ async fn set_default(store: &PostgresStore, setting: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_settings_override_defaults_of_the_database() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (database, store) = fresh_store().await;
     let settings = [
         ("search_path", "public, pg_catalog", "pg_catalog"),
         ("default_transaction_isolation", "serializable", "read committed"),
@@ -47,8 +46,7 @@ async fn session_settings_override_defaults_of_the_database() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn read_only_server_is_refused() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (database, store) = fresh_store().await;
     set_default(&store, "default_transaction_read_only TO on").await;
     let Err(error) = PostgresStore::open(&database.url(), PostgresSettings::default()).await else {
         panic!("it was opened");
@@ -101,8 +99,7 @@ async fn pool_keeps_its_size_when_a_connection_stops_answering() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn role_without_create_rights_opens_a_migrated_database() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (database, store) = fresh_store().await;
     let role = format!("r{:016x}", fastrand::u64(..));
     let all = "ON ALL TABLES IN SCHEMA agq";
     run(
@@ -122,8 +119,7 @@ async fn role_without_create_rights_opens_a_migrated_database() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_reads_leave_connections_for_short_ones() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (_database, store) = fresh_store().await;
     let page = || Page { pattern: None, offset: 0, limit: 10 };
     assert!(store.plans(page()).await.unwrap().is_empty());
     let most = store.long_reads.available_permits();
@@ -141,8 +137,7 @@ async fn long_reads_leave_connections_for_short_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_on_jobs_do_not_wait_for_writes_on_keys() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (database, store) = fresh_store().await;
     // This session stands for another node that is in the middle of a large command.
     let mut other = PgConnection::connect(&database.url()).await.unwrap();
     query("SELECT pg_advisory_lock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
@@ -157,8 +152,7 @@ async fn writes_on_jobs_do_not_wait_for_writes_on_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_command_on_keys_needs_few_statements() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (_database, store) = fresh_store().await;
     run(
         &store,
         "CREATE TABLE public.statements (name text); \

@@ -16,18 +16,25 @@ use e2e::Database;
 
 use super::super::{PostgresSettings, PostgresStore};
 use crate::store::{
-    AckLevel, AddOutcome, Claim, Claimant, JobRule, JobStore, NewAction, RuleResult, StoredPlan,
+    AckLevel, AddOutcome, Claim, Claimant, JobChange, JobRule, JobStore, NewAction, RuleResult, StoreFuture,
+    StoredPlan,
 };
 
 pub(super) const NOW: Timestamp = Timestamp(1_000);
 
-/// Opens a node of agq on `database`.
 pub(super) async fn node(database: &Database) -> PostgresStore {
     let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     let store = PostgresStore::open(&database.url(), settings).await.unwrap();
     let plan = StoredPlan { plan_id: plan(), json: r#"{"plan_id":"p"}"#.into(), created_at: NOW };
     store.add_plan(plan).await.unwrap();
     store
+}
+
+/// Opens a node of agq on a database of its own.
+pub(super) async fn fresh_node() -> (Database, PostgresStore) {
+    let database = Database::new();
+    let store = node(&database).await;
+    (database, store)
 }
 
 fn plan() -> PlanId {
@@ -67,7 +74,6 @@ pub(super) fn plain(job_id: &str) -> NewJob {
     NewJob { job_id: JobId::new(job_id).unwrap(), input: "{}".into(), own: None }
 }
 
-/// Submits jobs to the queue `q`.
 pub(super) async fn submit(
     store: &PostgresStore,
     id: &str,
@@ -91,19 +97,21 @@ pub(super) fn claimants(count: usize) -> Vec<Claimant> {
     (0..count).map(claimant).collect()
 }
 
-/// Returns the jobs that `count` claimants get.
 pub(super) async fn claim(store: &PostgresStore, count: usize) -> Vec<Claim> {
     store.claim(claimants(count), NOW, 0).await.unwrap().into_iter().flatten().collect()
 }
 
-/// Acknowledges that a job is done.
 pub(super) async fn ack(store: &PostgresStore, job_id: &JobId) {
     let rule: JobRule =
         Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Reporter::default(), NOW));
     store.decide(job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap();
 }
 
-/// Returns the one number that `sql` selects.
+pub(super) fn cancel(store: &PostgresStore, id: &str) -> StoreFuture<RuleResult<Option<JobChange>>> {
+    let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
+    store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
+}
+
 pub(super) async fn number(store: &PostgresStore, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(&store.pool).await.unwrap()
 }

@@ -20,7 +20,12 @@ async fn store_on(database: &Database) -> PostgresStore {
     PostgresStore::open(&database.url(), settings).await.unwrap()
 }
 
-/// Runs statements on the database of a store.
+async fn fresh_store() -> (Database, PostgresStore) {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    (database, store)
+}
+
 async fn run(store: &PostgresStore, sql: &str) {
     raw_sql(AssertSqlSafe(sql.to_owned())).execute(&store.pool).await.unwrap();
 }
@@ -34,8 +39,7 @@ const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_is_an_index_scan_among_a_million_jobs() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (_database, store) = fresh_store().await;
     raw_sql(FILL).execute(&store.pool).await.unwrap();
     // As at the writer: planned once, for any parameters.
     let mut writers = store.pool.acquire().await.unwrap();

@@ -12,19 +12,18 @@ use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, postgres::PgListener, query, query_scalar};
 use tokio::sync::mpsc;
 
-use super::{run, store_on};
+use super::{fresh_store, run, store_on};
 use crate::store::{
     StoreAdmin,
     postgres::{
         PostgresSettings, PostgresStore,
-        cluster::{nodes::Nodes, notify_bus::BusMessage},
-        connection::{open::ConnectOptions, pool::Pool},
+        cluster::{BusMessage, Nodes},
+        connection::{ConnectOptions, Pool},
         migrate,
     },
 };
 
-/// Returns a node without a store, which sends heartbeats only when a test calls for one, and a
-/// pool on its database.
+/// Returns a node without a store, which sends heartbeats only on request, and a pool.
 fn alone(database: &Database) -> (Nodes, Pool) {
     let access = ConnectOptions::new(database.url().parse().unwrap(), None);
     let pool = access.pool(2);
@@ -41,8 +40,7 @@ async fn leading(database: &Database) -> PostgresStore {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn live_nodes_are_known_only_to_a_leader_of_two_terms() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (_database, store) = fresh_store().await;
     assert_eq!(store.nodes().await.unwrap(), None, "it leads since a moment ago");
     run(&store, "UPDATE agq.leader SET elected_at = now() - interval '1 hour'").await;
     let itself = HashSet::from([store.node().unwrap().to_owned()]);
@@ -124,8 +122,7 @@ async fn expired_lease_starts_a_new_term() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_node_is_found_by_polling() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (database, store) = fresh_store().await;
     store.nodes.find_peers().await.unwrap();
     assert!(!store.nodes.has_peers());
     let (other, _) = alone(&database);
@@ -153,8 +150,7 @@ async fn node_counts_as_gone_after_its_own_silence() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeat_succeeds_while_reads_use_every_connection() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (_database, store) = fresh_store().await;
     let most = store.pool.most();
     let mut held = Vec::new();
     for _ in 0..most {
@@ -165,8 +161,7 @@ async fn heartbeat_succeeds_while_reads_use_every_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn notices_are_sent_again_after_the_connection_was_closed() {
-    let database = Database::new();
-    let store = store_on(&database).await;
+    let (database, store) = fresh_store().await;
     let mut listener = PgListener::connect(&database.url()).await.unwrap();
     listener.listen("agq_test").await.unwrap();
     for n in 0..3 {

@@ -1,16 +1,13 @@
 //! Faulty records, rules and settings.
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::{
-    capability::Needs,
-    job::{self, Job, RuleOutcome},
-};
+use agenix_rules::{capability::Needs, job::RuleOutcome};
 use e2e::{Database, eventually};
 use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
 use super::{
     super::{PostgresSettings, PostgresStore, codec::encode, migrate},
-    making::{NOW, ack, claim, node, number, own, plain, submit},
+    making::{NOW, ack, cancel, claim, fresh_node, node, number, own, plain, submit},
 };
 use crate::store::{
     AckLevel, AddOutcome, DocumentStore, JobRule, JobStore, Retention, UnusedRecords, WorkerStore,
@@ -22,8 +19,7 @@ const APPEND: &str = r"UPDATE agq.jobs SET record = '\xdc00'::bytea ||
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_job_does_not_stop_its_queue() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     let jobs = ["a-0", "a-1", "a-2", "a-3"].map(|id| own(id, None, None)).to_vec();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     let broken = r"UPDATE agq.jobs SET record = '\xc0' WHERE job_id IN ('a-0', 'a-1')";
@@ -32,19 +28,14 @@ async fn unreadable_job_does_not_stop_its_queue() {
     let claims = claim(&store, 1).await;
     assert_eq!(claims.iter().map(|claim| claim.job.job_id.as_str()).collect::<Vec<_>>(), ["a-2"]);
     // The other decisions of a batch are made.
-    let cancel = |id: &str| {
-        let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
-        store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
-    };
-    let (unreadable, other) = (cancel("a-0"), cancel("a-3"));
+    let (unreadable, other) = (cancel(&store, "a-0"), cancel(&store, "a-3"));
     assert!(unreadable.await.is_err());
     assert!(other.await.unwrap().unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nested_record_with_an_extra_field_is_read() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     submit(&store, "a", Needs::default(), vec![own("a-0", None, None)]).await.unwrap();
     let job_id = JobId::new("a-0").unwrap();
     let before = store.job_record(&job_id).await.unwrap().unwrap();
@@ -63,8 +54,7 @@ async fn nested_record_with_an_extra_field_is_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_workers_and_timers_are_skipped() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
     raw_sql(r"INSERT INTO agq.workers VALUES ('w0', '\xc0')").execute(&store.pool).await.unwrap();
     assert_eq!(store.workers().await.unwrap(), []);
@@ -81,8 +71,7 @@ async fn unreadable_workers_and_timers_are_skipped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn panicking_rule_fails_only_its_own_write() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
     let decide =
         |id: &str, rule: JobRule| store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule);
@@ -102,8 +91,7 @@ async fn panicking_rule_fails_only_its_own_write() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writer_overrides_the_default_isolation_level() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     for level in ["repeatable read", "serializable"] {
         let script = format!(
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation TO %L', \
@@ -121,8 +109,7 @@ async fn writer_overrides_the_default_isolation_level() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lane_needs_may_be_longer_than_an_index_entry() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     let tools: Vec<String> = (0..200).map(|_| format!("{:032x}", fastrand::u128(..))).collect();
     let needs = Needs { tools, ..Needs::default() };
     assert_eq!(submit(&store, "a", needs.clone(), vec![plain("a-0")]).await, Ok(AddOutcome::New));
@@ -135,8 +122,7 @@ async fn lane_needs_may_be_longer_than_an_index_entry() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn submissions_do_not_use_up_lane_numbers() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     for n in 0..20 {
         submit(&store, &format!("a{n}"), Needs::default(), vec![plain(&format!("a{n}-0"))]).await.unwrap();
     }
@@ -211,8 +197,7 @@ async fn unused_lanes_and_limits_are_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grown_tables_are_analyzed() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     raw_sql("ALTER TABLE agq.jobs SET (autovacuum_enabled = off)").execute(&store.pool).await.unwrap();
     let jobs = (0..6_000).map(|n| plain(&format!("a-{n}"))).collect();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();

@@ -18,13 +18,12 @@ use crate::store::{
         lane_cache::READY_LANES,
         queries::{LEASED, OVERDUE_KEYS, WAITING},
         ready_positions::Position,
-        tests::making::{claim, node, plain, submit},
+        tests::making::{claim, fresh_node, node, plain, submit},
         txn::{PgTxn, candidates::CANDIDATES, documents::MAKE_LIMITS, retention::OLDEST},
     },
 };
 
-/// Returns the plan of a statement that was prepared as the writer prepares it: with a generic
-/// plan.
+/// Returns the plan of a statement, prepared as the writer does: with a generic plan.
 async fn plan_of(connection: &mut PgConnection, types: &str, sql: &str, values: &str) -> String {
     let script = format!(
         "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off; PREPARE s {types} AS {sql}"
@@ -62,8 +61,7 @@ const FILL: &str = "INSERT INTO agq.ended (job_id, action_id, place, plan_id, st
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_on_jobs_read_only_the_rows_they_need() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     // The first round has statistics of empty tables, and the second one has those of the full
     // tables.
     raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
@@ -87,8 +85,7 @@ async fn statements_on_jobs_read_only_the_rows_they_need() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn oldest_snapshot_names_its_session() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (database, store) = fresh_node().await;
     let mut other = PgConnection::connect(&database.url()).await.unwrap();
     let script = "SET application_name TO 'dump'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
     raw_sql(script).execute(&mut other).await.unwrap();
@@ -157,8 +154,7 @@ const FILL_KEYS: &str = "INSERT INTO agq.keys (key, number, text, expires_at) \
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_on_keys_read_only_the_rows_they_need() {
-    let database = Database::new();
-    let store = node(&database).await;
+    let (_database, store) = fresh_node().await;
     raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
     raw_sql(FILL_KEYS).execute(&store.pool).await.unwrap();
     let mut connection = store.pool.acquire().await.unwrap();

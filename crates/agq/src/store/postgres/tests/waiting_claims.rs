@@ -82,7 +82,7 @@ fn wait_for_a_job(node: &Arc<PostgresStore>, claimants: usize) -> JoinHandle<Vec
 async fn claim_locks_only_the_jobs_that_it_takes() {
     let database = Database::new();
     let (first, second) = (node(&database).await, Arc::new(node(&database).await));
-    first.nodes.on_new_node();
+    first.nodes.find_peers().await.unwrap();
     submit(&first, "a", of("jq"), vec![plain("a-0"), plain("a-1")]).await.unwrap();
     submit(&first, "b", of("yq"), vec![plain("b-0")]).await.unwrap();
     submit(&first, "c", of("jq"), vec![plain("c-0")]).await.unwrap();

@@ -13,10 +13,11 @@ use agenix_rules::{
     plan,
     rejection::Rejection,
 };
-use sqlx::{Error, Row, query};
+use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
+    decisions::{self, accepted},
     dedup::deduplicate,
     postgres::{
         cluster::events,
@@ -25,6 +26,7 @@ use crate::store::{
         txn::checks::Checks,
         txn::{PgTxn, documents::put},
     },
+    types::Ruled,
 };
 
 /// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
@@ -34,11 +36,9 @@ const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = 
          ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
      SELECT (SELECT array_agg(action_id) FROM made) AS made, \
          (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
-/// Query for the kept inputs of an action, with their indexes, from one index to another.
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
      FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
-/// Statement that removes actions with their tallies and marks.
 pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)), \
      n AS (DELETE FROM agq.notes WHERE kind IN ('halt', 'halted') AND id = ANY ($1)) \
      DELETE FROM agq.actions WHERE action_id = ANY ($1)";
@@ -46,7 +46,7 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id 
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
 
 impl PgTxn<'_> {
-    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
+    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
         let sql =
             "INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
         let sql =
@@ -54,25 +54,20 @@ impl PgTxn<'_> {
         Ok(self.session.run(sql)? > 0)
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {
         // A transaction that is about to add jobs has locked the plan; a later one does not find
         // it.
         let lock = "SELECT FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
         let is_there = self.session.row(query(lock).bind(plan_id.as_str()))?.is_some();
         let load = "SELECT count(*) FROM agq.jobs WHERE plan_id = $1";
         let load = self.session.row(query(load).bind(plan_id.as_str()))?.ok_or(Error::RowNotFound)?;
-        if let Err(rejection) = plan::check_unused(sql_types::count(load.try_get(0)?)) {
-            return Ok(Err(rejection));
-        }
+        accepted!(plan::check_unused(sql_types::count(load.try_get(0)?)));
         self.session.run(query("DELETE FROM agq.plans WHERE plan_id = $1").bind(plan_id.as_str()))?;
         Ok(Ok(is_there))
     }
 
     /// Adds actions, each whole or not at all.
-    pub(crate) fn add_actions(
-        &mut self,
-        actions: &[&NewAction],
-    ) -> Result<Vec<RuleResult<AddOutcome>>, Error> {
+    pub(crate) fn add_actions(&mut self, actions: &[&NewAction]) -> Result<Vec<RuleResult<AddOutcome>>> {
         let (made, mut turns) = self.make_actions(actions)?;
         let mut is_new = vec![false; actions.len()];
         for (at, new) in actions.iter().enumerate() {
@@ -95,9 +90,8 @@ impl PgTxn<'_> {
         actions.iter().zip(is_new).map(outcome).collect()
     }
 
-    /// Adds an action with jobs that must be the only ones of their kind, or whose ids may be
-    /// taken.
-    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
+    /// Adds an action with jobs that must be unique, or whose ids may be taken.
+    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
         self.write()?;
         if self.action(&new.action.action_id)?.is_some() {
             return self.why_not_made(new);
@@ -116,10 +110,7 @@ impl PgTxn<'_> {
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
         let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
         let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
-        let admitted = match deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))? {
-            Ok(admitted) => admitted,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let admitted = accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))?);
         for before in &admitted.replaced {
             if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job);
@@ -142,7 +133,7 @@ impl PgTxn<'_> {
 
     /// Inserts those of `actions` that are new and whose plans exist, and locks these plans.
     /// Returns the ids of the inserted actions, and as many turns as all actions have jobs.
-    fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>), Error> {
+    fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>)> {
         let ids: Vec<&str> = actions.iter().map(|new| new.action.action_id.as_str()).collect();
         let plans: Vec<&str> = actions.iter().map(|new| new.action.plan_id.as_str()).collect();
         let record =
@@ -157,7 +148,7 @@ impl PgTxn<'_> {
         Ok((made.into_iter().collect(), turns.into_iter().map(sql_types::count).collect()))
     }
 
-    fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
+    fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
@@ -169,20 +160,15 @@ impl PgTxn<'_> {
         Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())))
     }
 
-    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>, Error> {
+    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
-        let known = match self.count_known(&action, more.at, &more.jobs)? {
-            Ok(known) => known,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let known = accepted!(self.count_known(&action, more.at, &more.jobs)?);
         if known == more.jobs.len() && known > 0 {
             return Ok(Ok(action.total_jobs));
         }
-        if let Err(rejection) = action::check_open(&action) {
-            return Ok(Err(rejection));
-        }
+        accepted!(action::check_open(&action));
         if !self.holds_plan(&action.plan_id)? {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
@@ -190,18 +176,12 @@ impl PgTxn<'_> {
     }
 
     /// Locks a plan against deletion, and returns true if it exists.
-    fn holds_plan(&self, plan_id: &PlanId) -> Result<bool, Error> {
+    fn holds_plan(&self, plan_id: &PlanId) -> Result<bool> {
         let sql = "SELECT FROM agq.plans WHERE plan_id = $1 FOR KEY SHARE";
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
     }
 
-    /// Returns the number of `jobs` that the action already has from input `at` on.
-    fn count_known(
-        &self,
-        action: &Action,
-        at: Option<u64>,
-        jobs: &[NewJob],
-    ) -> Result<RuleResult<usize>, Error> {
+    fn count_known(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Ruled<usize, Error> {
         let inputs = match at.filter(|at| *at < action.total_jobs) {
             Some(at) => self.inputs_from(&action.action_id, at, jobs.len())?,
             None => HashMap::new(),
@@ -209,7 +189,6 @@ impl PgTxn<'_> {
         decisions::count_known(action, at, jobs, |index, input| Ok(has_input(&inputs, action, index, input)))
     }
 
-    /// Appends jobs to an action, and returns the number of jobs that it then has.
     fn append(
         &mut self,
         action: &Action,
@@ -217,11 +196,11 @@ impl PgTxn<'_> {
         terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64> {
         let turns = "SELECT nextval('agq.turns') FROM generate_series(1, $1)";
         let turns = self.session.rows(query(turns).bind(sql_types::limit(jobs.len())))?;
         let turns = turns.iter().map(|row| row.try_get(0).map(sql_types::count));
-        let turns = turns.collect::<Result<Vec<u64>, Error>>()?;
+        let turns = turns.collect::<Result<Vec<u64>>>()?;
         self.buffer_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
         let total_jobs = action.total_jobs + jobs.len() as u64;
         self.put_action(&Action { total_jobs, ..action.clone() })?;
@@ -238,7 +217,7 @@ impl PgTxn<'_> {
         jobs: &[NewJob],
         turns: impl Iterator<Item = u64>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.touch(&action.action_id);
         if jobs.is_empty() {
             return Ok(());
@@ -256,52 +235,38 @@ impl PgTxn<'_> {
                 }
             };
             let job = new.job(action, index, QueuePosition { lane, seq }, terms, now);
-            self.put_new_job(&job, &new.input);
+            self.inputs.0.push(job.job_id.to_string());
+            self.inputs.1.push(new.input.to_string());
+            self.put_job(None, &job);
         }
         self.put_own_documents(jobs)?;
         self.events.push(events::created(action, jobs.len()));
         Ok(())
     }
 
-    pub(crate) fn put_action(&self, action: &Action) -> Result<(), Error> {
+    pub(crate) fn put_action(&self, action: &Action) -> Result<()> {
         let sql = "UPDATE agq.actions SET record = $2 WHERE action_id = $1";
         self.session.run(query(sql).bind(action.action_id.as_str()).bind(encode(action)?)).map(drop)
     }
 
-    pub(crate) fn decide_action(
-        &mut self,
-        action_id: &ActionId,
-        rule: &ActionRule,
-    ) -> Result<RuleResult<()>, Error> {
-        match rule(self.action(action_id)?.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(None) => {}
-            Ok(Some(action)) => {
-                if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
-                    // All jobs were removed while the action was open.
-                    self.remove_action(action_id)?;
-                    return Ok(Ok(()));
-                }
-                self.put_action(&action)?;
-                self.touch(action_id);
-            }
+    pub(crate) fn decide_action(&mut self, action_id: &ActionId, rule: &ActionRule) -> Ruled<(), Error> {
+        let Some(action) = accepted!(rule(self.action(action_id)?.as_ref())) else { return Ok(Ok(())) };
+        if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
+            // All jobs were removed while the action was open.
+            self.session.run(query(REMOVE).bind(vec![action_id.as_str()]))?;
+            return Ok(Ok(()));
         }
+        self.put_action(&action)?;
+        self.touch(action_id);
         Ok(Ok(()))
     }
 
-    /// Returns true if no job of an action is kept.
-    pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
+    pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool> {
         let row = self.session.row(query(IS_EMPTY).bind(action_id.as_str()))?.ok_or(Error::RowNotFound)?;
         row.try_get(0)
     }
 
-    /// Removes an action without jobs.
-    pub(crate) fn remove_action(&self, action_id: &ActionId) -> Result<(), Error> {
-        self.session.run(query(REMOVE).bind(vec![action_id.as_str()])).map(drop)
-    }
-
-    /// Returns true if the existing action came from the same submission.
-    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
+    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool> {
         if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
@@ -309,12 +274,7 @@ impl PgTxn<'_> {
         Ok((0u64..).zip(&new.jobs).all(|(index, job)| has_input(&inputs, known, index, &job.input)))
     }
 
-    fn inputs_from(
-        &self,
-        action_id: &ActionId,
-        place: u64,
-        count: usize,
-    ) -> Result<HashMap<u64, String>, Error> {
+    fn inputs_from(&self, action_id: &ActionId, place: u64, count: usize) -> Result<HashMap<u64, String>> {
         let behind = place.saturating_add(count as u64);
         let sql = query(INPUTS).bind(action_id.as_str()).bind(sql_types::wide(place));
         let rows = self.session.rows(sql.bind(sql_types::wide(behind)))?;

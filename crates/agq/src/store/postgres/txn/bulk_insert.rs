@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{
-    documents::Status,
     ids::{ActionId, JobId},
     time::Timestamp,
 };
 use agenix_rules::job::{Job, JobState};
-use sqlx::{Error, Row, query};
+use sqlx::{Error, Result, Row, query};
 
-use crate::store::postgres::{codec::encode, connection::session::DatabaseSession, sql_types};
+use crate::store::postgres::{codec::encode, connection::DatabaseSession, sql_types};
 
-/// Rows of jobs that have not ended.
+/// Rows of jobs, ended ones included. A statement binds the columns that its table has.
 #[derive(Default)]
 pub(crate) struct JobRows {
     job_id: Vec<String>,
@@ -26,6 +25,7 @@ pub(crate) struct JobRows {
     status: Vec<i16>,
     is_ready: Vec<bool>,
     due_at: Vec<Option<i64>>,
+    ended_at: Vec<i64>,
     holder: Vec<Option<String>>,
     created_at: Vec<i64>,
     record: Vec<Vec<u8>>,
@@ -42,7 +42,7 @@ const INSERT_JOBS: &str = "WITH held AS (SELECT FROM agq.lanes WHERE lane = ANY 
      SELECT count(*) FROM held";
 
 impl JobRows {
-    pub(crate) fn push(&mut self, job: &Job) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, job: &Job) -> Result<()> {
         self.record.push(encode(job)?);
         self.job_id.push(job.job_id.to_string());
         self.action_id.push(job.action_id.to_string());
@@ -54,17 +54,14 @@ impl JobRows {
         self.status.push(sql_types::status(job.status()));
         self.is_ready.push(job.state == JobState::Available);
         self.due_at.push(sql_types::time(job.due_at));
+        self.ended_at.push(sql_types::wide(job.ended_at.unwrap_or_default().0));
         self.holder.push(job.holder.clone());
         self.created_at.push(sql_types::wide(job.created_at.0));
         Ok(())
     }
 
     /// Inserts new jobs, and inputs: ids and texts.
-    pub(crate) fn insert(
-        self,
-        session: &DatabaseSession,
-        inputs: (Vec<String>, Vec<String>),
-    ) -> Result<(), Error> {
+    pub(crate) fn insert(self, session: &DatabaseSession, inputs: (Vec<String>, Vec<String>)) -> Result<()> {
         if self.job_id.is_empty() && inputs.0.is_empty() {
             return Ok(());
         }
@@ -97,49 +94,16 @@ impl JobRows {
     }
 
     /// Moves ended jobs back to the jobs that have not ended.
-    pub(crate) fn revive(self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn revive(self, session: &DatabaseSession) -> Result<()> {
         if self.job_id.is_empty() {
             return Ok(());
         }
         session.run(query("DELETE FROM agq.ended WHERE job_id = ANY ($1)").bind(self.job_id.clone()))?;
         self.insert(session, Default::default())
     }
-}
-
-/// Rows of ended jobs.
-#[derive(Default)]
-pub(crate) struct EndedRows {
-    job_id: Vec<String>,
-    action_id: Vec<String>,
-    place: Vec<i64>,
-    plan_id: Vec<String>,
-    status: Vec<i16>,
-    ended_at: Vec<i64>,
-    holder: Vec<Option<String>>,
-    created_at: Vec<i64>,
-    record: Vec<Vec<u8>>,
-}
-
-impl EndedRows {
-    pub(crate) fn push(&mut self, job: &Job) -> Result<(), Error> {
-        self.record.push(encode(job)?);
-        self.job_id.push(job.job_id.to_string());
-        self.action_id.push(job.action_id.to_string());
-        self.place.push(sql_types::wide(job.index));
-        self.plan_id.push(job.plan_id.to_string());
-        self.status.push(sql_types::status(job.status()));
-        self.ended_at.push(sql_types::wide(job.ended_at.unwrap_or_default().0));
-        self.holder.push(job.holder.clone());
-        self.created_at.push(sql_types::wide(job.created_at.0));
-        Ok(())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.job_id.len()
-    }
 
     /// Updates ended jobs, for example with another status.
-    pub(crate) fn amend(self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn amend(self, session: &DatabaseSession) -> Result<()> {
         if self.job_id.is_empty() {
             return Ok(());
         }
@@ -156,7 +120,6 @@ impl EndedRows {
     }
 }
 
-/// Changes of counts.
 #[derive(Default)]
 pub(crate) struct Deltas {
     tallies: BTreeMap<ActionId, TallyDelta>,
@@ -178,8 +141,7 @@ pub(crate) struct TotalsDelta {
     pub(crate) ever: [i64; 6],
 }
 
-/// Statement that writes what most batches change. Nodes that end jobs of one action write
-/// different rows, because each writes its own shard.
+/// Statement that writes what most batches change. Each node has a shard, so rows differ.
 const STEP: &str = "WITH changed AS (\
         UPDATE agq.jobs AS j SET status = n.status, is_ready = n.is_ready, due_at = n.due_at, holder = n.holder, \
         record = n.record FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[]) \
@@ -215,12 +177,10 @@ impl Deltas {
         self.tallies.get_mut(action_id).expect("it was put there if it was not")
     }
 
-    /// Adds `by` to the number of jobs of the lane in the state of `job`.
     pub(crate) fn in_lane(&mut self, job: &Job, by: i64) {
         self.lanes.entry(job.lane).or_default()[job.state as usize] += by;
     }
 
-    /// Returns the actions whose tallies change.
     pub(crate) fn actions(&self) -> impl Iterator<Item = ActionId> {
         self.tallies.keys().cloned()
     }
@@ -231,17 +191,15 @@ impl Deltas {
         session: &DatabaseSession,
         shard: i16,
         changed: JobRows,
-        ended: EndedRows,
+        ended: JobRows,
         results: &BTreeMap<JobId, String>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let has_totals = self.totals.now != [0; 6] || self.totals.ever != [0; 6];
         let is_empty = changed.job_id.is_empty() && ended.job_id.is_empty() && results.is_empty();
         if is_empty && self.tallies.is_empty() && self.lanes.is_empty() && !has_totals {
             return Ok(());
         }
-        let of = |status: Status| {
-            self.tallies.values().map(|tally| tally.jobs[status as usize]).collect::<Vec<_>>()
-        };
+        let of = |status: usize| self.tallies.values().map(|tally| tally.jobs[status]).collect::<Vec<_>>();
         let sql = query(STEP)
             .bind(changed.job_id)
             .bind(changed.status)
@@ -261,13 +219,9 @@ impl Deltas {
             .bind(results.keys().map(|job_id| job_id.as_str()).collect::<Vec<_>>())
             .bind(results.values().map(String::as_str).collect::<Vec<_>>())
             .bind(shard)
-            .bind(self.tallies.keys().map(|action_id| action_id.as_str()).collect::<Vec<_>>())
-            .bind(of(Status::Pending))
-            .bind(of(Status::Running))
-            .bind(of(Status::Completed))
-            .bind(of(Status::Failed))
-            .bind(of(Status::Dead))
-            .bind(of(Status::Cancelled))
+            .bind(self.tallies.keys().map(|action_id| action_id.as_str()).collect::<Vec<_>>());
+        let sql = (0..6)
+            .fold(sql, |sql, status| sql.bind(of(status)))
             .bind(self.tallies.values().map(|tally| sql_types::time(tally.last_ended_at)).collect::<Vec<_>>())
             .bind(self.totals.now.to_vec())
             .bind(self.totals.ever.to_vec())

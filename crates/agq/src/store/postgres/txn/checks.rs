@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use agenix_rules::job::NewJob;
 
-/// Checks before jobs may be added: the ids that the jobs claim, and the kinds of which they are to
-/// be the only jobs.
+/// Ids that new jobs claim, and kinds of which they are to be the only jobs.
 #[derive(Default)]
 pub(crate) struct Checks<'n> {
     pub(crate) ids: BTreeSet<&'n str>,

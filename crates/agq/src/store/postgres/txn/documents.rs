@@ -8,11 +8,12 @@ use agenix_rules::{
     job::{Job, JobState, NewJob},
     limit::{Limit, LimitTerms},
 };
-use sqlx::{Error, Row, postgres::PgRow, query};
+use sqlx::{Error, Result, Row, postgres::PgRow, query};
 
 use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, RuleResult,
-    postgres::{connection::session::DatabaseSession, txn::PgTxn},
+    decisions::accepted,
+    postgres::{connection::DatabaseSession, txn::PgTxn},
 };
 
 const PUT: &str = "INSERT INTO agq.notes (kind, id, json) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
@@ -23,7 +24,7 @@ pub(crate) fn put(
     session: &DatabaseSession,
     kind: DocumentKind,
     notes: (Vec<String>, Vec<String>),
-) -> Result<(), Error> {
+) -> Result<()> {
     if notes.0.is_empty() {
         return Ok(());
     }
@@ -60,8 +61,7 @@ pub(crate) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
      SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
      WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
 
-/// Inserts those of the limits `keys` that do not exist.
-pub(crate) fn make_limits(session: &DatabaseSession, keys: &[String]) -> Result<(), Error> {
+pub(crate) fn make_limits(session: &DatabaseSession, keys: &[String]) -> Result<()> {
     let sql = query(MAKE_LIMITS).bind(DocumentKind::Limit.as_str()).bind(keys);
     session.run(sql.bind(to_json(&Limit::default()))).map(drop)
 }
@@ -88,7 +88,7 @@ impl HeldLimits {
         &mut self,
         session: &DatabaseSession,
         keys: impl Iterator<Item = String>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let missing: BTreeSet<String> = keys.filter(|key| !self.held.contains_key(key)).collect();
         let missing: Vec<String> = missing.into_iter().collect();
         if missing.is_empty() {
@@ -104,21 +104,13 @@ impl HeldLimits {
     }
 
     /// Locks `keys`, and the limits under which jobs no longer run.
-    pub(crate) fn hold_with_left(
-        &mut self,
-        session: &DatabaseSession,
-        keys: Vec<String>,
-    ) -> Result<(), Error> {
+    pub(crate) fn hold_with_left(&mut self, session: &DatabaseSession, keys: Vec<String>) -> Result<()> {
         let left = self.left.clone();
         self.hold(session, keys.into_iter().chain(left))
     }
 
     /// Locks those of `keys` that no other transaction holds at this moment.
-    pub(crate) fn hold_free(
-        &mut self,
-        session: &DatabaseSession,
-        keys: BTreeSet<String>,
-    ) -> Result<(), Error> {
+    pub(crate) fn hold_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
         let missing: Vec<String> = keys.into_iter().filter(|key| !self.held.contains_key(key)).collect();
         if missing.is_empty() {
             return Ok(());
@@ -130,7 +122,7 @@ impl HeldLimits {
         }
         let sql = "SELECT id FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
         let there = session.rows(query(sql).bind(DocumentKind::Limit.as_str()).bind(&others))?;
-        let there = there.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>, Error>>()?;
+        let there = there.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>>>()?;
         self.has_passed_over |= !there.is_empty();
         let absent: Vec<String> = others.into_iter().filter(|key| !there.contains(key)).collect();
         if absent.is_empty() {
@@ -141,7 +133,7 @@ impl HeldLimits {
         self.lock(session, FREE_LIMITS, &absent)
     }
 
-    fn lock(&mut self, session: &DatabaseSession, sql: &'static str, keys: &[String]) -> Result<(), Error> {
+    fn lock(&mut self, session: &DatabaseSession, sql: &'static str, keys: &[String]) -> Result<()> {
         for row in session.rows(query(sql).bind(DocumentKind::Limit.as_str()).bind(keys))? {
             let limit =
                 serde_json::from_str(row.try_get("json")?).map_err(|error| Error::Decode(Box::new(error)))?;
@@ -155,7 +147,6 @@ impl HeldLimits {
         self.held.get(key).is_some_and(|limit| limit.admits(now))
     }
 
-    /// Changes a locked limit.
     pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(Limit) -> Limit) {
         if let Some(limit) = self.held.get_mut(key) {
             *limit = change(*limit);
@@ -174,15 +165,14 @@ impl HeldLimits {
     }
 
     /// Gives back the capacity of jobs that no longer run.
-    pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<()> {
         let left = std::mem::take(&mut self.left);
         self.hold(session, left.iter().cloned())?;
         left.iter().for_each(|key| self.change(key, Limit::ended));
         Ok(())
     }
 
-    /// Writes the changed limits.
-    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         self.settle(session)?;
         let changed = std::mem::take(&mut self.changed);
         let text = |key: &String| self.held.get(key).map(to_json).unwrap_or_default();
@@ -190,7 +180,6 @@ impl HeldLimits {
     }
 }
 
-/// Returns the limits that `jobs` set, with their terms.
 pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitTerms)> {
     jobs.iter().filter_map(|job| {
         let own = job.own.as_ref()?;
@@ -204,18 +193,17 @@ impl PgTxn<'_> {
         kind: DocumentKind,
         id: &str,
         rule: &DocumentRule,
-    ) -> Result<RuleResult<()>, Error> {
+    ) -> Result<RuleResult<()>> {
         let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2 FOR UPDATE";
         let known = self.session.row(query(sql).bind(kind.as_str()).bind(id))?;
         let known = known.map(|row| row.try_get::<String, _>(0)).transpose()?;
-        match rule(known.as_deref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(DocumentChange::Keep) => {}
-            Ok(DocumentChange::Put(json)) => {
+        match accepted!(rule(known.as_deref())) {
+            DocumentChange::Keep => {}
+            DocumentChange::Put(json) => {
                 self.limits.replace(kind, id, &json);
                 put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
             }
-            Ok(DocumentChange::Remove) => {
+            DocumentChange::Remove => {
                 let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
                 self.session.run(query(sql).bind(kind.as_str()).bind(id))?;
             }
@@ -224,7 +212,7 @@ impl PgTxn<'_> {
     }
 
     /// Returns the first jobs of the kinds `keys`, as far as there are any.
-    pub(crate) fn firsts(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, JobId>, Error> {
+    pub(crate) fn firsts(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, JobId>> {
         if keys.is_empty() {
             return Ok(HashMap::new());
         }
@@ -241,13 +229,13 @@ impl PgTxn<'_> {
     /// Locks a kind, and returns its first job. No other job becomes the first until this
     /// transaction ends. The transaction may have to be retried, because this lock comes after the
     /// locks of jobs.
-    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
+    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>> {
         self.lock_names(vec![document_name(DocumentKind::Unique, key)])?;
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
     }
 
     /// Makes `jobs` the first of their kinds, and sets the terms of their limits.
-    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) -> Result<(), Error> {
+    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) -> Result<()> {
         let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
         let firsts: BTreeMap<&str, &JobId> =
             own().filter_map(|(job, own)| Some((own.unique.as_ref()?.key.as_str(), &job.job_id))).collect();
@@ -265,7 +253,7 @@ impl PgTxn<'_> {
     }
 
     /// Removes the marks of removed jobs as the first of their kinds.
-    pub(crate) fn forget_firsts(&self, gone: &[Job]) -> Result<(), Error> {
+    pub(crate) fn forget_firsts(&self, gone: &[Job]) -> Result<()> {
         let firsts =
             gone.iter().filter_map(|job| Some((job.ojs.as_ref()?.unique.clone()?, job.job_id.to_string())));
         let (keys, ids): (Vec<String>, Vec<String>) = firsts.unzip();

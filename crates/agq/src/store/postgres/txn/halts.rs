@@ -7,7 +7,7 @@ use agenix_rules::action::{
     Action, JobCounts,
     halt::{self, RemainingWork},
 };
-use sqlx::{Error, Row, query};
+use sqlx::{Result, Row, query};
 
 use crate::store::{
     DocumentKind,
@@ -22,7 +22,7 @@ const DISARM: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
 
 impl PgTxn<'_> {
     /// Marks the new actions that have halt policies.
-    pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<(), Error> {
+    pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<()> {
         let armed = new.filter(|action| action.halt.is_some());
         let notes = armed.map(|action| (action.action_id.to_string(), "{}".to_owned())).unzip();
         put(self.session, DocumentKind::Halt, notes)
@@ -30,7 +30,7 @@ impl PgTxn<'_> {
 
     /// Halts those actions whose policies the ends of their jobs meet now. `ended` has the actions
     /// with policies of which jobs have ended, and the times of these ends.
-    pub(crate) fn halt_met(&mut self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<(), Error> {
+    pub(crate) fn halt_met(&mut self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<()> {
         if ended.is_empty() {
             return Ok(());
         }
@@ -60,7 +60,7 @@ impl PgTxn<'_> {
         put(self.session, DocumentKind::Halted, (halted, texts))
     }
 
-    fn tallies_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, JobCounts>, Error> {
+    fn tallies_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, JobCounts>> {
         let sql = "SELECT action_id, sum(completed)::bigint, sum(failed)::bigint, sum(dead)::bigint \
              FROM agq.tallies WHERE action_id = ANY ($1) GROUP BY action_id";
         let ids: Vec<&str> = ended.keys().map(ActionId::as_str).collect();
@@ -75,9 +75,7 @@ impl PgTxn<'_> {
         Ok(tallies)
     }
 
-    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are
-    /// retried.
-    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let row =
             self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;
         let found = row.as_ref().map(action_of).transpose()?;

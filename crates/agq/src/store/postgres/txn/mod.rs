@@ -21,19 +21,19 @@ use agenix_rules::{
     action::Action,
     job::{Job, JobState},
 };
-use sqlx::{Error, Row, query};
+use sqlx::{Result, Row, query};
 
 use crate::store::{
-    BatchEvents, ChangeEvent, Totals,
+    BatchEvents, Totals,
     postgres::{
-        cluster::{events, notify_bus::BusMessage},
+        cluster::{BusMessage, events},
         codec::decode,
-        connection::session::DatabaseSession,
+        connection::DatabaseSession,
         lane_cache::LaneCache,
         ready_positions::{ReadyPositions, position_of},
         sql_types,
         txn::{
-            bulk_insert::{Deltas, EndedRows, JobRows},
+            bulk_insert::{Deltas, JobRows},
             documents::HeldLimits,
         },
     },
@@ -61,14 +61,12 @@ pub(super) struct PgTxn<'b> {
     results: BTreeMap<JobId, String>,
     pub(super) deltas: Deltas,
     pub(super) limits: HeldLimits,
-    /// True if the transaction locked ready jobs that no claimant of this node got, so that other
-    /// nodes passed over them.
+    /// True if the transaction locked ready jobs, which other nodes passed over, and left them.
     pub(super) has_left: bool,
     /// Jobs that other nodes may claim: those that have become ready, and those that were locked
     /// and left.
     pub(super) ready: ReadyPositions,
-    /// Number of rows of new and ended jobs that the transaction wrote, for the growth of the
-    /// tables.
+    /// Number of written rows of new and ended jobs, for the growth of the tables.
     pub(super) grown_by: usize,
 }
 
@@ -104,7 +102,6 @@ impl<'b> PgTxn<'b> {
         }
     }
 
-    /// Buffers a change of a job, with its counts, events and limits.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
         let was_ready = before.is_some_and(|before| before.state == JobState::Available);
         if job.state == JobState::Available {
@@ -135,17 +132,7 @@ impl<'b> PgTxn<'b> {
         if let Some(before) = before {
             self.events.extend(events::moved(before, job));
         }
-        if self.has_subscribers || job.ojs.is_some() {
-            let was = before.map(|before| before.state);
-            let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let has_subscribers = self.has_subscribers;
-            self.arrived.record(ChangeEvent::Job {
-                job: Box::new(job.clone()),
-                was,
-                has_progressed,
-                has_subscribers,
-            });
-        }
+        self.arrived.record_job(before, job, self.has_subscribers);
         match self.job_writes.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),
             None => {
@@ -171,14 +158,6 @@ impl<'b> PgTxn<'b> {
         self.job_writes.get(job_id).map(|known| &known.after)
     }
 
-    /// Buffers a new job with its input.
-    pub(super) fn put_new_job(&mut self, job: &Job, input: &str) {
-        self.inputs.0.push(job.job_id.to_string());
-        self.inputs.1.push(input.to_owned());
-        self.put_job(None, job);
-    }
-
-    /// Buffers the report of the worker about the tasks of a job.
     pub(super) fn put_results(&mut self, job_id: &JobId, json: &str) {
         self.results.insert(job_id.clone(), json.to_owned());
     }
@@ -199,27 +178,20 @@ impl<'b> PgTxn<'b> {
         }
     }
 
-    /// Updates the counts for an ended job that is removed.
-    pub(super) fn uncount(&mut self, job: &Job) {
-        self.deltas.in_lane(job, -1);
-        self.deltas.totals.now[job.status() as usize] -= 1;
-    }
-
     /// Adds an action to the change events, although no job of it changed.
     pub(super) fn touch(&mut self, action_id: &ActionId) {
         self.touched.push(action_id.clone());
     }
 
-    /// Writes the buffered changes if a ready job is among them, because a claim could take the job
-    /// otherwise.
-    pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
+    /// Writes the buffered changes if a ready job is among them, which a claim could take.
+    pub(super) fn write_claimable(&mut self) -> Result<()> {
         let was_ready =
             |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
         if self.job_writes.values().any(was_ready) { self.write() } else { Ok(()) }
     }
 
     /// Writes the new jobs, so that claims find them.
-    pub(super) fn write_new(&mut self) -> Result<(), Error> {
+    pub(super) fn write_new(&mut self) -> Result<()> {
         let mut new = JobRows::default();
         for (_, JobWrite { after, .. }) in self.job_writes.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
@@ -229,18 +201,18 @@ impl<'b> PgTxn<'b> {
     }
 
     /// Writes all buffered changes. Later reads see them.
-    pub(super) fn write(&mut self) -> Result<(), Error> {
+    pub(super) fn write(&mut self) -> Result<()> {
         self.limits.write(self.session)?;
         self.write_new()?;
-        let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
-        let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
+        let [mut changed, mut ended, mut revived, mut amended] = <[JobRows; 4]>::default();
         for (_, JobWrite { before, after }) in std::mem::take(&mut self.job_writes) {
-            match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
-                (false, false) => changed.push(&after)?,
-                (false, true) => ended.push(&after)?,
-                (true, false) => revived.push(&after)?,
-                (true, true) => amended.push(&after)?,
-            }
+            let rows = match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
+                (false, false) => &mut changed,
+                (false, true) => &mut ended,
+                (true, false) => &mut revived,
+                (true, true) => &mut amended,
+            };
+            rows.push(&after)?;
         }
         self.grown_by += ended.len();
         revived.revive(self.session)?;
@@ -251,39 +223,32 @@ impl<'b> PgTxn<'b> {
         deltas.write_with(self.session, self.shard, changed, ended, &results)
     }
 
-    /// Returns the totals over all shards.
-    pub(super) fn totals(&self) -> Result<Totals, Error> {
+    pub(super) fn totals(&self) -> Result<Totals> {
         let row = self.session.row(query(crate::store::postgres::queries::TOTALS))?;
         row.as_ref().map_or(Ok(Totals::default()), crate::store::postgres::queries::totals_of)
     }
 
-    /// Locks and returns those of `ids` that exist. No other transaction writes these actions until
-    /// this one ends.
-    pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
+    /// Locks those of `ids` that exist until the end of the transaction, and returns them.
+    pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
         let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;
         rows.iter().map(|row| decode(row.try_get(0)?)).collect()
     }
 
     /// Locks and returns an action. No other transaction writes the action until this one ends.
-    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(action_id.as_str()))?;
         row.map(|row| decode(row.try_get(0)?)).transpose()
     }
 
-    /// Locks and returns those of `ids` that exist. No other transaction writes these jobs until
-    /// this one ends.
-    pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>, Error> {
+    /// Locks those of `ids` that exist until the end of the transaction, and returns them.
+    pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>> {
         self.jobs_and_armed(ids).map(|(jobs, _)| jobs)
     }
 
-    /// Locks and returns jobs as [`jobs`](Self::jobs) does, and returns those of their actions
-    /// whose halt policies are not met yet.
-    pub(super) fn jobs_and_armed(
-        &self,
-        ids: &[&str],
-    ) -> Result<(BTreeMap<JobId, Job>, BTreeSet<ActionId>), Error> {
+    /// Locks and returns jobs, and returns those actions whose halt policies are not met yet.
+    pub(super) fn jobs_and_armed(&self, ids: &[&str]) -> Result<(BTreeMap<JobId, Job>, BTreeSet<ActionId>)> {
         let live = "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) \
              FROM agq.jobs AS j WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
         let ended =

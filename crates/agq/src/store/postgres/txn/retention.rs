@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
-use sqlx::{Error, Row, query};
+use sqlx::{Result, Row, query};
 
 use crate::store::{
     Retention,
@@ -27,13 +27,12 @@ pub(crate) const OLDEST: &str = "SELECT record FROM agq.ended WHERE ctid = ANY (
          SELECT e.ctid AS place, e.ended_at, e.job_id FROM agq.ended AS e WHERE e.status = s.status \
          ORDER BY e.ended_at, e.job_id LIMIT $2) AS o ORDER BY o.ended_at, o.job_id LIMIT $2)) \
      ORDER BY ended_at, job_id FOR UPDATE SKIP LOCKED";
-/// Query for those of the given actions that have no jobs.
 const WITHOUT_JOBS: &str = "SELECT action_id FROM unnest($1::text[]) AS a (action_id) \
      WHERE NOT EXISTS (SELECT FROM agq.jobs AS j WHERE j.action_id = a.action_id) \
      AND NOT EXISTS (SELECT FROM agq.ended AS e WHERE e.action_id = a.action_id)";
 
 impl PgTxn<'_> {
-    pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize, Error> {
+    pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize> {
         let mut gone = self.ended_before(Status::Dead, keep.dead_since, limit)?;
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);
@@ -48,14 +47,14 @@ impl PgTxn<'_> {
         Ok(gone.len())
     }
 
-    pub(crate) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool, Error> {
+    pub(crate) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool> {
         let job = self.jobs(&[job_id.as_str()])?.remove(job_id);
         let gone: Vec<Job> = job.into_iter().filter(|job| job.is_ended() && job.status() == status).collect();
         self.remove(&gone)?;
         Ok(!gone.is_empty())
     }
 
-    fn remove(&mut self, gone: &[Job]) -> Result<(), Error> {
+    fn remove(&mut self, gone: &[Job]) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
@@ -65,12 +64,15 @@ impl PgTxn<'_> {
         self.session.run(query(sql).bind(ids))?;
         self.remove_empty_actions(gone)?;
         self.forget_firsts(gone)?;
-        gone.iter().for_each(|job| self.uncount(job));
+        for job in gone {
+            self.deltas.in_lane(job, -1);
+            self.deltas.totals.now[job.status() as usize] -= 1;
+        }
         self.write()
     }
 
     /// Removes those actions of removed jobs that are closed and have no other job.
-    fn remove_empty_actions(&self, gone: &[Job]) -> Result<(), Error> {
+    fn remove_empty_actions(&self, gone: &[Job]) -> Result<()> {
         let ids: BTreeSet<&str> = gone.iter().map(|job| job.action_id.as_str()).collect();
         let closed = self.actions(&ids)?.into_iter().filter(|action| !action.is_open);
         let closed: Vec<String> = closed.map(|action| action.action_id.to_string()).collect();
@@ -85,14 +87,14 @@ impl PgTxn<'_> {
         self.session.run(query(REMOVE).bind(empty)).map(drop)
     }
 
-    fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<Job>, Error> {
+    fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<Job>> {
         let sql = query(BEFORE).bind(sql_types::status(status)).bind(sql_types::wide(before.0));
         let rows = self.session.rows(sql.bind(sql_types::limit(limit)))?;
         Ok(readable(&rows))
     }
 
     /// Returns the jobs that ended first, whatever their status.
-    fn oldest_ended(&self, limit: usize) -> Result<Vec<Job>, Error> {
+    fn oldest_ended(&self, limit: usize) -> Result<Vec<Job>> {
         let sql = query(OLDEST).bind(ENDED.map(sql_types::status).to_vec()).bind(sql_types::limit(limit));
         let jobs: Vec<Job> = readable(&self.session.rows(sql)?);
         // A job may have moved to another status between the look and the lock.

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::limit::Limit;
-use sqlx::{Error, Row, query, query_scalar};
+use sqlx::{Result, Row, query, query_scalar};
 use tracing::debug;
 
 use crate::store::{
     DocumentKind, UnusedRecords,
-    postgres::{codec::or_skip, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
+    postgres::{codec::or_skip, connection::Pool, lane_cache::lane_of, txn::PgTxn},
 };
 
 /// Maximum number of lanes, and of limits, that are removed at a time.
@@ -31,14 +31,13 @@ const REMOVE_LANES: &str = "WITH gone AS (DELETE FROM agq.lanes AS l WHERE lane 
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
          GROUP BY i HAVING sum(n) <> 0) RETURNING lane) \
      DELETE FROM agq.lane_counts WHERE lane IN (SELECT lane FROM gone)";
-/// Statement that removes those of the given limits that have not been written since they were
-/// read.
+/// Statement that removes those of the given limits that are as they were when read.
 const REMOVE_LIMITS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
          SELECT n.id FROM agq.notes AS n JOIN unnest($2::text[], $3::text[]) AS u (id, version) \
          ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
 
 /// Returns lanes without jobs, and limits that have no job and hold nothing back.
-pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords, Error> {
+pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords> {
     // The limits are read before the lanes. A transaction that adds jobs to a lane also writes the
     // limit of the lane, and so changes the version of the limit.
     let mut limits = idle_limits(pool, now).await?;
@@ -55,7 +54,7 @@ pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords,
 }
 
 /// Returns limits that hold nothing back, with their versions.
-async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
+async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)>> {
     let sql = "SELECT id, json, xmin::text FROM agq.notes WHERE kind = $1 ORDER BY id";
     let mut idle = Vec::new();
     for row in query(sql).bind(DocumentKind::Limit.as_str()).fetch_all(pool).await? {
@@ -69,12 +68,12 @@ async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)
 
 impl PgTxn<'_> {
     /// Removes the lanes and limits of `unused` that are still unused.
-    pub(crate) fn forget(&mut self, unused: &UnusedRecords) -> Result<(), Error> {
+    pub(crate) fn forget_unused(&mut self, unused: &UnusedRecords) -> Result<()> {
         if !unused.lanes.is_empty() {
             // Jobs may have been added since the look. The lanes are locked first, because their
             // counts include those jobs once no transaction can add more.
             let locked = self.session.rows(query(LOCK_LANES).bind(&unused.lanes))?;
-            let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i32>, Error>>()?;
+            let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i32>>>()?;
             self.session.run(query(REMOVE_LANES).bind(locked))?;
             self.lanes.clear();
         }

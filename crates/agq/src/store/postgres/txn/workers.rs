@@ -2,10 +2,11 @@
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Liveness, Worker};
-use sqlx::{Error, Row, query};
+use sqlx::{Result, Row, query};
 
 use crate::store::{
     RuleResult, WorkerRule,
+    decisions::accepted,
     postgres::{
         codec::{decode, encode},
         txn::PgTxn,
@@ -14,7 +15,7 @@ use crate::store::{
 
 impl PgTxn<'_> {
     /// Locks and returns a worker. No other transaction writes the worker until this one ends.
-    fn worker(&self, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
+    fn worker(&self, worker_id: &WorkerId) -> Result<Option<Worker>> {
         let sql = "SELECT record FROM agq.workers WHERE worker_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(worker_id.as_str()))?;
         row.map(|row| decode(row.try_get(0)?)).transpose()
@@ -25,12 +26,8 @@ impl PgTxn<'_> {
         worker_id: &WorkerId,
         registration: Option<&str>,
         rule: &WorkerRule,
-    ) -> Result<RuleResult<()>, Error> {
-        let worker = match rule(self.worker(worker_id)?.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(None) => return Ok(Ok(())),
-            Ok(Some(worker)) => worker,
-        };
+    ) -> Result<RuleResult<()>> {
+        let Some(worker) = accepted!(rule(self.worker(worker_id)?.as_ref())) else { return Ok(Ok(())) };
         let sql = "INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2) \
              ON CONFLICT (worker_id) DO UPDATE SET record = EXCLUDED.record";
         self.session.run(query(sql).bind(worker_id.as_str()).bind(encode(&worker)?))?;
@@ -42,23 +39,19 @@ impl PgTxn<'_> {
         Ok(Ok(()))
     }
 
-    pub(crate) fn forget_worker(
-        &mut self,
-        worker_id: &WorkerId,
-        seen_before: Timestamp,
-    ) -> Result<bool, Error> {
+    pub(crate) fn forget_worker(&mut self, worker_id: &WorkerId, seen_before: Timestamp) -> Result<bool> {
         let is_old = |worker: Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
         // The worker may have come back after the caller read its record.
         if self.worker(worker_id)?.is_some_and(is_old) { self.remove_worker(worker_id) } else { Ok(false) }
     }
 
-    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
+    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool> {
         let id = worker_id.as_str();
         self.session.run(query("DELETE FROM agq.registrations WHERE worker_id = $1").bind(id))?;
         Ok(self.session.run(query("DELETE FROM agq.workers WHERE worker_id = $1").bind(id))? > 0)
     }
 
-    pub(crate) fn set_paused(&mut self, queue: &str, is_paused: bool) -> Result<(), Error> {
+    pub(crate) fn set_paused(&mut self, queue: &str, is_paused: bool) -> Result<()> {
         let sql = if is_paused {
             "INSERT INTO agq.paused (queue) VALUES ($1) ON CONFLICT DO NOTHING"
         } else {

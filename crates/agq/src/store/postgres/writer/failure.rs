@@ -4,10 +4,9 @@ use sqlx::Error;
 
 use crate::store::{
     StoreError,
-    postgres::connection::errors::{is_disconnect, message, to_store_error},
+    postgres::connection::{is_disconnect, message},
 };
 
-/// Phase in which a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailurePhase {
     /// Before any work: nothing was changed.
@@ -20,7 +19,6 @@ pub(crate) enum FailurePhase {
     Panic,
 }
 
-/// Failure of a transaction.
 pub(crate) struct TxnFailure {
     pub(crate) error: Error,
     pub(crate) stage: FailurePhase,
@@ -46,7 +44,7 @@ impl TxnFailure {
             );
             return StoreError(text);
         }
-        to_store_error(error)
+        error.into()
     }
 }
 
@@ -56,8 +54,7 @@ impl From<Error> for TxnFailure {
     }
 }
 
-/// Returns true if a retry may succeed: after a deadlock, after a concurrent change of a row, or
-/// after a row has vanished.
+/// Returns true if a retry may succeed: after a deadlock, a conflict, or a vanished row.
 pub(crate) fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Database(error) => error.code().is_some_and(|code| code == "40P01" || code == "40001"),

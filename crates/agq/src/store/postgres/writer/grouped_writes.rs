@@ -1,6 +1,6 @@
 //! Writes of a batch that are done together: decisions on jobs, actions to add, and claims.
 
-use sqlx::Error;
+use sqlx::Result;
 
 use crate::store::{
     NewAction,
@@ -10,7 +10,7 @@ use crate::store::{
     },
 };
 
-pub(crate) fn decide(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<(), Error> {
+pub(crate) fn decide(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
     let (mut decisions, mut pendings) = (Vec::new(), Vec::new());
     for write in writes {
         if let WriteKind::Decide(deciding) = &mut write.work {
@@ -28,7 +28,7 @@ pub(crate) fn decide(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()
     Ok(())
 }
 
-pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<(), Error> {
+pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
     let (mut actions, mut pendings, mut checked) = (Vec::new(), Vec::new(), Vec::new());
     for write in writes {
         if let WriteKind::Add(adding) = &mut write.work {
@@ -60,7 +60,7 @@ pub(crate) fn is_checked(new: &NewAction) -> bool {
         .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
 }
 
-pub(crate) fn claim(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<(), Error> {
+pub(crate) fn claim(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
     let (mut all, mut pendings) = (Vec::new(), Vec::new());
     for write in writes {
         if let WriteKind::Claim(claiming, pending) = &mut write.work {

@@ -11,11 +11,9 @@ use crate::store::{
 /// Interval at which late writes are retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Late write.
 pub(crate) struct LateWrite {
     pub(crate) write: PgWrite,
     pub(crate) subjects: Subjects,
-    /// Time since which the write waits.
     pub(crate) since: Instant,
 }
 
@@ -36,13 +34,11 @@ impl Late {
         }
     }
 
-    /// Keeps a late write that is still late.
     pub(crate) fn put_back(&mut self, late: LateWrite) {
         self.waiting.push(late);
     }
 
-    /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which
-    /// the writer then does.
+    /// Keeps those of `writes` that depend on earlier late writes, and returns the others.
     pub(crate) fn divert(&mut self, writes: Vec<PgWrite>) -> Vec<PgWrite> {
         if self.waiting.is_empty() {
             return writes;

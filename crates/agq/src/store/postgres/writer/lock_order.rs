@@ -7,7 +7,7 @@
 
 use agenix_protocol::ids::JobId;
 use agenix_rules::job::JobState;
-use sqlx::{Error, query};
+use sqlx::{Result, query};
 
 use crate::store::{
     DocumentKind, NewAction,
@@ -26,22 +26,20 @@ use crate::store::{
 
 /// Class of the advisory locks for names.
 const NAMES: i32 = 0x6171;
-/// Statement that locks names. All names share 1,024 locks, because the lock table is small and
-/// belongs to the whole server.
+/// Statement that locks names, which share 1,024 locks: the server's lock table is small.
 const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
      SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($2::text[]) AS n (name) ORDER BY slot) AS slots";
 
 impl PgTxn<'_> {
-    /// Locks names, the jobs that the names lead to, and the jobs that are decided on. Returns the
-    /// limits that these jobs may leave.
-    pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>, Error> {
+    /// Locks names, and the jobs named or decided on. Returns the limits that these may leave.
+    pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>> {
         let mut checks = Checks::default();
         new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
         let kinds = checks.kinds.iter().map(|kind| document_name(DocumentKind::Unique, kind));
         let mut names: Vec<String> = checks.ids.iter().map(|id| format!("job {id}")).chain(kinds).collect();
         for write in writes {
             if let WriteKind::Other(other) = &write.work {
-                names.extend(other.name().map(str::to_owned));
+                names.extend(other.name.clone());
             }
         }
         if names.is_empty() {
@@ -64,12 +62,12 @@ impl PgTxn<'_> {
         Ok(active.filter_map(|job| job.ojs.and_then(|ojs| ojs.limit)).collect())
     }
 
-    pub(crate) fn lock_names(&self, names: Vec<String>) -> Result<(), Error> {
+    pub(crate) fn lock_names(&self, names: Vec<String>) -> Result<()> {
         self.session.rows(query(LOCK_NAMES).bind(NAMES).bind(names)).map(drop)
     }
 
     /// Locks the limits that new jobs set, together with `others`.
-    pub(crate) fn hold_limits(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<(), Error> {
+    pub(crate) fn hold_limits(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<()> {
         let set = new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key);
         let keys: Vec<String> = others.into_iter().chain(set).collect();
         if keys.is_empty() { Ok(()) } else { self.limits.hold_with_left(self.session, keys) }

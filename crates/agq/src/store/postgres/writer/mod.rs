@@ -19,20 +19,15 @@ use std::{
 };
 
 use agenix_protocol::ids::ActionId;
-use sqlx::{Error, query};
+use sqlx::{Result, query};
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
 
 use crate::store::{
     AckLevel, BatchEvents, ChangeEvent, ChangeNotifier,
     postgres::{
-        cluster::{nodes::Nodes, notify_bus::BusMessage},
-        connection::{
-            errors::{is_disconnect, is_read_only},
-            open::ConnectOptions,
-            pool::Pool,
-            session::{DatabaseSession, within},
-        },
+        cluster::{BusMessage, Nodes},
+        connection::{ConnectOptions, DatabaseSession, Pool, is_disconnect, is_read_only, within},
         lane_cache::LaneCache,
         queries,
         ready_positions::{ReadyNotices, ReadyPositions},
@@ -48,13 +43,11 @@ use crate::store::{
     },
 };
 
-/// Maximum number of writes that share a transaction.
 const MAX_WRITES: usize = 1024;
 /// Maximum number of bytes of the writes of a transaction, unless a single write has more. A
 /// message to the database holds at most 1 GB, and each batch is in memory several times.
 const MAX_BYTES: usize = 8 << 20;
-/// Maximum time, in milliseconds, for which a transaction waits for a lock, because all its writes
-/// wait.
+/// Maximum time, in milliseconds, of the wait for a lock, because the whole batch waits.
 const LOCK_TIMEOUT_MS: &str = "500";
 /// Delay before claimants look again if another node held a limit that they needed.
 const RELOOK_DELAY: Duration = Duration::from_millis(20);
@@ -79,16 +72,13 @@ pub(super) struct PgWriter {
     pub(super) queue: Arc<PgQueue>,
     pub(super) notifier: Arc<ChangeNotifier>,
     pub(super) nodes: Arc<Nodes>,
-    /// Sender of notices for other nodes.
     pub(super) notices: mpsc::Sender<BusMessage>,
     pub(super) shards: Shards,
     pub(super) lanes: LaneCache,
     pub(super) ready_notices: Arc<ReadyNotices>,
     /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
-    /// Maximum time to wait for an answer.
     pub(super) answer_timeout: Duration,
-    /// Late writes, which wait for locks of other sessions.
     pub(super) late: Late,
     pub(super) growth: Growth,
 }
@@ -195,7 +185,6 @@ impl PgWriter {
         });
     }
 
-    /// Answers writes with an error.
     fn refuse(&self, writes: Vec<PgWrite>, failure: &TxnFailure) {
         let error = failure.to_store_error();
         if is_disconnect(&failure.error) {
@@ -223,8 +212,7 @@ impl PgWriter {
         let _full = self.notices.try_send(notice);
     }
 
-    /// Commits `writes` in one transaction. Retries after a conflict, and over a new connection if
-    /// the kept one failed before any work was done.
+    /// Commits `writes` in one transaction. Retries conflicts, and a kept connection that failed.
     fn attempt(&mut self, writes: &mut [PgWrite], wait: LockWait) -> Result<TxnEffects, TxnFailure> {
         let mut attempts = 1;
         loop {
@@ -273,7 +261,7 @@ impl PgWriter {
         }
     }
 
-    fn connect(&self) -> Result<DatabaseSession, Error> {
+    fn connect(&self) -> Result<DatabaseSession> {
         // The writer repeats a few statements, and planning them each time takes longer than
         // running them.
         let connecting = self.access.connect_with(&[
@@ -303,7 +291,6 @@ impl PgWriter {
         Ok(effects)
     }
 
-    /// Returns true if a client of any node subscribes to changes.
     fn has_subscribers(&self) -> bool {
         self.notifier.has_subscribers() || self.nodes.has_remote_subscribers()
     }
@@ -326,7 +313,7 @@ impl PgWriter {
         session: &DatabaseSession,
         writes: &mut [PgWrite],
         has_subscribers: bool,
-    ) -> Result<(TxnEffects, Vec<ActionId>), Error> {
+    ) -> Result<(TxnEffects, Vec<ActionId>)> {
         if writes.iter().any(PgWrite::is_on_keys) {
             // The lock comes first, so that no session waits for it while others wait for that
             // session.
@@ -342,7 +329,7 @@ impl PgWriter {
             if let WriteKind::Other(other) = &mut write.work {
                 // The write may read jobs.
                 txn.write()?;
-                other.apply(&mut txn)?;
+                other.work.apply(&mut txn)?;
             }
         }
         claim(&mut txn, writes)?;

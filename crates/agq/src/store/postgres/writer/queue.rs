@@ -6,7 +6,7 @@ use std::{
 };
 
 use agenix_protocol::time::Timestamp;
-use sqlx::Error;
+use sqlx::Result;
 use tokio::sync::oneshot;
 
 use crate::store::{
@@ -16,12 +16,11 @@ use crate::store::{
         txn::{PgTxn, documents::document_name, jobs::Decision},
         writer::subject::{Subject, Subjects},
     },
+    types::RuleFuture,
 };
 
-/// Sender for the outcome of a write.
 type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Submitted write.
 pub(crate) struct PgWrite {
     pub(crate) level: AckLevel,
     pub(crate) work: WriteKind,
@@ -29,38 +28,30 @@ pub(crate) struct PgWrite {
     bytes: usize,
 }
 
-/// Work of a write.
 pub(crate) enum WriteKind {
-    /// Decision on a job. The decisions of a batch share statements.
     Decide(Box<Deciding>),
-    /// Claims. The claims of a batch share statements.
     Claim(Claiming, PendingReply<Vec<Option<Claim>>>),
-    /// Addition of an action. The additions of a batch share statements.
     Add(Box<Adding>),
     /// Any other write, in its order.
-    Other(Box<dyn SingleWrite>),
+    Other(SingleWrite),
 }
 
-/// Decision on a job, with its pending reply.
 pub(crate) struct Deciding {
     pub(crate) decision: Decision,
     pub(crate) pending: PendingReply<RuleResult<Option<JobChange>>>,
 }
 
-/// Action to add, with its pending reply.
 pub(crate) struct Adding {
     pub(crate) new: NewAction,
     pub(crate) pending: PendingReply<RuleResult<AddOutcome>>,
 }
 
-/// Claimants of one call.
 pub(crate) struct Claiming {
     pub(crate) claimants: Vec<Claimant>,
     pub(crate) now: Timestamp,
     pub(crate) start_timeout_ms: u64,
 }
 
-/// Outcome of a write, and the sender for its answer.
 pub(crate) struct PendingReply<T> {
     pub(crate) outcome: Option<T>,
     reply: ReplySender<T>,
@@ -79,57 +70,40 @@ impl<T> PendingReply<T> {
     }
 }
 
-/// Write with statements of its own. The writer may apply it more than once.
-pub(crate) trait SingleWrite: Send {
-    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error>;
-    fn answer(self: Box<Self>, result: Result<(), StoreError>);
-    /// Returns true if the write changes users' keys.
-    fn is_on_keys(&self) -> bool;
-    /// Returns the name that the write locks first, if it locks one.
-    fn name(&self) -> Option<&str>;
-    /// Returns the subjects of the write.
-    fn subjects(&self) -> Subjects;
-}
-
-struct ClosureWrite<T, F> {
-    work: F,
-    pending: PendingReply<T>,
+/// Write with statements of its own.
+pub(crate) struct SingleWrite {
+    pub(crate) work: Box<dyn Work>,
     subjects: Subjects,
+    /// True if the write changes users' keys.
     is_on_keys: bool,
-    name: Option<String>,
+    /// Name that the write locks first, if it locks one.
+    pub(crate) name: Option<String>,
 }
 
-impl<T, F> SingleWrite for ClosureWrite<T, F>
+/// Work of a write. The writer may apply it more than once.
+pub(crate) trait Work: Send {
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<()>;
+    fn answer(self: Box<Self>, result: Result<(), StoreError>);
+}
+
+impl<T, F> Work for (F, PendingReply<T>)
 where
     T: Send,
-    F: Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send,
+    F: Fn(&mut PgTxn<'_>) -> Result<T> + Send,
 {
-    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error> {
-        self.pending.outcome = Some((self.work)(txn)?);
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<()> {
+        self.1.outcome = Some((self.0)(txn)?);
         Ok(())
     }
 
     fn answer(self: Box<Self>, result: Result<(), StoreError>) {
-        self.pending.answer(result);
-    }
-
-    fn is_on_keys(&self) -> bool {
-        self.is_on_keys
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
-    fn subjects(&self) -> Subjects {
-        self.subjects.clone()
+        self.1.answer(result);
     }
 }
 
 impl PgWrite {
-    /// Returns true if the write changes users' keys.
     pub(crate) fn is_on_keys(&self) -> bool {
-        matches!(&self.work, WriteKind::Other(other) if other.is_on_keys())
+        matches!(&self.work, WriteKind::Other(other) if other.is_on_keys)
     }
 
     /// Returns the subjects of the write. A claim has none, because it takes jobs without a holder.
@@ -138,7 +112,7 @@ impl PgWrite {
             WriteKind::Decide(deciding) => Subjects::of_decision(&deciding.decision),
             WriteKind::Claim(..) => Subjects::default(),
             WriteKind::Add(adding) => Subjects::of_addition(&adding.new),
-            WriteKind::Other(other) => other.subjects(),
+            WriteKind::Other(other) => other.subjects.clone(),
         }
     }
 
@@ -147,12 +121,11 @@ impl PgWrite {
             WriteKind::Decide(deciding) => deciding.pending.answer(result),
             WriteKind::Claim(_, pending) => pending.answer(result),
             WriteKind::Add(adding) => adding.pending.answer(result),
-            WriteKind::Other(other) => other.answer(result),
+            WriteKind::Other(other) => other.work.answer(result),
         }
     }
 }
 
-/// Queue of submitted writes.
 #[derive(Default)]
 pub(crate) struct PgQueue {
     state: Mutex<PgQueueState>,
@@ -198,16 +171,11 @@ impl PgQueue {
     }
 }
 
-/// Handle that submits writes to a writer. When the handle is dropped, the writer finishes the
-/// submitted writes, and ends.
+/// Handle of a writer. When it is dropped, the writer finishes what is submitted, and ends.
 pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
 impl PgWriteHandle {
-    pub(crate) fn decide(
-        &self,
-        level: AckLevel,
-        decision: Decision,
-    ) -> StoreFuture<RuleResult<Option<JobChange>>> {
+    pub(crate) fn decide(&self, level: AckLevel, decision: Decision) -> RuleFuture<Option<JobChange>> {
         let (pending, answer) = PendingReply::new();
         let bytes = decision.results.as_ref().map_or(0, String::len);
         self.submit(level, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
@@ -218,7 +186,7 @@ impl PgWriteHandle {
         self.submit(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
     }
 
-    pub(crate) fn add(&self, new: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
+    pub(crate) fn add(&self, new: NewAction) -> RuleFuture<AddOutcome> {
         let (pending, answer) = PendingReply::new();
         let bytes = new.jobs.iter().map(|job| job.input.len()).sum();
         self.submit(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
@@ -228,11 +196,9 @@ impl PgWriteHandle {
         &self,
         subjects: Subjects,
         level: AckLevel,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
-        let (pending, answer) = PendingReply::new();
-        let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name: None };
-        self.submit(level, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit_single(level, subjects, false, None, work)
     }
 
     pub(crate) fn decide_document(
@@ -240,25 +206,33 @@ impl PgWriteHandle {
         kind: DocumentKind,
         id: String,
         rule: DocumentRule,
-    ) -> StoreFuture<RuleResult<()>> {
-        let (pending, answer) = PendingReply::new();
+    ) -> RuleFuture<()> {
         // The lock on the name puts two nodes that read an absent document in order.
         let name = Some(document_name(kind, &id));
         let subjects = Subjects::from(Subject::Note(kind, id.clone()));
         let work = move |txn: &mut PgTxn<'_>| txn.decide_document(kind, &id, &rule);
-        let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name };
-        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit_single(AckLevel::Durable, subjects, false, name, work)
     }
 
     pub(crate) fn change_keys(
         &self,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<(), Error> + Send + 'static,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<()> + Send + 'static,
     ) -> StoreFuture<()> {
-        let (pending, answer) = PendingReply::new();
         // These writes share one lock, for which they wait without bound, so none of them is late.
-        let subjects = Subjects::default();
-        let task = ClosureWrite { work, pending, subjects, is_on_keys: true, name: None };
-        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit_single(AckLevel::Durable, Subjects::default(), true, None, work)
+    }
+
+    fn submit_single<T: Send + 'static>(
+        &self,
+        level: AckLevel,
+        subjects: Subjects,
+        is_on_keys: bool,
+        name: Option<String>,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let (pending, answer) = PendingReply::new();
+        let single = SingleWrite { work: Box::new((work, pending)), subjects, is_on_keys, name };
+        self.submit(level, WriteKind::Other(single), 0, answer)
     }
 
     /// Submits a write. The write takes its place in the order before this returns.
@@ -293,7 +267,6 @@ mod tests {
     use super::{PgQueue, PgWriteHandle};
     use crate::store::{AckLevel, postgres::txn::jobs::Decision};
 
-    /// Submits a report with `bytes` bytes of results.
     fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));

@@ -9,7 +9,6 @@ use crate::store::{
     postgres::txn::{documents::limits_of, jobs::Decision},
 };
 
-/// Subject of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Action(ActionId),
@@ -31,14 +30,12 @@ pub(crate) struct Subjects {
 }
 
 impl From<Subject> for Subjects {
-    /// Returns the subjects of a write that changes one thing.
     fn from(changed: Subject) -> Self {
         Self { changed: HashSet::from([changed]), ..Self::default() }
     }
 }
 
 impl Subjects {
-    /// Returns the subjects of a write that comes after every earlier one.
     pub(crate) fn all() -> Self {
         Self { is_barrier: true, ..Self::default() }
     }

@@ -7,7 +7,7 @@ use sqlx::raw_sql;
 use tokio::{runtime::Handle, time::timeout};
 use tracing::debug;
 
-use crate::store::postgres::connection::pool::Pool;
+use crate::store::postgres::connection::Pool;
 
 /// Number of written rows after which the database analyses its tables for the first time. The next
 /// analysis is due after twice as many rows as at the latest one, plus `FIRST`. The autovacuum of
@@ -15,11 +15,9 @@ use crate::store::postgres::connection::pool::Pool;
 const FIRST: usize = 5_000;
 const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
 
-/// Maximum duration of `ANALYZE`, because its connection must return to the pool even if the answer
-/// is lost.
+/// Maximum duration of `ANALYZE`. Its connection must return to the pool even without an answer.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Number of rows that a node has written since its start.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     written: usize,
@@ -27,8 +25,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Counts `rows` written rows, and starts `ANALYZE` if it is due. After `ANALYZE`, every
-    /// session plans its statements again.
+    /// Counts `rows`, and starts `ANALYZE` if it is due, after which sessions plan anew.
     pub(crate) fn note(&mut self, rows: usize, runtime: &Handle, pool: &Pool) {
         if self.is_due(rows) {
             let pool = pool.clone();

@@ -10,19 +10,15 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Inconsistencies, RecordTables};
+use super::{Report, own_record};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
-        engine::Snapshot,
-        schema::{
-            codec::decode,
-            tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},
-        },
+        schema::{Result, decode},
+        txn::tables::Tables,
     },
 };
 
-/// All statuses, in order.
 const STATUSES: [Status; 6] =
     [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
 
@@ -58,103 +54,75 @@ impl CountedJobs {
     }
 }
 
-/// Compares all stored counts with the jobs.
 pub(super) fn check(
-    read: &Snapshot<'_>,
-    tables: &RecordTables<'_>,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: CountedJobs,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
-    actions(read, tables, &counted.actions, found)?;
-    loads(read, counted.loads, found)?;
-    lengths(read, queues, &counted.lanes, found)?;
-    by_queue(read, queues, &counted.states, found)?;
-    totals(read, &counted.all, found)
+    found: &mut Report,
+) -> Result<()> {
+    actions(tables, &counted.actions, found)?;
+    loads(tables, counted.loads, found)?;
+    lengths(tables, queues, &counted.lanes, found)?;
+    by_queue(tables, queues, &counted.states, found)?;
+    totals(tables, &counted.all, found)
 }
 
-fn actions(
-    read: &Snapshot<'_>,
-    tables: &RecordTables<'_>,
-    counted: &BTreeMap<String, JobCounts>,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
-    let tallies = read.table(&TALLIES);
-    for entry in tables.actions.iter()? {
-        let (key, record) = entry?;
-        let id = key.value();
-        let Ok(action) = decode::<Action>(record.value()) else {
-            found.report(format_args!("actions: {id} has a record that cannot be read"));
-            continue;
-        };
-        if action.action_id.as_str() != id {
-            found.report(format_args!("actions: {id} has the record of {}", action.action_id));
-            continue;
-        }
+fn actions(tables: &Tables<'_>, counted: &BTreeMap<String, JobCounts>, found: &mut Report) -> Result<()> {
+    tables.actions.for_each(|id, record| {
+        let id_of: fn(&Action) -> &str = |action| action.action_id.as_str();
+        let Some(action) = own_record("actions", id, record, id_of, found) else { return Ok(()) };
         let jobs = counted.get(id);
         if jobs.is_none() && action.total_jobs > 0 && !action.is_open {
             let total = action.total_jobs;
-            found.report(format_args!("actions: {id} is closed, but none of its {total} jobs is left"));
+            report!(found, "actions: {id} is closed, but none of its {total} jobs is left");
         }
-        match tallies.get(id)?.map(|record| decode::<JobCounts>(record.value())) {
-            None => found.report(format_args!("tallies: {id} has no tally")),
-            Some(Err(_)) => found.report(format_args!("tallies: {id} has a record that cannot be read")),
+        match tables.tallies.get(id)?.map(|record| decode::<JobCounts>(record.value())) {
+            None => report!(found, "tallies: {id} has no tally"),
+            Some(Err(_)) => report!(found, "tallies: {id} has a record that cannot be read"),
             Some(Ok(tally)) => compare(&action, &tally, &jobs.copied().unwrap_or_default(), found),
         }
-    }
-    for entry in tallies.iter()? {
-        let (key, _) = entry?;
-        let id = key.value();
+        Ok::<_, Error>(())
+    })?;
+    tables.tallies.for_each(|id, _| {
         if tables.actions.get(id)?.is_none() {
-            found.report(format_args!("tallies: {id} has a tally, but there is no such action"));
+            report!(found, "tallies: {id} has a tally, but there is no such action");
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The counts of an action still include ended jobs that retention has removed.
-fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
+fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Report) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {
-        found.report(format_args!("tallies: {id} counts {sum} jobs, but should count {total}"));
+        report!(found, "tallies: {id} counts {sum} jobs, but should count {total}");
     }
     for status in STATUSES {
         let (told, are, word) = (tally.jobs[status as usize], jobs.jobs[status as usize], status.as_str());
         if told < are {
-            found.report(format_args!(
-                "tallies: {id} counts {told} {word} jobs, but should count {are} at least"
-            ));
+            report!(found, "tallies: {id} counts {told} {word} jobs, but should count {are} at least");
         } else if told > are && !status.is_ended() {
-            found.report(format_args!("tallies: {id} counts {told} {word} jobs, but should count {are}"));
+            report!(found, "tallies: {id} counts {told} {word} jobs, but should count {are}");
         }
     }
     if tally.last_ended_at < jobs.last_ended_at {
         let [told, last] = [tally, jobs].map(|tally| tally.last_ended_at.unwrap_or_default().0);
-        found.report(format_args!(
-            "tallies: {id} has {told} as the end of its last job, but one ended at {last}"
-        ));
+        report!(found, "tallies: {id} has {told} as the end of its last job, but one ended at {last}");
     }
 }
 
-fn loads(
-    read: &Snapshot<'_>,
-    mut counted: BTreeMap<String, u64>,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
+fn loads(tables: &Tables<'_>, mut counted: BTreeMap<String, u64>, found: &mut Report) -> Result<()> {
     let mut report = |id: &str, told: u64, are: u64| {
-        found.report(format_args!(
-            "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}"
-        ));
+        report!(found, "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}");
     };
-    for entry in read.table(&PLAN_LOADS).iter()? {
-        let (key, load) = entry?;
-        let (id, told) = (key.value(), load.value());
+    tables.plan_loads.for_each(|id, told| {
         let are = counted.remove(id).unwrap_or_default();
         if told != are {
             report(id, told, are);
         }
-    }
+        Ok::<_, Error>(())
+    })?;
     for (id, are) in counted {
         report(&id, 0, are);
     }
@@ -163,88 +131,80 @@ fn loads(
 
 /// A lane is stored as long as it has jobs.
 fn lengths(
-    read: &Snapshot<'_>,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, (u64, u64)>,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
-    let lengths = read.table(&LANE_LENGTHS);
+    found: &mut Report,
+) -> Result<()> {
     for lane in queues.keys() {
         let (ready, all) = counted.get(lane).copied().unwrap_or_default();
         if all == 0 {
-            found.report(format_args!("lanes: lane {lane} is there, but has no jobs"));
+            report!(found, "lanes: lane {lane} is there, but has no jobs");
         }
-        match lengths.get(*lane)?.map(|length| length.value()) {
-            None => found.report(format_args!("lane_lengths: lane {lane} has no length")),
-            Some(told) if told != (ready, all) => found.report(format_args!(
+        match tables.lane_lengths.get(*lane)?.map(|length| length.value()) {
+            None => report!(found, "lane_lengths: lane {lane} has no length"),
+            Some(told) if told != (ready, all) => report!(
+                found,
                 "lane_lengths: lane {lane} counts {} ready jobs of {}, but should count {ready} of {all}",
-                told.0, told.1
-            )),
+                told.0,
+                told.1
+            ),
             Some(_) => {}
         }
     }
-    for entry in lengths.iter()? {
-        let (lane, _) = entry?;
-        let lane = lane.value();
+    tables.lane_lengths.for_each(|lane, _| {
         if !queues.contains_key(&lane) {
-            found.report(format_args!("lane_lengths: lane {lane} has a length, but there is no such lane"));
+            report!(found, "lane_lengths: lane {lane} has a length, but there is no such lane");
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-/// Returns the numbers of jobs by queue and state.
 fn by_queue(
-    read: &Snapshot<'_>,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, [u64; 8]>,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
+    found: &mut Report,
+) -> Result<()> {
     let mut are = QueueCounts::new();
     for (lane, counts) in counted {
         let Some(queue) = queues.get(lane) else { continue };
         let sum = are.entry(queue.clone()).or_default();
         sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    for entry in read.table(&QUEUE_COUNTS).iter()? {
-        let (queue, told) = entry?;
-        let queue = queue.value();
+    tables.queue_counts.for_each(|queue, told| {
         let are = are.remove(queue).unwrap_or_default();
-        match decode::<[u64; 8]>(told.value()) {
-            Err(_) => found.report(format_args!("queue_counts: {queue} has a record that cannot be read")),
+        match decode::<[u64; 8]>(told) {
+            Err(_) => report!(found, "queue_counts: {queue} has a record that cannot be read"),
             Ok(told) if told != are => {
-                found.report(format_args!(
-                    "queue_counts: {queue} counts {told:?} by state, but should count {are:?}"
-                ));
+                report!(found, "queue_counts: {queue} counts {told:?} by state, but should count {are:?}");
             }
             Ok(_) => {}
         }
-    }
+        Ok::<_, Error>(())
+    })?;
     for (queue, are) in are {
-        found.report(format_args!("queue_counts: {queue} is not counted, but should count {are:?} by state"));
+        report!(found, "queue_counts: {queue} is not counted, but should count {are:?} by state");
     }
     Ok(())
 }
 
-fn totals(read: &Snapshot<'_>, counted: &[u64; 6], found: &mut Inconsistencies) -> Result<(), Error> {
-    let totals = read.table(&TOTALS);
-    let record = totals.get("totals")?;
+fn totals(tables: &Tables<'_>, counted: &[u64; 6], found: &mut Report) -> Result<()> {
+    let record = tables.totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {
-        found.report(format_args!("totals: the record cannot be read"));
+        report!(found, "totals: the record cannot be read");
         return Ok(());
     };
     for status in STATUSES {
         let (at, word) = (status as usize, status.as_str());
         let (now, ever, are) = (totals.now[at], totals.ever[at], counted[at]);
         if now != are {
-            found.report(format_args!("totals: now counts {now} {word} jobs, but should count {are}"));
+            report!(found, "totals: now counts {now} {word} jobs, but should count {are}");
         }
         // Every job was pending once.
         let least = if status == Status::Pending { counted.iter().sum() } else { are };
         if ever < least {
-            found.report(format_args!(
-                "totals: ever counts {ever} {word} jobs, but should count {least} at least"
-            ));
+            report!(found, "totals: ever counts {ever} {word} jobs, but should count {least} at least");
         }
     }
     Ok(())

@@ -9,41 +9,37 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Inconsistencies, RecordTables, counts::CountedJobs, end_of};
-use crate::store::redb::schema::{codec::decode, index_keys::ready_key};
+use super::{Report, counts::CountedJobs, own_record};
+use crate::store::redb::{
+    schema::{Result, decode, ended_key, ready_key},
+    txn::tables::Tables,
+};
 
 /// Checks all jobs, and counts them.
 pub(super) fn check(
-    tables: &RecordTables<'_>,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     last_seq: u64,
-    found: &mut Inconsistencies,
-) -> Result<CountedJobs, Error> {
+    found: &mut Report,
+) -> Result<CountedJobs> {
     let mut counted = CountedJobs::default();
-    for entry in tables.jobs.iter()? {
-        let (key, record) = entry?;
-        let id = key.value();
-        let Ok(job) = decode::<Job>(record.value()) else {
-            found.report(format_args!("jobs: {id} has a record that cannot be read"));
-            continue;
-        };
-        if job.job_id.as_str() != id {
-            found.report(format_args!("jobs: {id} has the record of {}", job.job_id));
-            continue;
-        }
+    tables.jobs.for_each(|id, record| {
+        let id_of: fn(&Job) -> &str = |job| job.job_id.as_str();
+        let Some(job) = own_record("jobs", id, record, id_of, found) else { return Ok(()) };
         if job.seq > last_seq {
-            found.report(format_args!("meta: next_seq is {last_seq}, but {id} has place {}", job.seq));
+            report!(found, "meta: next_seq is {last_seq}, but {id} has place {}", job.seq);
         }
         impossible(&job, found);
         belongings(tables, queues, &job, found)?;
         places(tables, &job, found)?;
         counted.add(job);
-    }
+        Ok::<_, Error>(())
+    })?;
     Ok(counted)
 }
 
 /// Reports states of a job that no rule produces.
-fn impossible(job: &Job, found: &mut Inconsistencies) {
+fn impossible(job: &Job, found: &mut Report) {
     let (is_active, is_ended) = (job.state == JobState::Active, job.is_ended());
     let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
     let was_claimed = matches!(job.state, JobState::Active | JobState::Retryable | JobState::Completed);
@@ -65,21 +61,21 @@ fn impossible(job: &Job, found: &mut Inconsistencies) {
         (job.losses > most_losses, "lost more workers than it may"),
     ];
     for (_, fault) in faults.iter().filter(|(is_so, _)| *is_so) {
-        found.report(format_args!("jobs: {} is {}, but {fault}", job.job_id, job.state.as_str()));
+        report!(found, "jobs: {} is {}, but {fault}", job.job_id, job.state.as_str());
     }
 }
 
 /// Checks action, index, input, lane and plan of a job.
 fn belongings(
-    tables: &RecordTables<'_>,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     job: &Job,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
+    found: &mut Report,
+) -> Result<()> {
     let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
     match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
         None => {
-            found.report(format_args!("actions: {id} belongs to {action_id}, but there is no such action"));
+            report!(found, "actions: {id} belongs to {action_id}, but there is no such action");
         }
         Some(Ok(action)) => against_action(&action, queues, job, found),
         // The check of the actions reports unreadable records.
@@ -89,56 +85,56 @@ fn belongings(
     let named = named.as_ref().map(|other| other.value());
     if named != Some(id) {
         let other = named.unwrap_or("nobody");
-        found
-            .report(format_args!("action_jobs: input {index} of {action_id} should be {id}, but is {other}"));
+        report!(found, "action_jobs: input {index} of {action_id} should be {id}, but is {other}");
     }
     if tables.inputs.get(id)?.is_none() {
-        found.report(format_args!("inputs: {id} has no input"));
+        report!(found, "inputs: {id} has no input");
     }
     if !queues.contains_key(&lane) {
-        found.report(format_args!("lanes: {id} belongs to lane {lane}, but there is no such lane"));
+        report!(found, "lanes: {id} belongs to lane {lane}, but there is no such lane");
     }
     // A job that was retried while its plan was deleted is available without a plan. The next claim
     // ends it.
     let needs_plan = matches!(job.state, JobState::Active | JobState::Scheduled | JobState::Retryable);
     if needs_plan && tables.plans.get(job.plan_id.as_str())?.is_none() {
         let (state, plan_id) = (job.state.as_str(), &job.plan_id);
-        found.report(format_args!("plans: {id} is {state}, but there is no plan {plan_id}"));
+        report!(found, "plans: {id} is {state}, but there is no plan {plan_id}");
     }
     Ok(())
 }
 
-/// Compares a job with its action.
-fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
+fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Report) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {
         let (index, total) = (job.index, action.total_jobs);
-        found.report(format_args!("actions: {id} is input {index} of {action_id}, which has {total} inputs"));
+        report!(found, "actions: {id} is input {index} of {action_id}, which has {total} inputs");
     }
     if let Some(ojs) = &job.ojs {
         // The job has a queue and a plan of its own.
         if let Some(queue) = queues.get(&job.lane).filter(|queue| **queue != ojs.queue) {
             let (lane, other) = (job.lane, &ojs.queue);
-            found.report(format_args!(
+            report!(
+                found,
                 "lanes: {id} belongs to lane {lane} of queue {queue}, but its record says {other}"
-            ));
+            );
         }
         return;
     }
     if job.plan_id != action.plan_id {
         let (plan_id, other) = (&job.plan_id, &action.plan_id);
-        found.report(format_args!("jobs: {id} runs plan {plan_id}, but its action {action_id} runs {other}"));
+        report!(found, "jobs: {id} runs plan {plan_id}, but its action {action_id} runs {other}");
     }
     if let Some(queue) = queues.get(&job.lane).filter(|queue| **queue != action.queue) {
         let (lane, other) = (job.lane, &action.queue);
-        found.report(format_args!(
+        report!(
+            found,
             "lanes: {id} belongs to lane {lane} of queue {queue}, but its action {action_id} has queue {other}"
-        ));
+        );
     }
 }
 
 /// Checks that the job is in every index to which it belongs.
-fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<(), Error> {
+fn places(tables: &Tables<'_>, job: &Job, found: &mut Report) -> Result<()> {
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;
     if job.state == JobState::Available {
@@ -147,9 +143,10 @@ fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> 
         let named = named.as_ref().map(|other| other.value());
         if named != Some(id) {
             let other = named.unwrap_or("nobody");
-            found.report(format_args!(
+            report!(
+                found,
                 "ready: {id} should stand in lane {lane} at rank {rank}, place {seq}, but {other} does"
-            ));
+            );
         }
     }
     if let Some(due) = job.due_at {
@@ -159,18 +156,18 @@ fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> 
             ("waiting", &tables.waiting)
         };
         if table.get((due.0, id))?.is_none() {
-            found.report(format_args!("{name}: {id} should stand at {}, but does not", due.0));
+            report!(found, "{name}: {id} should stand at {}, but does not", due.0);
         }
     }
     if let Some(holder) = job.holder.as_deref().filter(|_| is_active)
         && tables.held.get((holder, id))?.is_none()
     {
-        found.report(format_args!("held: {id} should stand under {holder}, but does not"));
+        report!(found, "held: {id} should stand under {holder}, but does not");
     }
-    if let Some((status, at)) = end_of(job)
+    if let Some((status, at)) = ended_key(job)
         && tables.ended.get((status, at, id))?.is_none()
     {
-        found.report(format_args!("ended: {id} should stand under status {status} at {at}, but does not"));
+        report!(found, "ended: {id} should stand under status {status} at {at}, but does not");
     }
     Ok(())
 }

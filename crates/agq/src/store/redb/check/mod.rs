@@ -5,6 +5,12 @@
 //! `counts` compares stored counts, and `keys` checks users' keys. Tables are read row by row:
 //! memory holds one count for each action, plan and lane.
 
+macro_rules! report {
+    ($found:expr, $($line:tt)+) => {
+        $found.report(format_args!($($line)+))
+    };
+}
+
 mod counts;
 mod indexes;
 mod jobs;
@@ -15,7 +21,7 @@ use std::{
     fmt,
 };
 
-use agenix_rules::{job::Job, worker::Worker};
+use agenix_rules::worker::Worker;
 use redb::Error;
 use serde::de::DeserializeOwned;
 
@@ -23,43 +29,35 @@ use crate::store::{
     StoredPlan,
     redb::{
         engine::{Snapshot, Table},
-        schema::{
-            codec::decode,
-            index_keys::LaneKey,
-            tables::{
-                ACTION_JOBS, ACTIONS, ENDED, FORMAT, HELD, INPUTS, JOBS, LANES, LEASES, META, PLANS, READY,
-                REGISTRATIONS, WAITING, WORKERS,
-            },
-        },
+        schema::{FORMAT, LaneKey, Result, decode},
+        txn::tables::Tables,
     },
 };
 
-/// Maximum number of reported inconsistencies.
 const MOST: usize = 1000;
 
 /// Returns the inconsistencies, one a line, or nothing if the database is sound. An error means
 /// that it cannot be read at all.
-pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
-    let (tables, mut found) = (RecordTables::open(read)?, Inconsistencies::default());
-    let last_seq = last_seq(read, &mut found)?;
-    let queues = queues(read, &mut found)?;
+pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
+    let (tables, mut found) = (Tables::open(read), Report::default());
+    let last_seq = last_seq(&tables, &mut found)?;
+    let queues = queues(&tables, &mut found)?;
     let counted = jobs::check(&tables, &queues, last_seq, &mut found)?;
-    indexes::check(read, &tables, &mut found)?;
-    counts::check(read, &tables, &queues, counted, &mut found)?;
+    indexes::check(&tables, &mut found)?;
+    counts::check(&tables, &queues, counted, &mut found)?;
     own_ids::<StoredPlan>("plans", &tables.plans, |plan| plan.plan_id.as_str(), &mut found)?;
-    workers(read, &mut found)?;
-    keys::check(read, &mut found)?;
+    workers(&tables, &mut found)?;
+    keys::check(&tables, &mut found)?;
     Ok(found.told())
 }
 
-/// Inconsistencies so far.
 #[derive(Default)]
-struct Inconsistencies {
+struct Report {
     lines: Vec<String>,
     has_more: bool,
 }
 
-impl Inconsistencies {
+impl Report {
     fn report(&mut self, line: fmt::Arguments<'_>) {
         if self.lines.len() < MOST {
             self.lines.push(line.to_string());
@@ -79,63 +77,29 @@ impl Inconsistencies {
 type Bytes = &'static [u8];
 type Text = &'static str;
 
-/// Tables that several checks use.
-struct RecordTables<'v> {
-    plans: Table<'v, Text, Bytes>,
-    actions: Table<'v, Text, Bytes>,
-    action_jobs: Table<'v, (Text, u64), Text>,
-    jobs: Table<'v, Text, Bytes>,
-    inputs: Table<'v, Text, Text>,
-    ready: Table<'v, (u32, u8, u64), Text>,
-    waiting: Table<'v, (u64, Text), ()>,
-    leases: Table<'v, (u64, Text), ()>,
-    held: Table<'v, (Text, Text), ()>,
-    ended: Table<'v, (u8, u64, Text), ()>,
-}
-
-impl<'v> RecordTables<'v> {
-    fn open(read: &'v Snapshot<'v>) -> Result<Self, Error> {
-        Ok(Self {
-            plans: read.table(&PLANS),
-            actions: read.table(&ACTIONS),
-            action_jobs: read.table(&ACTION_JOBS),
-            jobs: read.table(&JOBS),
-            inputs: read.table(&INPUTS),
-            ready: read.table(&READY),
-            waiting: read.table(&WAITING),
-            leases: read.table(&LEASES),
-            held: read.table(&HELD),
-            ended: read.table(&ENDED),
-        })
-    }
-}
-
 /// Returns the last sequence number that was assigned.
-fn last_seq(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<u64, Error> {
-    let meta = read.table(&META);
-    match meta.get("format")?.map(|format| format.value()) {
+fn last_seq(tables: &Tables<'_>, found: &mut Report) -> Result<u64> {
+    match tables.meta.get("format")?.map(|format| format.value()) {
         Some(FORMAT) => {}
-        Some(other) => found.report(format_args!("meta: format is {other}, but should be {FORMAT}")),
-        None => found.report(format_args!("meta: there is no format")),
+        Some(other) => report!(found, "meta: format is {other}, but should be {FORMAT}"),
+        None => report!(found, "meta: there is no format"),
     }
-    Ok(meta.get("next_seq")?.map_or(0, |seq| seq.value()))
+    Ok(tables.meta.get("next_seq")?.map_or(0, |seq| seq.value()))
 }
 
-/// Returns the queue of every lane.
-fn queues(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u32, String>, Error> {
+fn queues(tables: &Tables<'_>, found: &mut Report) -> Result<BTreeMap<u32, String>> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
-    for entry in read.table(&LANES).iter()? {
-        let (number, key) = entry?;
-        let number = number.value();
-        let Ok(key) = decode::<LaneKey>(key.value()) else {
-            found.report(format_args!("lanes: lane {number} has a record that cannot be read"));
-            continue;
+    tables.lane_keys.for_each(|number, key| {
+        let Ok(key) = decode::<LaneKey>(key) else {
+            report!(found, "lanes: lane {number} has a record that cannot be read");
+            return Ok(());
         };
         queues.insert(number, key.queue.clone());
         if let Some(same) = numbers.insert(key, number) {
-            found.report(format_args!("lanes: lanes {same} and {number} have the same queue and needs"));
+            report!(found, "lanes: lanes {same} and {number} have the same queue and needs");
         }
-    }
+        Ok::<_, Error>(())
+    })?;
     Ok(queues)
 }
 
@@ -144,46 +108,48 @@ fn own_ids<T: DeserializeOwned>(
     name: &str,
     table: &Table<'_, Text, Bytes>,
     id_of: fn(&T) -> &str,
-    found: &mut Inconsistencies,
-) -> Result<(), Error> {
-    for entry in table.iter()? {
-        let (key, record) = entry?;
-        let id = key.value();
-        match decode::<T>(record.value()) {
-            Err(_) => found.report(format_args!("{name}: {id} has a record that cannot be read")),
-            Ok(record) if id_of(&record) != id => {
-                found.report(format_args!("{name}: {id} has the record of {}", id_of(&record)));
-            }
-            Ok(_) => {}
-        }
+    found: &mut Report,
+) -> Result<()> {
+    table.for_each(|id, record| {
+        own_record(name, id, record, id_of, found);
+        Ok(())
+    })
+}
+
+/// Returns a record if it can be read, and is stored under its own id.
+fn own_record<T: DeserializeOwned>(
+    name: &str,
+    id: &str,
+    record: &[u8],
+    id_of: fn(&T) -> &str,
+    found: &mut Report,
+) -> Option<T> {
+    let Ok(record) = decode::<T>(record) else {
+        report!(found, "{name}: {id} has a record that cannot be read");
+        return None;
+    };
+    if id_of(&record) != id {
+        report!(found, "{name}: {id} has the record of {}", id_of(&record));
+        return None;
     }
-    Ok(())
+    Some(record)
 }
 
 /// Checks that every worker has a registration, and every registration a worker.
-fn workers(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
-    let (workers, registrations) = (read.table(&WORKERS), read.table(&REGISTRATIONS));
-    own_ids::<Worker>("workers", &workers, |worker| worker.worker_id.as_str(), found)?;
-    for entry in workers.iter()? {
-        let (key, _) = entry?;
-        let id = key.value();
-        if registrations.get(id)?.is_none() {
-            found.report(format_args!("registrations: {id} has no registration"));
+fn workers(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+    own_ids::<Worker>("workers", &tables.workers, |worker| worker.worker_id.as_str(), found)?;
+    tables.workers.for_each(|id, _| {
+        if tables.registrations.get(id)?.is_none() {
+            report!(found, "registrations: {id} has no registration");
         }
-    }
-    for entry in registrations.iter()? {
-        let (key, _) = entry?;
-        let id = key.value();
-        if workers.get(id)?.is_none() {
-            found.report(format_args!("registrations: {id} has a registration, but there is no such worker"));
+        Ok::<_, Error>(())
+    })?;
+    tables.registrations.for_each(|id, _| {
+        if tables.workers.get(id)?.is_none() {
+            report!(found, "registrations: {id} has a registration, but there is no such worker");
         }
-    }
-    Ok(())
-}
-
-/// Returns status and time in the index of ended jobs.
-fn end_of(job: &Job) -> Option<(u8, u64)> {
-    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
+        Ok(())
+    })
 }
 
 #[cfg(test)]

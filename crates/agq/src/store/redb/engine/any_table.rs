@@ -3,14 +3,11 @@
 
 use std::any::Any;
 
-use redb::{Error, ReadTransaction, ReadableTable, TableHandle, Value, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable, TableHandle, Value, WriteTransaction};
 
 use crate::store::redb::{
     engine::{apply_rows, sorted_runs::SortedRuns},
-    schema::{
-        key_order::{KeyCompare, Ordered},
-        tables::{self, Definition},
-    },
+    schema::{Definition, KeyCompare, Ordered, Result, tables},
 };
 
 macro_rules! define_all {
@@ -25,21 +22,16 @@ macro_rules! define_all {
 }
 tables::for_each_table!(define_all);
 
-/// A table with the types of its keys and values erased.
 pub(crate) trait AnyTable: Sync {
     fn name(&'static self) -> &'static str;
-    /// Returns the index of the table in [`ALL`].
     fn number(&self) -> usize;
-    /// Opens the table as a [`redb::ReadOnlyTable`].
-    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
-    /// Returns the order of the keys.
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>>;
     fn order(&self) -> KeyCompare;
-    /// Creates the table if it does not exist.
-    fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
-    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
+    fn create(&self, to: &WriteTransaction) -> Result<()>;
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<()>;
     /// Copies the table into another database. Rows are written in the order of their keys, because
     /// sequential inserts are the fastest for a B-tree.
-    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<()>;
 }
 
 impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
@@ -51,7 +43,7 @@ impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for De
         self.number
     }
 
-    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error> {
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>> {
         Ok(Box::new(from.open_table(self.table)?))
     }
 
@@ -59,16 +51,16 @@ impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for De
         K::ORDER
     }
 
-    fn create(&self, to: &WriteTransaction) -> Result<(), Error> {
+    fn create(&self, to: &WriteTransaction) -> Result<()> {
         to.open_table(self.table)?;
         Ok(())
     }
 
-    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error> {
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<()> {
         apply_rows::write(&mut to.open_table(self.table)?, rows, self.adjoins)
     }
 
-    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<()> {
         let mut copy = to.open_table(self.table)?;
         for entry in from.open_table(self.table)?.iter()? {
             let (key, value) = entry?;

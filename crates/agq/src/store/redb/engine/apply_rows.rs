@@ -6,14 +6,14 @@
 
 use std::{iter::Peekable, ops::Bound};
 
-use redb::{CursorError, Error, Key, ReadableTable, Table, Value};
+use redb::{CursorError, Key, ReadableTable, Table, Value};
 
 use crate::store::redb::{
     engine::{
         raw_key::RawKey,
         sorted_runs::{SortedRuns, Versioned},
     },
-    schema::key_order::AreAdjacent,
+    schema::{AreAdjacent, Result},
 };
 
 /// Minimum number of rows of a run that is worth the cost of a cursor.
@@ -30,7 +30,7 @@ pub(crate) fn write<K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     rows: &SortedRuns,
     adjoins: AreAdjacent,
-) -> Result<(), Error> {
+) -> Result<()> {
     let mut rows = rows.iter().peekable();
     let mut misses = 0;
     while let Some((key, value)) = rows.next() {
@@ -53,7 +53,7 @@ fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     behind: &RawKey,
     rows: &mut Peekable<impl Iterator<Item = RowRef<'r>>>,
-) -> Result<usize, Error> {
+) -> Result<usize> {
     let mut cursor = table.upper_bound_mut(Bound::Included(K::from_bytes(behind.bytes())))?;
     let (mut count, mut len) = (0, 0);
     while len < MAX_RUN_BYTES
@@ -76,7 +76,7 @@ fn remove_run<'r, K: Key + 'static, V: Value + 'static>(
     first: &'r RawKey,
     rows: &mut Peekable<impl Iterator<Item = RowRef<'r>>>,
     adjoins: AreAdjacent,
-) -> Result<(), Error> {
+) -> Result<()> {
     let mut last = first;
     while let Some((next, _)) =
         rows.next_if(|(key, value)| value.is_none() && adjoins(last.bytes(), key.bytes()))
@@ -97,7 +97,7 @@ fn skip_absent<'r, K: Key + 'static, V: Value + 'static>(
     table: &Table<'_, K, V>,
     behind: &RawKey,
     rows: &mut Peekable<impl Iterator<Item = RowRef<'r>>>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let is_removal = |(_, value): &RowRef<'r>| value.is_none();
     if !rows.peek().is_some_and(is_removal) {
         return Ok(());
@@ -120,11 +120,10 @@ mod tests {
 
     use crate::store::redb::{
         engine::{memtable::Memtable, raw_key::RawKey, sorted_runs::SortedRuns},
-        schema::tables::LIST_ITEMS,
+        schema::LIST_ITEMS,
     };
 
-    /// Rows that are inserted or removed: first place, number of rows, distance between them, and
-    /// true for an insert.
+    /// First place, number of rows, distance between them, and true if they are inserted.
     type Run = (i64, i64, i64, bool);
 
     fn run() -> impl Strategy<Value = Run> {

@@ -14,12 +14,15 @@ use redb::Error;
 
 use crate::store::{
     AckLevel, Durability,
-    redb::engine::{
-        flush::{Flush, Flusher},
-        memtable::Memtable,
-        recovery::{make_durable, remove_wal_position},
-        snapshot::{Snapshot, Versions},
-        wal::Wal,
+    redb::{
+        engine::{
+            flush::{Flush, Flusher},
+            memtable::Memtable,
+            recovery::{make_durable, remove_wal_position},
+            snapshot::{Snapshot, Versions},
+            wal::Wal,
+        },
+        schema::Result,
     },
 };
 
@@ -57,7 +60,7 @@ impl Committer {
     }
 
     /// Returns the snapshot on which a batch is based, or an error after a failed commit.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, Error> {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>> {
         if self.has_failed {
             return Err(Error::PreviousIo);
         }
@@ -74,8 +77,7 @@ impl Committer {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
     }
 
-    /// Returns true if the WAL has room for any batch. Otherwise the flush of the other half has to
-    /// end first, which takes long.
+    /// Returns true if the WAL has room for any batch, without a wait for the flush of a half.
     pub(crate) fn has_room(&self) -> bool {
         self.wal.room() >= MAX_WAL_BATCH || !self.flusher.is_busy()
     }
@@ -89,9 +91,8 @@ impl Committer {
         }
     }
 
-    /// Commits a batch with the highest acknowledgement level of its writes. Every error is final:
-    /// later commits fail, too.
-    pub(crate) fn commit(&mut self, changes: Memtable, ack_level: AckLevel) -> Result<(), Error> {
+    /// Commits a batch with the highest level of its writes. After an error, all commits fail.
+    pub(crate) fn commit(&mut self, changes: Memtable, ack_level: AckLevel) -> Result<()> {
         let len = changes.record_len();
         let done = if len > self.wal.room_of_half().min(MAX_WAL_BATCH) {
             self.commit_to_database(&changes)
@@ -103,7 +104,7 @@ impl Committer {
         done
     }
 
-    fn commit_to_wal(&mut self, changes: Memtable, len: usize, ack_level: AckLevel) -> Result<(), Error> {
+    fn commit_to_wal(&mut self, changes: Memtable, len: usize, ack_level: AckLevel) -> Result<()> {
         self.flusher.poll()?;
         if len > self.wal.room() {
             self.switch_half()?;
@@ -129,14 +130,14 @@ impl Committer {
     }
 
     /// Continues in the other half of the WAL, and starts a flush of everything in the memtable.
-    fn switch_half(&mut self) -> Result<(), Error> {
+    fn switch_half(&mut self) -> Result<()> {
         self.flusher.wait()?;
         self.wal.switch_half()?;
         let kept = self.versions.pin();
         self.flusher.begin(Flush { kept, wal: self.wal.id(), next: self.wal.next() })
     }
 
-    fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
+    fn commit_to_database(&mut self, changes: &Memtable) -> Result<()> {
         self.flusher.wait()?;
         self.versions.flush(&self.versions.pin(), |transaction| {
             changes.write(&transaction)?;
@@ -146,9 +147,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Flushes everything, and removes the WAL position, because the database is complete without
-    /// the WAL.
-    fn finish_flush(&mut self) -> Result<(), Error> {
+    /// Flushes everything, and removes the WAL position. The database is complete without the WAL.
+    fn finish_flush(&mut self) -> Result<()> {
         self.flusher.wait()?;
         self.versions.flush(&self.versions.pin(), remove_wal_position)
     }

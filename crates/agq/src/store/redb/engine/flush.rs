@@ -12,13 +12,15 @@ use std::{
 
 use redb::Error;
 
-use crate::store::redb::engine::{
-    recovery::make_durable,
-    snapshot::{PinnedSnapshot, Versions},
+use crate::store::redb::{
+    engine::{
+        recovery::make_durable,
+        snapshot::{PinnedSnapshot, Versions},
+    },
+    schema::Result,
 };
 
-/// A snapshot to flush, with the WAL and the number of the first record that the snapshot does not
-/// contain.
+/// A snapshot to flush, the WAL, and the number of the first record that is not in it.
 pub(crate) struct Flush {
     pub(crate) kept: PinnedSnapshot,
     pub(crate) wal: u64,
@@ -26,7 +28,7 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    fn run(self, versions: &Versions) -> Result<(), Error> {
+    fn run(self, versions: &Versions) -> Result<()> {
         versions.flush(&self.kept, |transaction| make_durable(transaction, self.wal, self.next))
     }
 }
@@ -34,8 +36,7 @@ impl Flush {
 /// Runs flushes, one after the other.
 pub(crate) enum Flusher {
     Threaded(Thread),
-    /// For the simulation, which needs a deterministic order: the writer runs the flush after a
-    /// number of further batches.
+    /// For the simulation: the writer runs the flush after a determined number of batches.
     #[cfg(feature = "simulation")]
     Deferred {
         versions: Arc<Versions>,
@@ -43,11 +44,10 @@ pub(crate) enum Flusher {
     },
 }
 
-/// A thread that runs flushes.
 pub(crate) struct Thread {
     /// `None` when the thread has to end.
     orders: Option<Sender<Flush>>,
-    outcomes: Receiver<Result<(), Error>>,
+    outcomes: Receiver<Result<()>>,
     /// True while the outcome of the last flush has not been received.
     is_owed: bool,
     is_busy: Arc<AtomicBool>,
@@ -86,7 +86,7 @@ impl Flusher {
     }
 
     /// Starts a flush. The caller has waited for the previous one.
-    pub(crate) fn begin(&mut self, flush: Flush) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, flush: Flush) -> Result<()> {
         match self {
             Self::Threaded(thread) => {
                 thread.is_busy.store(true, Ordering::Release);
@@ -104,9 +104,8 @@ impl Flusher {
         }
     }
 
-    /// Returns the outcome of the last flush if it has ended. The writer calls this for every
-    /// batch.
-    pub(crate) fn poll(&mut self) -> Result<(), Error> {
+    /// Returns the outcome of the last flush if it has ended. The writer calls it for every batch.
+    pub(crate) fn poll(&mut self) -> Result<()> {
         match self {
             Self::Threaded(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => {
                 self.wait()
@@ -123,7 +122,7 @@ impl Flusher {
     }
 
     /// Waits until the last flush is durable.
-    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self) -> Result<()> {
         match self {
             Self::Threaded(thread) if thread.is_owed => {
                 thread.is_owed = false;

@@ -1,19 +1,21 @@
 //! The memtable: changes in memory that the database does not have yet. It has the rows of each
 //! table in the order of their keys. A WAL record is a serialised memtable.
 
-use redb::{Error, WriteTransaction};
+use redb::WriteTransaction;
 
-use crate::store::redb::engine::{
-    any_table::{ALL, AnyTable},
-    raw_key::RawKey,
-    sorted_runs::{SortedRuns, Versioned},
+use crate::store::redb::{
+    engine::{
+        any_table::{ALL, AnyTable},
+        raw_key::RawKey,
+        sorted_runs::{SortedRuns, Versioned},
+    },
+    schema::Result,
 };
 
 /// Length of a value that stands for a removed key (tombstone).
 const REMOVED: u32 = u32::MAX;
 
-/// Rows of all tables that have any, sorted by the number of the table. It does not store empty
-/// tables, because a batch changes only a few tables.
+/// Rows of the tables that have any, by number of the table. A batch changes only a few.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memtable(Vec<(usize, SortedRuns)>);
 
@@ -22,7 +24,6 @@ impl Memtable {
         self.0.is_empty()
     }
 
-    /// Returns the number of rows of all tables.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|(_, rows)| rows.len()).sum()
     }
@@ -47,20 +48,17 @@ impl Memtable {
         }
     }
 
-    /// Adds newer rows of all tables.
     pub(crate) fn absorb(&mut self, newer: Self) {
         for (table, rows) in newer.0 {
             self.put(table, rows);
         }
     }
 
-    /// Returns every table that has rows, with its rows.
     fn tables(&self) -> impl Iterator<Item = (&'static dyn AnyTable, &SortedRuns)> {
         self.0.iter().map(|(number, rows)| (ALL[*number], rows))
     }
 
-    /// Writes all rows into the tables of a database.
-    pub(crate) fn write(&self, to: &WriteTransaction) -> Result<(), Error> {
+    pub(crate) fn write(&self, to: &WriteTransaction) -> Result<()> {
         self.tables().try_for_each(|(table, rows)| table.write(to, rows))
     }
 
@@ -105,15 +103,13 @@ impl Memtable {
     }
 }
 
-/// A row of a WAL record.
 struct RecordRow<'r> {
     table: &'r str,
     key: &'r [u8],
     value: Option<&'r [u8]>,
 }
 
-/// Removes the next row from a record, and returns it. `None` at the end of the record, or if it
-/// cannot be read.
+/// Takes the next row from a record. `None` at its end, or if it cannot be read.
 fn take_row<'r>(record: &mut &'r [u8]) -> Option<RecordRow<'r>> {
     let (&name, rest) = record.split_first()?;
     let (table, rest) = rest.split_at_checked(name.into())?;
@@ -138,7 +134,7 @@ fn take_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
 
     use super::{Memtable, RawKey, SortedRuns};
-    use crate::store::redb::schema::tables::{JOBS, LANE_LENGTHS};
+    use crate::store::redb::schema::{JOBS, LANE_LENGTHS};
 
     fn rows(of: &[(&str, Option<&[u8]>)]) -> SortedRuns {
         of.iter().map(|(key, value)| (RawKey::of::<&str>(key), value.map(Into::into))).collect()

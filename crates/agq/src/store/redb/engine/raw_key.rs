@@ -4,10 +4,9 @@ use std::{cmp::Ordering, fmt};
 
 use smallvec::SmallVec;
 
-use crate::store::redb::schema::key_order::{KeyCompare, Ordered};
+use crate::store::redb::schema::{KeyCompare, Ordered};
 
-/// Maximum number of bytes of a key that is stored inline, without an allocation. A job id with two
-/// numbers fits.
+/// Maximum length of a key without an allocation, in bytes. A job id with two numbers fits.
 const MAX_INLINE: usize = 54;
 
 /// A key as redb encodes it, with the order of its table.
@@ -22,7 +21,6 @@ impl RawKey {
         Self { bytes: SmallVec::from_slice(K::as_bytes(key).as_ref()), order: K::ORDER }
     }
 
-    /// Returns the key with these bytes, ordered by `order`.
     pub(crate) fn from_bytes(bytes: &[u8], order: KeyCompare) -> Self {
         Self { bytes: SmallVec::from_slice(bytes), order }
     }

@@ -9,11 +9,10 @@ use crate::store::redb::{
         memtable::Memtable,
         wal::{self, Wal, WalError},
     },
-    schema::tables::META,
+    schema::{META, Result},
 };
 
-/// Key in [`META`] for the id of the WAL that has changes which the database does not have. 0 or
-/// absent if there is none.
+/// Key in [`META`] for the id of the WAL with changes that the database lacks, or 0.
 pub(crate) const WAL_ID: &str = "journal_id";
 /// Key in [`META`] for the number of the first WAL record that the database may not contain.
 pub(crate) const WAL_NEXT: &str = "journal_next";
@@ -25,7 +24,7 @@ struct WalPosition {
     next: u64,
 }
 
-fn wal_position(database: &Database) -> Result<Option<WalPosition>, Error> {
+fn wal_position(database: &Database) -> Result<Option<WalPosition>> {
     let meta = match database.begin_read()?.open_table(META.table) {
         Err(TableError::TableDoesNotExist(_)) => return Ok(None),
         meta => meta?,
@@ -59,8 +58,7 @@ pub(crate) fn replay_wal(database: &Database, file: &dyn StorageBackend) -> anyh
     Ok(())
 }
 
-/// Opens the WAL of a database that contains every acknowledged write. A new WAL gets `new_id` and
-/// `len` bytes.
+/// Opens the WAL of a complete database. A new WAL gets `new_id` and `len` bytes.
 pub(crate) fn begin_wal(
     database: &Database,
     file: Box<dyn StorageBackend>,
@@ -80,21 +78,17 @@ pub(crate) fn begin_wal(
 }
 
 /// Commits durably, and records that the database needs no WAL.
-pub(crate) fn remove_wal_position(transaction: WriteTransaction) -> Result<(), Error> {
+pub(crate) fn remove_wal_position(transaction: WriteTransaction) -> Result<()> {
     make_durable(transaction, 0, 0)
 }
 
-/// Stores the WAL position: the database contains every record before `next`.
-pub(crate) fn put_wal_position(transaction: &WriteTransaction, id: u64, next: u64) -> Result<(), Error> {
-    let mut meta = transaction.open_table(META.table)?;
-    meta.insert(WAL_ID, id)?;
-    meta.insert(WAL_NEXT, next)?;
-    Ok(())
-}
-
 /// Commits durably. The database then contains every WAL record before `next`.
-pub(crate) fn make_durable(mut transaction: WriteTransaction, id: u64, next: u64) -> Result<(), Error> {
-    put_wal_position(&transaction, id, next)?;
+pub(crate) fn make_durable(mut transaction: WriteTransaction, id: u64, next: u64) -> Result<()> {
+    {
+        let mut meta = transaction.open_table(META.table)?;
+        meta.insert(WAL_ID, id)?;
+        meta.insert(WAL_NEXT, next)?;
+    }
     transaction.set_durability(Durability::Immediate)?;
     // This makes opening the database after a crash fast, whatever its size.
     transaction.set_quick_repair(true);

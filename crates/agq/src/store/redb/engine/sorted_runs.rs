@@ -27,7 +27,6 @@ pub(crate) struct SortedRuns {
 }
 
 impl SortedRuns {
-    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use redb::{Database, Error, WriteTransaction};
+use redb::{Database, WriteTransaction};
 
 use crate::store::redb::{
     engine::{ALL, Snapshot, WAL_ID, WAL_NEXT},
-    schema::tables::META,
+    schema::{META, Result},
 };
 
 /// Size of redb's page cache for a copy, in bytes.
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
 /// Writes a snapshot into a new database, and returns its number of bytes.
-pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64, Error> {
+pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64> {
     let mut to = Database::builder().set_cache_size(CACHE_BYTES).create(file)?;
     let write = to.begin_write()?;
     copy_all(from, &write)?;
@@ -23,7 +23,7 @@ pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64, Error> {
     Ok(std::fs::metadata(file)?.len())
 }
 
-fn copy_all(from: &Snapshot<'_>, to: &WriteTransaction) -> Result<(), Error> {
+fn copy_all(from: &Snapshot<'_>, to: &WriteTransaction) -> Result<()> {
     ALL.iter().try_for_each(|table| table.copy(from.stored(), to))?;
     from.write_recent(to)?;
     // The copy is complete without a WAL.

@@ -91,8 +91,7 @@ impl WrittenBlocks {
     }
 }
 
-/// Returns the blocks of a range: each with its offset in the block, and the part of the range in
-/// it.
+/// Returns the blocks of a range: each with its offset in the block, and its part of the range.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

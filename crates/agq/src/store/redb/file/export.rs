@@ -12,104 +12,71 @@ use crate::store::{
     redb::{
         engine::{Snapshot, Versions},
         file::{backup, migrations, open_readonly},
-        schema::{
-            codec::{decode, encode},
-            index_keys::LaneKey,
-            tables::{
-                ACTIONS, INPUTS, JOBS, KEYS, LANES, LIST_ITEMS, NOTES, PAUSED, PLANS, REGISTRATIONS, RESULTS,
-                SCORES, TALLIES, TOTALS, WORKERS, ordered, score_of,
-            },
-        },
-        txn::{WriteTxn, writer_cache::WriterCache},
+        queries::records,
+        schema::{KeyRecord, LaneKey, Result, decode, encode, ordered, score_of},
+        txn::{WriteTxn, tables::Tables, writer_cache::WriterCache},
     },
 };
 
-/// Number of records that are imported in one transaction.
 const IMPORT_BATCH: usize = 2_000;
 
-/// Exports everything in a database file, without changing the file.
 pub(crate) fn export(file: &Path, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     hand_out(&open_readonly(file)?.kept.snapshot(), sink)
 }
 
 fn hand_out(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    records(snapshot, sink)?;
-    keys(snapshot, sink)?;
-    for row in snapshot.table(&NOTES).iter()? {
-        let (place, json) = row?;
-        let (kind, id) = place.value();
-        sink(ExportRecord::Note { kind: kind.to_owned(), id: id.to_owned(), json: json.value().to_owned() })?;
-    }
-    let totals = snapshot.table(&TOTALS).get("totals")?.map(|totals| decode(totals.value())).transpose()?;
-    totals
-        .filter(|totals| *totals != Totals::default())
-        .map_or(Ok(()), |totals| sink(ExportRecord::Totals(totals)))
+    let tables = Tables::open(snapshot);
+    tables.plans.for_each(|_, plan| sink(ExportRecord::Plan(decode(plan)?)))?;
+    tables.actions.for_each(|id, action| {
+        let tally = tables.tallies.get(id)?.map(|tally| decode(tally.value()));
+        let tally = tally.transpose()?.unwrap_or_default();
+        sink(ExportRecord::Action { action: decode(action)?, tally })
+    })?;
+    jobs(&tables, sink)?;
+    tables.paused.for_each(|queue, ()| sink(ExportRecord::Paused { queue: queue.to_owned() }))?;
+    tables.workers.for_each(|id, worker| {
+        let registration = tables.registrations.get(id)?.map(|told| told.value().to_owned());
+        sink(ExportRecord::Worker { worker: decode(worker)?, registration })
+    })?;
+    keys(&tables, sink)?;
+    tables.notes.for_each(|(kind, id), json| {
+        sink(ExportRecord::Note { kind: kind.to_owned(), id: id.to_owned(), json: json.to_owned() })
+    })?;
+    let totals = records::totals(snapshot)?;
+    if totals == Totals::default() { Ok(()) } else { sink(ExportRecord::Totals(totals)) }
 }
 
-fn records(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    for row in snapshot.table(&PLANS).iter()? {
-        sink(ExportRecord::Plan(decode(row?.1.value())?))?;
-    }
-    let tallies = snapshot.table(&TALLIES);
-    for row in snapshot.table(&ACTIONS).iter()? {
-        let (id, action) = row?;
-        let tally = tallies.get(id.value())?;
-        let tally = tally.map(|tally| decode(tally.value())).transpose()?.unwrap_or_default();
-        sink(ExportRecord::Action { action: decode(action.value())?, tally })?;
-    }
-    jobs(snapshot, sink)?;
-    for row in snapshot.table(&PAUSED).iter()? {
-        sink(ExportRecord::Paused { queue: row?.0.value().to_owned() })?;
-    }
-    let registrations = snapshot.table(&REGISTRATIONS);
-    for row in snapshot.table(&WORKERS).iter()? {
-        let (id, worker) = row?;
-        let registration = registrations.get(id.value())?.map(|told| told.value().to_owned());
-        sink(ExportRecord::Worker { worker: decode(worker.value())?, registration })?;
-    }
-    Ok(())
-}
-
-fn jobs(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn jobs(tables: &Tables<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let mut lanes: BTreeMap<u32, LaneKey> = BTreeMap::new();
-    for row in snapshot.table(&LANES).iter()? {
-        let (number, key) = row?;
-        lanes.insert(number.value(), decode(key.value())?);
-    }
-    let (inputs, results) = (snapshot.table(&INPUTS), snapshot.table(&RESULTS));
-    for row in snapshot.table(&JOBS).iter()? {
-        let (id, record) = row?;
-        let mut job: agenix_rules::job::Job = decode(record.value())?;
+    tables.lane_keys.for_each(|number, key| {
+        lanes.insert(number, decode(key)?);
+        Ok::<_, Error>(())
+    })?;
+    tables.jobs.for_each(|id, record| {
+        let mut job: agenix_rules::job::Job = decode(record)?;
         let lane = lanes.get(&job.lane).ok_or_else(|| anyhow!("{} has no lane", job.job_id))?;
         job.lane = 0;
-        let input = inputs.get(id.value())?.map(|input| input.value().to_owned()).unwrap_or_default();
-        let results = results.get(id.value())?.map(|results| results.value().to_owned());
-        let (queue, needs) = (lane.queue.clone(), lane.needs.clone());
-        sink(ExportRecord::Job(Box::new(StoredJob { job, queue, needs, input, results })))?;
-    }
-    Ok(())
+        let input = tables.inputs.get(id)?.map(|input| input.value().to_owned()).unwrap_or_default();
+        let results = tables.results.get(id)?.map(|results| results.value().to_owned());
+        let LaneKey { queue, needs } = lane.clone();
+        sink(ExportRecord::Job(Box::new(StoredJob { job, queue, needs, input, results })))
+    })
 }
 
-fn keys(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    for row in snapshot.table(&KEYS).iter()? {
-        let (key, record) = row?;
-        let (key, record) = (key.value().to_vec().into(), record.value());
-        let KeyEntry { content, expires_at } = record.entry;
+fn keys(tables: &Tables<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    let bytes = |bytes: &[u8]| bytes.to_vec().into();
+    tables.keys.table().for_each(|key, KeyRecord { number, entry }| {
+        let KeyEntry { content, expires_at } = entry;
         let expires_at_ms = expires_at.map(|at| at.0);
-        sink(ExportRecord::Key { key, number: record.number, content, expires_at_ms })?;
-    }
-    for row in snapshot.table(&LIST_ITEMS).iter()? {
-        let (place, item) = row?;
-        let (key, place) = place.value();
-        sink(ExportRecord::Item { key: key.to_vec().into(), place, item: item.value().to_vec().into() })?;
-    }
-    for row in snapshot.table(&SCORES).iter()? {
-        let (member, score) = row?;
-        let (key, member) = member.value();
-        let (key, member) = (key.to_vec().into(), member.to_vec().into());
-        sink(ExportRecord::Score { key, member, score: score_of(score.value()).to_string() })?;
-    }
-    Ok(())
+        sink(ExportRecord::Key { key: bytes(key), number, content, expires_at_ms })
+    })?;
+    tables.list_items.table().for_each(|(key, place), item| {
+        sink(ExportRecord::Item { key: bytes(key), place, item: bytes(item) })
+    })?;
+    tables.scores.for_each(|(key, member), score| {
+        let score = score_of(score).to_string();
+        sink(ExportRecord::Score { key: bytes(key), member: bytes(member), score })
+    })
 }
 
 /// Creates a database in an empty file, and imports all records. Returns checksums of the result.
@@ -195,7 +162,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    fn put_stored(&mut self, stored: StoredJob) -> Result<(), Error> {
+    fn put_stored(&mut self, stored: StoredJob) -> Result<()> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
         job.lane = self.cache.lanes.number(LaneKey { queue, needs });
         self.cache.lanes.observe_seq(job.seq);

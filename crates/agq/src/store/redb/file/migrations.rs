@@ -4,29 +4,24 @@ use std::collections::BTreeMap;
 
 use agenix_rules::job::{Job, JobState};
 use anyhow::bail;
-use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
 use tracing::info;
 
 use crate::store::{
     QueueCounts,
     redb::{
         engine::ALL,
-        schema::{
-            codec::{decode, encode},
-            index_keys::LaneKey,
-            tables::{FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
-        },
+        schema::{FORMAT, JOBS, LANE_LENGTHS, LANES, LaneKey, META, QUEUE_COUNTS, Result, decode, encode},
     },
 };
 
-/// Migrates the tables from one format to the next.
-type Migration = fn(&WriteTransaction) -> Result<(), Error>;
+type Migration = fn(&WriteTransaction) -> Result<()>;
 
 /// Steps with the format from which each one migrates. The last step leads to [`FORMAT`].
 const STEPS: [(u64, Migration); 4] = [(2, to_3), (3, to_4), (4, to_5), (5, to_6)];
 
 /// Returns the format of a database, or `None` if agq has never written to it.
-pub(crate) fn of(database: &Database) -> Result<Option<u64>, Error> {
+pub(crate) fn of(database: &Database) -> Result<Option<u64>> {
     match database.begin_read()?.open_table(META.table) {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         meta => Ok(meta?.get("format")?.map(|format| format.value())),
@@ -60,6 +55,15 @@ pub(crate) fn convert(database: &Database) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns an empty database in memory.
+#[cfg(test)]
+pub(crate) fn in_memory() -> crate::store::redb::engine::Versions {
+    let backend = redb::backends::InMemoryBackend::new();
+    let database = Database::builder().create_with_backend(backend).unwrap();
+    prepare(&database).unwrap();
+    crate::store::redb::engine::Versions::of(database).unwrap()
+}
+
 fn check_known(found: u64) -> anyhow::Result<()> {
     if found > FORMAT {
         bail!(
@@ -84,7 +88,7 @@ fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
 
 /// Lanes are removed with their last job: adds the number of all jobs to each lane, and removes
 /// lanes without jobs.
-fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
+fn to_3(transaction: &WriteTransaction) -> Result<()> {
     let mut lengths: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for entry in transaction.open_table(JOBS.table)?.iter()? {
         let job: Job = decode(entry?.1.value())?;
@@ -103,12 +107,12 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
 }
 
 /// A WAL precedes the database. An agq without WAL would miss its records.
-fn to_4(_: &WriteTransaction) -> Result<(), Error> {
+fn to_4(_: &WriteTransaction) -> Result<()> {
     Ok(())
 }
 
 /// Adds counts of jobs by queue and state.
-fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
+fn to_5(transaction: &WriteTransaction) -> Result<()> {
     let mut counts = QueueCounts::new();
     let lanes = transaction.open_table(LANES.table)?;
     for entry in transaction.open_table(JOBS.table)?.iter()? {
@@ -125,7 +129,7 @@ fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
 }
 
 /// The WAL has two halves. An agq that reads one half would miss the other.
-fn to_6(_: &WriteTransaction) -> Result<(), Error> {
+fn to_6(_: &WriteTransaction) -> Result<()> {
     Ok(())
 }
 
@@ -140,7 +144,7 @@ mod tests {
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
         JobStore, OpenOptions, WorkerStore, look,
-        redb::{RedbStore, file, schema::index_keys::LaneKey},
+        redb::{RedbStore, file, schema::LaneKey},
     };
 
     /// The table as it was in format 2.

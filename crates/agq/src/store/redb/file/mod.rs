@@ -23,10 +23,9 @@ use crate::store::redb::{
     check,
     engine::{PinnedSnapshot, replay_wal},
     file::cow_backend::CowBackend,
-    schema::tables::{ACTIONS, JOBS, PLANS},
+    schema::{ACTIONS, JOBS, PLANS},
 };
 
-/// Result of examining a database file.
 #[derive(Debug)]
 pub(crate) struct DatabaseReport {
     /// Format of the file before any migration.
@@ -39,20 +38,17 @@ pub(crate) struct DatabaseReport {
     pub(crate) inconsistencies: Vec<String>,
 }
 
-/// Size of redb's page cache, in bytes. A larger one is slower, because it allocates new memory
-/// instead of reusing cached pages.
+/// Size of redb's page cache, in bytes. A larger one is slower, because it reuses fewer pages.
 const CACHE_BYTES: usize = 128 << 20;
 
-/// Returns a builder that compares every page with its checksum, and so refuses a file that was
-/// changed outside agq.
+/// Returns a builder that checks every page, and so refuses a file changed outside agq.
 fn checking() -> Builder {
     let mut builder = Database::builder();
     builder.set_check_integrity_on_open(true);
     builder
 }
 
-/// Opens the database file, or creates it. The checksums of a file above `max_checked_bytes` are
-/// not compared, because that takes seconds.
+/// Opens or creates the file. Above `max_checked_bytes`, comparing checksums takes too long.
 pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Database> {
     create_if_missing(file).with_context(|| format!("cannot create the database {}", file.display()))?;
     // redb would initialise an empty file as a new database.
@@ -90,7 +86,6 @@ pub(super) fn open_wal_file(file: &Path) -> anyhow::Result<FileBackend> {
     FileBackend::new(opened).with_context(shown)
 }
 
-/// Returns the path of the WAL of a database file.
 pub(crate) fn wal_path(file: &Path) -> PathBuf {
     file.with_extension("journal")
 }
@@ -111,13 +106,11 @@ pub(crate) fn lock_dir(dir: &Path) -> std::io::Result<File> {
     Ok(dir)
 }
 
-/// Returns the directory of a file.
 pub(crate) fn parent(file: &Path) -> &Path {
     file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a database under a temporary name, and renames it. A file with the name of a database is
-/// therefore always complete.
+/// Creates a database under a temporary name, and renames it, so that a file is complete.
 fn create(file: &Path) -> anyhow::Result<()> {
     let begun = file.with_extension("new");
     match std::fs::remove_file(&begun) {
@@ -152,10 +145,8 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<DatabaseReport> {
     })
 }
 
-/// A database file that is opened read-only.
 pub(super) struct ReadOnlyDatabase {
     pub(super) kept: PinnedSnapshot,
-    /// Format of the file before any migration.
     format: u64,
     bytes: u64,
     /// Dropped after the snapshot, because the database closes when no read transaction is left.
@@ -184,8 +175,7 @@ pub(super) fn open_readonly(file: &Path) -> anyhow::Result<ReadOnlyDatabase> {
     Ok(ReadOnlyDatabase { kept: PinnedSnapshot::of(&database)?, format, bytes, _database: database })
 }
 
-/// Replays the WAL. A missing file counts as an empty one, which is an error if the database needs
-/// a WAL.
+/// Replays the WAL. A missing file counts as empty: an error if the database needs a WAL.
 fn replay_wal_file(database: &Database, file: &Path) -> anyhow::Result<()> {
     match File::open(wal_path(file)) {
         Ok(wal) => replay_wal(database, &FileBackend::new(wal)?),
@@ -228,7 +218,6 @@ mod tests {
     use super::examine;
     use crate::store::{JobStore, OpenOptions, StoredPlan, redb::RedbStore};
 
-    /// Returns a store with `count` plans and nothing more.
     async fn with_plans(file: &Path, count: usize) -> RedbStore {
         let store = RedbStore::open(file, OpenOptions::default()).unwrap();
         for n in 0..count {

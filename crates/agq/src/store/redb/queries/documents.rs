@@ -1,39 +1,30 @@
 //! Reads of documents, and of counts by queue.
 
+use std::collections::HashSet;
+
+use agenix_protocol::time::Timestamp;
+use agenix_rules::limit::Limit;
 use redb::Error;
 
 use crate::store::{
-    DocumentKind, QueueCounts,
+    DocumentKind, QueueCounts, UnusedRecords,
     redb::{
         engine::Snapshot,
         queries::records::behind,
-        schema::{
-            codec::decode,
-            tables::{NOTES, QUEUE_COUNTS},
-        },
+        schema::{LANES, LaneKey, NOTES, QUEUE_COUNTS, Result, decode},
     },
 };
 
-/// Returns the numbers of jobs by queue and state.
-pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
+pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts> {
     let mut all = QueueCounts::new();
-    for entry in read.table(&QUEUE_COUNTS).iter()? {
-        let (queue, counts) = entry?;
-        all.insert(queue.value().to_owned(), decode(counts.value())?);
-    }
+    read.table(&QUEUE_COUNTS).for_each(|queue, counts| {
+        all.insert(queue.to_owned(), decode(counts)?);
+        Ok::<_, Error>(())
+    })?;
     Ok(all)
 }
 
-pub(crate) fn document(read: &Snapshot<'_>, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
-    Ok(read.table(&NOTES).get((kind.as_str(), id))?.map(|note| note.value().to_owned()))
-}
-
-pub(crate) fn has_documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<bool, Error> {
-    let kind = kind.as_str();
-    Ok(read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))?.next().transpose()?.is_some())
-}
-
-pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
+pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     let kind = kind.as_str();
     for entry in read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))? {
@@ -41,4 +32,17 @@ pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(
         all.push((place.value().1.to_owned(), note.value().to_owned()));
     }
     Ok(all)
+}
+
+/// Returns unused limits, each with its text as its version. Lanes are removed with their last job.
+pub(crate) fn unused(read: &Snapshot<'_>, now: Timestamp) -> Result<UnusedRecords> {
+    let mut used = HashSet::new();
+    read.table(&LANES).for_each(|_, key| {
+        used.extend(decode::<LaneKey>(key)?.needs.limit);
+        Ok::<_, Error>(())
+    })?;
+    let is_idle = |limit: &str| serde_json::from_str(limit).is_ok_and(|limit: Limit| limit.is_idle(now));
+    let mut limits = documents(read, DocumentKind::Limit)?;
+    limits.retain(|(key, limit)| !used.contains(key) && is_idle(limit));
+    Ok(UnusedRecords { lanes: Vec::new(), limits })
 }

@@ -4,40 +4,31 @@ use std::ops::{Bound, Range};
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::Error;
 
 use crate::store::{
-    KeyEntry, RangeSlice,
+    RangeSlice,
+    keyspace::ScoreRange,
     redb::{
         engine::Table,
-        schema::tables::{KeyRecord, ordered, score_of},
+        schema::{KeyRecord, Result, ordered, score_of},
     },
 };
+
+type Raw = &'static [u8];
 
 /// Sorts before all other keys and members.
 pub(crate) const FIRST: &[u8] = b"";
 
-pub(crate) fn entry(
-    keys: &Table<'_, &'static [u8], KeyRecord>,
-    key: &[u8],
-) -> Result<Option<KeyEntry>, Error> {
-    Ok(keys.get(key)?.map(|record| record.value().entry))
-}
-
 pub(crate) fn count(
-    keys: &Table<'_, &'static [u8], KeyRecord>,
-    expiries: &Table<'_, (u64, &'static [u8]), ()>,
+    keys: &Table<'_, Raw, KeyRecord>,
+    expiries: &Table<'_, (u64, Raw), ()>,
     now: Timestamp,
-) -> Result<u64, Error> {
+) -> Result<u64> {
     let expired = expiries.range(..(now.0.saturating_add(1), FIRST))?.count() as u64;
     Ok(keys.len()?.saturating_sub(expired))
 }
 
-pub(crate) fn newest(
-    numbers: &Table<'_, u64, &'static [u8]>,
-    below: u64,
-    limit: usize,
-) -> Result<Vec<(u64, Bytes)>, Error> {
+pub(crate) fn newest(numbers: &Table<'_, u64, Raw>, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>> {
     let mut found = Vec::new();
     for entry in numbers.range_back(..below)?.take(limit) {
         let (number, key) = entry?;
@@ -47,10 +38,10 @@ pub(crate) fn newest(
 }
 
 pub(crate) fn overdue(
-    expiries: &Table<'_, (u64, &'static [u8]), ()>,
+    expiries: &Table<'_, (u64, Raw), ()>,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<Bytes>, Error> {
+) -> Result<Vec<Bytes>> {
     let mut found = Vec::new();
     for entry in expiries.range(..(now.0.saturating_add(1), FIRST))?.take(limit) {
         let (place, _) = entry?;
@@ -60,10 +51,10 @@ pub(crate) fn overdue(
 }
 
 pub(crate) fn items(
-    items: &Table<'_, (&'static [u8], i64), &'static [u8]>,
+    items: &Table<'_, (Raw, i64), Raw>,
     key: &[u8],
     places: Range<i64>,
-) -> Result<Vec<Bytes>, Error> {
+) -> Result<Vec<Bytes>> {
     let mut found = Vec::new();
     if places.is_empty() {
         return Ok(found);
@@ -75,20 +66,16 @@ pub(crate) fn items(
     Ok(found)
 }
 
-pub(crate) fn score(
-    scores: &Table<'_, (&'static [u8], &'static [u8]), u64>,
-    key: &[u8],
-    member: &[u8],
-) -> Result<Option<f64>, Error> {
+pub(crate) fn score(scores: &Table<'_, (Raw, Raw), u64>, key: &[u8], member: &[u8]) -> Result<Option<f64>> {
     Ok(scores.get((key, member))?.map(|score| score_of(score.value())))
 }
 
 pub(crate) fn members(
-    by_score: &Table<'_, (&'static [u8], u64, &'static [u8]), ()>,
+    by_score: &Table<'_, (Raw, u64, Raw), ()>,
     key: &[u8],
-    (min, max): (Bound<f64>, Bound<f64>),
+    (min, max): ScoreRange,
     part: RangeSlice,
-) -> Result<Vec<(Bytes, f64)>, Error> {
+) -> Result<Vec<(Bytes, f64)>> {
     let first = match min {
         Bound::Included(score) => ordered(score),
         Bound::Excluded(score) => ordered(score) + 1,

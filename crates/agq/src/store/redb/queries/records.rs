@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agenix_protocol::{
     documents::Status,
     glob,
-    ids::{ActionId, JobId, PlanId, WorkerId},
+    ids::{ActionId, JobId},
     request::{Page, Search, Slice},
     time::Timestamp,
 };
@@ -17,42 +17,22 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    JobFilter, LaneSummary, Retention, StoredJob, StoredPlan, Totals,
+    JobFilter, LaneSummary, Retention, StoredJob, Totals,
     redb::{
         engine::{Snapshot, Table},
         schema::{
-            codec::decode,
-            index_keys::{LaneKey, ready_key},
-            tables::{
-                ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS,
-                READY, REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
-            },
+            ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, LaneKey, READY,
+            RESULTS, Result, TALLIES, TOTALS, WAITING, WORKERS, codec, decode,
         },
     },
 };
 
-fn corrupted(error: &impl ToString) -> Error {
-    Error::Corrupted(error.to_string())
-}
-
-pub(crate) fn plan(read: &Snapshot<'_>, plan_id: &PlanId) -> Result<Option<StoredPlan>, Error> {
-    read.table(&PLANS).get(plan_id.as_str())?.map(|record| decode(record.value())).transpose()
-}
-
-pub(crate) fn plans(read: &Snapshot<'_>, page: &Page) -> Result<Vec<PlanId>, Error> {
-    page_of(&read.table(&PLANS), page, PlanId::new)
-}
-
-pub(crate) fn actions(read: &Snapshot<'_>, page: &Page) -> Result<Vec<ActionId>, Error> {
-    page_of(&read.table(&ACTIONS), page, ActionId::new)
-}
-
 /// Returns the ids on a page that match its pattern.
-fn page_of<T, E: ToString>(
+pub(crate) fn page_of<T, E: ToString>(
     table: &Table<'_, &'static str, &'static [u8]>,
     page: &Page,
     id: fn(String) -> Result<T, E>,
-) -> Result<Vec<T>, Error> {
+) -> Result<Vec<T>> {
     let mut found = Vec::new();
     let mut skip = page.offset;
     for entry in table.iter()? {
@@ -68,19 +48,14 @@ fn page_of<T, E: ToString>(
         if found.len() == page.limit {
             break;
         }
-        found.push(id(text.to_owned()).map_err(|error| corrupted(&error))?);
+        found.push(id(text.to_owned()).map_err(|error| Error::Corrupted(error.to_string()))?);
     }
     Ok(found)
 }
 
-pub(crate) fn action(
-    read: &Snapshot<'_>,
-    action_id: &ActionId,
-) -> Result<Option<(Action, JobCounts)>, Error> {
-    let actions = read.table(&ACTIONS);
-    let Some(action) = actions.get(action_id.as_str())? else { return Ok(None) };
-    let tally = read.table(&TALLIES).get(action_id.as_str())?.map(|record| decode(record.value()));
-    Ok(Some((decode(action.value())?, tally.transpose()?.unwrap_or_default())))
+pub(crate) fn action(read: &Snapshot<'_>, action_id: &ActionId) -> Result<Option<(Action, JobCounts)>> {
+    let Some(action) = read.table(&ACTIONS).record(action_id.as_str())? else { return Ok(None) };
+    Ok(Some((action, read.table(&TALLIES).record(action_id.as_str())?.unwrap_or_default())))
 }
 
 /// Returns a slice of the jobs of an action. Without `statuses`, the cost depends on the slice
@@ -90,7 +65,7 @@ pub(crate) fn jobs_of(
     action_id: &ActionId,
     statuses: &[Status],
     slice: Slice,
-) -> Result<Vec<JobId>, Error> {
+) -> Result<Vec<JobId>> {
     let (list, jobs, id) = (read.table(&ACTION_JOBS), read.table(&JOBS), action_id.as_str());
     let (first, end, mut skip) = match statuses {
         [] => (slice.offset as u64, slice.offset.saturating_add(slice.limit) as u64, 0),
@@ -104,7 +79,7 @@ pub(crate) fn jobs_of(
         let (_, job_id) = entry?;
         let job_id = job_id.value();
         if !statuses.is_empty() {
-            let job = jobs.get(job_id)?.map(|record| decode::<Job>(record.value())).transpose()?;
+            let job = jobs.record::<Job>(job_id)?;
             if !job.is_some_and(|job| statuses.contains(&job.status())) {
                 continue;
             }
@@ -116,23 +91,16 @@ pub(crate) fn jobs_of(
         if found.len() == slice.limit {
             break;
         }
-        found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
+        found.push(codec::job_id(job_id)?);
     }
     Ok(found)
 }
 
-/// Returns wanted jobs with a time in the future.
-pub(crate) fn pending_timers(
-    read: &Snapshot<'_>,
-    now: Timestamp,
-    wanted: &JobFilter,
-) -> Result<Vec<Job>, Error> {
+pub(crate) fn pending_timers(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>> {
     let (jobs, mut found) = (read.table(&JOBS), Vec::new());
     for table in [read.table(&WAITING), read.table(&LEASES)] {
         for entry in table.range((now.0, "")..)? {
-            let (key, ()) = (entry?.0, ());
-            let job = jobs.get(key.value().1)?.map(|record| decode::<Job>(record.value())).transpose()?;
-            found.extend(job.filter(|job| wanted(job)));
+            found.extend(jobs.record(entry?.0.value().1)?.filter(|job| wanted(job)));
         }
     }
     Ok(found)
@@ -140,23 +108,17 @@ pub(crate) fn pending_timers(
 
 /// Returns all jobs, in order of their ids.
 #[cfg(feature = "simulation")]
-pub(crate) fn jobs(read: &Snapshot<'_>) -> Result<Vec<Job>, Error> {
+pub(crate) fn jobs(read: &Snapshot<'_>) -> Result<Vec<Job>> {
     read.table(&JOBS).iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
-pub(crate) fn job_record(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<Job>, Error> {
-    read.table(&JOBS).get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
-}
-
-pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
+pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJob>> {
     let id = job_id.as_str();
-    let jobs = read.table(&JOBS);
-    let Some(job) = jobs.get(id)? else { return Ok(None) };
+    let Some(job) = read.table(&JOBS).record::<Job>(id)? else { return Ok(None) };
     let input = read.table(&INPUTS).get(id)?.map_or_else(String::new, |input| input.value().to_owned());
     let results = read.table(&RESULTS).get(id)?.map(|results| results.value().to_owned());
-    let job: Job = decode(job.value())?;
-    let lane = read.table(&LANES).get(job.lane)?.map(|key| decode(key.value())).transpose()?;
-    let LaneKey { queue, needs } = lane.ok_or_else(|| corrupted(&format!("job {id} has no lane")))?;
+    let lane = read.table(&LANES).record(job.lane)?;
+    let LaneKey { queue, needs } = lane.ok_or_else(|| Error::Corrupted(format!("job {id} has no lane")))?;
     Ok(Some(StoredJob { job, queue, needs, input, results }))
 }
 
@@ -167,13 +129,12 @@ const MAX_SKEW_MS: u64 = 60_000;
 /// Returns the jobs that meet every condition, newest first, because ids are in order of
 /// submission. If a condition has an index, only the jobs in the index are read, and otherwise
 /// every job since `since`.
-pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>, Error> {
+pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>> {
     let jobs = read.table(&JOBS);
     let mut found = Vec::new();
     if let Some(indexed) = indexed(read, search)? {
         for job_id in indexed.iter().rev() {
-            let Some(job) = jobs.get(job_id.as_str())? else { continue };
-            let job: Job = decode(job.value())?;
+            let Some(job) = jobs.record(job_id.as_str())? else { continue };
             if found.len() < search.limit && is_sought(&job, search) {
                 found.push(job.job_id);
             }
@@ -195,7 +156,7 @@ pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>,
 
 /// Returns the jobs in the index of one of the conditions, oldest first, or `None` if no condition
 /// has an index. Completed jobs do not count as indexed, because nearly all jobs are completed.
-fn indexed(read: &Snapshot<'_>, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
+fn indexed(read: &Snapshot<'_>, search: &Search) -> Result<Option<BTreeSet<String>>> {
     let mut found = BTreeSet::new();
     match (&search.action_id, search.status) {
         (Some(action_id), _) => {
@@ -229,8 +190,7 @@ fn is_sought(job: &Job, search: &Search) -> bool {
         && search.until.is_none_or(|until| job.created_at < until)
 }
 
-/// Returns the next jobs of a queue, for any worker.
-pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
+pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec<JobId>> {
     let (keys, ready) = (read.table(&LANES), read.table(&READY));
     let mut next = Vec::new();
     for entry in keys.iter()? {
@@ -246,31 +206,11 @@ pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec
         }
     }
     next.sort();
-    let ids = next.into_iter().take(count).map(|(_, _, job_id)| JobId::new(job_id));
-    ids.map(|job_id| job_id.map_err(|error| corrupted(&error))).collect()
-}
-
-pub(crate) fn peek_scheduled(read: &Snapshot<'_>, count: usize) -> Result<Vec<JobId>, Error> {
-    let waiting = read.table(&WAITING);
-    let ids = waiting.iter()?.take(count).map(|entry| {
-        let (place, _) = entry?;
-        JobId::new(place.value().1).map_err(|error| corrupted(&error))
-    });
-    ids.collect()
-}
-
-pub(crate) fn position(read: &Snapshot<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
-    let ready = read.table(&READY);
-    let count = ready.range((job.lane, 0, 0)..ready_key(job))?.take(limit).count();
-    Ok(count as u64)
-}
-
-pub(crate) fn paused(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
-    read.table(&PAUSED).iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+    next.into_iter().take(count).map(|(_, _, job_id)| codec::job_id(&job_id)).collect()
 }
 
 /// Returns true if retention can remove an ended job. It reads only the first job of each status.
-pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool, Error> {
+pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool> {
     let ended = read.table(&ENDED);
     for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {
         let since = if status == Status::Dead { keep.dead_since } else { keep.ended_since };
@@ -282,21 +222,16 @@ pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool, 
     Ok(keep.count > 0 && totals(read)?.kept() > keep.count)
 }
 
-pub(crate) fn totals(read: &Snapshot<'_>) -> Result<Totals, Error> {
-    let totals = read.table(&TOTALS).get("totals")?.map(|record| decode(record.value()));
-    Ok(totals.transpose()?.unwrap_or_default())
+pub(crate) fn totals(read: &Snapshot<'_>) -> Result<Totals> {
+    Ok(read.table(&TOTALS).record("totals")?.unwrap_or_default())
 }
 
-pub(crate) fn held_by(read: &Snapshot<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
+pub(crate) fn held_by(read: &Snapshot<'_>, holder: &str) -> Result<Vec<JobId>> {
     let table = read.table(&HELD);
-    let mut found = Vec::new();
     // The upper bound matters: without it, a holder that has no more jobs would cause a scan over
     // all removed rows behind it.
-    for entry in table.range((holder, "")..(behind(holder).as_str(), ""))? {
-        let (place, _) = entry?;
-        found.push(JobId::new(place.value().1).map_err(|error| corrupted(&error))?);
-    }
-    Ok(found)
+    let range = table.range((holder, "")..(behind(holder).as_str(), ""))?;
+    range.map(|entry| codec::job_id(entry?.0.value().1)).collect()
 }
 
 /// Returns the smallest string that sorts after `name`.
@@ -305,7 +240,7 @@ pub(crate) fn behind(name: &str) -> String {
 }
 
 /// Returns all holders, with one lookup each, whatever the number of their jobs.
-pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
+pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>> {
     let table = read.table(&HELD);
     let mut found: Vec<String> = Vec::new();
     loop {
@@ -315,7 +250,7 @@ pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     }
 }
 
-pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>> {
     let mut found = Vec::new();
     for table in [&WAITING, &LEASES] {
         let table = read.table(table);
@@ -325,7 +260,7 @@ pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<V
             if due > now.0 {
                 break;
             }
-            found.push((due, JobId::new(job_id).map_err(|error| corrupted(&error))?));
+            found.push((due, codec::job_id(job_id)?));
         }
     }
     found.sort();
@@ -333,18 +268,11 @@ pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<V
     Ok(found.into_iter().map(|(_, job_id)| job_id).collect())
 }
 
-pub(crate) fn scheduled(read: &Snapshot<'_>) -> Result<(u64, Option<Timestamp>), Error> {
-    let table = read.table(&WAITING);
-    let first = table.iter()?.next().transpose()?.map(|(place, _)| Timestamp(place.value().0));
-    Ok((table.len()?, first))
-}
-
-pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>, Error> {
+pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>> {
     let (keys, lengths) = (read.table(&LANES), read.table(&LANE_LENGTHS));
     let (ready, jobs) = (read.table(&READY), read.table(&JOBS));
-    let submitted = |job_id: &str| -> Result<Timestamp, Error> {
-        let job = jobs.get(job_id)?.map(|record| decode::<Job>(record.value())).transpose()?;
-        Ok(job.map(|job| job.created_at).unwrap_or_default())
+    let submitted = |job_id: &str| -> Result<Timestamp> {
+        Ok(jobs.record::<Job>(job_id)?.map(|job| job.created_at).unwrap_or_default())
     };
     let mut found = Vec::new();
     for entry in lengths.iter()? {
@@ -366,26 +294,17 @@ pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>, Error> {
             rank = at.saturating_add(1);
         }
         let Some(span) = span else { continue };
-        let Some(key) = keys.get(number)? else { continue };
-        let LaneKey { queue, needs } = decode(key.value())?;
+        let Some(LaneKey { queue, needs }) = keys.record(number)? else { continue };
         found.push(LaneSummary { queue, needs, length, span });
     }
     Ok(found)
 }
 
-pub(crate) fn worker(read: &Snapshot<'_>, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
-    read.table(&WORKERS).get(worker_id.as_str())?.map(|record| decode(record.value())).transpose()
-}
-
-pub(crate) fn registration(read: &Snapshot<'_>, worker_id: &WorkerId) -> Result<Option<String>, Error> {
-    Ok(read.table(&REGISTRATIONS).get(worker_id.as_str())?.map(|told| told.value().to_owned()))
-}
-
-pub(crate) fn worker_records(read: &Snapshot<'_>) -> Result<Vec<Worker>, Error> {
+pub(crate) fn worker_records(read: &Snapshot<'_>) -> Result<Vec<Worker>> {
     read.table(&WORKERS).iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
-pub(crate) fn workers(read: &Snapshot<'_>) -> Result<Vec<(Worker, u64)>, Error> {
+pub(crate) fn workers(read: &Snapshot<'_>) -> Result<Vec<(Worker, u64)>> {
     let with_held = |worker: Worker| {
         let held = held_by(read, worker.worker_id.as_str())?.len() as u64;
         Ok((worker, held))

@@ -1,6 +1,7 @@
 //! Encoding of records: MessagePack, with fields by position. New fields are appended with
 //! `#[serde(default)]`.
 
+use agenix_protocol::ids::JobId;
 use redb::Error;
 use rmp_serde::Serializer;
 use serde::{Serialize, de::DeserializeOwned};
@@ -18,4 +19,9 @@ pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     rmp_serde::from_slice(bytes)
         .map_err(|error| Error::Corrupted(format!("a record cannot be read: {error}")))
+}
+
+/// Parses the id of a job in a table.
+pub(crate) fn job_id(text: &str) -> Result<JobId, Error> {
+    JobId::new(text).map_err(|error| Error::Corrupted(error.to_string()))
 }

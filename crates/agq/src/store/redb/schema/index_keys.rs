@@ -7,8 +7,7 @@ pub(crate) use crate::store::LaneKey;
 /// Position of a ready job in its lane: rank, then sequence number.
 pub(crate) type LaneTurn = (u8, u64);
 
-/// Returns the key of a job in the ready index: lane, rank, sequence number. A higher priority has
-/// a lower rank.
+/// Returns lane, rank and sequence number. A higher priority has a lower rank.
 pub(crate) fn ready_key(job: &Job) -> (u32, u8, u64) {
     (job.lane, rank(job.priority), job.seq)
 }

@@ -7,8 +7,7 @@ use redb::Key;
 /// Compares two encoded keys of one table.
 pub(crate) type KeyCompare = fn(&[u8], &[u8]) -> Ordering;
 
-/// Returns true if no key can be between two keys, of which the first is the smaller one. It may
-/// return false for adjacent keys.
+/// Returns true if no key fits between two ascending keys. May be false for adjacent keys.
 pub(crate) type AreAdjacent = fn(&[u8], &[u8]) -> bool;
 
 /// A type of keys whose order is known. Texts have the same encoding and order as their bytes. They

@@ -85,19 +85,12 @@ macro_rules! for_each_table {
 pub(crate) use for_each_table;
 
 /// A table: its name in the database, and its number, which is its place in the list of tables.
+#[derive(Clone, Copy)]
 pub(crate) struct Definition<K: Key + 'static, V: Value + 'static> {
     pub(crate) number: usize,
     pub(crate) table: TableDefinition<'static, K, V>,
     pub(crate) adjoins: AreAdjacent,
 }
-
-impl<K: Key + 'static, V: Value + 'static> Clone for Definition<K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K: Key + 'static, V: Value + 'static> Copy for Definition<K, V> {}
 
 impl<K: Key + 'static, V: Value + 'static> Definition<K, V> {
     const fn new(number: TableNumber, name: &'static str) -> Self {
@@ -191,13 +184,11 @@ impl Value for KeyRecord {
     }
 }
 
-/// Returns true if two elements of one list have consecutive places.
 fn are_adjacent_list_places(one: &[u8], other: &[u8]) -> bool {
     let [(key, place), (other_key, other_place)] = [one, other].map(<(&[u8], i64)>::from_bytes);
     key == other_key && place.checked_add(1) == Some(other_place)
 }
 
-/// Returns true if two ready jobs of the same lane and rank have consecutive sequence numbers.
 fn are_adjacent_ready_keys(one: &[u8], other: &[u8]) -> bool {
     let [(lane, rank, seq), (other_lane, other_rank, other_seq)] =
         [one, other].map(<(u32, u8, u64)>::from_bytes);

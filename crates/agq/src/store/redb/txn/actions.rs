@@ -16,13 +16,18 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
+    decisions::{self, accepted},
     dedup::deduplicate,
-    redb::{schema::codec::encode, txn::WriteTxn},
+    redb::{
+        schema::{Result, encode},
+        txn::WriteTxn,
+    },
+    types::Ruled,
 };
 
 impl WriteTxn<'_> {
-    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
+    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
         if self.tables.plans.get(plan.plan_id.as_str())?.is_some() {
             return Ok(false);
         }
@@ -30,10 +35,8 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
-        if let Err(rejection) = plan::check_unused(self.open_job_count(plan_id)?) {
-            return Ok(Err(rejection));
-        }
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {
+        accepted!(plan::check_unused(self.open_job_count(plan_id)?));
         let is_there = self.tables.plans.get(plan_id.as_str())?.is_some();
         if is_there {
             self.tables.plans.remove(plan_id.as_str());
@@ -41,7 +44,7 @@ impl WriteTxn<'_> {
         Ok(Ok(is_there))
     }
 
-    pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
+    pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
@@ -52,11 +55,8 @@ impl WriteTxn<'_> {
             }
         }
         let now = new.action.created_at;
-        let admitted = deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?;
-        let admitted = match admitted {
-            Ok(admitted) => admitted,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let admitted =
+            accepted!(deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?);
         for before in &admitted.replaced {
             if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job)?;
@@ -80,28 +80,22 @@ impl WriteTxn<'_> {
         Ok(Ok(if is_whole { AddOutcome::New } else { AddOutcome::Stands(admitted.stands) }))
     }
 
-    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>, Error> {
+    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
         let has_input = |index, input: &str| self.has_input(&action, index, input);
-        let known = match decisions::count_known(&action, more.at, &more.jobs, has_input)? {
-            Ok(known) => known,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let known = accepted!(decisions::count_known(&action, more.at, &more.jobs, has_input)?);
         if known == more.jobs.len() && known > 0 {
             return Ok(Ok(action.total_jobs));
         }
-        if let Err(rejection) = action::check_open(&action) {
-            return Ok(Err(rejection));
-        }
+        accepted!(action::check_open(&action));
         if self.tables.plans.get(action.plan_id.as_str())?.is_none() {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
     }
 
-    /// Appends jobs to an action, and returns its new number of jobs.
     fn append(
         &mut self,
         action: &Action,
@@ -109,7 +103,7 @@ impl WriteTxn<'_> {
         terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64> {
         let common = || LaneKey { queue: action.queue.clone(), needs: needs.clone() };
         let mut lane = None;
         for (index, new) in (action.total_jobs..).zip(jobs) {
@@ -135,32 +129,26 @@ impl WriteTxn<'_> {
         Ok(total_jobs)
     }
 
-    pub(crate) fn decide_action(
-        &mut self,
-        action_id: &ActionId,
-        rule: &ActionRule,
-    ) -> Result<RuleResult<()>, Error> {
-        match rule(self.action(action_id)?.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(None) => {}
-            Ok(Some(action)) => {
-                let id = action_id.as_str();
-                let is_empty = self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
-                if is_empty && !action.is_open && action.total_jobs > 0 {
-                    // Retention has removed all its jobs while it was open.
-                    self.remove_action(action_id);
-                    return Ok(Ok(()));
-                }
-                self.put_action(&action)?;
-                let tally = self.tally(action_id)?;
-                self.put_tally(action_id, tally);
-            }
+    pub(crate) fn decide_action(&mut self, action_id: &ActionId, rule: &ActionRule) -> Ruled<(), Error> {
+        let Some(action) = accepted!(rule(self.action(action_id)?.as_ref())) else { return Ok(Ok(())) };
+        if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
+            // Retention has removed all its jobs while it was open.
+            self.remove_action(action_id);
+            return Ok(Ok(()));
         }
+        self.put_action(&action)?;
+        let tally = self.tally(action_id)?;
+        self.put_tally(action_id, tally);
         Ok(Ok(()))
     }
 
     /// Returns true if the stored action came from the same submission.
-    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
+    pub(super) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool> {
+        let id = action_id.as_str();
+        Ok(self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none())
+    }
+
+    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool> {
         if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
@@ -172,7 +160,7 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
+    fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool> {
         let Some(job_id) = self.tables.action_jobs.get((action.action_id.as_str(), index))? else {
             // Retention has removed the job, so its input cannot be compared.
             return Ok(index < action.total_jobs);

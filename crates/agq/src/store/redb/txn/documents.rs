@@ -3,13 +3,17 @@
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
     job::{Job, JobState, NewJob},
-    limit::{Limit, LimitTerms},
+    limit::Limit,
 };
 use redb::Error;
 
 use crate::store::{
-    DocumentChange, DocumentKind, DocumentRule, RuleResult,
-    redb::{queries::records::behind, txn::WriteTxn},
+    DocumentChange, DocumentKind, DocumentRule, UnusedRecords,
+    redb::{
+        schema::{Result, codec},
+        txn::WriteTxn,
+    },
+    types::Ruled,
 };
 
 impl WriteTxn<'_> {
@@ -18,7 +22,7 @@ impl WriteTxn<'_> {
         kind: DocumentKind,
         id: &str,
         rule: &DocumentRule,
-    ) -> Result<RuleResult<()>, Error> {
+    ) -> Ruled<(), Error> {
         let change = rule(self.tables.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
         Ok(change.map(|change| match change {
             DocumentChange::Keep => {}
@@ -31,7 +35,7 @@ impl WriteTxn<'_> {
         self.tables.notes.insert((kind.as_str(), id), json);
     }
 
-    fn limit(&self, key: &str) -> Result<Limit, Error> {
+    fn limit(&self, key: &str) -> Result<Limit> {
         let note = self.tables.notes.get((DocumentKind::Limit.as_str(), key))?;
         note.map_or(Ok(Limit::default()), |note| {
             serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
@@ -42,31 +46,21 @@ impl WriteTxn<'_> {
         self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
-    /// Sets the terms of a limit.
-    pub(crate) fn set_limit(&mut self, key: &str, terms: LimitTerms) -> Result<(), Error> {
-        let limit = Limit { terms, ..self.limit(key)? };
-        self.put_limit(key, &limit);
-        Ok(())
-    }
-
-    /// Returns true if the limit of a lane lets another job start.
-    pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool, Error> {
+    pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool> {
         match self.cache.lanes.limit_of(lane) {
             None => Ok(true),
             Some(key) => Ok(self.limit(key)?.admits(now)),
         }
     }
 
-    /// Counts a started job under its limit.
-    pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<()> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) else { return Ok(()) };
         let limit = self.limit(key)?.begun(now);
         self.put_limit(key, &limit);
         Ok(())
     }
 
-    /// Removes a job from its limit when it stops running.
-    pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
+    pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
         let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
         let Some(key) = key.filter(|_| was_active && job.state != JobState::Active) else { return Ok(()) };
@@ -77,46 +71,42 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Removes limits that apply to no job, and that hold no job back. Returns their number.
-    pub(crate) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
-        let kind = DocumentKind::Limit.as_str();
-        let mut gone = Vec::new();
+    /// Removes those of the given limits that have no lane, and that have not changed since they
+    /// were read.
+    pub(crate) fn forget_unused(&mut self, unused: &UnusedRecords) -> Result<()> {
         let used = self.cache.lanes.limits();
-        for entry in self.tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
-            let (place, note) = entry?;
-            let (_, key) = place.value();
-            let is_idle = serde_json::from_str(note.value()).is_ok_and(|limit: Limit| limit.is_idle(now));
-            if is_idle && !used.contains(key) {
-                gone.push(key.to_owned());
+        for (key, version) in &unused.limits {
+            let place = (DocumentKind::Limit.as_str(), key.as_str());
+            let is_same = self.tables.notes.get(place)?.is_some_and(|note| note.value() == version);
+            if is_same && !used.contains(key.as_str()) {
+                self.tables.notes.remove(place);
             }
         }
-        for key in &gone {
-            self.tables.notes.remove((kind, key.as_str()));
-        }
-        Ok(gone.len())
+        Ok(())
     }
 
     /// Returns the first job with a unique key.
-    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
+    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>> {
         let note = self.tables.notes.get((DocumentKind::Unique.as_str(), key))?;
-        let id =
-            note.map(|note| JobId::new(note.value()).map_err(|error| Error::Corrupted(error.to_string())));
-        id.transpose()
+        note.map(|note| codec::job_id(note.value())).transpose()
     }
 
-    /// Stores that a job is the first with its unique key, and sets the limit that the job
-    /// specifies.
-    pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<(), Error> {
+    /// Stores that a job is the first with its unique key, and sets its limit.
+    pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<()> {
         let Some(own) = &new.own else { return Ok(()) };
         if let Some(unique) = &own.unique {
             self.put_note(DocumentKind::Unique, &unique.key, new.job_id.as_str());
         }
         let key = own.terms.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
-        key.zip(own.limit).map_or(Ok(()), |(key, terms)| self.set_limit(key, terms))
+        if let Some((key, terms)) = key.zip(own.limit) {
+            let limit = Limit { terms, ..self.limit(key)? };
+            self.put_limit(key, &limit);
+        }
+        Ok(())
     }
 
     /// Removes the mark that a job is the first with its unique key.
-    pub(crate) fn forget_first(&mut self, job: &Job) -> Result<(), Error> {
+    pub(crate) fn forget_first(&mut self, job: &Job) -> Result<()> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
         if self.first_of(key)?.as_ref() == Some(&job.job_id) {
             self.tables.notes.remove((DocumentKind::Unique.as_str(), key));

@@ -5,16 +5,16 @@ use agenix_rules::{
     action::{Action, halt},
     job,
 };
-use redb::Error;
 
-use crate::store::{DocumentKind, redb::txn::WriteTxn};
+use crate::store::{
+    DocumentKind,
+    redb::{schema::Result, txn::WriteTxn},
+};
 
-/// Maximum number of jobs of halted actions that the claims of one batch cancel. The claimants then
-/// look again.
+/// Maximum number of halted jobs that the claims of a batch cancel. Claimants then look again.
 const MAX_CANCELLED: usize = 1000;
 
 impl WriteTxn<'_> {
-    /// Stores the halt policy of a new action.
     pub(crate) fn arm(&mut self, action: &Action) {
         if action.halt.is_some() {
             self.put_note(DocumentKind::Halt, action.action_id.as_str(), "{}");
@@ -23,7 +23,7 @@ impl WriteTxn<'_> {
     }
 
     /// Halts an action if its ended jobs meet its policy.
-    pub(crate) fn halt_if_met(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn halt_if_met(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let id = action_id.as_str();
         if !self.cache.armed.contains(id) {
             return Ok(());
@@ -39,7 +39,7 @@ impl WriteTxn<'_> {
     }
 
     /// Cancels a ready job whose action is halted. Returns false if the action is not halted.
-    pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool, Error> {
+    pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool> {
         if !self.cache.halted.contains(job.action_id.as_str()) {
             return Ok(false);
         }
@@ -50,17 +50,14 @@ impl WriteTxn<'_> {
         Ok(true)
     }
 
-    /// Returns true if the claims of this batch have cancelled the maximum number of jobs. The
-    /// claimants then look again.
+    /// Returns true if the claims of this batch have cancelled [`MAX_CANCELLED`] jobs.
     pub(crate) fn has_withdrawn_enough(&mut self) -> bool {
         let is_enough = self.withdrawn >= MAX_CANCELLED;
         self.arrived.jobs |= is_enough;
         is_enough
     }
 
-    /// Removes the halted mark of an action, so that workers may claim its jobs again after a
-    /// retry.
-    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let action = self.action(action_id)?;
         let tally = self.tally(action_id)?;
         if action

@@ -11,9 +11,10 @@ use redb::Error;
 
 use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult, StoredPlan,
+    decisions::accepted,
     dedup::{check_only, revived},
     redb::{
-        schema::{codec::decode, index_keys::LaneTurn},
+        schema::{LaneTurn, Result, codec},
         txn::{WriteTxn, lanes::MAX_HEADS},
     },
 };
@@ -24,19 +25,13 @@ impl WriteTxn<'_> {
         job_id: &JobId,
         results: Option<&str>,
         rule: &JobRule,
-    ) -> Result<RuleResult<Option<JobChange>>, Error> {
+    ) -> Result<RuleResult<Option<JobChange>>> {
         let before = self.job(job_id)?;
-        let next = match rule(before.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(RuleOutcome::Unchanged) => return Ok(Ok(None)),
-            Ok(RuleOutcome::Changed(next)) => next,
-        };
-        let Some(before) = before else { return Ok(Ok(None)) };
+        let outcome = accepted!(rule(before.as_ref()));
+        let (RuleOutcome::Changed(next), Some(before)) = (outcome, before) else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
             let first = self.first_of(kind)?.map(|first| self.job(&first)).transpose()?.flatten();
-            if let Err(rejection) = check_only(job_id, first.as_ref()) {
-                return Ok(Err(rejection));
-            }
+            accepted!(check_only(job_id, first.as_ref()));
             self.put_note(DocumentKind::Unique, kind, job_id.as_str());
         }
         self.put_job(Some(&before), &next)?;
@@ -48,39 +43,24 @@ impl WriteTxn<'_> {
 
     pub(crate) fn claim(
         &mut self,
-        claimants: &[Claimant],
-        now: Timestamp,
-        start_timeout_ms: u64,
-    ) -> Result<Vec<Option<Claim>>, Error> {
-        claimants.iter().map(|claimant| self.claim_one(claimant, now, start_timeout_ms)).collect()
-    }
-
-    fn claim_one(
-        &mut self,
         claimant: &Claimant,
         now: Timestamp,
         start_timeout_ms: u64,
-    ) -> Result<Option<Claim>, Error> {
+    ) -> Result<Option<Claim>> {
         while !self.has_withdrawn_enough()
             && let Some((queue, job_id)) = self.next_for(claimant, now)?
         {
             // The worker was checked when the claimant arrived, and the claimant may have waited
             // since.
-            let worker =
-                self.tables.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
-            if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
+            let worker = self.tables.workers.record::<Worker>(&*claimant.holder)?;
+            if worker.is_some_and(|worker| !worker.may_claim()) {
                 return Ok(None);
             }
             let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
             if self.is_withdrawn(&before, now)? {
                 continue;
             }
-            let plan = self
-                .tables
-                .plans
-                .get(before.plan_id.as_str())?
-                .map(|plan| decode::<StoredPlan>(plan.value()));
-            let Some(plan) = plan.transpose()? else {
+            let Some(plan) = self.tables.plans.record::<StoredPlan>(before.plan_id.as_str())? else {
                 // The plan was deleted between the check of a retry and this claim.
                 self.put_job(Some(&before), &job::orphaned(&before, now))?;
                 continue;
@@ -107,11 +87,7 @@ impl WriteTxn<'_> {
 
     /// Returns the next job for a claimant: of the first queue that has one, the job with the
     /// highest priority, then the oldest.
-    fn next_for<'c>(
-        &mut self,
-        claimant: &'c Claimant,
-        now: Timestamp,
-    ) -> Result<Option<(&'c str, JobId)>, Error> {
+    fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
         for queue in &*claimant.queues {
             let mut heads: Vec<(LaneTurn, u32)> = Vec::new();
             for lane in self.cache.lanes.with_jobs_for(queue, &claimant.abilities) {
@@ -139,8 +115,7 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// Returns the position of the first ready job of a lane.
-    fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>, Error> {
+    fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>> {
         if self.cache.lanes.first(lane).is_none() {
             let (rank, seq) = self.cache.lanes.cursor(lane);
             let mut heads = VecDeque::new();
@@ -148,16 +123,14 @@ impl WriteTxn<'_> {
             {
                 let (turn, job_id) = row?;
                 let (_, rank, seq) = turn.value();
-                let job_id = JobId::new(job_id.value());
-                heads.push_back(((rank, seq), job_id.map_err(|error| Error::Corrupted(error.to_string()))?));
+                heads.push_back(((rank, seq), codec::job_id(job_id.value())?));
             }
             self.cache.lanes.set_cursor(lane, heads);
         }
         Ok(self.cache.lanes.first(lane).map(|(turn, _)| *turn))
     }
 
-    /// Removes an ended job with its input, results and index entries.
-    pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
+    pub(crate) fn remove_job(&mut self, job: &Job) -> Result<()> {
         let id = job.job_id.as_str();
         self.cache.lanes.adjust_total(job.lane, -1);
         self.count_in_queue(job, -1);

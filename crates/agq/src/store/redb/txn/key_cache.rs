@@ -2,11 +2,9 @@
 
 use std::cell::RefCell;
 
-use redb::Error;
-
 use crate::store::redb::{
     engine::{Memtable, Table},
-    schema::tables::KeyRecord,
+    schema::{KeyRecord, Result},
 };
 
 /// The table, and the record that was used last. A command reads its key more than once, and
@@ -28,12 +26,11 @@ impl<'v> From<Table<'v, &'static [u8], KeyRecord>> for KeyTable<'v> {
 }
 
 impl<'v> KeyTable<'v> {
-    /// Moves the changes into a memtable.
     pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
         self.table.take_changes(into);
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<KeyRecord>, Error> {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<KeyRecord>> {
         if let Some(last) = &*self.last.borrow()
             && *last.key == *key
         {
@@ -69,12 +66,11 @@ impl<'v> KeyTable<'v> {
 #[cfg(test)]
 mod tests {
     use agenix_protocol::time::Timestamp;
-    use redb::{Database, backends::InMemoryBackend};
 
     use super::{KeyRecord, KeyTable};
     use crate::store::{
         KeyEntry, StoredValue,
-        redb::{engine::Versions, file::migrations, schema::tables::KEYS},
+        redb::{file::migrations, schema::KEYS},
     };
 
     fn record(number: u64) -> KeyRecord {
@@ -84,9 +80,7 @@ mod tests {
 
     #[test]
     fn key_cache_agrees_with_the_table() {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        migrations::prepare(&database).unwrap();
-        let versions = Versions::of(database).unwrap();
+        let versions = migrations::in_memory();
         let snapshot = versions.snapshot();
         let mut keys = KeyTable::from(snapshot.table(&KEYS));
         let get = |keys: &KeyTable<'_>, key: &[u8]| keys.get(key).unwrap().map(|record| record.number);

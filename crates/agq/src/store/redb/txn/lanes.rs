@@ -6,30 +6,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map
 
 use agenix_protocol::ids::JobId;
 use agenix_rules::capability::Abilities;
-use redb::Error;
 
 use crate::store::redb::{
     engine::{Snapshot, Table},
-    schema::{
-        codec::{decode, encode},
-        index_keys::{LaneKey, LaneTurn},
-        tables::{LANE_LENGTHS, LANES, META, PAUSED},
-    },
+    schema::{LANE_LENGTHS, LANES, LaneKey, LaneTurn, META, PAUSED, Result, decode, encode},
 };
 
-/// Maximum number of ready jobs of a lane that are cached. One read of the table serves this many
-/// claims.
+/// Maximum number of cached ready jobs of a lane, which one read of the table brings.
 pub(crate) const MAX_HEADS: usize = 16;
 
 #[derive(Debug)]
 struct Lane {
     key: LaneKey,
-    /// Number of ready jobs.
     ready: u64,
     /// Number of stored jobs in any state.
     all: u64,
-    /// Lower bound for the position of its first ready job. Reads start here, and skip rows of
-    /// claimed jobs.
+    /// Lower bound of its first ready job. Reads start here, to skip rows of claimed jobs.
     beginning: LaneTurn,
     /// First ready jobs, in order. Every other ready job is behind them.
     heads: VecDeque<(LaneTurn, JobId)>,
@@ -54,7 +46,6 @@ impl Lane {
         }
     }
 
-    /// Removes a ready job.
     fn remove_ready(&mut self, turn: LaneTurn) {
         self.ready = self.ready.saturating_sub(1);
         if let Ok(place) = self.heads.binary_search_by_key(&turn, |(turn, _)| *turn) {
@@ -78,12 +69,11 @@ pub(crate) struct Lanes {
     filled: BTreeSet<u32>,
     paused: HashSet<String>,
     next_seq: u64,
-    /// Sequence number that is stored.
     saved_seq: u64,
 }
 
 impl Lanes {
-    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self, Error> {
+    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self> {
         let mut lanes = Self::default();
         let (keys, lengths) = (snapshot.table(&LANES), snapshot.table(&LANE_LENGTHS));
         let mut next = 0;
@@ -125,8 +115,7 @@ impl Lanes {
         number
     }
 
-    /// Returns the lanes of a queue with ready jobs for a worker with these capabilities, or none
-    /// if the queue is paused.
+    /// Returns the lanes of a queue with ready jobs for a worker; none if the queue is paused.
     pub(crate) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
         if self.paused.contains(queue) {
             return Vec::new();
@@ -139,7 +128,6 @@ impl Lanes {
         self.lanes.get(&number).map(|lane| lane.key.queue.as_str())
     }
 
-    /// Returns the key of the limit that applies to the jobs of a lane.
     pub(crate) fn limit_of(&self, number: u32) -> Option<&str> {
         self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
     }
@@ -177,7 +165,6 @@ impl Lanes {
         }
     }
 
-    /// Adds a ready job to a lane.
     pub(crate) fn add_ready(&mut self, number: u32, turn: LaneTurn, job_id: &JobId) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.add_ready(turn, job_id);
@@ -185,7 +172,6 @@ impl Lanes {
         self.changed.insert(number);
     }
 
-    /// Removes a ready job from a lane.
     pub(crate) fn remove_ready(&mut self, number: u32, turn: LaneTurn) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.remove_ready(turn);
@@ -195,14 +181,12 @@ impl Lanes {
         self.changed.insert(number);
     }
 
-    /// Changes the number of stored jobs of a lane.
     pub(crate) fn adjust_total(&mut self, number: u32, by: i64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.all = lane.all.saturating_add_signed(by);
         self.changed.insert(number);
     }
 
-    /// Returns the next sequence number.
     pub(crate) fn take_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq
@@ -213,14 +197,13 @@ impl Lanes {
         self.next_seq = self.next_seq.max(seq);
     }
 
-    /// Writes the changes. Lanes without jobs are removed here and not earlier, so that no number
-    /// is assigned twice within a batch.
+    /// Writes the changes. Removes empty lanes last, so that a batch assigns no number twice.
     pub(crate) fn save(
         &mut self,
         keys: &mut Table<'_, u32, &'static [u8]>,
         lengths: &mut Table<'_, u32, (u64, u64)>,
         meta: &mut Table<'_, &'static str, u64>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         for number in std::mem::take(&mut self.changed) {
             let Entry::Occupied(mut lane) = self.lanes.entry(number) else { continue };
             if lane.get().all == 0 {
@@ -252,13 +235,12 @@ mod tests {
     use agenix_protocol::ids::JobId;
     use agenix_rules::capability::{Abilities, Needs};
     use proptest::prelude::*;
-    use redb::{Database, backends::InMemoryBackend};
 
     use super::{LaneKey, LaneTurn, Lanes, MAX_HEADS};
     use crate::store::redb::{
         engine::Versions,
         file::migrations,
-        schema::tables::LANES,
+        schema::LANES,
         txn::{WriteTxn, writer_cache::WriterCache},
     };
 
@@ -266,17 +248,10 @@ mod tests {
         LaneKey { queue: queue.into(), needs: Needs::default() }
     }
 
-    fn database() -> Versions {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        migrations::prepare(&database).unwrap();
-        Versions::of(database).unwrap()
-    }
-
     fn load(versions: &Versions) -> WriterCache {
         WriterCache::load(&versions.snapshot()).unwrap()
     }
 
-    /// Runs a batch that changes the lanes.
     fn batch(versions: &Versions, cache: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
         let snapshot = versions.snapshot();
         let batch = WriteTxn::open(&snapshot, cache, false);
@@ -299,7 +274,7 @@ mod tests {
 
     #[test]
     fn lane_is_removed_with_its_last_job_and_its_number_is_reused() {
-        let database = database();
+        let database = migrations::in_memory();
         let mut cache = load(&database);
         batch(&database, &mut cache, |lanes| {
             assert_eq!(["a", "b", "c"].map(|queue| fill(lanes, queue)), [0, 1, 2]);
@@ -322,7 +297,7 @@ mod tests {
 
     #[test]
     fn lane_stays_if_a_batch_replaces_its_last_job() {
-        let database = database();
+        let database = migrations::in_memory();
         let mut cache = load(&database);
         batch(&database, &mut cache, |lanes| assert_eq!(fill(lanes, "a"), 0));
         batch(&database, &mut cache, |lanes| {
@@ -388,7 +363,7 @@ mod tests {
 
     #[test]
     fn lane_without_jobs_is_not_stored() {
-        let database = database();
+        let database = migrations::in_memory();
         let mut cache = load(&database);
         batch(&database, &mut cache, |lanes| assert_eq!(lanes.number(key("a")), 0));
         assert_eq!(stored(&database), 0);

@@ -3,14 +3,12 @@
 use std::{collections::VecDeque, ops::Range};
 
 use bytes::Bytes;
-use redb::Error;
 
 use crate::store::redb::{
     engine::{Memtable, Table},
-    queries::keys,
+    schema::Result,
 };
 
-/// Maximum number of elements that are read ahead.
 const MAX_AHEAD: i64 = 64;
 /// Number of bytes at which read-ahead stops.
 const MAX_BYTES_AHEAD: usize = 64 * 1024;
@@ -28,14 +26,12 @@ pub(crate) struct ListTable<'v> {
 #[derive(Default)]
 struct ListReadAhead {
     key: Vec<u8>,
-    /// Place of the last element that was taken.
     last: Option<i64>,
     /// Elements with their places, the next one first.
     items: VecDeque<(i64, Bytes)>,
 }
 
 impl ListReadAhead {
-    /// Discards the state of another list.
     fn turn_to(&mut self, key: &[u8]) {
         if *self.key != *key {
             self.forget();
@@ -55,7 +51,6 @@ impl<'v> From<Table<'v, ListItemKey, &'static [u8]>> for ListTable<'v> {
 }
 
 impl<'v> ListTable<'v> {
-    /// Moves the changes into a memtable.
     pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
         self.table.take_changes(into);
     }
@@ -67,8 +62,7 @@ impl<'v> ListTable<'v> {
         self.table.insert((key, place), item);
     }
 
-    /// Removes the element at a place, and returns it.
-    pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
+    pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>> {
         self.ahead.turn_to(key);
         let item = match self.ahead.items.pop_front() {
             Some((first, item)) if first == place => Some(item),
@@ -82,7 +76,7 @@ impl<'v> ListTable<'v> {
     }
 
     /// Returns the element at a place. Reads ahead if the last element was an adjacent one.
-    fn read(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
+    fn read(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>> {
         self.ahead.items.clear();
         let (back, on) = (place.checked_add(1), place.checked_sub(1));
         let rows = if self.ahead.last.is_none() {
@@ -109,13 +103,13 @@ impl<'v> ListTable<'v> {
         Ok(self.ahead.items.pop_front_if(|(first, _)| *first == place).map(|(_, item)| item))
     }
 
-    pub(crate) fn remove_in(&mut self, key: &[u8], places: Range<i64>) -> Result<(), Error> {
+    pub(crate) fn remove_in(&mut self, key: &[u8], places: Range<i64>) -> Result<()> {
         self.ahead.forget();
         self.table.remove_in((key, places.start)..(key, places.end))
     }
 
-    pub(crate) fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, Error> {
-        keys::items(&self.table, key, places)
+    pub(crate) fn table(&self) -> &Table<'v, ListItemKey, &'static [u8]> {
+        &self.table
     }
 }
 
@@ -124,13 +118,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use redb::{Database, backends::InMemoryBackend};
 
     use super::{ListTable, Memtable};
-    use crate::store::redb::{engine::Versions, file::migrations, schema::tables::LIST_ITEMS};
+    use crate::store::redb::{file::migrations, schema::LIST_ITEMS};
 
-    /// Put an element at a place, take a number of elements upwards or downwards, clear a range, or
-    /// commit.
+    /// Put, take a number of elements upwards or downwards, clear a range, or commit.
     #[derive(Debug, Clone)]
     enum ReadDirection {
         Put(i64),
@@ -152,9 +144,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn list_readahead_agrees_with_the_table(steps in proptest::collection::vec(step(), 1..60)) {
-            let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-            migrations::prepare(&database).unwrap();
-            let versions = Versions::of(database).unwrap();
+            let versions = migrations::in_memory();
             let lists: [&[u8]; 2] = [b"a", b"b"];
             let mut model: BTreeMap<(&[u8], i64), String> = BTreeMap::new();
             for batch in steps.split(|step| matches!(step, ReadDirection::Commit)) {

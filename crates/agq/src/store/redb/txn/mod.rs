@@ -23,16 +23,12 @@ use agenix_rules::{
     action::{Action, JobCounts},
     job::{Job, JobState},
 };
-use redb::Error;
 
 use crate::store::{
     BatchEvents, ChangeEvent, Totals,
     redb::{
         engine::{Memtable, Snapshot, Table},
-        schema::{
-            codec::{decode, encode},
-            index_keys::{ended_key, ready_key},
-        },
+        schema::{Result, encode, ended_key, ready_key},
         txn::{tables::Tables, writer_cache::WriterCache},
     },
 };
@@ -78,14 +74,13 @@ impl<'t> WriteTxn<'t> {
         }
     }
 
-    /// Writes the counts, and returns all changes.
-    pub(super) fn close(mut self) -> Result<CommittedTxn, Error> {
+    pub(super) fn close(mut self) -> Result<CommittedTxn> {
         for (action_id, tally) in &self.changed_tallies {
             self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
             if self.has_subscribers
-                && let Some(action) = self.tables.actions.get(action_id.as_str())?
+                && let Some(action) = self.tables.actions.record(action_id.as_str())?
             {
-                self.arrived.record(ChangeEvent::Action(Box::new(decode(action.value())?), *tally));
+                self.arrived.record(ChangeEvent::Action(Box::new(action), *tally));
             }
         }
         for (plan_id, by) in &self.changed_loads {
@@ -107,7 +102,7 @@ impl<'t> WriteTxn<'t> {
         Ok(CommittedTxn { changes: self.tables.take_changes(), arrived: self.arrived })
     }
 
-    fn close_counts(&mut self) -> Result<(), Error> {
+    fn close_counts(&mut self) -> Result<()> {
         for queue in &self.changed_counts {
             match self.cache.queue_counts.get(queue) {
                 Some([0, 0, 0, 0, 0, 0, 0, 0]) | None => {
@@ -120,7 +115,6 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Adds `by` to the count of the job's state in its queue.
     pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
         let WriterCache { lanes, queue_counts, .. } = &mut *self.cache;
         let Some(queue) = lanes.queue_of(job.lane) else { return };
@@ -135,12 +129,11 @@ impl<'t> WriteTxn<'t> {
         *count = count.saturating_add_signed(by);
     }
 
-    pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
-        self.tables.jobs.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
+    pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>> {
+        self.tables.jobs.record(job_id.as_str())
     }
 
-    /// Writes a job, and updates indexes, counts and limits.
-    pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
+    pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
         if let Some(before) = before {
             self.unindex(before, job);
         }
@@ -156,17 +149,7 @@ impl<'t> WriteTxn<'t> {
         if load != 0 {
             *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;
         }
-        if self.has_subscribers || job.ojs.is_some() {
-            let was = before.map(|before| before.state);
-            let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let has_subscribers = self.has_subscribers;
-            self.arrived.record(ChangeEvent::Job {
-                job: Box::new(job.clone()),
-                was,
-                has_progressed,
-                has_subscribers,
-            });
-        }
+        self.arrived.record_job(before, job, self.has_subscribers);
         let Some(before) = before else {
             self.cache.lanes.adjust_total(job.lane, 1);
             return Ok(());
@@ -185,7 +168,6 @@ impl<'t> WriteTxn<'t> {
         Ok(())
     }
 
-    /// Counts a job that changes its status.
     fn count(&mut self, from: Option<Status>, to: Status) {
         if from == Some(to) {
             return;
@@ -207,16 +189,16 @@ impl<'t> WriteTxn<'t> {
     }
 
     /// Returns the number of jobs of a plan that have not ended.
-    pub(super) fn open_job_count(&self, plan_id: &PlanId) -> Result<u64, Error> {
+    pub(super) fn open_job_count(&self, plan_id: &PlanId) -> Result<u64> {
         let load = self.tables.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
         Ok(load.saturating_add_signed(self.changed_loads.get(plan_id).copied().unwrap_or_default()))
     }
 
-    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
-        self.tables.actions.get(action_id.as_str())?.map(|record| decode(record.value())).transpose()
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>> {
+        self.tables.actions.record(action_id.as_str())
     }
 
-    pub(super) fn put_action(&mut self, action: &Action) -> Result<(), Error> {
+    pub(super) fn put_action(&mut self, action: &Action) -> Result<()> {
         self.tables.actions.insert(action.action_id.as_str(), encode(action)?.as_slice());
         Ok(())
     }
@@ -229,12 +211,11 @@ impl<'t> WriteTxn<'t> {
         self.forget_halt(action_id.as_str());
     }
 
-    pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts, Error> {
-        if let Some(tally) = self.changed_tallies.get(action_id) {
-            return Ok(*tally);
+    pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts> {
+        match self.changed_tallies.get(action_id) {
+            Some(tally) => Ok(*tally),
+            None => Ok(self.tables.tallies.record(action_id.as_str())?.unwrap_or_default()),
         }
-        let stored = self.tables.tallies.get(action_id.as_str())?;
-        stored.map_or(Ok(JobCounts::default()), |record| decode(record.value()))
     }
 
     pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: JobCounts) {

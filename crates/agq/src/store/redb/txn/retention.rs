@@ -2,15 +2,20 @@
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
-use redb::Error;
 
-use crate::store::{Retention, redb::txn::WriteTxn};
+use crate::store::{
+    Retention,
+    redb::{
+        schema::{Result, codec},
+        txn::WriteTxn,
+    },
+};
 
 /// Statuses of ended jobs other than dead jobs.
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 
 impl WriteTxn<'_> {
-    pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize, Error> {
+    pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize> {
         let mut gone = self.ended_before(Status::Dead, keep.dead_since, limit)?;
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);
@@ -27,46 +32,40 @@ impl WriteTxn<'_> {
         Ok(gone.len())
     }
 
-    pub(crate) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool, Error> {
+    pub(crate) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool> {
         let job = self.job(job_id)?.filter(|job| job.is_ended() && job.status() == status);
         job.as_ref().map_or(Ok(()), |job| self.forget(job))?;
         Ok(job.is_some())
     }
 
-    /// Removes a job, and its action if this was the last job.
-    fn forget(&mut self, job: &Job) -> Result<(), Error> {
+    fn forget(&mut self, job: &Job) -> Result<()> {
         self.remove_job(job)?;
-        let action_id = job.action_id.as_str();
-        let is_empty =
-            self.tables.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
-        if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
+        if self.has_no_jobs(&job.action_id)?
+            && self.action(&job.action_id)?.is_some_and(|action| !action.is_open)
+        {
             self.remove_action(&job.action_id);
         }
         Ok(())
     }
 
-    fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+    fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>> {
         let status = status as u8;
         let range = self.tables.ended.range((status, 0, "")..(status, before.0, ""))?;
-        range.take(limit).map(|entry| read_id(entry?.0.value().2)).collect()
+        range.take(limit).map(|entry| codec::job_id(entry?.0.value().2)).collect()
     }
 
     /// Returns the jobs that ended first, whatever their status.
-    fn oldest_ended(&self, limit: usize) -> Result<Vec<JobId>, Error> {
+    fn oldest_ended(&self, limit: usize) -> Result<Vec<JobId>> {
         let mut oldest = Vec::new();
         for status in ENDED.map(|status| status as u8) {
             for entry in self.tables.ended.range((status, 0, "")..(status + 1, 0, ""))?.take(limit) {
                 let (place, _) = entry?;
                 let (_, at, job_id) = place.value();
-                oldest.push((at, read_id(job_id)?));
+                oldest.push((at, codec::job_id(job_id)?));
             }
         }
         oldest.sort();
         oldest.truncate(limit);
         Ok(oldest.into_iter().map(|(_, job_id)| job_id).collect())
     }
-}
-
-fn read_id(text: &str) -> Result<JobId, Error> {
-    JobId::new(text).map_err(|error| Error::Corrupted(error.to_string()))
 }

@@ -33,7 +33,6 @@ macro_rules! define_tables {
                 Self { $($field: snapshot.table(&tables::$name).into(),)* }
             }
 
-            /// Removes the changes from all tables, and returns them.
             pub(crate) fn take_changes(&mut self) -> Memtable {
                 let mut changes = Memtable::default();
                 $(self.$field.take_changes(&mut changes);)*

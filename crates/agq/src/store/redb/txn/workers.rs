@@ -2,12 +2,12 @@
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Liveness, Worker};
-use redb::Error;
 
 use crate::store::{
     RuleResult, WorkerRule,
+    decisions::accepted,
     redb::{
-        schema::codec::{decode, encode},
+        schema::{Result, encode},
         txn::WriteTxn,
     },
 };
@@ -18,40 +18,25 @@ impl WriteTxn<'_> {
         worker_id: &WorkerId,
         registration: Option<&str>,
         rule: &WorkerRule,
-    ) -> Result<RuleResult<()>, Error> {
+    ) -> Result<RuleResult<()>> {
         let id = worker_id.as_str();
-        let before =
-            self.tables.workers.get(id)?.map(|record| decode::<Worker>(record.value())).transpose()?;
-        match rule(before.as_ref()) {
-            Err(rejection) => return Ok(Err(rejection)),
-            Ok(None) => {}
-            Ok(Some(worker)) => {
-                self.tables.workers.insert(id, encode(&worker)?.as_slice());
-                if let Some(registration) = registration {
-                    self.tables.registrations.insert(id, registration);
-                }
+        if let Some(worker) = accepted!(rule(self.tables.workers.record(id)?.as_ref())) {
+            self.tables.workers.insert(id, encode(&worker)?.as_slice());
+            if let Some(registration) = registration {
+                self.tables.registrations.insert(id, registration);
             }
         }
         Ok(Ok(()))
     }
 
-    pub(crate) fn forget_worker(
-        &mut self,
-        worker_id: &WorkerId,
-        seen_before: Timestamp,
-    ) -> Result<bool, Error> {
-        let known =
-            self.tables.workers.get(worker_id.as_str())?.map(|record| decode::<Worker>(record.value()));
+    pub(crate) fn forget_worker(&mut self, worker_id: &WorkerId, seen_before: Timestamp) -> Result<bool> {
+        let known = self.tables.workers.record(worker_id.as_str())?;
         let is_old = |worker: &Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
         // The worker may have reconnected since the caller selected it.
-        if known.transpose()?.is_some_and(|worker| is_old(&worker)) {
-            self.remove_worker(worker_id)
-        } else {
-            Ok(false)
-        }
+        if known.is_some_and(|worker| is_old(&worker)) { self.remove_worker(worker_id) } else { Ok(false) }
     }
 
-    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
+    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool> {
         let is_there = self.tables.workers.get(worker_id.as_str())?.is_some();
         if is_there {
             self.tables.registrations.remove(worker_id.as_str());

@@ -9,7 +9,7 @@ use crate::store::{
     redb::{
         engine::Snapshot,
         queries::{documents, records},
-        schema::tables::KEY_NUMBERS,
+        schema::{KEY_NUMBERS, Result},
         txn::lanes::Lanes,
     },
 };
@@ -28,7 +28,7 @@ pub(crate) struct WriterCache {
 }
 
 impl WriterCache {
-    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self, Error> {
+    pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self> {
         let numbers = snapshot.table(&KEY_NUMBERS);
         let last = numbers.range_back::<u64>(..)?.next().transpose()?;
         let noted = |kind| {

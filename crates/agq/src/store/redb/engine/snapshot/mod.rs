@@ -7,11 +7,11 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
+use redb::{Database, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
 
 use crate::store::redb::{
     engine::{any_table::ALL, memtable::Memtable, sorted_runs::SortedRuns},
-    schema::{key_order::Ordered, tables::Definition},
+    schema::{Definition, Ordered, Result},
 };
 
 pub(crate) use self::table::Table;
@@ -37,7 +37,7 @@ struct Version {
 }
 
 impl Version {
-    fn of(database: &Database) -> Result<Self, Error> {
+    fn of(database: &Database) -> Result<Self> {
         Ok(Self { stored: Arc::new(OpenDatabase::of(database.begin_read()?)?), recent: Vec::new() })
     }
 
@@ -62,8 +62,7 @@ impl Version {
     }
 }
 
-/// A read transaction with its tables opened in advance, because opening a table costs more than a
-/// lookup.
+/// A read transaction with opened tables, because opening a table costs more than a lookup.
 struct OpenDatabase {
     transaction: ReadTransaction,
     /// Opened tables, by number.
@@ -71,19 +70,18 @@ struct OpenDatabase {
 }
 
 impl OpenDatabase {
-    fn of(transaction: ReadTransaction) -> Result<Self, Error> {
+    fn of(transaction: ReadTransaction) -> Result<Self> {
         let tables = ALL.iter().map(|table| table.open(&transaction)).collect::<Result<_, _>>()?;
         Ok(Self { transaction, tables })
     }
 }
 
 impl Versions {
-    pub(crate) fn of(database: Database) -> Result<Self, Error> {
+    pub(crate) fn of(database: Database) -> Result<Self> {
         Ok(Self { now: RwLock::new(Version::of(&database)?), database })
     }
 
-    /// Returns a snapshot that locks out the writer until it is dropped. Use it for microseconds
-    /// only.
+    /// Returns a snapshot that locks out the writer. Hold it for microseconds only.
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(SnapshotSource::Shared(self.locked()))
     }
@@ -93,20 +91,19 @@ impl Versions {
         PinnedSnapshot(self.locked().clone())
     }
 
-    /// Writes the memtable of `kept` into the database, and calls `commit` to end the transaction.
-    /// Rows that `commit` adds are part of the transaction.
+    /// Writes the memtable of `kept`, then calls `commit`, which may add rows before it commits.
     pub(crate) fn flush(
         &self,
         kept: &PinnedSnapshot,
-        commit: impl FnOnce(WriteTransaction) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        commit: impl FnOnce(WriteTransaction) -> Result<()>,
+    ) -> Result<()> {
         let transaction = self.begin_write()?;
         kept.snapshot().write_recent(&transaction)?;
         commit(transaction)?;
         self.refresh(kept)
     }
 
-    pub(crate) fn begin_write(&self) -> Result<WriteTransaction, Error> {
+    pub(crate) fn begin_write(&self) -> Result<WriteTransaction> {
         Ok(self.database.begin_write()?)
     }
 
@@ -117,9 +114,8 @@ impl Versions {
         }
     }
 
-    /// Removes the layers of `kept` from the memtable. The caller has committed a transaction that
-    /// contains them.
-    pub(crate) fn refresh(&self, kept: &PinnedSnapshot) -> Result<(), Error> {
+    /// Removes the layers of `kept`, which the caller has committed, from the memtable.
+    pub(crate) fn refresh(&self, kept: &PinnedSnapshot) -> Result<()> {
         let stored = Arc::new(OpenDatabase::of(self.database.begin_read()?)?);
         let mut now = self.locked_to_write();
         // No newer change was merged into the layers of `kept`, because `kept` shares them.
@@ -140,12 +136,11 @@ impl Versions {
     }
 }
 
-/// A snapshot that does not block the writer.
 pub(crate) struct PinnedSnapshot(Version);
 
 impl PinnedSnapshot {
     /// Returns a snapshot of a database that has no writer.
-    pub(crate) fn of(database: &Database) -> Result<Self, Error> {
+    pub(crate) fn of(database: &Database) -> Result<Self> {
         Ok(Self(Version::of(database)?))
     }
 
@@ -154,7 +149,6 @@ impl PinnedSnapshot {
     }
 }
 
-/// A snapshot through which tables are read.
 pub(crate) struct Snapshot<'c>(SnapshotSource<'c>);
 
 enum SnapshotSource<'c> {
@@ -190,7 +184,7 @@ impl Snapshot<'_> {
     }
 
     /// Writes the memtable layers into the database, oldest first.
-    pub(crate) fn write_recent(&self, to: &WriteTransaction) -> Result<(), Error> {
+    pub(crate) fn write_recent(&self, to: &WriteTransaction) -> Result<()> {
         self.now().recent.iter().rev().try_for_each(|layer| layer.write(to))
     }
 
@@ -204,13 +198,11 @@ impl Snapshot<'_> {
 
 #[cfg(test)]
 mod tests {
-    use redb::{Database, backends::InMemoryBackend};
-
     use super::{MAX_LAYERS, Snapshot, Versions};
     use crate::store::redb::{
         engine::{memtable::Memtable, raw_key::RawKey},
         file::migrations,
-        schema::tables::REGISTRATIONS,
+        schema::REGISTRATIONS,
     };
 
     fn put(versions: &Versions, number: usize) {
@@ -226,9 +218,7 @@ mod tests {
 
     #[test]
     fn snapshot_stays_as_it_was_and_unshared_layers_are_merged() {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        migrations::prepare(&database).unwrap();
-        let versions = Versions::of(database).unwrap();
+        let versions = migrations::in_memory();
         let mut kept = Vec::new();
         for number in 0..100 {
             kept.push(versions.pin());

@@ -19,17 +19,14 @@ const FIRST: u64 = SECTOR as u64;
 const MAGIC: &[u8; 16] = b"agq journal 1\n\0\0";
 /// Number of bytes of a record head: length, id, number, flag, checksum.
 const HEAD: usize = 4 + 8 + 8 + 1 + 4;
-/// Number of zero bytes that are written at once, and maximum capacity that the record buffer
-/// keeps.
+/// Number of zero bytes written at once, and maximum capacity that the record buffer keeps.
 const PIECE: usize = 1 << 20;
 
-/// The WAL, opened for appending.
 pub(crate) struct Wal {
     file: Box<dyn StorageBackend>,
     id: u64,
     /// Offsets of the first half, of the second half, and of the end.
     bounds: [u64; 3],
-    /// Index of the half that receives records.
     half: usize,
     /// Number and offset of the next record.
     next: u64,
@@ -40,16 +37,13 @@ pub(crate) struct Wal {
     is_synced: bool,
 }
 
-/// Records that were read from a WAL.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Replay {
-    /// Contents of the records, in order.
     pub(crate) records: Vec<Vec<u8>>,
     /// Number of the record after the last one.
     pub(crate) next: u64,
 }
 
-/// Reason why a WAL cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WalError {
     #[error("it is not the journal of this database, or its beginning is damaged")]
@@ -61,8 +55,7 @@ pub(crate) enum WalError {
 }
 
 impl Wal {
-    /// Formats `file` as an empty WAL of at least `len` bytes. The WAL is on disk when this
-    /// returns.
+    /// Formats `file` as an empty WAL of at least `len` bytes, which is then on disk.
     pub(crate) fn create(file: Box<dyn StorageBackend>, id: u64, len: u64) -> io::Result<Self> {
         let had = file.len()?;
         let len = len.max(had);
@@ -88,8 +81,7 @@ impl Wal {
         Ok(Self::begun(file, id, len, 1))
     }
 
-    /// Opens a WAL whose records are all in the database. The next record has the number `next`,
-    /// and goes into the first half.
+    /// Opens a WAL whose records are all in the database. Record `next` goes into the first half.
     pub(crate) fn reuse(file: Box<dyn StorageBackend>, id: u64, next: u64) -> io::Result<Self> {
         let len = file.len()?;
         Ok(Self::begun(file, id, len, next))
@@ -105,8 +97,7 @@ impl Wal {
         self.id
     }
 
-    /// Returns the number of the first record that the database will not contain once everything
-    /// until now is flushed.
+    /// Returns the number of the first record that a flush of everything until now leaves out.
     pub(crate) fn next(&self) -> u64 {
         // Pending bytes have no number yet, and such a flush contains them.
         self.next
@@ -140,8 +131,7 @@ impl Wal {
         !self.is_synced || self.pending() > 0
     }
 
-    /// Writes the pending content as one record, without a sync: a power failure can lose the
-    /// record.
+    /// Writes the pending content as one record, without a sync: a power failure can lose it.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         if self.pending() == 0 {
             return Ok(());

@@ -8,6 +8,7 @@ use std::{
 };
 
 use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetadata, Value};
+use serde::de::DeserializeOwned;
 
 use crate::store::redb::{
     engine::{
@@ -16,7 +17,7 @@ use crate::store::redb::{
         snapshot::Snapshot,
         sorted_runs::{SortedRuns, Versioned},
     },
-    schema::{key_order::Ordered, tables::Definition},
+    schema::{Definition, Ordered, Result, decode},
 };
 
 /// A table of a snapshot, with the changes that a write transaction makes in it.
@@ -48,10 +49,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.changes.iter().chain(self.snapshot.layers(self.definition.number))
     }
 
-    pub(crate) fn get<'k>(
-        &self,
-        key: impl Borrow<K::SelfType<'k>>,
-    ) -> Result<Option<ValueRef<'_, V>>, Error> {
+    pub(crate) fn get<'k>(&self, key: impl Borrow<K::SelfType<'k>>) -> Result<Option<ValueRef<'_, V>>> {
         let mut layers = self.layers().peekable();
         if layers.peek().is_some() {
             let raw = RawKey::of::<K>(key.borrow());
@@ -62,7 +60,6 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(ReadableTable::get(self.stored(), key.borrow())?.map(ValueRef::Stored))
     }
 
-    /// Sets the value of a key.
     pub(crate) fn insert<'k, 'v2>(
         &mut self,
         key: impl Borrow<K::SelfType<'k>>,
@@ -81,19 +78,18 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.changes.get_or_insert_default().insert(key, value);
     }
 
-    /// Removes all keys of a range.
     pub(crate) fn remove_in<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &mut self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<(), Error> {
-        let gone: Result<Vec<_>, Error> =
+    ) -> Result<()> {
+        let gone: Result<Vec<_>> =
             self.range(range)?.map(|row| Ok(RawKey::of::<K>(&row?.0.value()))).collect();
         gone?.into_iter().for_each(|key| self.change(key, None));
         Ok(())
     }
 
     /// Returns the number of keys. Its cost is linear in the number of rows above the database.
-    pub(crate) fn len(&self) -> Result<u64, Error> {
+    pub(crate) fn len(&self) -> Result<u64> {
         let stored = self.stored();
         let mut len = stored.len()?;
         let mut seen = SortedRuns::default();
@@ -107,24 +103,33 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(len)
     }
 
+    /// Calls `each` with the key and the value of every row, in the order of the keys.
+    pub(crate) fn for_each<E: From<Error>>(
+        &self,
+        mut each: impl FnMut(K::SelfType<'_>, V::SelfType<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.iter()?.try_for_each(|row| {
+            let (key, value) = row?;
+            each(key.value(), value.value())
+        })
+    }
+
     /// Returns all rows, in the order of their keys.
-    pub(crate) fn iter(&self) -> Result<MergeIter<'_, K, V>, Error> {
+    pub(crate) fn iter(&self) -> Result<MergeIter<'_, K, V>> {
         self.range::<K::SelfType<'_>>(..)
     }
 
-    /// Returns the rows of a range, in the order of their keys.
     pub(crate) fn range<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<MergeIter<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>> {
         self.walk(range, false)
     }
 
-    /// Returns the rows of a range in reverse order.
     pub(crate) fn range_back<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<MergeIter<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>> {
         self.walk(range, true)
     }
 
@@ -132,7 +137,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         &self,
         range: impl RangeBounds<KR> + 'k,
         is_back: bool,
-    ) -> Result<MergeIter<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>> {
         let mut sources: Vec<LayerIter<'_, K, V>> = Vec::with_capacity(3);
         if self.layers().next().is_some() {
             let raw = |bound: Bound<&KR>| bound.map(|key| RawKey::of::<K>(key.borrow()));
@@ -152,6 +157,16 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
             rows.map(|row| row.map(|(key, value)| (ValueRef::Stored(key), Some(ValueRef::Stored(value)))));
         sources.extend(source(rows.map(|row| Ok(row?)), is_back));
         Ok(MergeIter { sources, is_back })
+    }
+}
+
+impl<K: Ordered> Table<'_, K, &'static [u8]> {
+    /// Returns the decoded record of a key.
+    pub(crate) fn record<'k, T: DeserializeOwned>(
+        &self,
+        key: impl Borrow<K::SelfType<'k>>,
+    ) -> Result<Option<T>> {
+        self.get(key)?.map(|record| decode(record.value())).transpose()
     }
 }
 
@@ -193,7 +208,7 @@ impl<'a, T: Value + 'static> ValueRef<'a, T> {
 }
 
 /// A row of a layer. The value is `None` for a tombstone.
-type LayerRow<'a, K, V> = Result<(ValueRef<'a, K>, Option<ValueRef<'a, V>>), Error>;
+type LayerRow<'a, K, V> = Result<(ValueRef<'a, K>, Option<ValueRef<'a, V>>)>;
 type LayerIter<'a, K, V> = Peekable<Box<dyn Iterator<Item = LayerRow<'a, K, V>> + 'a>>;
 
 /// Returns the rows of one layer in the direction of the iteration, or `None` if there are none.
@@ -235,8 +250,7 @@ impl<'a, K: Ordered, V: Value + 'static> MergeIter<'a, K, V> {
         Some(row)
     }
 
-    /// Returns true if the next row of source `one` precedes that of `other`. An error precedes
-    /// every row.
+    /// Returns true if the next row of `one` precedes that of `other`. An error precedes all rows.
     fn is_before(&mut self, one: usize, other: usize) -> bool {
         let Ok([one, other]) = self.sources.get_disjoint_mut([one, other]) else { return false };
         match (one.peek(), other.peek()) {
@@ -255,7 +269,7 @@ fn order<K: Ordered>(one: &ValueRef<'_, K>, other: &ValueRef<'_, K>) -> std::cmp
 }
 
 impl<'a, K: Ordered, V: Value + 'static> Iterator for MergeIter<'a, K, V> {
-    type Item = Result<(ValueRef<'a, K>, ValueRef<'a, V>), Error>;
+    type Item = Result<(ValueRef<'a, K>, ValueRef<'a, V>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

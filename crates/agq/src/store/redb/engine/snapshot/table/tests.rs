@@ -6,12 +6,12 @@ use std::{
 };
 
 use proptest::prelude::*;
-use redb::{Database, Error, backends::InMemoryBackend};
 
 use super::Table;
 use crate::store::redb::{
     engine::{memtable::Memtable, snapshot::Versions},
-    schema::tables::{Definition, EXPIRIES},
+    file::migrations,
+    schema::{Definition, EXPIRIES, Result},
 };
 
 type TestKey = (u64, &'static [u8]);
@@ -53,7 +53,7 @@ fn changes(versions: &Versions, model: &mut TableModel, steps: &[TableStep]) -> 
 }
 
 fn keys<'t>(
-    rows: impl Iterator<Item = Result<(super::ValueRef<'t, TestKey>, super::ValueRef<'t, ()>), Error>>,
+    rows: impl Iterator<Item = Result<(super::ValueRef<'t, TestKey>, super::ValueRef<'t, ()>)>>,
 ) -> Vec<(u64, Vec<u8>)> {
     rows.map(|row| {
         let (key, _) = row.unwrap();
@@ -66,9 +66,7 @@ fn keys<'t>(
 proptest! {
     #[test]
     fn table_behaves_like_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        crate::store::redb::file::migrations::prepare(&database).unwrap();
-        let versions = Versions::of(database).unwrap();
+        let versions = migrations::in_memory();
         let mut model = TableModel::new();
         let below = changes(&versions, &mut model, &stored);
         let transaction = versions.begin_write().unwrap();
