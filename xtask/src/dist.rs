@@ -59,10 +59,10 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tests the Debian package under systemd, with the programs of the end-to-end tests.
-pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
-    let bin = binaries::build()?;
-    manuals::make(&bin)?;
+/// Tests the Debian package under systemd, with the programs in `bin`, which have the profile
+/// `checked`.
+pub(crate) fn test(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
+    manuals::make(bin)?;
     let out = tempfile::tempdir()?;
     match debian::package(report, None, out.path())? {
         Some(package) => debian::check(report, &package),

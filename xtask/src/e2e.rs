@@ -1,6 +1,6 @@
-//! Runs the end-to-end tests of tests/ on release builds of the programs.
+//! Runs the end-to-end tests of tests/ on the real programs.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use agenix_harness::{
     binaries,
@@ -9,11 +9,13 @@ use agenix_harness::{
 };
 use e2e::{Postgres, SHARED};
 
-/// Runs the end-to-end tests whose names contain `filter`, on redb and on PostgreSQL.
+/// Runs the end-to-end tests whose names contain `filter`, on redb and on PostgreSQL, with programs
+/// of the release build.
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let mut report = Report::default();
-    report.step("end-to-end tests", |report| on_redb(report, filter))?;
-    report.step("end-to-end tests on PostgreSQL", |report| on_postgres(report, filter))?;
+    let bin = binaries::build()?;
+    report.step("end-to-end tests", |report| on_redb(report, &bin, filter))?;
+    report.step("end-to-end tests on PostgreSQL", |report| on_postgres(report, &bin, filter))?;
     report.print();
     Ok(())
 }
@@ -27,32 +29,34 @@ const POOLER: &str = "test(/^nodes::pooled::/)";
 /// Filter for the tests of data files, which agq does not have on PostgreSQL.
 const DATA_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data)";
 
-/// Runs the tests on redb, and the tests of several nodes.
-pub(crate) fn on_redb(report: &mut Report, filter: Option<&str>) -> anyhow::Result<()> {
+/// Runs the tests on redb, and the tests of several nodes, with the programs in `bin`.
+pub(crate) fn on_redb(report: &mut Report, bin: &Path, filter: Option<&str>) -> anyhow::Result<()> {
     let cluster = tools::postgres(report);
     let nodes = if cluster.is_some() { "none()" } else { NODES };
     let browser = if tools::browser(report) { "none()" } else { BROWSER };
     let pooler = if tools::pooler(report) { "none()" } else { POOLER };
-    must(&mut nextest(report, filter, &format!("{nodes} | {browser} | {pooler}"), cluster.as_ref())?)
+    must(&mut nextest(report, bin, filter, &format!("{nodes} | {browser} | {pooler}"), cluster.as_ref())?)
 }
 
 /// Runs the tests on PostgreSQL, without those that do not depend on the store.
-pub(crate) fn on_postgres(report: &mut Report, filter: Option<&str>) -> anyhow::Result<()> {
+pub(crate) fn on_postgres(report: &mut Report, bin: &Path, filter: Option<&str>) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     let excluded = format!("{NODES} | {DATA_FILES} | {BROWSER}");
-    must(nextest(report, filter, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
+    must(nextest(report, bin, filter, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
 }
 
 fn nextest(
     report: &mut Report,
+    bin: &Path,
     filter: Option<&str>,
     excluded: &str,
     cluster: Option<&Postgres>,
 ) -> anyhow::Result<Command> {
     tools::cargo_tool(report, "nextest")?;
-    let (tools, bin) = (tools::real_clients(report)?, binaries::build()?);
+    let tools = tools::real_clients(report)?;
     let mut nextest =
-        cargo(&["nextest", "run", "--locked", "--no-fail-fast", "--no-tests=pass", "--package", "e2e"]);
+        cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "stories", "--locked"]);
+    nextest.args(["--no-fail-fast", "--no-tests=pass"]);
     // A test waits for half of its time.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     nextest.args(["--test-threads", &threads.to_string()]);

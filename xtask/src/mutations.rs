@@ -106,9 +106,7 @@ fn build(tree: &Path, home: &Path, args: &[&str]) -> anyhow::Result<PathBuf> {
     let mut build = cargo(&["build", "--quiet", "--locked"]);
     build.args(args).current_dir(tree).env("CARGO_TARGET_DIR", &target);
     // Faster builds: each program runs only for a short time.
-    build
-        .env("CARGO_PROFILE_SIMULATION_INCREMENTAL", "true")
-        .env("CARGO_PROFILE_SIMULATION_CODEGEN_UNITS", "64");
+    build.env("CARGO_PROFILE_CHECKED_INCREMENTAL", "true").env("CARGO_PROFILE_CHECKED_CODEGEN_UNITS", "64");
     build.env("RUSTFLAGS", "--allow warnings");
     must(&mut build)?;
     Ok(target)
@@ -116,8 +114,8 @@ fn build(tree: &Path, home: &Path, args: &[&str]) -> anyhow::Result<PathBuf> {
 
 fn build_simulation(tree: &Path, home: &Path) -> anyhow::Result<PathBuf> {
     let args =
-        ["--profile", "simulation", "--package", "agq", "--features", "simulation", "--bin", "agq-simulate"];
-    Ok(build(tree, home, &args)?.join("simulation/agq-simulate"))
+        ["--profile", "checked", "--package", "agq", "--features", "simulation", "--bin", "agq-simulate"];
+    Ok(build(tree, home, &args)?.join("checked/agq-simulate"))
 }
 
 /// Runs a simulation. Returns the message of the first seed that fails.
@@ -150,7 +148,7 @@ fn chaos_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>
     let args = binaries::PROGRAMS.map(|program| ["--package", program]);
     let bin = build(tree, home, &args.concat())?.join("debug");
     // A failed build of the test does not count as a failure that the mutation caused.
-    must(&mut cargo(&["build", "--quiet", "--locked", "--package", "agenix-chaos"]))?;
+    must(&mut cargo(&["build", "--quiet", "--locked", "--bin", "agenix-chaos"]))?;
     let mut chaos = tool("agenix-chaos", &CHAOS);
     Ok(must(chaos.arg("--bin").arg(bin)).err().map(|error| format!("{error:#}")))
 }

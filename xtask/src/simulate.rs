@@ -86,7 +86,8 @@ pub(crate) fn crash_images(every_byte: bool) -> anyhow::Result<()> {
 }
 
 fn simulate(command_name: &str, args: &[String]) -> anyhow::Result<()> {
-    must(command(&binaries::build_simulation("agq-simulate")?)?.arg(command_name).args(args))
+    let program = binaries::build_checked(&["agq-simulate"])?.join("agq-simulate");
+    must(command(&program)?.arg(command_name).args(args))
 }
 
 /// Returns the command that runs a simulation. The output of the simulation goes to stdout. Its

@@ -1,7 +1,10 @@
 //! `cargo xtask test`: runs everything that CI runs. The steps that fail fastest come first.
 
+use std::path::PathBuf;
+
 use ::e2e::SHARED;
 use agenix_harness::{
+    binaries::{self, PROGRAMS},
     report::{Report, cargo, must, tool},
     tools,
 };
@@ -37,19 +40,28 @@ pub(crate) fn run() -> anyhow::Result<()> {
     })?;
     report.step("documentation", |_| {
         must(
-            cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"])
+            cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked", "--quiet"])
                 .env("RUSTDOCFLAGS", "--deny warnings"),
-        )
+        )?;
+        // nextest runs no examples of the documentation.
+        must(&mut cargo(&["test", "--doc", "--workspace", "--all-features", "--locked", "--quiet"]))
+    })?;
+    let mut bin = PathBuf::new();
+    report.step("build of the programs under test", |_| {
+        bin = binaries::build_checked(&[&PROGRAMS[..], &["agq-simulate", "agq-paths"]].concat())?;
+        Ok(())
     })?;
     report.step("ten thousand simulated seeds", |_| simulate::test())?;
     report.step("two hundred seeds on both stores", simulate::test_both_stores)?;
     report.step("crash images and damage", |_| simulate::crash_images(false))?;
     report
         .step("instruction counts", |report| report.run(&mut tool("agenix-bench", &["bench", "--check"])))?;
-    report.step("end-to-end tests", |report| e2e::on_redb(report, None))?;
-    report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, None))?;
-    report.step("the Debian package under systemd", dist::test)?;
-    report.step("a minute of chaos", |_| must(&mut tool("agenix-chaos", &["--minutes", "1"])))?;
+    report.step("end-to-end tests", |report| e2e::on_redb(report, &bin, None))?;
+    report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, &bin, None))?;
+    report.step("the Debian package under systemd", |report| dist::test(report, &bin))?;
+    report.step("a minute of chaos", |_| {
+        must(tool("agenix-chaos", &["--minutes", "1"]).arg("--bin").arg(&bin))
+    })?;
     report.print();
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The rules that no other tool checks.
 
 mod comments;
+mod features;
 mod vocabulary;
 
 use std::{fs, path::Path, process::Command};
@@ -39,6 +40,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
     faults.extend(not_in_the_book(&files));
     faults.extend(comments::opening_faults(&files));
+    faults.extend(features::faults()?);
     if !faults.is_empty() {
         bail!("{} things are untidy:\n  {}", faults.len(), faults.join("\n  "));
     }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -16,35 +16,30 @@ use agenix_protocol::{
 use futures_util::future::{BoxFuture, Either, select};
 use uuid::Uuid;
 
-/// Source of time and randomness: the machine, or the simulation.
+use crate::sync::lock;
+
 pub(crate) trait TimeSource: Send + Sync {
-    /// Returns the time of day.
     fn now(&self) -> Timestamp;
-    /// Returns 128 random bits.
     fn random(&self) -> u128;
-    /// Waits for `how_long`.
     fn sleep(&self, how_long: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// Time, ids and randomness of one agq.
 #[derive(Clone)]
 pub(crate) struct Clock {
     source: Arc<dyn TimeSource>,
     latest: Arc<Mutex<Latest>>,
     /// Latest time that `now` has returned since the last `latest_and_now`, in milliseconds.
-    told: Arc<AtomicU64>,
+    latest_now: Arc<AtomicU64>,
 }
 
-/// Time and counter of the latest id. Ids ascend within a millisecond, and also after the clock was
-/// set back.
+/// Latest id. Ids ascend within a millisecond, and also after the clock was set back.
 #[derive(Default)]
 struct Latest {
     ms: u64,
     counter: u32,
 }
 
-/// Number of bits of the counter. A counter starts with a random number of one bit less, so that
-/// there is room to count.
+/// Bits of the counter, whose first value has one bit less, so that there is room to count.
 const COUNTER_BITS: u32 = 26;
 
 impl Default for Clock {
@@ -54,35 +49,29 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Returns a clock on `source`.
     pub(crate) fn of(source: Arc<dyn TimeSource>) -> Self {
-        Self { source, latest: Arc::default(), told: Arc::default() }
+        Self { source, latest: Arc::default(), latest_now: Arc::default() }
     }
 
-    /// Returns the time of day.
     pub(crate) fn now(&self) -> Timestamp {
         let now = self.source.now();
-        // Compare first, because a write by every caller would be contended, and the value changes
-        // only once a millisecond.
-        if self.told.load(Ordering::Relaxed) < now.0 {
-            self.told.fetch_max(now.0, Ordering::Relaxed);
+        // A write by every caller would be contended, and the value changes only once a
+        // millisecond.
+        if self.latest_now.load(Ordering::Relaxed) < now.0 {
+            self.latest_now.fetch_max(now.0, Ordering::Relaxed);
         }
         now
     }
 
-    /// Returns the latest time that a caller was given since the last call of this function, and
-    /// the current time.
-    ///
-    /// If the first is later than the second, the clock was set back, and records may have
-    /// deadlines that were computed from the later time.
+    /// Returns the latest time that a caller was given since the last call, and the current time.
+    /// The clock was set back if the first is later, and records may have deadlines computed from
+    /// it.
     pub(crate) fn latest_and_now(&self) -> (Timestamp, Timestamp) {
-        // Swap first: a time that another caller gets between the two lines is then not later than
-        // `now`.
-        let latest = Timestamp(self.told.swap(0, Ordering::Relaxed));
+        // Swap first: a time that another caller gets in between is then not later than `now`.
+        let latest = Timestamp(self.latest_now.swap(0, Ordering::Relaxed));
         (latest, self.now())
     }
 
-    /// Waits for `how_long`.
     pub(crate) async fn sleep(&self, how_long: Duration) {
         self.source.sleep(how_long).await;
     }
@@ -95,7 +84,6 @@ impl Clock {
         }
     }
 
-    /// Returns a random number in 0..1.
     pub(crate) fn chance(&self) -> f64 {
         let high = self.source.random() >> 96;
         #[expect(clippy::cast_precision_loss, reason = "32 random bits fit")]
@@ -103,12 +91,11 @@ impl Clock {
         chance
     }
 
-    /// Returns an id that sorts by time, because redb writes keys in ascending order much faster.
-    ///
-    /// The id is a UUID version 7 with a counter (RFC 9562 §6.2, method 1).
+    /// Returns a UUID version 7 with a counter (RFC 9562 §6.2, method 1). It sorts by time, because
+    /// redb writes keys in ascending order much faster.
     fn ordered(&self) -> Uuid {
         let (now, random) = (self.now().0, self.source.random());
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = lock(&self.latest);
         if now > latest.ms {
             let counter = u32::try_from(random >> 96).unwrap_or_default() >> (33 - COUNTER_BITS);
             *latest = Latest { ms: now, counter };
@@ -149,7 +136,6 @@ impl Clock {
     }
 }
 
-/// Clock and random numbers of the machine.
 struct Machine;
 
 impl TimeSource for Machine {
@@ -160,7 +146,7 @@ impl TimeSource for Machine {
     }
 
     fn random(&self) -> u128 {
-        // Ids must differ, but need not be unguessable. This avoids a system call for each id.
+        // Ids need not be unguessable, and a system call for each would cost time.
         fastrand::u128(..)
     }
 

@@ -4,16 +4,15 @@ use agenix_rules::rejection::Rejection;
 
 use crate::{registry::backups::BackupError, store::StoreError};
 
-/// Error of a command that was not carried out.
+/// Result of an operation of `service`.
+pub(crate) type Result<T, E = CommandError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// A rule refused the command.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The backup is not available.
     #[error(transparent)]
     Backup(#[from] BackupError),
 }

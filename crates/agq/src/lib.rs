@@ -19,6 +19,7 @@ mod settings;
 pub mod simulation;
 mod startup;
 mod store;
+mod sync;
 mod waiters;
 
 use std::{io::Write, process::ExitCode};

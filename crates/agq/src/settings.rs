@@ -4,6 +4,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use agenix_protocol::limits::Limits;
+use clap::ValueEnum;
+use serde::Deserialize;
 
 /// Settings of the server that the commands and rules use.
 #[derive(Debug, Clone)]
@@ -17,8 +19,7 @@ pub(crate) struct Settings {
     pub(crate) heartbeat_factor: u32,
     /// Time limit of one attempt of a job whose plan has none, in milliseconds; 0 for no limit.
     pub(crate) job_timeout_ms: u64,
-    /// Time within which a worker must report a claimed job, in milliseconds; 0 for no limit. After
-    /// that time the job goes back to its queue.
+    /// Time after which an unreported claim goes back to its queue, in milliseconds; 0 for never.
     pub(crate) start_timeout_ms: u64,
     /// Time within which a connection must log in, in milliseconds; 0 for no limit.
     pub(crate) login_timeout_ms: u64,
@@ -39,29 +40,32 @@ pub(crate) struct Settings {
 }
 
 /// Texts of authentication errors: those of the RESP specification, or those of Redis, which client
-/// libraries recognise by the first word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// libraries recognise by the first word. The comments of the variants are texts of `--help`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum AuthErrors {
-    /// The texts of Redis for clients that introduced themselves (HELLO, CLIENT, AUTH with the user
-    /// name `default`), and the texts of the specification for others.
+    /// Those of Redis for clients that sent HELLO, CLIENT or AUTH with the user name default,
+    /// otherwise plain ones
     #[default]
     Auto,
-    /// Always the texts of the specification.
+    /// Always `ERR NOAUTH Authentication required` and `ERR Invalid session key`
     Plain,
-    /// Always the texts of Redis.
+    /// Always those of Redis, which begin with `NOAUTH` and `WRONGPASS`
     Redis,
 }
 
 /// Shape of BRPOP's reply for one key: the value alone, or the pair of key and value as in Redis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The comments of the variants are texts of `--help`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum PopReply {
-    /// The pair for clients that introduced themselves (HELLO, CLIENT, AUTH with the user name
-    /// `default`), and the value for others.
+    /// The pair for clients that sent HELLO, CLIENT or AUTH with the user name default, otherwise
+    /// the value
     #[default]
     Auto,
-    /// Always the value.
+    /// Always the value
     Bulk,
-    /// Always the pair.
+    /// Always the pair
     Pair,
 }
 
@@ -88,11 +92,9 @@ impl Settings {
     }
 }
 
-/// Addresses on which agq listens.
 #[derive(Debug, Clone)]
 pub(crate) struct ListenAddresses {
     pub(crate) tcp: Option<SocketAddr>,
-    /// Path of the Unix socket.
     pub(crate) socket: Option<PathBuf>,
     /// Certificates. If they are given, TCP connections use TLS.
     pub(crate) tls: Option<TlsFiles>,
@@ -105,9 +107,7 @@ pub(crate) struct ListenAddresses {
 pub(crate) struct TlsFiles {
     /// Certificate of the server, followed by the intermediate certificates.
     pub(crate) cert: PathBuf,
-    /// Private key of the certificate.
     pub(crate) key: PathBuf,
-    /// CAs of client certificates. If they are given, the handshake fails for a client without a
-    /// certificate of one of them.
+    /// CAs of client certificates. The handshake fails without a certificate of one of them.
     pub(crate) client_ca: Option<PathBuf>,
 }

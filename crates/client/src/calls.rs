@@ -9,7 +9,7 @@ use agenix_protocol::{
         WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
-    request::{BlockingPop, BlockingWait, ClientCommand, ListEnd, Page, Request, Slice},
+    request::{BlockingWait, ClientCommand, Page, Request, Slice},
 };
 use redis::{FromRedisValue, Value};
 use serde::de::DeserializeOwned;
@@ -207,21 +207,17 @@ impl Connection {
         self.call(&Request::JobUpdate { job_id: job_id.clone(), update: json.into() }).await.map(drop)
     }
 
-    /// BRPOP of `queues`: claims a job of the first queue that has one. Needs
-    /// [`Connection::open_patiently`], because an abandoned reply would lose its job. Returns
-    /// `None` after `wait`.
+    /// JOB.CLAIM: claims at most `count` jobs of `queues`, the first queue first. Needs
+    /// [`Connection::open_patiently`], because an abandoned reply would lose its jobs. Returns no
+    /// job after `wait`.
     pub async fn claim(
         &mut self,
         queues: &[QueueName],
+        count: usize,
         wait: BlockingWait,
-    ) -> Result<Option<JobDocument>, ClientError> {
-        let keys = queues.iter().map(|queue| format!("queue:{queue}").into()).collect();
-        let pop = BlockingPop { keys, from: ListEnd::Tail, to: None, timeout: wait };
-        let reply = self.call(&Request::BlockingPop(pop)).await?;
-        match reply {
-            Value::Array(mut pair) if pair.len() == 2 => optional_document(pair.pop().unwrap_or(Value::Nil)),
-            other => optional_document(other),
-        }
+    ) -> Result<Vec<JobDocument>, ClientError> {
+        let claim = Request::JobClaim { queues: queues.to_vec(), timeout: wait, count };
+        texts(self.call(&claim).await?)?.iter().map(|text| document(text)).collect()
     }
 
     /// WORKER.REGISTER.

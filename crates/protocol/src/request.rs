@@ -65,6 +65,7 @@ pub enum Request {
     ActionClose { action_id: ActionId },
     ActionCancel { action_id: ActionId, unstarted: bool },
     ActionRetry { action_id: ActionId },
+    JobClaim { queues: Vec<QueueName>, timeout: BlockingWait, count: usize },
     JobStatus { job_id: JobId },
     JobUpdate { job_id: JobId, update: Bytes },
     JobList { action_id: ActionId, status: Option<Status>, slice: Slice },
@@ -125,7 +126,8 @@ pub enum BlockingWait {
 pub enum Concurrency {
     /// Runs alone on its connection, because the command changes the session or blocks.
     Alone,
-    /// Claims a job: overlaps with writes before it, and ends before later commands start.
+    /// Claims jobs. It may overlap with the writes before it and keeps its position, and no later
+    /// command starts before it ends.
     Claim,
     /// Reads. It starts after every write before it has ended.
     Read,
@@ -213,12 +215,13 @@ impl Request {
         }
     }
 
-    /// Returns true if the command claims a job from a queue.
+    /// Returns true if the command claims jobs from a queue.
     pub fn is_claim(&self) -> bool {
         let is_queue = |key: &Bytes| crate::reserved_keys::claimed_queue(key).is_some();
         match self {
             Self::BlockingPop(pop) => pop.keys.iter().any(is_queue),
             Self::Key(KeyCommand::Pop { key, .. }) => is_queue(key),
+            Self::JobClaim { .. } => true,
             _ => false,
         }
     }

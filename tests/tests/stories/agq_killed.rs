@@ -144,11 +144,11 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
         if connection.register(&registration).await.is_err() {
             continue;
         }
-        while let Ok(claimed) = connection.claim(&ready, BlockingWait::Ms(200)).await {
+        while let Ok(claimed) = connection.claim(&ready, 1, BlockingWait::Ms(200)).await {
             if connection.heartbeat(&registration.worker_id, "{}".into()).await.is_err() {
                 break;
             }
-            if let Some(job) = claimed {
+            if let Some(job) = claimed.first() {
                 // The job takes long enough for a kill during its run.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 let update = JobUpdate { attempt: Some(job.attempt), ..done.clone() };

@@ -42,7 +42,6 @@ fn a_claim_that_was_never_reported_goes_back_when_the_connection_closes() {
 
 #[test]
 fn claims_that_come_together_are_answered_in_their_order_the_next_waits_and_all_go_back_together() {
-    // Number of jobs, one more than agq claims together.
     const READY: usize = 17;
     let (lab, agq) = lab_with_a_job();
     let inputs: Vec<_> = (0..READY).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
@@ -70,6 +69,50 @@ fn claims_that_come_together_are_answered_in_their_order_the_next_waits_and_all_
     for (n, job) in again.iter().enumerate() {
         assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":2"#)), "{job}");
     }
+}
+
+#[test]
+fn jobs_of_one_claim_come_in_their_order_up_to_the_limit_and_go_back_together() {
+    // Number of jobs, one more than agq gives to one claim.
+    const READY: usize = 33;
+    let (lab, agq) = lab_with_a_job();
+    let inputs: Vec<_> = (0..READY).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
+    lab.submit_action(&agq, "p", "a", &format!("[{}]", inputs.join(",")));
+    let mut worker = Raw::open(&lab, &agq);
+    assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
+    worker.send(&format!("{}PING\n", "JOB.CLAIM 60 COUNT 40 ready\n".repeat(2)));
+    for (count, numbers) in [("*32", 0..READY - 1), ("*1", READY - 1..READY)] {
+        assert_eq!(worker.line(), count);
+        for n in numbers {
+            let job = worker.bulk();
+            assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":1"#)), "{job}");
+        }
+    }
+    assert_eq!(worker.line(), "+PONG");
+    drop(worker);
+    let (mut other, mut again) = (Raw::open(&lab, &agq), Vec::new());
+    while again.len() < READY {
+        // The jobs go back one after the other.
+        let count = other.ask("JOB.CLAIM 60 COUNT 40 ready");
+        again.extend((0..count[1..].parse().unwrap()).map(|_: usize| other.bulk()));
+    }
+    assert!(again.iter().all(|job| job.contains(r#""attempt":2"#)), "{again:?}");
+}
+
+#[test]
+fn a_claim_that_waits_gets_one_job_and_nothing_once_its_worker_drains() {
+    let (lab, agq) = lab_with_a_job();
+    let (mut worker, mut other) = (Raw::open(&lab, &agq), Raw::open(&lab, &agq));
+    assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
+    worker.send("PING\nJOB.CLAIM 0 COUNT 2 ready\n");
+    assert_eq!(worker.line(), "+PONG");
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    assert_eq!(worker.line(), "*1");
+    assert!(worker.bulk().contains(r#""action_id":"a""#));
+    worker.send("PING\nJOB.CLAIM 0 COUNT 2 ready\n");
+    assert_eq!(worker.line(), "+PONG");
+    assert_eq!(other.ask("WORKER.DRAIN w"), "+OK");
+    assert_eq!(worker.line(), "*-1");
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn line(command: &Command) -> String {
         "BACKUP" => "END x",
         "LRANGE" | "ZRANGE" | "ZRANGEBYSCORE" => "x 0 1",
         "LREM" => "x 1 x",
+        "JOB.CLAIM" => "0.01 COUNT 1 ready",
         "LMOVE" => "x y LEFT RIGHT",
         "BLMOVE" => "x y LEFT RIGHT 0.01",
         "ZADD" => "x 1 x",

@@ -41,7 +41,7 @@ fn check(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
     if !tools::debian_program(report, "valgrind", "valgrind") {
         return Ok(());
     }
-    let program = binaries::build_simulation("agq-paths")?;
+    let program = binaries::build_checked(&["agq-paths"])?.join("agq-paths");
     let mut counts = BTreeMap::new();
     for (path, times) in PATHS {
         let count = each(&program, path, times)?;

@@ -9,27 +9,28 @@ pub const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
 
 /// Builds the programs as `cargo build --release` does, and returns their directory.
 pub fn build() -> anyhow::Result<PathBuf> {
-    must(&mut command("release"))?;
+    must(&mut release())?;
     Ok(target()?.join("release"))
 }
 
-/// Builds the programs as `cargo build` does, and returns their directory. This is the fastest
-/// build: it shares dependencies with xtask, and with the tests.
+/// Builds the programs without optimisation, and returns their directory. This is the fastest
+/// build: it shares all dependencies with xtask, and all crates with the tests.
 pub fn build_debug() -> anyhow::Result<PathBuf> {
-    must(&mut command("dev"))?;
+    let mut build = cargo(&["build", "--workspace", "--all-features", "--locked"]);
+    must(build.args(PROGRAMS.iter().flat_map(|program| ["--bin", program])))?;
     Ok(target()?.join("debug"))
 }
 
 /// Returns the command that builds the programs as they are shipped: a release build with line
 /// tables, which are split from the programs later.
 pub fn shipped() -> Command {
-    let mut build = command("release");
+    let mut build = release();
     build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
     build
 }
 
-fn command(profile: &str) -> Command {
-    let mut build = cargo(&["build", "--profile", profile, "--locked"]);
+fn release() -> Command {
+    let mut build = cargo(&["build", "--release", "--locked"]);
     build.args(PROGRAMS.iter().flat_map(|program| ["--package", program]));
     build
 }
@@ -40,19 +41,10 @@ pub fn target() -> anyhow::Result<PathBuf> {
     Ok(std::path::absolute(target)?)
 }
 
-/// Builds the program `name` of agq with the profile `simulation`, and returns its path.
-pub fn build_simulation(name: &str) -> anyhow::Result<PathBuf> {
-    must(&mut cargo(&[
-        "build",
-        "--profile",
-        "simulation",
-        "--locked",
-        "--package",
-        "agq",
-        "--features",
-        "simulation",
-        "--bin",
-        name,
-    ]))?;
-    Ok(target()?.join("simulation").join(name))
+/// Builds `programs`, which may be those of the simulation, with the profile `checked`, and returns
+/// their directory.
+pub fn build_checked(programs: &[&str]) -> anyhow::Result<PathBuf> {
+    let mut build = cargo(&["build", "--profile", "checked", "--workspace", "--all-features", "--locked"]);
+    must(build.args(programs.iter().flat_map(|program| ["--bin", program])))?;
+    Ok(target()?.join("checked"))
 }

@@ -133,9 +133,9 @@ fn cargo_anywhere() -> Command {
 
 /// Returns the command that runs a program of `tools/`, which cargo builds if it has changed. It
 /// runs in the directory of this process, because `args` may have paths relative to it.
-pub fn tool<A: AsRef<OsStr>>(package: &str, args: &[A]) -> Command {
+pub fn tool<A: AsRef<OsStr>>(program: &str, args: &[A]) -> Command {
     let mut command = cargo_anywhere();
-    command.args(["run", "--quiet", "--locked", "--package", package, "--manifest-path"]);
+    command.args(["run", "--quiet", "--locked", "--bin", program, "--manifest-path"]);
     command.arg(root().join("Cargo.toml")).arg("--").args(args);
     command
 }

@@ -14,7 +14,7 @@ use agenix_harness::{
 use anyhow::{Context, bail};
 
 /// Makes the package from programs that are built: those of `target`, which are in
-/// `TARGET/release`, or those of the release build of this machine. Returns `None` if a tool is
+/// `TARGET/release`, or those of this machine with the profile `checked`. Returns `None` if a tool is
 /// missing and cannot be installed.
 pub(super) fn package(
     report: &mut Report,
@@ -32,7 +32,7 @@ pub(super) fn package(
             let directory = bin.ancestors().nth(2).context("programs are built in `TARGET/release`")?;
             deb.args(["--target", target]).env("CARGO_TARGET_DIR", directory)
         }
-        None => deb.arg("--fast"),
+        None => deb.args(["--profile", "checked", "--fast"]),
     };
     must(deb.arg("--output").arg(out))?;
     found(out).map(Some)

@@ -121,8 +121,8 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "what nobody received does not go back",
         file: "crates/agq/src/waiters/handoff.rs",
-        from: "let _stopping = self.back.send(thing);",
-        to: "drop(thing);",
+        from: "let _stopping = self.back.send(content);",
+        to: "drop(content);",
     },
     Mutation {
         name: "whose time is over goes before the matchmaker knows",

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use agenix_client::{ClientError, Connection, KEY_HELP};
+use agenix_protocol::errors::ErrorKind;
 use anyhow::{Context, anyhow, bail};
 
 use crate::{
@@ -52,7 +53,6 @@ async fn fetch(connection: &mut Connection, part: &mut PartialFile) -> anyhow::R
     Ok(())
 }
 
-/// Returns the error with advice about the next step.
 fn advised(error: &ClientError) -> anyhow::Error {
     let advice = match error {
         ClientError::Tls { help, .. } => help,
@@ -60,7 +60,7 @@ fn advised(error: &ClientError) -> anyhow::Error {
             "start it, or give its address with --addr or AGQ_ADDR; while it is stopped, you can copy agq.redb and agq.journal, always both together"
         }
         ClientError::Unauthenticated { .. } => KEY_HELP,
-        ClientError::Rejected(reason) if reason.starts_with("NOPERM") => {
+        ClientError::Rejected(reason) if ErrorKind::of(reason) == ErrorKind::NotPermitted => {
             "use the session key, or the key of an admin"
         }
         ClientError::StoreFailed(_) => "read its log; its disk needs room for a second copy of the database",

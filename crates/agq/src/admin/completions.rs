@@ -10,16 +10,14 @@ use clap_complete::Shell;
 use super::print;
 use crate::config::Cli;
 
-/// Prints the completions for a shell.
 pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "agq", &mut text);
     print(&text)
 }
 
-/// Writes a man page for each command.
-pub(super) fn man(connections: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(connections)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), connections))
-        .with_context(|| format!("cannot write into {}", connections.display()))
+pub(super) fn man(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+        .with_context(|| format!("cannot write into {}", directory.display()))
 }

@@ -17,11 +17,11 @@ use crate::{
 
 pub(super) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     if args.file == Path::new("-") {
-        write(&args.from(), agenix_cli::stdout()?)?;
+        write(&args.from, agenix_cli::stdout()?)?;
         return Ok(());
     }
     let part = PartialFile::create(&args.file)?;
-    let sums = write(&args.from(), &part.file)?;
+    let sums = write(&args.from, &part.file)?;
     part.put()?;
     say(&format!("wrote {}: {}", args.file.display(), shown(&sums)))
 }

@@ -26,9 +26,9 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<()> {
         Box::new(BufReader::new(File::open(&args.file).with_context(cannot)?))
     };
     let mut from = Importer::begin(from).with_context(cannot)?;
-    let sums = match args.to() {
-        DataLocation::Path(dir) => into_directory(&dir, &mut from),
-        DataLocation::Postgres(url) => postgres::import(&url, &mut from),
+    let sums = match &args.to {
+        DataLocation::Path(dir) => into_directory(dir, &mut from),
+        DataLocation::Postgres(url) => postgres::import(url, &mut from),
     };
     say(&format!("imported {file}: {}; start agq", shown(&sums.with_context(cannot)?)))
 }

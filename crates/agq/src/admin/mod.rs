@@ -21,7 +21,6 @@ use anyhow::Context;
 
 use crate::config::Command;
 
-/// Runs a subcommand.
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Backup(args) => backup::backup(args)?,
@@ -31,7 +30,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Export(args) => export::export(args)?,
         Command::Import(args) => import::import(args)?,
         Command::Completions { shell } => completions::completions(*shell)?,
-        Command::Man { connections } => completions::man(connections)?,
+        Command::Man { directory } => completions::man(directory)?,
         Command::Check(args) => {
             if !check::check(args)? {
                 return Ok(ExitCode::FAILURE);
@@ -41,12 +40,10 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a line on stdout.
 fn say(line: &str) -> anyhow::Result<()> {
     print(format!("{line}\n").as_bytes())
 }
 
-/// Prints a text on stdout.
 fn print(text: &[u8]) -> anyhow::Result<()> {
     let printed = agenix_cli::stdout().and_then(|mut out| out.write_all(text).and_then(|()| out.flush()));
     printed.context("the output could not be written")

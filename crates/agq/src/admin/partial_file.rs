@@ -19,9 +19,7 @@ pub(super) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Creates the temporary file. Fails if the destination exists.
-    ///
-    /// Only the owner may read the file, because it holds everything that was submitted.
+    /// Fails if the destination exists. Only the owner may read the file, because it has all data.
     pub(super) fn create(place: &Path) -> anyhow::Result<Self> {
         refuse_to_overwrite(place)?;
         let mut path = place.as_os_str().to_owned();
@@ -36,7 +34,6 @@ impl PartialFile {
         Ok(Self { place: place.to_owned(), path, file })
     }
 
-    /// Returns the path of the temporary file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -53,7 +50,6 @@ impl PartialFile {
         self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Syncs the file, and moves it to its destination.
     pub(super) fn put(self) -> anyhow::Result<()> {
         self.sync()?;
         let dir = parent(&self.place);
@@ -82,7 +78,6 @@ fn refuse_to_overwrite(place: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a summary of a database as text.
 pub(super) fn shown(found: &DatabaseReport) -> String {
     let DatabaseReport { bytes, jobs, plans, .. } = found;
     format!("{bytes} bytes, {jobs} jobs, {plans} plans")

@@ -14,7 +14,6 @@ pub(crate) fn connection_name(node: Option<&str>, number: u64) -> Arc<str> {
     }
 }
 
-/// Returns the node of a connection, if its name has one.
 pub(crate) fn node_of(connection: &str) -> Option<&str> {
     connection.strip_prefix("connection:")?.split_once(':').map(|(node, _)| node)
 }
@@ -24,12 +23,9 @@ pub(crate) fn is_connection(holder: &str) -> bool {
     holder.starts_with("connection:")
 }
 
-/// Sender of a command (ADR 1).
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// Name of the connection, see [`connection_name`].
     pub(crate) connection: Arc<str>,
-    /// Number of the connection.
     pub(crate) number: u64,
     /// Address of the client, for people.
     pub(crate) from: Arc<str>,
@@ -39,30 +35,29 @@ pub(crate) struct Caller {
     pub(crate) registered: Option<WorkerId>,
     /// Name that the client gave itself, if a worker could have that name.
     pub(crate) name: Option<WorkerId>,
-    /// Set if the client sent HELLO or CLIENT, as client libraries do. The client then expects the
-    /// reply shapes of Redis.
+    /// Set after HELLO or CLIENT: the client expects the reply shapes of Redis.
     pub(crate) is_introduced: bool,
 }
 
 impl Caller {
-    /// Returns the worker that registered on this connection.
-    ///
-    /// Returns `None` for a client key, because such a key never acts for a worker, even if the
-    /// connection registered before it showed the key.
+    pub(crate) fn new(connection: Arc<str>, number: u64, from: &str, identity: Option<Identity>) -> Self {
+        let from = from.into();
+        Self { connection, number, from, identity, registered: None, name: None, is_introduced: false }
+    }
+
+    /// `None` for the key of a client, which never acts for a worker, even if the connection
+    /// registered.
     pub(crate) fn registered_here(&self) -> Option<&WorkerId> {
         let is_client = self.identity.as_ref().is_some_and(|identity| identity.role == Role::Client);
         self.registered.as_ref().filter(|_| !is_client)
     }
 
-    /// Returns the worker whose name the client gave itself.
-    ///
-    /// Returns `None` unless the key is an admin's, because a name alone proves nothing.
+    /// `None` unless the key is an admin's, because a name alone proves nothing.
     pub(crate) fn claimed_name(&self) -> Option<&WorkerId> {
         let is_admin = self.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
         self.name.as_ref().filter(|_| is_admin)
     }
 
-    /// Returns the worker to which the shown key belongs.
     pub(crate) fn key_worker(&self) -> Option<WorkerId> {
         let identity = self.identity.as_ref().filter(|identity| identity.role == Role::Worker)?;
         WorkerId::new(&*identity.name).ok()

@@ -8,18 +8,17 @@ use std::{
 use agenix_protocol::{documents, ids::WorkerId, time::Timestamp};
 use agenix_rules::{capability::Abilities, worker::Worker};
 
-use super::lock;
-use crate::store::{Store, StoreError};
+use crate::{
+    store::{Store, StoreError},
+    sync::lock,
+};
 
-/// Capabilities of the registered workers, parsed from their registrations.
-///
-/// A machine has about a thousand programs, so parsing at every claim would cost too much. An entry
-/// is valid as long as the time of the registration is the same.
+/// Capabilities by worker, because parsing a registration at every claim would cost too much. An
+/// entry is valid as long as the time of the registration is the same.
 #[derive(Default)]
 pub(crate) struct CapabilityCache(Mutex<HashMap<WorkerId, (Timestamp, Arc<Abilities>)>>);
 
 impl CapabilityCache {
-    /// Returns the capabilities of `worker`.
     pub(crate) async fn of(&self, store: &dyn Store, worker: &Worker) -> Result<Arc<Abilities>, StoreError> {
         if let Some((at, abilities)) = lock(&self.0).get(&worker.worker_id)
             && *at == worker.registered_at
@@ -33,7 +32,6 @@ impl CapabilityCache {
         Ok(abilities)
     }
 
-    /// Evicts the entry of a removed worker.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
         lock(&self.0).remove(worker_id);
     }

@@ -5,7 +5,7 @@ mod capability_cache;
 mod outcome_tracker;
 mod unended_steps;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agenix_protocol::{documents::PlanCache, time::Timestamp};
 
@@ -24,16 +24,17 @@ use crate::{
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
     settings::Settings,
-    store::Store,
+    store::{GroupCommit, Store},
     waiters::Waiters,
 };
 
-/// State of one agq process, independent of the protocol.
 pub(crate) struct AppState {
+    /// Group commit of the store, if connections commit writes on their own threads.
+    pub(crate) group_commit: Option<Arc<GroupCommit>>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) waiters: Waiters,
     pub(crate) clock: Clock,
-    pub(crate) abilities: CapabilityCache,
+    pub(crate) capabilities: CapabilityCache,
     pub(crate) plans: PlanCache,
     pub(crate) outcomes: OutcomeTracker,
     pub(crate) unended_steps: UnendedSteps,
@@ -43,23 +44,17 @@ pub(crate) struct AppState {
     pub(crate) backups: Backups,
     pub(crate) connections: ConnectionRegistry,
     pub(crate) events: EventLog,
-    pub(crate) pace: Throughput,
+    pub(crate) throughput: Throughput,
     pub(crate) last_figures: LastFigures,
-    pub(crate) bounds: QueueLimitCache,
+    pub(crate) queue_limits: QueueLimitCache,
     pub(crate) audit: AuditLog,
     pub(crate) settings: Settings,
-    /// Start of this agq.
     pub(crate) started_at: Timestamp,
 }
 
 impl AppState {
-    /// Tells the store to collect change notifications only while a subscriber exists, because
-    /// collecting them costs time.
+    /// Makes the store collect changes only while a subscriber exists, because that costs time.
     pub(crate) fn update_event_interest(&self) {
         self.pubsub.update_interest(|has_subscribers| self.store.notifier().set_subscribers(has_subscribers));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

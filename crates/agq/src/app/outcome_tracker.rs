@@ -8,9 +8,8 @@ use agenix_rules::{
     worker::{Liveness, Worker},
 };
 
-use super::lock;
+use crate::sync::lock;
 
-/// Outcomes of the latest jobs of each worker since this agq started.
 #[derive(Default)]
 pub(crate) struct OutcomeTracker(Mutex<WorkerHistories>);
 
@@ -23,8 +22,7 @@ struct WorkerHistories {
 }
 
 impl WorkerHistories {
-    /// Returns why `worker_id` is to blame for failures at `kind`, compared with the other workers
-    /// that `counts` accepts. Returns `None` if the worker is not to blame.
+    /// Returns why `worker_id` is to blame, compared with the other workers that `counts` accepts.
     fn blame(&self, worker_id: &WorkerId, kind: &str, counts: impl Fn(&WorkerId) -> bool) -> Option<String> {
         let own = self.histories.get(worker_id)?.of(kind);
         let others = self.histories.iter().filter(|(id, _)| *id != worker_id && counts(id));
@@ -34,14 +32,19 @@ impl WorkerHistories {
 
 impl OutcomeTracker {
     /// Records the end of a job of `kind`, and returns whether the worker now needs a closer look.
-    pub(crate) fn note(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
+    pub(crate) fn record(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
         let mut state = lock(&self.0);
         state.histories.entry(worker_id.clone()).or_default().record(kind, failed);
         failed && state.blame(worker_id, kind, |_| true).is_some()
     }
 
-    /// Returns the reason for which `worker_id` must be quarantined, compared with all `workers`.
-    pub(crate) fn verdict(&self, worker_id: &WorkerId, kind: &str, workers: &[Worker]) -> Option<String> {
+    /// Returns the reason to quarantine `worker_id`, compared with all `workers`.
+    pub(crate) fn quarantine_reason(
+        &self,
+        worker_id: &WorkerId,
+        kind: &str,
+        workers: &[Worker],
+    ) -> Option<String> {
         let live: HashMap<&WorkerId, bool> = workers
             .iter()
             .filter(|worker| worker.standing == Liveness::Active)
@@ -55,12 +58,11 @@ impl OutcomeTracker {
     }
 
     /// Begins a trial: the next job of a quarantined worker decides on the quarantine.
-    pub(crate) fn try_again(&self, worker_id: &WorkerId, now: Timestamp) {
+    pub(crate) fn begin_trial(&self, worker_id: &WorkerId, now: Timestamp) {
         lock(&self.0).on_trial.insert(worker_id.clone(), now);
     }
 
-    /// Returns true if the job that a worker has just ended is its trial job, claimed at
-    /// `claimed_at`. Returns true once per trial.
+    /// Returns true, once per trial, if the ended job is the trial job, claimed at `claimed_at`.
     pub(crate) fn take_trial(&self, worker_id: &WorkerId, claimed_at: Option<Timestamp>) -> bool {
         let mut state = lock(&self.0);
         let began = state.on_trial.get(worker_id).copied();
@@ -68,12 +70,10 @@ impl OutcomeTracker {
         decides && state.on_trial.remove(worker_id).is_some()
     }
 
-    /// Ends a trial for which no job was ready.
     pub(crate) fn drop_trial(&self, worker_id: &WorkerId) {
         lock(&self.0).on_trial.remove(worker_id);
     }
 
-    /// Removes the history of a worker that was removed, or that starts afresh.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
         let mut state = lock(&self.0);
         state.histories.remove(worker_id);
@@ -91,11 +91,11 @@ mod tests {
     fn trial_ignores_jobs_claimed_before_it() {
         let (outcomes, worker) = (OutcomeTracker::default(), WorkerId::new("w").unwrap());
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(5))), "there is no trial");
-        outcomes.try_again(&worker, Timestamp(5));
+        outcomes.begin_trial(&worker, Timestamp(5));
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(4))) && !outcomes.take_trial(&worker, None));
         assert!(outcomes.take_trial(&worker, Some(Timestamp(5))));
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(6))), "one job decides");
-        outcomes.try_again(&worker, Timestamp(7));
+        outcomes.begin_trial(&worker, Timestamp(7));
         outcomes.drop_trial(&worker);
         assert!(!outcomes.take_trial(&worker, Some(Timestamp(7))));
     }

@@ -2,22 +2,18 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use super::lock;
+use crate::sync::lock;
 
-/// Number of unended steps of each workflow, as of the latest evaluation of the workflow.
-///
-/// The end of a step needs an evaluation of the whole workflow only if the step may be the last
-/// one. The reaper finds the workflows whose number is unknown or wrong.
+/// Counts as of the latest evaluation, because only the end of the last step needs another
+/// evaluation. The reaper finds the workflows whose number is unknown or wrong.
 #[derive(Default)]
 pub(crate) struct UnendedSteps(Mutex<HashMap<String, usize>>);
 
 impl UnendedSteps {
-    /// Records that `left` steps of a workflow are in progress. The end of one of them starts none
-    /// of the others.
-    pub(crate) fn note(&self, workflow_id: &str, left: usize) {
+    /// Records `left` steps in progress, of which none waits for another.
+    pub(crate) fn set(&self, workflow_id: &str, left: usize) {
         let mut counts = lock(&self.0);
-        // A single step needs no entry, because `ended` returns `true` for a workflow without an
-        // entry.
+        // Without an entry, `ended` returns true.
         if left > 1 {
             counts.insert(workflow_id.to_owned(), left);
         } else {
@@ -25,8 +21,7 @@ impl UnendedSteps {
         }
     }
 
-    /// Records that a step of a workflow has ended. Returns true if the workflow may have to
-    /// advance.
+    /// Records the end of a step. Returns true if the workflow may have to advance.
     pub(crate) fn ended(&self, workflow_id: &str) -> bool {
         let mut counts = lock(&self.0);
         let Some(left) = counts.get_mut(workflow_id) else { return true };
@@ -43,11 +38,11 @@ mod tests {
     fn unended_steps_report_only_the_last_step() {
         let steps = UnendedSteps::default();
         assert!(steps.ended("unknown"), "the workflow was never evaluated");
-        steps.note("w", 3);
+        steps.set("w", 3);
         assert_eq!([(); 4].map(|()| steps.ended("w")), [false, false, true, true]);
-        steps.note("w", 2);
+        steps.set("w", 2);
         assert!(!steps.ended("w"));
-        steps.note("w", 1);
+        steps.set("w", 1);
         assert!(steps.ended("w") && steps.ended("w"), "every end from the last step on needs an evaluation");
     }
 }

@@ -7,7 +7,7 @@ use std::{
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 use agenix_protocol::time::Timestamp;
@@ -15,7 +15,7 @@ use anyhow::Context;
 use serde::Serialize;
 use tracing::error;
 
-use crate::auth::keyring::Role;
+use crate::{auth::keyring::Role, sync::lock};
 
 /// Commands that are recorded, whatever their outcome. A wrong key is recorded as well, as `AUTH`.
 const RECORDED: [&str; 22] = [
@@ -45,7 +45,6 @@ const RECORDED: [&str; 22] = [
 /// Minimum interval between complaints about a failing log, in milliseconds.
 const COMPLAIN_EVERY_MS: u64 = 60_000;
 
-/// Line of the audit log.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditEntry<'a> {
     pub(crate) at: Timestamp,
@@ -61,12 +60,18 @@ pub(crate) struct AuditEntry<'a> {
     pub(crate) outcome: &'a str,
 }
 
+impl<'a> AuditEntry<'a> {
+    pub(crate) fn wrong_key(at: Timestamp, from: &'a str) -> Self {
+        let outcome = "ERR Invalid session key";
+        Self { at, who: None, role: None, from, command: "AUTH", target: None, outcome }
+    }
+}
+
 /// Returns true if `command`, a name in capitals, is recorded.
 pub(crate) fn is_recorded(command: &str) -> bool {
     RECORDED.contains(&command)
 }
 
-/// Audit log, which may be switched off.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog(Option<LogFile>);
 
@@ -95,7 +100,6 @@ impl AuditLog {
         Ok(Self(Some(LogFile { path: path.to_owned(), state })))
     }
 
-    /// Returns true if the log is switched on.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -103,7 +107,7 @@ impl AuditLog {
     /// Appends a line. A failure is logged, at most once a minute.
     pub(crate) fn record(&self, entry: &AuditEntry<'_>) {
         let Some(log) = &self.0 else { return };
-        let mut state = log.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&log.state);
         let written = state.append(entry);
         state.is_torn = written.is_err();
         if let Err(error) = written
@@ -114,13 +118,12 @@ impl AuditLog {
         }
     }
 
-    /// Opens the file again after log rotation has moved it. If that fails, the log goes on with
-    /// the old file.
+    /// Opens the file again after a rotation. If that fails, the old file stays in use.
     pub(crate) fn reopen(&self) -> anyhow::Result<()> {
         let Some(log) = &self.0 else { return Ok(()) };
         let file =
             appended(&log.path).with_context(|| format!("cannot open {} again", log.path.display()))?;
-        let mut state = log.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&log.state);
         (state.file, state.is_torn) = (file, false);
         Ok(())
     }
@@ -128,8 +131,7 @@ impl AuditLog {
 
 impl LogState {
     fn append(&mut self, entry: &AuditEntry<'_>) -> io::Result<()> {
-        // Use one write, so that lines of other processes that append to the same file do not mix
-        // with it.
+        // One write, so that lines of other processes do not mix with it.
         let mut line = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
         serde_json::to_writer(&mut line, entry)?;
         line.push(b'\n');

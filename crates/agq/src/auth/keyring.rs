@@ -18,7 +18,6 @@ use crate::auth::session_key::KeyHash;
 /// Maximum number of bytes in the name of a client or an admin.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Permissions of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
@@ -31,7 +30,6 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns true if a key of this role may use a command.
     pub(crate) fn allows(self, access: CommandAccess) -> bool {
         match access {
             CommandAccess::Everyone => true,
@@ -41,7 +39,7 @@ impl Role {
         }
     }
 
-    /// Returns the role with its article, for messages: `a client`.
+    /// Returns the role for messages: `a client`.
     pub(crate) fn with_article(self) -> &'static str {
         match self {
             Self::Admin => "an admin",
@@ -61,7 +59,6 @@ impl fmt::Display for Role {
     }
 }
 
-/// Identity for which a key stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) role: Role,
@@ -74,17 +71,13 @@ pub(crate) struct Identity {
 pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>);
 
 impl SessionKeys {
-    /// Adds the session key, or the key that was generated for this run.
-    ///
     /// Fails if the key is already in the set.
     pub(crate) fn add_session_key(&mut self, hash: KeyHash) -> anyhow::Result<()> {
         self.push(hash, Identity { role: Role::Admin, name: "admin".into() }, "session key")
     }
 
-    /// Adds a named key: at least 32 bytes, or `sha256:` and its hash in hexadecimal digits.
-    ///
-    /// Fails if the name is not valid, if a client and a worker have the same name, or if the key
-    /// is already in the set.
+    /// Adds a key of at least 32 bytes, or `sha256:` and its hash in hexadecimal digits. Fails if
+    /// the name is not valid or ambiguous, or if the key is already in the set.
     pub(crate) fn add(&mut self, role: Role, name: &str, key: &str) -> anyhow::Result<()> {
         let place = format!("[{role}s] '{name}'");
         match role {
@@ -105,7 +98,6 @@ impl SessionKeys {
         self.push(hash, Identity { role, name: name.into() }, &place)
     }
 
-    /// Returns true if any key is an admin's.
     pub(crate) fn has_admin(&self) -> bool {
         self.0.iter().any(|(_, identity)| identity.role == Role::Admin)
     }
@@ -122,7 +114,6 @@ impl SessionKeys {
     }
 }
 
-/// Keys that are valid now.
 #[derive(Debug)]
 pub(crate) struct Keyring(RwLock<SessionKeys>);
 
@@ -131,13 +122,11 @@ impl Keyring {
         Self(RwLock::new(keys))
     }
 
-    /// Returns the identity of a key in constant time: every entry is compared, whether or not one
-    /// matches.
+    /// Takes constant time: every entry is compared, whether or not one matches.
     pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
         self.identify_hash(&KeyHash::of(key))
     }
 
-    /// Returns the identity of the key with this hash, in constant time.
     pub(crate) fn identify_hash(&self, key: &KeyHash) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut place = u32::MAX;
@@ -148,8 +137,8 @@ impl Keyring {
         keys.0.get(place).map(|(_, identity)| identity.clone())
     }
 
-    /// Returns the worker or client for which a verified certificate with these DNS names stands. A
-    /// certificate never stands for an admin.
+    /// Returns the identity of a verified certificate with these DNS names, which is never an
+    /// admin.
     pub(crate) fn of_certificate(&self, names: &[String]) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let named = |name: &String| {
@@ -159,7 +148,7 @@ impl Keyring {
         names.iter().find_map(named).map(|(_, identity)| identity.clone())
     }
 
-    /// Replaces the keys. Connections that are logged in keep their identity.
+    /// Connections that are logged in keep their identity.
     pub(crate) fn replace(&self, keys: SessionKeys) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }

@@ -8,26 +8,20 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Minimum number of bytes of a key.
 pub(crate) const MIN_KEY_BYTES: usize = 32;
-/// Prefix of a hash in place of a key.
 const HASHED: &str = "sha256:";
 
-/// SHA-256 hash of a key.
-///
-/// A fast hash without salt is sufficient, because keys are at least 32 random bytes and cannot be
+/// SHA-256 hash of a key, fast and without salt, because keys are 32 random bytes that cannot be
 /// guessed. A slow hash for passwords would only delay AUTH.
 #[derive(Clone)]
 pub(crate) struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// Returns the hash of `key`.
     pub(crate) fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
 
-    /// Parses a key, or `sha256:` and its hash in hexadecimal digits. `origin` names the source in
-    /// errors.
+    /// Parses a key, or `sha256:` and its hash in hexadecimal. `origin` names the source in errors.
     pub(crate) fn read(text: &str, origin: &str) -> anyhow::Result<Self> {
         let text = text.trim();
         if let Some(hex) = text.strip_prefix(HASHED) {
@@ -45,7 +39,6 @@ impl KeyHash {
         Ok(Self::of(text.as_bytes()))
     }
 
-    /// Reads a key file.
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text =
@@ -53,7 +46,6 @@ impl KeyHash {
         Self::read(&text, &format!("the file {shown}"))
     }
 
-    /// Returns the bytes of the hash.
     pub(crate) fn bytes(&self) -> [u8; 32] {
         self.0
     }
@@ -83,7 +75,6 @@ impl GeneratedKey {
         Ok(Self(hex.into()))
     }
 
-    /// Returns the hash of the key, for the keyring.
     pub(crate) fn hash(&self) -> KeyHash {
         KeyHash::of(self.reveal().as_bytes())
     }
@@ -94,7 +85,6 @@ impl GeneratedKey {
     }
 }
 
-/// Parses 64 hexadecimal digits.
 fn bytes_of(hex: &str) -> Option<[u8; 32]> {
     let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits?;

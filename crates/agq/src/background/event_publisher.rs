@@ -19,10 +19,8 @@ use crate::{app::AppState, service::worker_messages::notify_worker, store::Chang
 const EVENTS_PER_CHECK: usize = 1000;
 /// Pause in which slow subscribers can catch up.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Maximum number of pauses before the next events.
 const MAX_PAUSES: usize = 100;
 
-/// Publishes events until the future is dropped.
 pub(crate) async fn run(app: Arc<AppState>) {
     let notifier = app.store.notifier();
     loop {
@@ -35,7 +33,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
             match change {
                 ChangeEvent::Job { job, was, has_progressed, has_subscribers } => {
                     let now = app.clock.now();
-                    app.events.note(was, &job, has_progressed, now);
+                    app.events.record(was, &job, has_progressed, now);
                     if let Some(holder) = cancelled_holder(was, &job) {
                         notify_worker(&app, holder);
                     }
@@ -59,19 +57,19 @@ pub(crate) async fn run(app: Arc<AppState>) {
     }
 }
 
-/// Waits for a bounded time until the subscribers have read most messages, so that a large
-/// submission does not disconnect them. A subscriber that does not read at all is disconnected.
+/// Waits for a bounded time, so that a large submission disconnects only subscribers that do not
+/// read.
 async fn wait_for_subscribers(app: &AppState) {
     for _ in 0..MAX_PAUSES {
-        if app.pubsub.room() >= 2 * EVENTS_PER_CHECK {
+        if app.pubsub.free_capacity() >= 2 * EVENTS_PER_CHECK {
             return;
         }
         app.clock.sleep(PAUSE).await;
     }
 }
 
-/// Returns the holder of a job that was cancelled while it was active. The holder may not know of
-/// the cancellation, because another job may have replaced the job.
+/// Returns the holder of a job that was cancelled while active. The holder may not know of that,
+/// because another job may have replaced the job.
 fn cancelled_holder(was: Option<JobState>, job: &Job) -> Option<&str> {
     let is_lost = was == Some(JobState::Active) && job.state == JobState::Cancelled;
     job.holder.as_deref().filter(|_| is_lost)
@@ -93,14 +91,14 @@ fn job_event(job: &Job, at: Timestamp) -> Bytes {
     to_json(&event).into()
 }
 
-/// Delivers a message of another node to the subscribers of this node. An event about a worker
-/// evicts the waiters of that worker and its cached abilities, because its record has changed.
+/// Delivers a message of another node. An event about a worker evicts its waiters and its cached
+/// abilities, because its record has changed.
 pub(crate) fn on_peer_message(app: &AppState, channel: &Bytes, payload: &Bytes) {
     if channel == WORKER_UPDATES.as_bytes()
         && let Ok(event) = parse::<WorkerEvent>(payload)
     {
         app.waiters.evict(event.worker_id.as_str());
-        app.abilities.forget(&event.worker_id);
+        app.capabilities.forget(&event.worker_id);
     }
     app.pubsub.publish_here(channel, payload);
 }
@@ -119,14 +117,8 @@ mod tests {
     fn events_notify_the_holder_of_a_job_that_is_cancelled() {
         let now = Timestamp(1000);
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), now);
-        let waits = Job::new(
-            "j".parse().unwrap(),
-            &action,
-            0,
-            QueuePosition { lane: 0, seq: 0 },
-            &JobParams::default(),
-            now,
-        );
+        let place = QueuePosition { lane: 0, seq: 0 };
+        let waits = Job::new("j".parse().unwrap(), &action, 0, place, &JobParams::default(), now);
         let runs = job::claimed(&waits, "w", now, LeaseOptions::default());
         let cancelled = |job: &Job| match job::cancelled(job, now) {
             Ok(RuleOutcome::Changed(job)) => *job,

@@ -2,17 +2,17 @@
 //! set forward. It observes the clock during rounds of the reaper too, so that a long round does
 //! not count as a pause.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use agenix_protocol::time::Timestamp;
 use tracing::info;
 
+use crate::sync::lock;
+
 /// Minimum time between two observations that counts as a pause, in milliseconds.
 const SHORTEST_MS: u64 = 1000;
 
-/// Detector of pauses. The background task and the reaper share it.
 pub(crate) struct PauseDetector {
-    /// Maximum time between two observations that does not count as a pause.
     longest_ms: u64,
     seen: Mutex<ObservedTime>,
 }
@@ -24,17 +24,15 @@ struct ObservedTime {
 }
 
 impl PauseDetector {
-    /// Creates a detector. A pause is longer than `heartbeat_interval_ms`, in which each worker
-    /// sends a heartbeat.
+    /// A pause is longer than `heartbeat_interval_ms`, in which each worker sends a heartbeat.
     pub(crate) fn new(now: Timestamp, heartbeat_interval_ms: u64) -> Self {
         let longest_ms = heartbeat_interval_ms.max(SHORTEST_MS);
         Self { longest_ms, seen: Mutex::new(ObservedTime { last: now, listening_since: now, unseen_ms: 0 }) }
     }
 
-    /// Records the time `now`, and returns the time since which heartbeats were received without a
-    /// pause.
+    /// Returns the time since which heartbeats were received without a pause.
     pub(crate) fn observe(&self, now: Timestamp) -> Timestamp {
-        let mut seen = self.seen();
+        let mut seen = lock(&self.seen);
         let passed_ms = now.ms_since(seen.last);
         seen.last = now;
         if passed_ms > self.longest_ms {
@@ -48,24 +46,19 @@ impl PauseDetector {
         seen.listening_since
     }
 
-    /// Sets the time since which heartbeats were received without a pause.
     pub(crate) fn listen_from(&self, now: Timestamp) {
-        self.seen().listening_since = now;
+        lock(&self.seen).listening_since = now;
     }
 
     /// Returns the unobserved time by which attempts have not been extended yet.
     pub(crate) fn unseen_ms(&self) -> u64 {
-        self.seen().unseen_ms
+        lock(&self.seen).unseen_ms
     }
 
     /// Records that attempts have been extended by `ms` of the unobserved time.
-    pub(crate) fn excused(&self, ms: u64) {
-        let mut seen = self.seen();
+    pub(crate) fn subtract_unseen(&self, ms: u64) {
+        let mut seen = lock(&self.seen);
         seen.unseen_ms = seen.unseen_ms.saturating_sub(ms);
-    }
-
-    fn seen(&self) -> MutexGuard<'_, ObservedTime> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,7 +85,7 @@ mod tests {
         assert_eq!(detector.observe(Timestamp(70_500)), Timestamp(70_250));
         assert_eq!(detector.unseen_ms(), 60_000);
         detector.observe(Timestamp(80_000));
-        detector.excused(60_000);
+        detector.subtract_unseen(60_000);
         assert_eq!(detector.unseen_ms(), 9_500, "the second pause has not been excused yet");
     }
 

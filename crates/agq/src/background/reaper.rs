@@ -22,18 +22,24 @@ use tracing::{error, info, warn};
 use super::pause_detector::PauseDetector;
 use crate::{
     app::{AppState, is_connection, node_of},
-    error::CommandError,
+    error::Result,
     redis,
     service::{
-        chunked_submission::StalledSubmissions, halting, job_changes::release_all, jobs::requeue_lost,
-        limits, schedules, timers::fire_due_jobs, worker_messages::publish_worker_event, workers::detach,
+        chunked_submission::StalledSubmissions,
+        halting,
+        job_changes::{if_exists, release_all},
+        jobs::requeue_lost,
+        limits, schedules,
+        timers::fire_due_jobs,
+        worker_messages::publish_worker_event,
+        workers::detach,
         workflow,
     },
-    store::{AckLevel, JobRule, Retention, UnusedRecords},
+    store::{AckLevel, Retention, UnusedRecords},
 };
 
-/// Maximum time between two rounds, in milliseconds. A retry or a lost worker is noticed at most
-/// this late, and a crash loses at most the claims and heartbeats of this time.
+/// Maximum time between two rounds, after which a retry or a lost worker is noticed. A crash loses
+/// at most the claims and heartbeats of this time.
 const LONGEST_ROUND_MS: u64 = 500;
 /// Maximum number of due jobs in one write, because other writes wait for it.
 const MAX_DUE: usize = 1000;
@@ -44,7 +50,6 @@ const PRUNE_STEP: usize = 100;
 /// Maximum number of such writes in a round.
 const MAX_PRUNE_STEPS: usize = 20;
 
-/// Runs the reaper until the future is dropped.
 pub(crate) async fn run(app: Arc<AppState>) {
     let interval = LONGEST_ROUND_MS.min(app.settings.heartbeat_interval_ms / 4).max(10);
     let interval = Duration::from_millis(interval);
@@ -66,7 +71,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
     join(reaping, observing).await;
 }
 
-/// Task that expires leases, workers, keys and old jobs. Only the leader of several nodes acts.
+/// Acts on the leader of several nodes only.
 struct Reaper<'r> {
     app: &'r AppState,
     detector: &'r PauseDetector,
@@ -83,8 +88,7 @@ struct Corrections {
 }
 
 impl Corrections {
-    /// Returns the corrections that are necessary after a start. The clock may have been set back
-    /// while agq was not running.
+    /// The clock may have been set back while agq was not running.
     fn after_start(is_leader: bool) -> Self {
         Self { is_leader, needs_deadlines: true }
     }
@@ -93,8 +97,8 @@ impl Corrections {
         self.needs_deadlines = true;
     }
 
-    /// Records whether this node leads, and returns true if it has just become the leader. A new
-    /// leader does not know what the earlier leader observed, so it begins as after a start.
+    /// Returns true for a new leader. It begins as after a start, because it does not know what the
+    /// earlier leader observed.
     fn observe_leadership(&mut self, leads: bool) -> bool {
         let is_new = leads && !self.is_leader;
         if is_new {
@@ -107,15 +111,11 @@ impl Corrections {
 
 impl<'r> Reaper<'r> {
     fn new(app: &'r AppState, detector: &'r PauseDetector) -> Self {
-        Self {
-            app,
-            detector,
-            corrections: Corrections::after_start(app.store.leads()),
-            stalled_submissions: StalledSubmissions::default(),
-        }
+        let corrections = Corrections::after_start(app.store.leads());
+        Self { app, detector, corrections, stalled_submissions: StalledSubmissions::default() }
     }
 
-    /// Makes one round. Errors are logged, because the next round tries again.
+    /// Logs errors, because the next round tries again.
     async fn tick(&mut self) {
         // The clock may have gone forward and back again since the last round.
         let (latest, now) = self.app.clock.latest_and_now();
@@ -131,7 +131,7 @@ impl<'r> Reaper<'r> {
         self.app.backups.expire(now);
         let leads = self.app.store.leads();
         if self.corrections.observe_leadership(leads) {
-            self.detector.excused(u64::MAX);
+            self.detector.subtract_unseen(u64::MAX);
             self.detector.listen_from(now);
         }
         if !leads {
@@ -143,13 +143,13 @@ impl<'r> Reaper<'r> {
         }
     }
 
-    /// Gives attempts the time back that passed unobserved, and computes deadlines again after the
-    /// clock was set back.
+    /// Gives attempts the unobserved time back, and computes deadlines again after a set-back
+    /// clock.
     async fn correct_times(&mut self) {
         let unseen_ms = self.detector.unseen_ms();
         if unseen_ms > 0 {
             match extend_after_pause(self.app, unseen_ms).await {
-                Ok(()) => self.detector.excused(unseen_ms),
+                Ok(()) => self.detector.subtract_unseen(unseen_ms),
                 Err(error) => error!(%error, "attempts could not be extended; the next round tries again"),
             }
         }
@@ -168,7 +168,7 @@ async fn make_round(
     app: &AppState,
     detector: &PauseDetector,
     stalled_submissions: &mut StalledSubmissions,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     // Due jobs come first, because they must not wait for the rest of the round.
     for _step in 0..MAX_DUE_STEPS {
         if fire_due_jobs(app, MAX_DUE).await? < MAX_DUE {
@@ -183,8 +183,8 @@ async fn make_round(
     schedules::run_due(app).await?;
     workflow::advance_all(app).await?;
     prune_old_jobs(app).await?;
-    if app.pace.is_due(app.clock.now()) {
-        app.pace.note(app.clock.now(), &app.store.totals().await?);
+    if app.throughput.is_due(app.clock.now()) {
+        app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
         prune_old_workflows(app).await?;
         app.store.forget_limits(app.clock.now()).await?;
         let unused = app.store.unused(app.clock.now()).await?;
@@ -204,7 +204,7 @@ async fn make_round(
 
 /// Declares silent workers dead (worker spec §5.3). [`requeue_orphaned_jobs`] gives their jobs to
 /// other workers.
-async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Result<(), CommandError> {
+async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Result<()> {
     let silence_ms = app.settings.silence_ms();
     for worker in app.store.worker_records().await? {
         let now = app.clock.now();
@@ -236,23 +236,22 @@ async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Resu
     Ok(())
 }
 
-/// Deletes the record of a dead worker after `keep_dead_ms`. The record is kept that long for the
-/// analysis of failures.
-async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> Result<(), CommandError> {
+/// Deletes the record of a dead worker after `keep_dead_ms`, which allows the analysis of failures.
+async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> Result<()> {
     let keep_ms = app.settings.keep_dead_ms;
     if keep_ms == 0 || now.ms_since(worker.last_seen_at) <= keep_ms {
         return Ok(());
     }
     if app.store.forget_worker(&worker.worker_id, Timestamp(now.0.saturating_sub(keep_ms))).await? {
-        app.abilities.forget(&worker.worker_id);
+        app.capabilities.forget(&worker.worker_id);
         app.outcomes.forget(&worker.worker_id);
     }
     Ok(())
 }
 
-/// Gives the jobs of dead or unregistered workers, and of connections to nodes that are not alive,
-/// to other workers. Looks at all holders, because a crash may have interrupted an earlier round.
-async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
+/// Gives the jobs of dead or unregistered workers, and of connections to dead nodes, to other
+/// workers. Looks at all holders, because a crash may have interrupted an earlier round.
+async fn requeue_orphaned_jobs(app: &AppState) -> Result<()> {
     // The nodes are read last, so that a node that comes meanwhile is among the live nodes.
     let workers = if app.store.node().is_some() { app.store.worker_records().await? } else { Vec::new() };
     let holders = app.store.holders().await?;
@@ -283,13 +282,12 @@ async fn requeue_orphaned_jobs(app: &AppState) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns true if `connection` was a connection to a node that is not alive.
 fn is_at_a_gone_node(connection: &str, nodes: Option<&HashSet<String>>) -> bool {
     node_of(connection).zip(nodes).is_some_and(|(node, nodes)| !nodes.contains(node))
 }
 
 /// Extends all active attempts by `unseen_ms`, the time that passed unobserved.
-async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<(), CommandError> {
+async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<()> {
     app.store.wait_until_applied().await?;
     let now = app.clock.now();
     let is_active = |job: &Job| job.state == JobState::Active;
@@ -305,9 +303,8 @@ async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<(), Comman
     Ok(())
 }
 
-/// Computes the deadlines of jobs, schedules and limits again after the clock was set back.
-/// Deadlines that come from a later time would be too late.
-async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
+/// Computes deadlines again after the clock was set back, because they come from a later time.
+async fn recompute_deadlines(app: &AppState) -> Result<()> {
     // Writes that are not applied yet have deadlines of the old clock.
     app.store.wait_until_applied().await?;
     let now = app.clock.now();
@@ -327,9 +324,7 @@ async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
             if job::rescheduled(job, delay_ms, now) == RuleOutcome::Unchanged {
                 continue;
             }
-            let rule: JobRule = Box::new(move |job: Option<&Job>| {
-                Ok(job.map_or(RuleOutcome::Unchanged, |job| job::rescheduled(job, delay_ms, now)))
-            });
+            let rule = if_exists(move |job| job::rescheduled(job, delay_ms, now));
             answers.push(app.store.decide(&job.job_id, AckLevel::Durable, None, rule));
         }
         for answer in answers {
@@ -339,16 +334,14 @@ async fn recompute_deadlines(app: &AppState) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Deletes workflows that ended more than `keep_ended_ms` ago.
-async fn prune_old_workflows(app: &AppState) -> Result<(), CommandError> {
+async fn prune_old_workflows(app: &AppState) -> Result<()> {
     match app.settings.keep_ended_ms {
         0 => Ok(()),
         keep_ms => workflow::forget_ended(app, Timestamp(app.clock.now().0.saturating_sub(keep_ms))).await,
     }
 }
 
-/// Deletes ended jobs that exceed the retention settings, in several writes.
-async fn prune_old_jobs(app: &AppState) -> Result<(), CommandError> {
+async fn prune_old_jobs(app: &AppState) -> Result<()> {
     let (now, settings) = (app.clock.now(), &app.settings);
     let before =
         |keep_ms: u64| if keep_ms == 0 { Timestamp(0) } else { Timestamp(now.0.saturating_sub(keep_ms)) };

@@ -1,6 +1,6 @@
 //! Subcommands of `agq`, with their arguments. The doc comments are the texts of `--help`.
 
-use std::path::PathBuf;
+use std::{convert::Infallible, path::PathBuf};
 
 use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, Token, session_key};
 use anyhow::{Context, anyhow, bail};
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// Print the completion script for a shell
     Completions { shell: Shell },
     /// Write a man page for each command into a directory, such as agq-backup.1
-    Man { connections: PathBuf },
+    Man { directory: PathBuf },
 }
 
 #[derive(Debug, Args)]
@@ -96,36 +96,24 @@ impl TokenArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     /// Store to read: a data directory, a backup, or postgres://USER@HOST/DATABASE
-    #[arg(long, value_name = "PLACE")]
-    from: String,
+    #[arg(long, value_name = "PLACE", value_parser = DataLocation::parse)]
+    pub(crate) from: DataLocation,
     /// File to write, which must not exist; - for stdout
     pub(crate) file: PathBuf,
-}
-
-impl ExportArgs {
-    pub(crate) fn from(&self) -> DataLocation {
-        DataLocation::of(&self.from)
-    }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// Store to fill: a data directory without a database, or postgres://USER@HOST/DATABASE without
     /// content
-    #[arg(long, value_name = "PLACE")]
-    to: String,
+    #[arg(long, value_name = "PLACE", value_parser = DataLocation::parse)]
+    pub(crate) to: DataLocation,
     /// File to read; - for stdin
     pub(crate) file: PathBuf,
 }
 
-impl ImportArgs {
-    pub(crate) fn to(&self) -> DataLocation {
-        DataLocation::of(&self.to)
-    }
-}
-
 /// Location of a store: an argument of `export` and `import`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum DataLocation {
     /// Data directory or database file.
     Path(PathBuf),
@@ -134,9 +122,9 @@ pub(crate) enum DataLocation {
 }
 
 impl DataLocation {
-    fn of(place: &str) -> Self {
+    fn parse(place: &str) -> Result<Self, Infallible> {
         let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| place.starts_with(scheme));
-        if is_url { Self::Postgres(place.to_owned()) } else { Self::Path(place.into()) }
+        Ok(if is_url { Self::Postgres(place.to_owned()) } else { Self::Path(place.into()) })
     }
 }
 

@@ -14,8 +14,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Options> {
     parse(&text).with_context(|| format!("the config file {shown} is wrong"))
 }
 
-/// Parses the text of a config file. The error has the message of `toml` without the source line
-/// that `toml` would quote.
+/// The error has the message of `toml` without the source line that `toml` would quote.
 fn parse(text: &str) -> anyhow::Result<Options> {
     toml::from_str(text).map_err(|error| {
         let what = without_values(error.message());
@@ -27,9 +26,7 @@ fn parse(text: &str) -> anyhow::Result<Options> {
     })
 }
 
-/// Removes values from an error message.
-///
-/// It replaces the string in `invalid type: string "…", expected u16`, and every word that is long
+/// Replaces the string in `invalid type: string "…", expected u16`, and every word that is long
 /// enough to be a key.
 fn without_values(message: &str) -> String {
     const VALUE: &str = "string \"";

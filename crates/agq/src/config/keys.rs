@@ -11,13 +11,11 @@ use crate::auth::{
     session_key::KeyHash,
 };
 
-/// Sources of the keys. They are read at the start, and again on SIGHUP.
 #[derive(Debug)]
 pub(crate) struct KeySource {
     config: Option<PathBuf>,
     /// Path of the session key file from a flag or a variable.
     key_file: Option<PathBuf>,
-    /// Value of `AGQ_SESSION_KEY`.
     variable: Option<SecretString>,
     /// Hash of the key that was generated for this run.
     random: Option<KeyHash>,
@@ -30,11 +28,10 @@ impl KeySource {
     }
 
     /// Keeps the generated key among the keys of every later read.
-    pub(super) fn stays(&mut self, random: KeyHash) {
+    pub(super) fn set_generated(&mut self, random: KeyHash) {
         self.random = Some(random);
     }
 
-    /// Reads all keys.
     pub(crate) fn read(&self) -> anyhow::Result<SessionKeys> {
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
         self.keys_in(&file)
@@ -113,7 +110,7 @@ mod tests {
         std::fs::write(&config, "session-key-file = '/nowhere/key'\n").unwrap();
         let mut source = source(&config);
         source.variable = Some("v".repeat(32).into());
-        source.stays(KeyHash::of(b"random"));
+        source.set_generated(KeyHash::of(b"random"));
         let keyring = Keyring::new(source.read().unwrap());
         assert!(keyring.identify(b"random").is_some());
         assert!(keyring.identify("v".repeat(32).as_bytes()).is_some());

@@ -62,12 +62,9 @@ run, and prints it on a terminal.\n\nKeys with fewer permissions are in the conf
 SIGHUP makes agq read the keys and certificates again, and reopen the audit log; connections stay open.\n\nLogs go to \
 stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 
-/// Location of the data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StoreLocation {
-    /// Database in the data directory.
     DataDir,
-    /// PostgreSQL database.
     Postgres { url: String, settings: postgres::PostgresSettings },
 }
 
@@ -75,7 +72,6 @@ pub(crate) enum StoreLocation {
 const DEFAULT_PORT: u16 = 6380;
 const DEFAULT_HTTP_PORT: u16 = 6381;
 
-/// Resolved configuration of the server.
 #[derive(Debug)]
 pub(crate) struct ServerConfig {
     pub(crate) listen: ListenAddresses,
@@ -84,7 +80,6 @@ pub(crate) struct ServerConfig {
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) opening: OpenOptions,
     pub(crate) settings: Settings,
-    /// Keys at the start.
     pub(crate) keys: SessionKeys,
     /// Sources from which SIGHUP reads the keys again.
     pub(crate) key_source: KeySource,
@@ -95,15 +90,14 @@ pub(crate) struct ServerConfig {
 }
 
 impl Cli {
-    /// Merges flags, variables, the config file and defaults. Fails if a value is out of bounds, or
-    /// if values contradict each other.
+    /// Fails if a value is out of bounds, or if values contradict each other.
     pub(crate) fn resolve(self) -> anyhow::Result<ServerConfig> {
         let mut key_source = KeySource::new(self.config.clone(), self.options.session_key_file.clone());
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
         let mut keys = key_source.keys_in(&file)?;
         let random_key = if keys.has_admin() { None } else { Some(GeneratedKey::new()?) };
         if let Some(key) = &random_key {
-            key_source.stays(key.hash());
+            key_source.set_generated(key.hash());
             keys.add_session_key(key.hash())?;
         }
         let options = self.options.or(file);
@@ -122,13 +116,12 @@ impl Cli {
     }
 }
 
-/// Returns the default settings.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn default_settings() -> anyhow::Result<Settings> {
     Options::default().settings()
 }
 
-/// Returns the addresses to listen on. Fails if keys would be sent over a network without TLS.
+/// Fails if keys would be sent over a network without TLS.
 fn listen_addresses(options: &Options) -> anyhow::Result<ListenAddresses> {
     let tls = match (&options.tls_cert, &options.tls_key, &options.tls_client_ca) {
         (Some(cert), Some(key), client_ca) => {
@@ -151,8 +144,10 @@ fn listen_addresses(options: &Options) -> anyhow::Result<ListenAddresses> {
         return Ok(ListenAddresses { tcp: None, socket, tls: None, http });
     }
     let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let is_open = !ip.to_canonical().is_loopback();
-    if is_open && tls.is_none() && !options.insecure.unwrap_or_default() {
+    let needs_tls = |ip: IpAddr| {
+        !ip.to_canonical().is_loopback() && tls.is_none() && !options.insecure.unwrap_or_default()
+    };
+    if needs_tls(ip) {
         bail!(
             "refusing to listen on {ip} without TLS: others on the network could read the keys and change the jobs. Give \
              --tls-cert and --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
@@ -160,10 +155,7 @@ fn listen_addresses(options: &Options) -> anyhow::Result<ListenAddresses> {
     }
     let port = options.port.unwrap_or(DEFAULT_PORT);
     let http = http_address(options, Some(port))?;
-    if let Some(http) = http.filter(|http| !http.ip().to_canonical().is_loopback())
-        && tls.is_none()
-        && !options.insecure.unwrap_or_default()
-    {
+    if let Some(http) = http.filter(|http| needs_tls(http.ip())) {
         bail!(
             "refusing to speak HTTP on {http} without TLS: others on the network could read the keys. Give --tls-cert and \
              --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
@@ -172,18 +164,15 @@ fn listen_addresses(options: &Options) -> anyhow::Result<ListenAddresses> {
     Ok(ListenAddresses { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
 }
 
-/// Returns the address of HTTP, by default on the loopback interface.
+/// The default is on the loopback interface.
 fn http_address(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
     match options.http.as_deref() {
         Some("off") => Ok(None),
         Some(text) => {
-            let address = text.parse();
-            Ok(Some(address.with_context(|| {
-                format!("http is '{text}': give an address such as 127.0.0.1:6381, or off")
-            })?))
+            let advice = || format!("http is '{text}': give an address such as 127.0.0.1:6381, or off");
+            Ok(Some(text.parse().with_context(advice)?))
         }
-        // Only one agq on a machine can use the default port of HTTP, so another one takes a free
-        // port.
+        // Only one agq on a machine can use the default port, so another one takes a free port.
         None => {
             let default = port.map(|port| if port == DEFAULT_PORT { DEFAULT_HTTP_PORT } else { 0 });
             Ok(default.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
@@ -191,7 +180,6 @@ fn http_address(options: &Options, port: Option<u16>) -> anyhow::Result<Option<S
     }
 }
 
-/// Returns the location of the data.
 fn store_location(options: &Options) -> anyhow::Result<StoreLocation> {
     let default = postgres::PostgresSettings::default();
     let connections = options.store_connections.unwrap_or(default.connections);

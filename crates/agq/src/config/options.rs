@@ -7,36 +7,12 @@ use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use crate::settings::{AuthErrors, PopReply};
+
 const LISTENING: &str = "Listening";
 const FILES: &str = "Files";
 const JOBS: &str = "Workers and jobs";
 const LIMITS: &str = "Limits";
-
-/// Values of the option `--brpop-reply`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum ReplyShape {
-    /// The pair for clients that sent HELLO, CLIENT or AUTH with the user name default, otherwise
-    /// the value
-    Auto,
-    /// Always the value
-    Bulk,
-    /// Always the pair
-    Pair,
-}
-
-/// Values of the option `--auth-errors`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum AuthTexts {
-    /// Those of Redis for clients that sent HELLO, CLIENT or AUTH with the user name default,
-    /// otherwise plain ones
-    Auto,
-    /// Always `ERR NOAUTH Authentication required` and `ERR Invalid session key`
-    Plain,
-    /// Always those of Redis, which begin with `NOAUTH` and `WRONGPASS`
-    Redis,
-}
 
 /// Values of the option `--durability`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -197,11 +173,11 @@ options! {
     /// Reply of BRPOP for one key: the value alone, or the pair of key and value as in Redis
     /// [default: auto]
     #[arg(long, env = "AGQ_BRPOP_REPLY", value_name = "SHAPE", value_enum, help_heading = JOBS)]
-    brpop_reply: ReplyShape,
+    brpop_reply: PopReply,
     /// Texts of authentication errors: client libraries recognise those of Redis by their first
     /// word [default: auto]
     #[arg(long, env = "AGQ_AUTH_ERRORS", value_name = "TEXTS", value_enum, help_heading = LISTENING)]
-    auth_errors: AuthTexts,
+    auth_errors: AuthErrors,
 
     /// Maximum bytes of one command; 0 = no limit [default: 10485760]
     #[arg(long, env = "AGQ_MAX_MESSAGE_BYTES", value_name = "N", help_heading = LIMITS)]

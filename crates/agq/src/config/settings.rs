@@ -6,9 +6,9 @@ use std::time::Duration;
 use agenix_protocol::limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits};
 use anyhow::bail;
 
-use super::options::{AuthTexts, DurabilityOption, Options, ReplyShape};
+use super::options::{DurabilityOption, Options};
 use crate::{
-    settings::{AuthErrors, PopReply, Settings},
+    settings::Settings,
     store::{Durability, OpenOptions},
 };
 
@@ -20,7 +20,7 @@ const DAY_SECS: f64 = 86_400.0;
 const INPUTS_AT_ONCE: usize = 500;
 
 impl Options {
-    /// Returns the settings. Fails if a value is out of bounds.
+    /// Fails if a value is out of bounds.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let interval = self.heartbeat_interval.unwrap_or(30.0);
         if !(0.001..=DAY_SECS).contains(&interval) {
@@ -44,20 +44,11 @@ impl Options {
             keep_dead_ms: bound("keep-dead", self.keep_dead.unwrap_or(30.0 * DAY_SECS))?,
             keep_ended_count: self.keep_ended_count.unwrap_or(1_000_000),
             quarantine: !self.no_quarantine.unwrap_or_default(),
-            brpop_reply: self.brpop_reply.map_or(PopReply::Auto, |shape| match shape {
-                ReplyShape::Auto => PopReply::Auto,
-                ReplyShape::Bulk => PopReply::Bulk,
-                ReplyShape::Pair => PopReply::Pair,
-            }),
-            auth_errors: self.auth_errors.map_or(AuthErrors::Auto, |texts| match texts {
-                AuthTexts::Auto => AuthErrors::Auto,
-                AuthTexts::Plain => AuthErrors::Plain,
-                AuthTexts::Redis => AuthErrors::Redis,
-            }),
+            brpop_reply: self.brpop_reply.unwrap_or_default(),
+            auth_errors: self.auth_errors.unwrap_or_default(),
         })
     }
 
-    /// Returns the options for opening the database.
     pub(super) fn opening(&self) -> OpenOptions {
         let defaults = OpenOptions::default();
         OpenOptions {
@@ -86,8 +77,7 @@ impl Options {
     }
 }
 
-/// Converts a time limit to milliseconds; 0 stands for no limit. Fails if it is not 0 and out of
-/// bounds.
+/// Converts a time limit to milliseconds; 0 stands for none. Fails if it is out of bounds.
 fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
     if secs != 0.0 && !(0.001..=LONGEST_SECS).contains(&secs) {
         bail!("{name} is {secs}: give seconds between 0.001 and {LONGEST_SECS}, or 0 for no bound");

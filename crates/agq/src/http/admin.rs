@@ -1,28 +1,26 @@
 //! Handlers of the admin API (extension admin-api).
 
-use std::sync::Arc;
-
 use agenix_protocol::{documents::Status, request::Search};
 use agenix_rules::worker::{Directive, Liveness, Worker};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
     http::{
-        HttpState,
+        Shared,
         auth::role::{RequireAdmin, RequireClient},
         extract::{JsonBody, above_zero, job_id, worker_id},
-        jobs::job_view,
-        queues::{counts, set_paused},
+        job_view::job_view,
+        queues::{counts, status},
         response::{ApiError, HttpResult, no_content, object, ok, quoted, raw},
     },
     registry::queue_limits::QueueSettings,
     service::{dead_letters, jobs, lookup, queues, workers},
+    store::StoredJob,
 };
 
-/// `GET admin/stats`
-pub(super) async fn stats(State(state): State<Arc<HttpState>>, _: RequireAdmin) -> HttpResult {
+pub(super) async fn stats(state: Shared, _: RequireAdmin) -> HttpResult {
     let all = queues::queue_states(&state.app).await?;
     let mut sum = [0; 8];
     for (_, numbers, _) in &all {
@@ -31,7 +29,7 @@ pub(super) async fn stats(State(state): State<Arc<HttpState>>, _: RequireAdmin) 
     let workers = state.app.store.workers().await?;
     let alive = workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active).count();
     let (processed, failed) =
-        state.app.pace.per_minute(state.app.clock.now(), &state.app.store.totals().await?);
+        state.app.throughput.per_minute(state.app.clock.now(), &state.app.store.totals().await?);
     Ok(ok(&json!({
         "queues": all.len(),
         "workers": alive,
@@ -44,13 +42,12 @@ pub(super) async fn stats(State(state): State<Arc<HttpState>>, _: RequireAdmin) 
 fn queue_of(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
     json!({
         "name": name,
-        "state": if paused { "paused" } else { "active" },
+        "state": status(paused),
         "paused": paused,
         "counts": counts(numbers),
     })
 }
 
-/// Page number and page size of a list.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PageQuery {
     page: Option<usize>,
@@ -59,7 +56,7 @@ pub(super) struct PageQuery {
 
 impl PageQuery {
     /// Returns the entries of the page and its `pagination` object.
-    fn of(&self, items: Vec<Value>) -> Result<(Vec<Value>, Value), ApiError> {
+    fn of(&self, items: Vec<Value>) -> HttpResult<(Vec<Value>, Value)> {
         let per_page = above_zero("per_page", self.per_page)?.unwrap_or(50).min(200);
         let page = self.page.unwrap_or(1).max(1);
         let total = items.len();
@@ -68,62 +65,35 @@ impl PageQuery {
     }
 }
 
-/// `GET admin/queues`
-pub(super) async fn queues(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Query(page): Query<PageQuery>,
-) -> HttpResult {
+pub(super) async fn queues(state: Shared, _: RequireAdmin, Query(page): Query<PageQuery>) -> HttpResult {
     let all = queues::queue_states(&state.app).await?;
     let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
     let (items, pagination) = page.of(items)?;
     Ok(ok(&json!({"items": items, "pagination": pagination})))
 }
 
-/// `GET admin/queues/{queue}`
-pub(super) async fn queue(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(name): Path<String>,
-) -> HttpResult {
+pub(super) async fn queue(state: Shared, _: RequireAdmin, Path(name): Path<String>) -> HttpResult {
     let (numbers, paused) = queues::queue_counts(&state.app, &name).await?;
     let mut queue = queue_of(&name, &numbers, paused);
     queue["config"] = json!(queues::queue_settings(&state.app, &name).await?);
     Ok(ok(&queue))
 }
 
-/// `POST admin/queues/{queue}/pause`
-pub(super) async fn pause(
-    State(state): State<Arc<HttpState>>,
+pub(super) async fn set_paused<const PAUSED: bool>(
+    state: Shared,
     _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&state, &name, true).await?;
-    Ok(ok(&json!({"name": name, "paused": true})))
+    queues::pause(&state.app, &name, PAUSED).await?;
+    Ok(ok(&json!({"name": name, "paused": PAUSED})))
 }
 
-/// `POST admin/queues/{queue}/resume`
-pub(super) async fn resume(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(name): Path<String>,
-) -> HttpResult {
-    set_paused(&state, &name, false).await?;
-    Ok(ok(&json!({"name": name, "paused": false})))
-}
-
-/// `GET admin/queues/{queue}/config`
-pub(super) async fn config(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(name): Path<String>,
-) -> HttpResult {
+pub(super) async fn config(state: Shared, _: RequireAdmin, Path(name): Path<String>) -> HttpResult {
     Ok(ok(&json!({"name": name, "config": queues::queue_settings(&state.app, &name).await?})))
 }
 
-/// `PUT admin/queues/{queue}/config`
 pub(super) async fn configure(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     _: RequireAdmin,
     Path(name): Path<String>,
     sent: JsonBody,
@@ -134,45 +104,28 @@ pub(super) async fn configure(
 }
 
 /// `GET admin/jobs/{id}`: answers with the bare job, without an enclosing object.
-pub(super) async fn job(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn job(state: Shared, _: RequireAdmin, Path(id): Path<String>) -> HttpResult {
     Ok(ok(&job_view(&lookup::job(&state.app, &job_id(&id)?).await?)?))
 }
 
-/// `POST admin/jobs/{id}/retry`
-pub(super) async fn retry(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(id): Path<String>,
-) -> HttpResult {
-    let job = job_view(&dead_letters::retry(&state.app, &job_id(&id)?).await?)?;
+/// Answers with `{id, state, job}` of a changed job.
+fn changed(job: &StoredJob) -> HttpResult {
+    let job = job_view(job)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
-/// `POST admin/dead-letter/{id}/retry`
-pub(super) async fn retry_dead(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(id): Path<String>,
-) -> HttpResult {
-    let job = job_view(&dead_letters::retry_dead(&state.app, &job_id(&id)?).await?)?;
-    Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
+pub(super) async fn retry(state: Shared, _: RequireAdmin, Path(id): Path<String>) -> HttpResult {
+    changed(&dead_letters::retry(&state.app, &job_id(&id)?).await?)
 }
 
-/// `POST admin/jobs/{id}/cancel`
-pub(super) async fn cancel(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(id): Path<String>,
-) -> HttpResult {
-    let job = job_view(&jobs::cancel_unended(&state.app, &job_id(&id)?).await?)?;
-    Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
+pub(super) async fn retry_dead(state: Shared, _: RequireAdmin, Path(id): Path<String>) -> HttpResult {
+    changed(&dead_letters::retry_dead(&state.app, &job_id(&id)?).await?)
 }
 
-/// Body of `POST admin/jobs/bulk/retry`.
+pub(super) async fn cancel(state: Shared, _: RequireAdmin, Path(id): Path<String>) -> HttpResult {
+    changed(&jobs::cancel_unended(&state.app, &job_id(&id)?).await?)
+}
+
 #[derive(Debug, Default, Deserialize)]
 struct BulkRetry {
     #[serde(default)]
@@ -189,16 +142,11 @@ struct BulkFilter {
 }
 
 /// `POST admin/jobs/bulk/retry`: retries all failed and dead jobs, or those of a queue or a type.
-pub(super) async fn retry_all(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn retry_all(state: Shared, _: RequireAdmin, sent: JsonBody) -> HttpResult {
     let bulk: BulkRetry = sent.object_or_default()?;
     if !bulk.confirm {
-        return Err(ApiError::invalid(
-            "confirm is not true: this request may change many jobs, so it needs \"confirm\": true",
-        ));
+        let text = "confirm is not true: this request may change many jobs, so it needs \"confirm\": true";
+        return Err(ApiError::invalid(text));
     }
     let (mut matched, mut retried) = (0, 0);
     for status in [Status::Failed, Status::Dead] {
@@ -239,12 +187,7 @@ fn state_of(worker: &Worker) -> &'static str {
     }
 }
 
-/// `GET admin/workers`
-pub(super) async fn workers(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Query(page): Query<PageQuery>,
-) -> HttpResult {
+pub(super) async fn workers(state: Shared, _: RequireClient, Query(page): Query<PageQuery>) -> HttpResult {
     let all = state.app.store.workers().await?;
     let count = |state: &str| all.iter().filter(|(worker, _)| state_of(worker) == state).count();
     let summary = json!({
@@ -258,12 +201,7 @@ pub(super) async fn workers(
     Ok(ok(&json!({"items": items, "summary": summary, "pagination": pagination})))
 }
 
-/// `GET admin/workers/{id}`
-pub(super) async fn worker(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn worker(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {
     let worker = lookup::worker(&state.app, &worker_id(&id)?).await?;
     let jobs = state.app.store.held_by(worker.worker_id.as_str()).await?;
     let mut shown = worker_json(&worker, jobs.len() as u64);
@@ -273,7 +211,7 @@ pub(super) async fn worker(
 
 /// `POST admin/workers/{id}/quiet|terminate|resume`
 pub(super) async fn set_directive(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     _: RequireAdmin,
     Path((id, order)): Path<(String, String)>,
 ) -> HttpResult {
@@ -282,10 +220,8 @@ pub(super) async fn set_directive(
         "terminate" => Some(Directive::Terminate),
         "resume" => None,
         other => {
-            return Err(ApiError::not_found(format!(
-                "there is no directive '{}': use quiet, terminate or resume",
-                quoted(other)
-            )));
+            let text = format!("there is no directive '{}': use quiet, terminate or resume", quoted(other));
+            return Err(ApiError::not_found(text));
         }
     };
     let worker_id = worker_id(&id)?;
@@ -294,21 +230,11 @@ pub(super) async fn set_directive(
     Ok(ok(&json!({"worker_id": worker_id, "state": state_of(&worker)})))
 }
 
-/// `GET admin/dead-letter/{id}`
-pub(super) async fn dead_letter(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn dead_letter(state: Shared, _: RequireAdmin, Path(id): Path<String>) -> HttpResult {
     Ok(ok(&job_view(&dead_letters::dead_letter(&state.app, &job_id(&id)?).await?)?))
 }
 
-/// `DELETE admin/dead-letter/{id}`
-pub(super) async fn forget_dead(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn forget_dead(state: Shared, _: RequireAdmin, Path(id): Path<String>) -> HttpResult {
     dead_letters::forget_dead(&state.app, &job_id(&id)?).await?;
     Ok(no_content())
 }

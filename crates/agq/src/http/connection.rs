@@ -26,8 +26,8 @@ use crate::{
 
 /// Maximum time for running requests after agq begins to stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
-/// Maximum time for which agq reads from a client after the last answer. Unread bytes would make
-/// the system reset the connection, and a reset would discard the answer.
+/// Maximum time to read from a client after the last answer. Unread bytes would make the system
+/// reset the connection, and a reset would discard the answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes that agq reads ahead of the HTTP parser.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
@@ -93,19 +93,17 @@ async fn serve_requests(
     }
 }
 
-/// Returns the text of the socket error behind an HTTP error.
 fn cause(error: &hyper::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Returns true if the connection failed because the client did not read.
 fn is_slow_client(error: &hyper::Error) -> bool {
     error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(SlowClient::is_behind)
 }
 
 /// Returns a stream with the bytes of `from`, and the task that reads them. The task sets `closing`
-/// at the end of the input, which the HTTP parser would not notice during a request. After the
-/// server has dropped the stream, the task discards further bytes.
+/// at the end of the input, which the parser would not notice during a request. Then it discards
+/// bytes.
 fn read_ahead(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
     closing: watch::Sender<bool>,

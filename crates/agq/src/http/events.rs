@@ -3,10 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use agenix_protocol::{ids::JobId, request::CommandAccess};
-use agenix_rules::{job::Job, ojs::check_queue};
+use agenix_rules::{
+    job::{Job, JobFailure},
+    ojs::check_queue,
+};
 use axum::{
     Extension,
-    extract::{Query, State},
+    extract::Query,
     http::{HeaderMap, header},
 };
 use futures_util::stream::unfold;
@@ -16,7 +19,7 @@ use tokio::sync::watch;
 use crate::{
     app::AppState,
     http::{
-        HttpState,
+        Shared,
         auth::{credentials::bearer, role::RequireClient},
         extract::job_id,
         peer::Peer,
@@ -34,7 +37,6 @@ const PAGE: usize = 100;
 /// Maximum number of channels of a stream.
 const MAX_CHANNELS: usize = 100;
 
-/// Selection of events on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum EventChannel {
     Job(JobId),
@@ -43,7 +45,7 @@ enum EventChannel {
 }
 
 impl EventChannel {
-    fn read(text: &str) -> Result<Self, ApiError> {
+    fn read(text: &str) -> HttpResult<Self> {
         match text.split_once(':') {
             Some(("job", id)) => Ok(Self::Job(job_id(id)?)),
             Some(("queue", name)) => {
@@ -51,22 +53,20 @@ impl EventChannel {
                 checked.map_err(|rejection| ApiError::invalid(format!("channel: {rejection}")))
             }
             None if text == "all" => Ok(Self::All),
-            _ => Err(ApiError::invalid(format!(
-                "channel is '{}': use job:ID, queue:NAME or all",
-                quoted(text)
-            ))),
+            _ => {
+                let text = format!("channel is '{}': use job:ID, queue:NAME or all", quoted(text));
+                Err(ApiError::invalid(text))
+            }
         }
     }
 
-    /// Reads the channels of a query.
-    fn read_all(query: &[(String, String)]) -> Result<Vec<Self>, ApiError> {
+    fn read_all(query: &[(String, String)]) -> HttpResult<Vec<Self>> {
         let texts = query.iter().filter(|(name, _)| name == "channel");
         let texts = texts.flat_map(|(_, texts)| texts.split(',')).map(str::trim).collect::<Vec<_>>();
         if texts.is_empty() || texts.len() > MAX_CHANNELS {
-            return Err(ApiError::invalid(format!(
-                "channel is given {} times: name 1 to {MAX_CHANNELS}, as job:ID, queue:NAME or all",
-                texts.len()
-            )));
+            let (count, names) = (texts.len(), "job:ID, queue:NAME or all");
+            let text = format!("channel is given {count} times: name 1 to {MAX_CHANNELS}, as {names}");
+            return Err(ApiError::invalid(text));
         }
         texts.into_iter().map(Self::read).collect()
     }
@@ -98,11 +98,9 @@ fn data_of(event: &LoggedEvent) -> Value {
     set("duration_ms", event.duration_ms.map(Into::into));
     set("worker_id", event.worker_id.as_deref().map(Into::into));
     set("next_retry_at", event.next_attempt_at.map(|at| json!(at)));
-    let error = event.error.as_ref();
-    set(
-        "error",
-        error.map(|error| json!({"code": error.code, "type": error.kind, "message": error.message})),
-    );
+    let error =
+        |error: &JobFailure| json!({"code": error.code, "type": error.kind, "message": error.message});
+    set("error", event.error.as_ref().map(error));
     if let Some((percent, message)) = &event.progress {
         #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100")]
         let percent = percent.round() as i64;
@@ -133,7 +131,6 @@ fn message(log: &EventLog, event: &LoggedEvent) -> String {
     format!("id: {}\nevent: {}\ndata: {data}\n\n", log.id_of(event), event.kind)
 }
 
-/// State of one event stream.
 struct EventStream {
     permit: StreamPermit,
     app: Arc<AppState>,
@@ -148,9 +145,8 @@ struct EventStream {
     running: Option<BTreeSet<JobId>>,
 }
 
-/// `GET events/stream`
 pub(super) async fn follow(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     _: RequireClient,
     Extension(peer): Extension<Peer>,
     Query(query): Query<Vec<(String, String)>>,
@@ -158,8 +154,7 @@ pub(super) async fn follow(
 ) -> HttpResult {
     let channels = EventChannel::read_all(&query)?;
     let app = Arc::clone(&state.app);
-    // The subscription precedes the reading of the jobs, so that a job that ends in between has an
-    // event on the stream.
+    // Subscribe before reading the jobs, so that a job that ends in between has an event.
     let (last, changes) = app.events.listen();
     let last_seen = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
     let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
@@ -180,10 +175,8 @@ pub(super) async fn follow(
     let is_admitted = Box::new(move || {
         let key = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         key.is_none_or(|key| {
-            checked_state
-                .access_control
-                .identify(key)
-                .is_some_and(|identity| identity.role.allows(CommandAccess::Client))
+            let identity = checked_state.access_control.keyring.identify(key);
+            identity.is_some_and(|identity| identity.role.allows(CommandAccess::Client))
         })
     });
     let permit = StreamPermit::take(&state, &peer, is_admitted)?;
@@ -221,8 +214,7 @@ impl EventStream {
         }
     }
 
-    /// Returns the text of the events since the last call. Returns `None` if the log no longer has
-    /// some of them.
+    /// Returns the events since the last call, or `None` if the log has dropped some of them.
     fn new_events(&mut self) -> Option<String> {
         let log = &self.app.events;
         let channels = &self.channels;

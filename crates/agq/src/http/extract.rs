@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::{
-    documents::{OjsDocument, check_fields, parse_object},
+    documents::{check_fields, parse_object},
     ids::{JobId, WorkerId},
     limits::exceeds,
 };
@@ -22,17 +22,15 @@ use crate::{
     http::{
         HttpState,
         auth::role::{Authenticated, CertificateAlone},
-        response::{ApiError, quoted},
+        response::{ApiError, HttpResult, quoted},
     },
     settings::Settings,
 };
 
-/// Maximum number of bytes in a body from an unauthenticated client. The body of a login is much
-/// smaller.
+/// Maximum body of an unauthenticated client. A login is much smaller.
 const MAX_ANONYMOUS_BYTES: usize = 4096;
 
-/// Bounds on the size and the reading time of a body. The bounds of authenticated clients are those
-/// of a command over RESP.
+/// The bounds of authenticated clients are those of a command over RESP.
 #[derive(Debug, Clone, Copy)]
 struct BodyLimits {
     /// Maximum number of bytes; zero means no bound.
@@ -71,19 +69,17 @@ impl BodyLimits {
     }
 }
 
-/// Adds `Connection: close` to `refusal`, because agq cannot tell the unread rest of the body from
-/// the next request.
+/// Closes the connection, because the unread rest of the body looks like the next request.
 fn closing(refusal: ApiError) -> ApiError {
     ApiError { headers: vec![("connection", "close".into())], ..refusal }
 }
 
-/// Extractor of a JSON body. Handlers parse it by one of its methods.
 pub(super) struct JsonBody(Bytes);
 
 impl FromRequest<Arc<HttpState>> for JsonBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request<Body>, state: &Arc<HttpState>) -> Result<Self, ApiError> {
+    async fn from_request(request: Request<Body>, state: &Arc<HttpState>) -> HttpResult<Self> {
         let (parts, body) = request.into_parts();
         let is_authenticated = parts.extensions.get::<Authenticated>().is_some();
         let bytes = read_all(body, BodyLimits::of(&state.app.settings, is_authenticated)).await?;
@@ -95,9 +91,8 @@ impl FromRequest<Arc<HttpState>> for JsonBody {
     }
 }
 
-/// Reads a body within `bounds`. Refuses a body with too large an announced size before any of it
-/// is read.
-async fn read_all(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
+/// Refuses a body whose announced size is too large before any of it is read.
+async fn read_all(body: Body, bounds: BodyLimits) -> HttpResult<Bytes> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if exceeds(announced, bounds.bytes) {
         return Err(bounds.too_large());
@@ -109,7 +104,7 @@ async fn read_all(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
     timeout(bounds.time, reading).await.unwrap_or_else(|_| Err(bounds.too_slow()))
 }
 
-async fn collect(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
+async fn collect(body: Body, bounds: BodyLimits) -> HttpResult<Bytes> {
     let (mut body, mut bytes) = (body.into_data_stream(), BytesMut::new());
     while let Some(piece) = body.next().await {
         let piece =
@@ -122,10 +117,9 @@ async fn collect(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
     Ok(bytes.freeze())
 }
 
-/// Checks the `Content-Type` against the two media types that mean JSON here. A missing type means
-/// JSON unless `is_required`. A request with a certificate alone requires a type. Without a type, a
-/// browser sends the request of another site's page without a preflight request.
-fn check_type(content_type: Option<&[u8]>, is_required: bool) -> Result<(), ApiError> {
+/// A missing type means JSON, but is refused with a certificate alone (`is_required`), because a
+/// browser sends a request without a type for another site's page without a preflight request.
+fn check_type(content_type: Option<&[u8]>, is_required: bool) -> HttpResult<()> {
     const EXPECTED: &str = "application/openjobspec+json or application/json";
     let Some(content_type) = content_type else {
         let missing = format!("there is no Content-Type: with a certificate alone it must be {EXPECTED}");
@@ -141,59 +135,47 @@ fn check_type(content_type: Option<&[u8]>, is_required: bool) -> Result<(), ApiE
 }
 
 impl JsonBody {
-    /// Parses an object of type `T`.
-    pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+    pub(super) fn object<T: DeserializeOwned>(&self) -> HttpResult<T> {
         let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
-        // Other programs read the document as the client wrote it. A number that is too large, half
-        // a character, excessive depth or a duplicate field would stop or mislead those programs.
+        // Other programs read the document as it is. A number that is too large, half a character,
+        // excessive depth or a duplicate field would stop or mislead them.
         check_fields(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         Ok(object)
     }
 
-    /// Parses any JSON value of type `T`.
-    pub(super) fn any<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+    pub(super) fn any<T: DeserializeOwned>(&self) -> HttpResult<T> {
         serde_json::from_slice(&self.0).map_err(|error| self.refuse(&error.to_string()))
     }
 
     /// Parses an object of type `T`, or returns the default for an empty body.
-    pub(super) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ApiError> {
+    pub(super) fn object_or_default<T: DeserializeOwned + Default>(&self) -> HttpResult<T> {
         if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { self.object() }
-    }
-
-    /// Parses the document of a job, and keeps the text of each field.
-    pub(super) fn document(&self) -> Result<OjsDocument, ApiError> {
-        self.object()
     }
 
     /// Returns the error of a body that is not JSON, or otherwise an error with `reason`.
     fn refuse(&self, reason: &str) -> ApiError {
         if let Err(error) = serde_json::from_slice::<Value>(&self.0) {
-            return ApiError::new(
-                StatusCode::BAD_REQUEST,
-                "invalid_payload",
-                format!("the body is not valid JSON: {error}"),
-                "Send a JSON object.",
-            );
+            let (text, hint) = (format!("the body is not valid JSON: {error}"), "Send a JSON object.");
+            return ApiError::new(StatusCode::BAD_REQUEST, "invalid_payload", text, hint);
         }
         ApiError::invalid(reason)
     }
 }
 
 /// Returns `value` unless it is zero. `name` is the query parameter that the error names.
-pub(super) fn above_zero(name: &str, value: Option<usize>) -> Result<Option<usize>, ApiError> {
+pub(super) fn above_zero(name: &str, value: Option<usize>) -> HttpResult<Option<usize>> {
     if value == Some(0) {
         return Err(ApiError::invalid(format!("{name} must be a whole number of at least 1")));
     }
     Ok(value)
 }
 
-/// Parses the id of a job in a path. Text that is not an id names no job.
-pub(super) fn job_id(text: &str) -> Result<JobId, ApiError> {
+/// Text that is not an id names no job.
+pub(super) fn job_id(text: &str) -> HttpResult<JobId> {
     JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", quoted(text))))
 }
 
-/// Parses the id of a worker in a path.
-pub(super) fn worker_id(text: &str) -> Result<WorkerId, ApiError> {
+pub(super) fn worker_id(text: &str) -> HttpResult<WorkerId> {
     WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", quoted(text))))
 }
 
@@ -215,7 +197,6 @@ mod tests {
         read_all(body, bounds).await.map_err(|ApiError { status, message, .. }| (status.as_u16(), message))
     }
 
-    /// Returns a body of unknown length.
     fn in_pieces(pieces: &[&'static str]) -> Body {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
         Body::from_stream(stream::iter(pieces))

@@ -9,10 +9,9 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
 }
 
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "invalid_request",
+    let (text, hint) = (
         format!("{} does not take {method}", quoted(uri.path())),
         "See docs/ojs.md for the methods of this path.",
-    )
+    );
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", text, hint)
 }

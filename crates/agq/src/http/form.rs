@@ -6,11 +6,10 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header},
 };
 
-use crate::http::response::{ApiError, quoted};
+use crate::http::response::{ApiError, HttpResult, quoted};
 
-/// Checks the headers that other programs could interpret in another way (RFC 9112 §3.2 and §6.1;
-/// RFC 9110 §10.1.1).
-pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
+/// Refuses ambiguous headers (RFC 9112 §3.2 and §6.1; RFC 9110 §10.1.1).
+pub(super) fn check_form(request: &Request<Body>) -> HttpResult<()> {
     let headers = request.headers();
     let hosts = headers.get_all(header::HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {
@@ -18,45 +17,40 @@ pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
     }
     let codings = headers.get_all(header::TRANSFER_ENCODING);
     if codings.iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
-        return Err(ApiError::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "unsupported",
+        let (text, hint) = (
             "Transfer-Encoding is not 'chunked', and agq decodes nothing else",
             "Send the body as it is, with its Content-Length or in chunks.",
-        ));
+        );
+        return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "unsupported", text, hint));
     }
     let expected = headers.get_all(header::EXPECT);
     if expected.iter().any(|expected| !expected.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
-        return Err(ApiError::new(
-            StatusCode::EXPECTATION_FAILED,
-            "unsupported",
-            "Expect is not '100-continue', and agq supports no other expectation",
-            "Omit the header.",
-        ));
+        let (text, hint) =
+            ("Expect is not '100-continue', and agq supports no other expectation", "Omit the header.");
+        return Err(ApiError::new(StatusCode::EXPECTATION_FAILED, "unsupported", text, hint));
     }
     Ok(())
 }
 
 /// Checks that the version in `OJS-Version`, if there is one, is 1.x.
-pub(super) fn check_version(request: &Request<Body>) -> Result<(), ApiError> {
+pub(super) fn check_version(request: &Request<Body>) -> HttpResult<()> {
     let version = request.headers().get("ojs-version").and_then(|value| value.to_str().ok());
     let Some(version) = version.filter(|version| *version != "1" && !version.starts_with("1.")) else {
         return Ok(());
     };
-    Err(ApiError::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "unsupported",
+    let (text, hint) = (
         format!("OJS-Version is '{}', and agq speaks 1.0", quoted(version)),
         "Omit the header, or send 1.0.",
-    ))
+    );
+    Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unsupported", text, hint))
 }
 
 pub(super) fn may_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns true if a browser says that a page of another site sends the request (Fetch Metadata;
-/// RFC 6454). Other clients do not send these headers.
+/// Returns true if a browser says so (Fetch Metadata; RFC 6454). Other clients send no such
+/// headers.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
     let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_cross_site = value("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));

@@ -1,17 +1,16 @@
 //! Probes, metrics, and the manifest of the specification.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body::Body,
-    extract::State,
     http::{HeaderValue, Response, StatusCode, header},
 };
 use serde_json::{Value, json};
 
 use crate::{
     http::{
-        HttpState,
+        HttpState, Shared,
         auth::role::Authenticated,
         response::{HttpResult, ok, with_status},
     },
@@ -23,7 +22,7 @@ use crate::{
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// `GET /health`: answers 200 while agq runs. The body has the state of the store.
-pub(super) async fn health(State(state): State<Arc<HttpState>>) -> HttpResult {
+pub(super) async fn health(state: Shared) -> HttpResult {
     let is_healthy = store_state(&state).await.is_ok();
     let word = if is_healthy { "ok" } else { "degraded" };
     Ok(ok(&json!({
@@ -34,8 +33,8 @@ pub(super) async fn health(State(state): State<Arc<HttpState>>) -> HttpResult {
     })))
 }
 
-/// Checks the health of the store within `PROBE_TIMEOUT`. A longer wait would fail the probe, and
-/// an orchestrator would end all processes of agq while the database is away.
+/// A longer wait would fail the probe, and an orchestrator would end all agq while the database is
+/// away.
 async fn store_state(state: &HttpState) -> Result<(), StoreError> {
     let state = state.app.clock.within(PROBE_TIMEOUT, state.app.store.is_healthy()).await;
     let late = || StoreError(format!("it has not answered for {} milliseconds", PROBE_TIMEOUT.as_millis()));
@@ -43,12 +42,12 @@ async fn store_state(state: &HttpState) -> Result<(), StoreError> {
 }
 
 /// `GET /ready`: answers 200 if the store works, and 503 otherwise.
-pub(super) async fn ready(State(state): State<Arc<HttpState>>) -> HttpResult {
+pub(super) async fn ready(state: Shared) -> HttpResult {
     match store_state(&state).await {
         Ok(()) => Ok(ok(&json!({"status": "ready"}))),
         Err(error) => {
-            // The error of the store goes to the log only, because a probe needs no key, and the
-            // text may name hosts and users.
+            // The error goes to the log only, because a probe needs no key, and it may name hosts
+            // and users.
             tracing::debug!(%error, "the store does not answer");
             let body = json!({"status": "not_ready", "reason": "the store does not answer"});
             Ok(with_status(StatusCode::SERVICE_UNAVAILABLE, &body))
@@ -56,16 +55,15 @@ pub(super) async fn ready(State(state): State<Arc<HttpState>>) -> HttpResult {
     }
 }
 
-/// `GET /metrics`: metrics in the text format of Prometheus. Every key may read them, because they
-/// contain no data of a single job.
-pub(super) async fn metrics(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+/// `GET /metrics`. Every key may read it, because it contains no data of a single job.
+pub(super) async fn metrics(state: Shared, _: Authenticated) -> HttpResult {
     let mut response = Response::new(Body::from(prometheus(&state.app).await?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
 }
 
 /// `GET /ojs/manifest`: the parts of the specification that agq implements.
-pub(super) async fn manifest(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+pub(super) async fn manifest(state: Shared, _: Authenticated) -> HttpResult {
     Ok(ok(&document(backend(&state))))
 }
 

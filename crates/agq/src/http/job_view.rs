@@ -12,7 +12,6 @@ use crate::store::{StoreError, StoredJob};
 /// Options of a job that the JSON form repeats unchanged.
 const SHOWN_OPTIONS: [&str; 4] = ["retry", "unique", "rate_limit", "metadata"];
 
-/// Parts of a submitted document.
 struct Parts {
     args: Box<RawValue>,
     meta: Option<Box<RawValue>>,
@@ -30,10 +29,8 @@ impl Parts {
             Some(Ojs { document: Some(document), .. }) => serde_json::from_str(document)?,
             _ => OjsDocument::new(),
         };
-        let args = match document.remove("args") {
-            Some(args) => args,
-            None => RawValue::from_string(format!("[{}]", stored.input))?,
-        };
+        let input = || RawValue::from_string(format!("[{}]", stored.input));
+        let args = document.remove("args").map_or_else(input, Ok)?;
         let mut options: OjsDocument = match document.remove("options") {
             Some(options) => serde_json::from_str(options.get()).unwrap_or_default(),
             None => OjsDocument::new(),
@@ -52,7 +49,6 @@ impl Parts {
     }
 }
 
-/// Returns the JSON form of a job.
 pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
     let StoredJob { job, queue, results, .. } = stored;
     let broken = |error: serde_json::Error| StoreError(format!("job {} cannot be read: {error}", job.job_id));
@@ -121,8 +117,7 @@ fn error_of(failure: &JobFailure) -> OjsError {
     }
 }
 
-/// Returns the error of a job without recorded failures: a job of RESP, or a job that no worker
-/// ran.
+/// Error of a job without recorded failures: a job of RESP, or one that no worker ran.
 fn plain_error(job: &Job) -> Option<OjsError> {
     let message = job.error.clone().filter(|_| job.state != JobState::Completed)?;
     let code = if job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired) { "expired" } else { "handler_error" };

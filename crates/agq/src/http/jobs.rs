@@ -1,12 +1,10 @@
 //! Handlers for clients that submit jobs, read jobs, and change jobs.
 
-use std::sync::Arc;
-
-use agenix_protocol::documents::{OjsDocument, OjsJob};
+use agenix_protocol::documents::OjsDocument;
 use agenix_rules::job::{Job, JobState};
 use axum::{
     body::Body,
-    extract::{Path, State},
+    extract::Path,
     http::{HeaderMap, HeaderValue, Response, StatusCode},
 };
 use serde::Deserialize;
@@ -14,33 +12,28 @@ use serde_json::{Value, json};
 
 use crate::{
     http::{
-        HttpState,
+        HttpState, Shared,
         auth::role::{Authenticated, RequireClient},
         extract::{JsonBody, job_id},
+        job_view::job_view,
         response::{ApiError, HttpResult, created, object, ok, raw, with_status},
     },
     service::{dead_letters, jobs, lookup, ojs_submission, queues},
     store::StoredJob,
 };
 
-/// Returns the JSON form of a job.
-pub(super) fn job_view(job: &StoredJob) -> Result<OjsJob, ApiError> {
-    Ok(crate::http::job_view::job_view(job)?)
-}
-
 /// Answers with `{"job": …}`.
 pub(super) fn in_object(job: &StoredJob) -> HttpResult {
     Ok(ok(&object([("job", raw(&job_view(job)?))])?))
 }
 
-/// `POST jobs`
 pub(super) async fn enqueue(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     _: RequireClient,
     headers: HeaderMap,
     sent: JsonBody,
 ) -> HttpResult {
-    let mut document = sent.document()?;
+    let mut document: OjsDocument = sent.object()?;
     add_trace(&mut document, &headers)?;
     let enqueued = ojs_submission::enqueue(&state.app, document).await?;
     let (job, is_new) = (enqueued.job, enqueued.is_new);
@@ -57,9 +50,8 @@ pub(super) async fn enqueue(
     Ok(response)
 }
 
-/// Copies the trace headers into the metadata of the job, unless the metadata has a trace (W3C
-/// Trace Context).
-fn add_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), ApiError> {
+/// Copies the trace headers (W3C Trace Context), unless the metadata has a trace.
+fn add_trace(document: &mut OjsDocument, headers: &HeaderMap) -> HttpResult<()> {
     for name in ["traceparent", "tracestate"] {
         let Some(trace) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
         let meta = document.get("meta").map_or("{}", |meta| meta.get());
@@ -77,52 +69,37 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
     }
 }
 
-/// Sets the headers with depth and bound of the queue, and the pressure of a queue that is nearly
-/// full (extension backpressure).
-async fn set_depth_headers(
-    state: &HttpState,
-    queue: &str,
-    response: &mut Response<Body>,
-) -> Result<(), ApiError> {
-    if let Some(room) = queues::room(&state.app, queue).await? {
-        set(response, "x-ojs-queue-depth", &room.depth.to_string());
-        set(response, "x-ojs-queue-bound", &room.bound.to_string());
-        if room.is_tight {
+/// Sets depth and bound of the queue, and the pressure if it is nearly full (ext backpressure).
+async fn set_depth_headers(state: &HttpState, queue: &str, response: &mut Response<Body>) -> HttpResult<()> {
+    if let Some(level) = queues::fill_level(&state.app, queue).await? {
+        set(response, "x-ojs-queue-depth", &level.depth.to_string());
+        set(response, "x-ojs-queue-bound", &level.bound.to_string());
+        if level.is_nearly_full {
             #[expect(clippy::cast_precision_loss, reason = "it is a hint")]
-            let pressure = room.depth as f64 / room.bound.max(1) as f64;
+            let pressure = level.depth as f64 / level.bound.max(1) as f64;
             set(response, "x-ojs-queue-pressure", &format!("{pressure:.2}"));
         }
     }
     Ok(())
 }
 
-/// Sets the headers with the state of a rate limit (extension rate-limiting).
-async fn set_limit_headers(
-    state: &HttpState,
-    key: &str,
-    response: &mut Response<Body>,
-) -> Result<(), ApiError> {
+/// Sets the state of a rate limit (extension rate-limiting).
+async fn set_limit_headers(state: &HttpState, key: &str, response: &mut Response<Body>) -> HttpResult<()> {
     if let Some(limit) = queues::limit(&state.app, key).await? {
-        let most = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
-        set(response, "x-ratelimit-limit", &most.to_string());
-        let left = limit.terms.concurrency.map_or(most, |most| most.saturating_sub(limit.active));
+        let max = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
+        set(response, "x-ratelimit-limit", &max.to_string());
+        let left = limit.terms.concurrency.map_or(max, |max| max.saturating_sub(limit.active));
         set(response, "x-ratelimit-remaining", &left.to_string());
     }
     Ok(())
 }
 
-/// Body of `POST jobs/batch`.
 #[derive(Deserialize)]
 struct BatchRequest {
     jobs: Vec<OjsDocument>,
 }
 
-/// `POST jobs/batch`
-pub(super) async fn enqueue_all(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn enqueue_all(state: Shared, _: RequireClient, sent: JsonBody) -> HttpResult {
     let BatchRequest { jobs } = sent.object()?;
     if jobs.is_empty() {
         return Err(ApiError::invalid("jobs is empty: send at least one"));
@@ -132,62 +109,31 @@ pub(super) async fn enqueue_all(
     Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
 }
 
-/// `GET jobs/{id}`
-pub(super) async fn get(
-    State(state): State<Arc<HttpState>>,
-    _: Authenticated,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn get(state: Shared, _: Authenticated, Path(id): Path<String>) -> HttpResult {
     in_object(&lookup::job(&state.app, &job_id(&id)?).await?)
 }
 
-/// `DELETE jobs/{id}`
-pub(super) async fn cancel(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn cancel(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {
     in_object(&jobs::cancel_unended(&state.app, &job_id(&id)?).await?)
 }
 
-/// `POST jobs/{id}/activate`
-pub(super) async fn activate(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn activate(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {
     in_object(&jobs::activate(&state.app, &job_id(&id)?).await?)
 }
 
-/// `POST jobs/{id}/retry`
-pub(super) async fn retry(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn retry(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {
     in_object(&dead_letters::retry(&state.app, &job_id(&id)?).await?)
 }
 
-/// `POST dead-letter/{id}/retry`
-pub(super) async fn retry_dead(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn retry_dead(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {
     in_object(&dead_letters::retry_dead(&state.app, &job_id(&id)?).await?)
 }
 
-/// `GET jobs/{id}/progress`
-pub(super) async fn progress(
-    State(state): State<Arc<HttpState>>,
-    _: Authenticated,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn progress(state: Shared, _: Authenticated, Path(id): Path<String>) -> HttpResult {
     let job = lookup::job_record(&state.app, &job_id(&id)?).await?;
     Ok(ok(&progress_of(&job)))
 }
 
-/// Returns the progress of a job.
 pub(super) fn progress_of(job: &Job) -> Value {
     let report = job.ojs.as_ref().and_then(|ojs| ojs.progress.as_ref());
     let percent =
@@ -202,21 +148,11 @@ pub(super) fn progress_of(job: &Job) -> Value {
     })
 }
 
-/// `GET dead-letter/{id}`
-pub(super) async fn dead_letter(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn dead_letter(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {
     in_object(&dead_letters::dead_letter(&state.app, &job_id(&id)?).await?)
 }
 
-/// `DELETE dead-letter/{id}`
-pub(super) async fn forget_dead(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn forget_dead(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {
     let job_id = job_id(&id)?;
     dead_letters::forget_dead(&state.app, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))

@@ -1,22 +1,20 @@
 //! Handlers of lists: jobs, dead letters, events.
 
-use std::sync::Arc;
-
 use agenix_protocol::{documents::Status, ids::JobId, request::Search};
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     http::{
-        HttpState,
+        HttpState, Shared,
         auth::role::{RequireAdmin, RequireClient},
         events::envelope,
         extract::above_zero,
-        jobs::job_view,
+        job_view::job_view,
         response::{ApiError, HttpResult, object, ok, pagination, quoted, raw},
     },
-    registry::event_log::LoggedEvent,
+    registry::event_log::{LoggedEvent, NewEvents},
     service::{dead_letters, queues},
     store::{StoreError, StoredJob},
 };
@@ -26,14 +24,11 @@ const PAGE: usize = 50;
 const MAX_PAGE: usize = 200;
 /// Maximum offset in a list, because agq reads all entries before the offset.
 const MAX_OFFSET: usize = 10_000;
-/// Maximum number of jobs that agq reads for a page: those up to the last possible page, and one
-/// that shows whether more follow.
+/// Jobs up to the last possible page, and one that shows whether more follow.
 const MAX_JOBS_READ: usize = MAX_OFFSET + MAX_PAGE + 1;
-/// Maximum number of bytes of the jobs in a page, because the result of each job may have
-/// megabytes. The first job of a page may exceed this bound.
+/// Maximum bytes of a page, because each result may have megabytes. The first job may exceed it.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Query of a list: paging parameters and filters.
 #[derive(Debug, Default, Clone, Deserialize)]
 pub(super) struct ListQuery {
     limit: Option<String>,
@@ -47,29 +42,28 @@ pub(super) struct ListQuery {
     queues: Option<String>,
 }
 
-fn number(name: &str, text: Option<&String>) -> Result<Option<usize>, ApiError> {
+fn number(name: &str, text: Option<&String>) -> HttpResult<Option<usize>> {
     let wrong = || ApiError::invalid(format!("{name} must be a whole number of at least 0"));
     text.map(|text| text.parse().map_err(|_| wrong())).transpose()
 }
 
 impl ListQuery {
     /// Returns the offset and the maximum number of entries.
-    fn range(&self) -> Result<(usize, usize), ApiError> {
+    fn range(&self) -> HttpResult<(usize, usize)> {
         let limit = self.page_size()?;
         let offset = match number("page", self.page.as_ref())? {
             Some(page) => page.saturating_sub(1).saturating_mul(limit),
             None => number("cursor", self.cursor.as_ref().or(self.offset.as_ref()))?.unwrap_or_default(),
         };
         if offset > MAX_OFFSET {
-            return Err(ApiError::invalid(format!(
-                "only the first {MAX_OFFSET} entries of a list can be paged through"
-            )));
+            let text = format!("only the first {MAX_OFFSET} entries of a list can be paged through");
+            return Err(ApiError::invalid(text));
         }
         Ok((offset, limit))
     }
 
     /// Returns the maximum number of entries in a page.
-    fn page_size(&self) -> Result<usize, ApiError> {
+    fn page_size(&self) -> HttpResult<usize> {
         let limit = above_zero("limit", number("limit", self.limit.as_ref())?)?;
         let per_page = above_zero("per_page", number("per_page", self.per_page.as_ref())?)?;
         Ok(limit.or(per_page).unwrap_or(PAGE).min(MAX_PAGE))
@@ -86,7 +80,7 @@ impl ListQuery {
 }
 
 /// Returns the status of jobs in `state`. Several states share the status of pending jobs.
-fn status_of(state: &str) -> Result<Status, ApiError> {
+fn status_of(state: &str) -> HttpResult<Status> {
     match state {
         "available" | "scheduled" | "retryable" | "pending" => Ok(Status::Pending),
         "active" => Ok(Status::Running),
@@ -100,17 +94,14 @@ fn status_of(state: &str) -> Result<Status, ApiError> {
     }
 }
 
-/// Paging scheme of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Paging {
-    /// Paging by cursor: a page has the start of the next one, and may therefore be shorter than
-    /// requested.
+    /// A page has the start of the next one, and may therefore be shorter than requested.
     ByCursor,
-    /// Paging by number: the page number determines the start. Jobs have no results.
+    /// The page number determines the start. Jobs have no results.
     ByNumber,
 }
 
-/// Page of a list of jobs, each in its JSON form.
 struct PageOfJobs {
     jobs: Vec<Box<RawValue>>,
     offset: usize,
@@ -120,12 +111,7 @@ struct PageOfJobs {
 
 impl PageOfJobs {
     /// Reads the jobs among `ids` that match `query`.
-    async fn of(
-        state: &HttpState,
-        ids: Vec<JobId>,
-        query: &ListQuery,
-        paging: Paging,
-    ) -> Result<Self, ApiError> {
+    async fn of(state: &HttpState, ids: Vec<JobId>, query: &ListQuery, paging: Paging) -> HttpResult<Self> {
         let (offset, limit) = query.range()?;
         let (mut page, mut passed) = (Self { jobs: Vec::new(), offset, bytes: 0, has_more: false }, 0);
         for job_id in ids {
@@ -153,9 +139,8 @@ impl PageOfJobs {
         Ok(page)
     }
 
-    /// Adds a job. If the page has no room, returns `false` with cursors, and an error with page
-    /// numbers.
-    fn add(&mut self, stored: &StoredJob, paging: Paging) -> Result<bool, ApiError> {
+    /// Returns `false` with cursors, and an error with page numbers, if the page has no room.
+    fn add(&mut self, stored: &StoredJob, paging: Paging) -> HttpResult<bool> {
         let mut job = job_view(stored)?;
         if paging == Paging::ByNumber {
             job.result = None;
@@ -163,11 +148,12 @@ impl PageOfJobs {
         let job = raw(&job).map_err(|error| StoreError(format!("a job cannot be written: {error}")))?;
         let bytes = self.bytes.saturating_add(job.get().len());
         if bytes > MAX_PAGE_BYTES && !self.jobs.is_empty() {
+            let too_large = format!(
+                "the jobs of this page have more than {MAX_PAGE_BYTES} bytes: ask for fewer with per_page"
+            );
             return match paging {
                 Paging::ByCursor => Ok(false),
-                Paging::ByNumber => Err(ApiError::invalid(format!(
-                    "the jobs of this page have more than {MAX_PAGE_BYTES} bytes: ask for fewer with per_page"
-                ))),
+                Paging::ByNumber => Err(ApiError::invalid(too_large)),
             };
         }
         self.bytes = bytes;
@@ -188,13 +174,12 @@ impl PageOfJobs {
 }
 
 /// Returns the ids of the jobs that may match `query`, the newest first.
-async fn candidates(state: &HttpState, query: &ListQuery) -> Result<Vec<JobId>, ApiError> {
+async fn candidates(state: &HttpState, query: &ListQuery) -> HttpResult<Vec<JobId>> {
     let status = query.state.as_deref().map(status_of).transpose()?;
     let search =
         |status| state.app.store.search(Search { status, limit: MAX_JOBS_READ, ..Search::default() });
     let mut ids = match query.state.as_deref() {
-        // A search among all pending jobs might not reach these jobs, because it reads the newest
-        // ones only.
+        // A search among all pending jobs reads the newest only, and might not reach these.
         Some("scheduled" | "retryable") => state.app.store.peek_scheduled(MAX_JOBS_READ).await?,
         Some("discarded") => {
             let mut ids = search(status).await?;
@@ -207,8 +192,8 @@ async fn candidates(state: &HttpState, query: &ListQuery) -> Result<Vec<JobId>, 
     Ok(ids)
 }
 
-/// Returns the number of dead letters, and a page of them.
-async fn total_of(state: &HttpState, query: &ListQuery) -> Result<u64, ApiError> {
+/// Returns the number of jobs in the state and the queue of `query`.
+async fn total_of(state: &HttpState, query: &ListQuery) -> HttpResult<u64> {
     let all = queues::queue_states(&state.app).await?;
     let of_queue = all.iter().filter(|(name, ..)| query.queue.as_ref().is_none_or(|queue| queue == name));
     let sum = of_queue.map(|(_, counts, _)| match &query.state {
@@ -218,28 +203,18 @@ async fn total_of(state: &HttpState, query: &ListQuery) -> Result<u64, ApiError>
     Ok(sum.sum())
 }
 
-/// `GET jobs`
-pub(super) async fn jobs(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Query(query): Query<ListQuery>,
-) -> HttpResult {
+pub(super) async fn jobs(state: Shared, _: RequireClient, Query(query): Query<ListQuery>) -> HttpResult {
     let page = PageOfJobs::of(&state, candidates(&state, &query).await?, &query, Paging::ByCursor).await?;
     page.by_cursor(total_of(&state, &query).await?)
 }
 
-/// `GET admin/jobs`
-pub(super) async fn admin_jobs(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Query(query): Query<ListQuery>,
-) -> HttpResult {
+pub(super) async fn admin_jobs(state: Shared, _: RequireAdmin, Query(query): Query<ListQuery>) -> HttpResult {
     let page = PageOfJobs::of(&state, candidates(&state, &query).await?, &query, Paging::ByNumber).await?;
     page.by_number(total_of(&state, &query).await?, &query)
 }
 
 /// Returns the `pagination` object of the admin extension.
-fn numbered(total: u64, query: &ListQuery) -> Result<Value, ApiError> {
+fn numbered(total: u64, query: &ListQuery) -> HttpResult<Value> {
     Ok(json!({"total": total, "page": query.page_number(), "per_page": query.range()?.1}))
 }
 
@@ -248,15 +223,14 @@ async fn dead_letter_page(
     state: &HttpState,
     query: ListQuery,
     paging: Paging,
-) -> Result<(u64, PageOfJobs), ApiError> {
+) -> HttpResult<(u64, PageOfJobs)> {
     let query = ListQuery { state: None, queue: None, ..query };
     let (total, ids) = dead_letters::dead_letters(&state.app, MAX_JOBS_READ).await?;
     Ok((total, PageOfJobs::of(state, ids, &query, paging).await?))
 }
 
-/// `GET dead-letter`
 pub(super) async fn dead_letters(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     _: RequireClient,
     Query(query): Query<ListQuery>,
 ) -> HttpResult {
@@ -264,9 +238,8 @@ pub(super) async fn dead_letters(
     page.by_cursor(total)
 }
 
-/// `GET admin/dead-letter`
 pub(super) async fn admin_dead_letters(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     _: RequireAdmin,
     Query(query): Query<ListQuery>,
 ) -> HttpResult {
@@ -274,18 +247,12 @@ pub(super) async fn admin_dead_letters(
     page.by_number(total, &query)
 }
 
-/// `GET admin/dead-letter/stats`
-pub(super) async fn dead_letter_stats(State(state): State<Arc<HttpState>>, _: RequireAdmin) -> HttpResult {
+pub(super) async fn dead_letter_stats(state: Shared, _: RequireAdmin) -> HttpResult {
     let (total, _) = dead_letters::dead_letters(&state.app, 0).await?;
     Ok(ok(&json!({"total": total, "retention_seconds": state.app.settings.keep_dead_ms / 1000})))
 }
 
-/// `GET events`
-pub(super) async fn events(
-    State(state): State<Arc<HttpState>>,
-    _: RequireClient,
-    Query(query): Query<ListQuery>,
-) -> HttpResult {
+pub(super) async fn events(state: Shared, _: RequireClient, Query(query): Query<ListQuery>) -> HttpResult {
     let limit = query.page_size()?;
     let after = number("cursor", query.cursor.as_ref())?.unwrap_or_default();
     let (types, queues) = (ListQuery::words(query.types.as_ref()), ListQuery::words(query.queues.as_ref()));
@@ -293,7 +260,7 @@ pub(super) async fn events(
         types.as_ref().is_none_or(|types| types.iter().any(|word| word == event.kind))
             && queues.as_ref().is_none_or(|queues| queues.contains(&event.queue))
     };
-    let (events, has_more) = state.app.events.after(after as u64, limit, is_wanted);
+    let NewEvents { events, has_more, .. } = state.app.events.follow(after as u64, limit, is_wanted);
     let cursor = events.last().map_or(after as u64, |event| event.number);
     let shown: Vec<Value> = events.iter().map(|event| envelope(&state.app.events, event)).collect();
     Ok(ok(&json!({"events": shown, "cursor": cursor.to_string(), "has_more": has_more})))

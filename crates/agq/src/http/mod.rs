@@ -52,28 +52,23 @@ use crate::{
     net::{AccessControl, ProtocolHandler},
 };
 
-/// State that all handlers share.
 struct HttpState {
     app: Arc<AppState>,
     access_control: Arc<AccessControl>,
     sessions: auth::session::DashboardSessions,
-    /// True if the connections are encrypted.
     is_tls: bool,
 }
 
-/// Returns the handler of HTTP connections.
+type Shared = axum::extract::State<Arc<HttpState>>;
+
 pub(crate) fn handler(
     app: &Arc<AppState>,
     access_control: &Arc<AccessControl>,
     is_tls: bool,
 ) -> ProtocolHandler {
     let sessions = auth::session::DashboardSessions::new(&app.clock.uuid());
-    let state = Arc::new(HttpState {
-        app: Arc::clone(app),
-        access_control: Arc::clone(access_control),
-        sessions,
-        is_tls,
-    });
+    let (app, access_control) = (Arc::clone(app), Arc::clone(access_control));
+    let state = Arc::new(HttpState { app, access_control, sessions, is_tls });
     let router = router(&state);
     let serve = move |accepted, number, stop| -> BoxFuture<'static, ()> {
         Box::pin(connection::serve_connection(Arc::clone(&state), router.clone(), (accepted, number), stop))
@@ -81,7 +76,6 @@ pub(crate) fn handler(
     ProtocolHandler { serve: Box::new(serve), rejection: connection::too_many_connections }
 }
 
-/// Builds the router with the routes of all modules.
 fn router(state: &Arc<HttpState>) -> Router {
     let v1 = Router::new()
         .merge(job_routes())
@@ -160,8 +154,8 @@ fn queue_routes() -> Routes {
         .route("/queues", get(queues::list))
         .route("/queues/{queue}", get(queues::stats))
         .route("/queues/{queue}/stats", get(queues::stats))
-        .route("/queues/{queue}/pause", post(queues::pause))
-        .route("/queues/{queue}/resume", post(queues::resume))
+        .route("/queues/{queue}/pause", post(queues::set_paused::<true>))
+        .route("/queues/{queue}/resume", post(queues::set_paused::<false>))
         .route("/rate-limits", get(queues::limits))
         .route("/rate-limits/{key}", get(queues::limit))
 }
@@ -180,8 +174,8 @@ fn admin_routes() -> Routes {
         .route("/admin/stats", get(admin::stats))
         .route("/admin/queues", get(admin::queues))
         .route("/admin/queues/{queue}", get(admin::queue))
-        .route("/admin/queues/{queue}/pause", post(admin::pause))
-        .route("/admin/queues/{queue}/resume", post(admin::resume))
+        .route("/admin/queues/{queue}/pause", post(admin::set_paused::<true>))
+        .route("/admin/queues/{queue}/resume", post(admin::set_paused::<false>))
         .route("/admin/queues/{queue}/config", get(admin::config).put(admin::configure))
         .route("/admin/jobs", get(lists::admin_jobs))
         .route("/admin/jobs/bulk/retry", post(admin::retry_all))

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use crate::http::response::ok;
 
-/// Operation: method, path below `/ojs/v1` (or from the root, after `//`), required role, summary,
-/// schema of the body, and status of success.
+/// Method, path below `/ojs/v1` (or from the root, after `//`), role, summary, schema of the body,
+/// and status of success.
 pub(super) type OperationRow =
     (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
 
@@ -95,7 +95,6 @@ pub(super) const ROWS: &[OperationRow] = &[
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
-/// `GET openapi.json`
 pub(super) async fn openapi(_: crate::http::auth::role::Authenticated) -> Response<Body> {
     ok(&*DOCUMENT)
 }
@@ -103,11 +102,7 @@ pub(super) async fn openapi(_: crate::http::auth::role::Authenticated) -> Respon
 fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for row in ROWS {
-        let path = match row.1.strip_prefix('/').filter(|rest| rest.starts_with('/')) {
-            Some(rest) => rest.to_owned(),
-            None => format!("/ojs/v1{}", row.1),
-        };
-        let at = paths.entry(path).or_insert_with(|| json!({}));
+        let at = paths.entry(path_of(row.1)).or_insert_with(|| json!({}));
         at[row.0] = operation(row);
     }
     json!({
@@ -123,6 +118,12 @@ fn document() -> Value {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     })
+}
+
+/// Returns the whole path of a row.
+pub(super) fn path_of(path: &str) -> String {
+    let rest = path.strip_prefix('/').filter(|rest| rest.starts_with('/'));
+    rest.map_or_else(|| format!("/ojs/v1{path}"), str::to_owned)
 }
 
 fn operation((method, path, who, summary, body, status): &OperationRow) -> Value {
@@ -154,7 +155,6 @@ fn operation((method, path, who, summary, body, status): &OperationRow) -> Value
     operation
 }
 
-/// Returns the schemas of the bodies.
 fn schemas() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;

@@ -3,17 +3,16 @@
 
 use std::{
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use tokio::sync::watch;
 
-use crate::{auth::keyring::Identity, net::ConnectionPermit};
+use crate::{auth::keyring::Identity, net::ConnectionPermit, sync::lock};
 
 /// Client of a connection. Every request of the connection has the peer as an extension.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
-    /// Number of the connection.
     pub(super) number: u64,
     /// IP address; `None` for a Unix socket.
     pub(super) ip: Option<IpAddr>,
@@ -34,8 +33,7 @@ impl Peer {
     }
 }
 
-/// Place of a connection among the connections of its address. A connection that becomes an event
-/// stream gives its place back.
+/// Place under the limit of the address. A connection that becomes an event stream gives it back.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConnectionSlot(Arc<Mutex<Option<ConnectionPermit>>>);
 
@@ -44,8 +42,7 @@ impl ConnectionSlot {
         Self(Arc::new(Mutex::new(permit)))
     }
 
-    /// Gives the place back, so that another connection can have it.
     pub(super) fn give_back(&self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.0).take());
     }
 }

@@ -1,14 +1,12 @@
 //! Handlers of queues and rate limits.
 
-use std::sync::Arc;
-
 use agenix_rules::{job::JobState, limit::Limit};
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use serde_json::{Value, json};
 
 use crate::{
     http::{
-        HttpState,
+        HttpState, Shared,
         auth::role::{Authenticated, RequireAdmin},
         response::{ApiError, HttpResult, ok, quoted},
     },
@@ -31,78 +29,55 @@ pub(super) fn counts(counts: &[u64; 8]) -> Value {
     })
 }
 
-/// Returns the JSON form of a queue in lists.
 fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
     let mut queue = counts(numbers);
     queue["name"] = name.into();
     queue["paused"] = paused.into();
-    queue["status"] = if paused { "paused" } else { "active" }.into();
+    queue["status"] = status(paused).into();
     queue
 }
 
-/// `GET queues`
-pub(super) async fn list(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+pub(super) async fn list(state: Shared, _: Authenticated) -> HttpResult {
     let all = queues::queue_states(&state.app).await?;
     let queues: Vec<Value> = all.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
     let total = queues.len();
     Ok(ok(&json!({"queues": queues, "pagination": {"total": total, "has_more": false}})))
 }
 
-/// `GET queues/{queue}/stats`
-pub(super) async fn stats(
-    State(state): State<Arc<HttpState>>,
-    _: Authenticated,
-    Path(name): Path<String>,
-) -> HttpResult {
+pub(super) async fn stats(state: Shared, _: Authenticated, Path(name): Path<String>) -> HttpResult {
     let (numbers, paused) = queues::queue_counts(&state.app, &name).await?;
     let mut stats = counts(&numbers);
     stats["queue"] = name.as_str().into();
     stats["depth"] = numbers[JobState::Available as usize].into();
     stats["paused"] = paused.into();
-    if let Some(room) = queues::room(&state.app, &name).await? {
-        stats["max_depth"] = room.bound.into();
+    if let Some(level) = queues::fill_level(&state.app, &name).await? {
+        stats["max_depth"] = level.bound.into();
     }
     Ok(ok(&json!({"queue": queue(&name, &numbers, paused), "stats": stats})))
 }
 
-/// `POST queues/{queue}/pause`
-pub(super) async fn pause(
-    State(state): State<Arc<HttpState>>,
+pub(super) async fn set_paused<const PAUSED: bool>(
+    state: Shared,
     _: RequireAdmin,
     Path(name): Path<String>,
 ) -> HttpResult {
-    set_paused(&state, &name, true).await?;
-    Ok(ok(&json!({"queue": {"name": name, "paused": true, "status": "paused"}})))
+    queues::pause(&state.app, &name, PAUSED).await?;
+    Ok(ok(&json!({"queue": {"name": name, "paused": PAUSED, "status": status(PAUSED)}})))
 }
 
-/// `POST queues/{queue}/resume`
-pub(super) async fn resume(
-    State(state): State<Arc<HttpState>>,
-    _: RequireAdmin,
-    Path(name): Path<String>,
-) -> HttpResult {
-    set_paused(&state, &name, false).await?;
-    Ok(ok(&json!({"queue": {"name": name, "paused": false, "status": "active"}})))
+/// Returns the status of a queue, as the specification names it.
+pub(super) fn status(paused: bool) -> &'static str {
+    if paused { "paused" } else { "active" }
 }
 
-pub(super) async fn set_paused(state: &HttpState, name: &str, paused: bool) -> Result<(), ApiError> {
-    Ok(queues::pause(&state.app, name, paused).await?)
-}
-
-/// `GET rate-limits/{key}`
-pub(super) async fn limit(
-    State(state): State<Arc<HttpState>>,
-    _: Authenticated,
-    Path(key): Path<String>,
-) -> HttpResult {
+pub(super) async fn limit(state: Shared, _: Authenticated, Path(key): Path<String>) -> HttpResult {
     let limit = queues::limit(&state.app, &key).await?;
     let limit =
         limit.ok_or_else(|| ApiError::not_found(format!("no job has the limit '{}'", quoted(&key))))?;
     Ok(ok(&limit_of(&state, &key, &limit)))
 }
 
-/// `GET rate-limits`
-pub(super) async fn limits(State(state): State<Arc<HttpState>>, _: Authenticated) -> HttpResult {
+pub(super) async fn limits(state: Shared, _: Authenticated) -> HttpResult {
     let mut items = Vec::new();
     for (key, json) in state.app.store.documents(DocumentKind::Limit).await? {
         if let Ok(limit) = serde_json::from_str::<Limit>(&json) {

@@ -18,13 +18,10 @@ use serde_json::{
 
 use crate::{error::CommandError, store::StoreError};
 
-/// Address of the documentation in error bodies.
 const DOCS: &str = "https://github.com/agenix-sh/agenix/blob/main/docs/ojs.md";
 
-/// Result of a handler.
-pub(super) type HttpResult = Result<Response<Body>, ApiError>;
+pub(super) type HttpResult<T = Response<Body>> = Result<T, ApiError>;
 
-/// Error response of a request.
 #[derive(Debug, Clone)]
 pub(super) struct ApiError {
     pub(super) status: StatusCode,
@@ -48,51 +45,61 @@ impl ApiError {
 
     /// Returns the error of a request with a missing or malformed part.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_request",
-            message,
-            "Correct the field that the message names, and send the request again.",
-        )
+        let hint = "Correct the field that the message names, and send the request again.";
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message, hint)
     }
 
     /// Returns the error of an id or a path that does not exist.
     pub(super) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "not_found",
-            message,
-            "Check the id: it may be mistyped, or its object was removed.",
-        )
+        let hint = "Check the id: it may be mistyped, or its object was removed.";
+        Self::new(StatusCode::NOT_FOUND, "not_found", message, hint)
     }
 
     fn conflict(message: String) -> Self {
-        Self::new(
-            StatusCode::CONFLICT,
-            "conflict",
-            message,
-            "Read the job: its state or its attempt differs from what the request assumes.",
-        )
+        let hint = "Read the job: its state or its attempt differs from what the request assumes.";
+        Self::new(StatusCode::CONFLICT, "conflict", message, hint)
     }
 
     fn duplicate(message: String) -> Self {
-        Self::new(
-            StatusCode::CONFLICT,
-            "duplicate",
-            message,
-            "The job exists: read it, or omit the id or the unique options.",
-        )
+        let hint = "The job exists: read it, or omit the id or the unique options.";
+        Self::new(StatusCode::CONFLICT, "duplicate", message, hint)
     }
 
-    fn of_rejection(rejection: &Rejection) -> Self {
+    pub(super) fn response(self, request_id: &str) -> Response<Body> {
+        let body = json!({"error": {
+            "code": self.code,
+            "type": self.code,
+            "message": self.message,
+            "retryable": self.is_retryable,
+            "hint": self.hint,
+            "docs_url": DOCS,
+            "request_id": request_id,
+        }});
+        let mut response = json_response(self.status, to_json(&body));
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+}
+
+/// Returns the error of a sender that is not allowed to do this.
+pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
+    let hint =
+        "Use a key whose role allows it: see the [clients], [workers] and [admins] of the config file.";
+    ApiError::new(StatusCode::FORBIDDEN, "forbidden", message, hint)
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
         let message = rejection.to_string();
         match rejection {
-            Rejection::InvalidRetry(_) => Self::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "validation_error",
-                message,
-                "Correct the retry policy that the message names, and send the request again.",
-            ),
+            Rejection::InvalidRetry(_) => {
+                let hint = "Correct the retry policy that the message names, and send the request again.";
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_error", message, hint)
+            }
             Rejection::JobNotFound(_)
             | Rejection::PlanNotFound(_)
             | Rejection::ActionNotFound(_)
@@ -117,12 +124,8 @@ impl ApiError {
             | Rejection::WorkerIdTaken => Self::conflict(message),
             Rejection::NotPermitted(_) => forbidden(message),
             Rejection::QueueFull { depth, bound, .. } => {
-                let full = Self::new(
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "QUEUE_FULL",
-                    message,
-                    "Wait until workers have taken jobs of the queue, and send the request again.",
-                );
+                let hint = "Wait until workers have taken jobs of the queue, and send the request again.";
+                let full = Self::new(StatusCode::TOO_MANY_REQUESTS, "QUEUE_FULL", message, hint);
                 let headers = vec![
                     ("retry-after", "5".to_owned()),
                     ("x-ojs-queue-depth", depth.to_string()),
@@ -133,56 +136,16 @@ impl ApiError {
             _ => Self::invalid(message),
         }
     }
-
-    /// Formats the error body with the id of the request.
-    pub(super) fn response(self, request_id: &str) -> Response<Body> {
-        let body = json!({"error": {
-            "code": self.code,
-            "type": self.code,
-            "message": self.message,
-            "retryable": self.is_retryable,
-            "hint": self.hint,
-            "docs_url": DOCS,
-            "request_id": request_id,
-        }});
-        let mut response = json_response(self.status, to_json(&body));
-        for (name, value) in self.headers {
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                response.headers_mut().insert(HeaderName::from_static(name), value);
-            }
-        }
-        response
-    }
-}
-
-/// Returns the error of a sender that is not allowed to do this.
-pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
-    ApiError::new(
-        StatusCode::FORBIDDEN,
-        "forbidden",
-        message,
-        "Use a key whose role allows it: see the [clients], [workers] and [admins] of the config file.",
-    )
-}
-
-impl From<Rejection> for ApiError {
-    fn from(rejection: Rejection) -> Self {
-        Self::of_rejection(&rejection)
-    }
 }
 
 impl From<CommandError> for ApiError {
     fn from(error: CommandError) -> Self {
         match error {
-            CommandError::Rejected(rejection) => Self::of_rejection(&rejection),
+            CommandError::Rejected(rejection) => rejection.into(),
             other => {
                 tracing::error!(error = %other, "a request over HTTP failed");
-                Self::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "backend_error",
-                    other.to_string(),
-                    "agq could not complete the request: send it again, and read the log of agq.",
-                )
+                let hint = "agq could not complete the request: send it again, and read the log of agq.";
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "backend_error", other.to_string(), hint)
             }
         }
     }
@@ -208,7 +171,6 @@ pub(super) fn quoted(text: &str) -> String {
     text.chars().take(80).collect::<String>().escape_debug().to_string()
 }
 
-/// Returns a response with a JSON document.
 fn json_response(status: StatusCode, json: String) -> Response<Body> {
     let mut response = Response::new(Body::from(json));
     *response.status_mut() = status;
@@ -216,18 +178,15 @@ fn json_response(status: StatusCode, json: String) -> Response<Body> {
     response
 }
 
-/// Returns status 200 with a document.
 pub(super) fn ok<T: Serialize>(document: &T) -> Response<Body> {
     json_response(StatusCode::OK, to_json(document))
 }
 
-/// Returns `status` with a document.
 pub(super) fn with_status<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
     json_response(status, to_json(document))
 }
 
-/// Builds an object of raw JSON values. Nested documents are not parsed again, so that numbers keep
-/// their text.
+/// Builds an object without parsing nested documents again, so that numbers keep their text.
 pub(super) fn object<const N: usize>(
     fields: [(&'static str, Result<Box<RawValue>, serde_json::Error>); N],
 ) -> Object {
@@ -241,15 +200,12 @@ pub(super) fn object<const N: usize>(
     Ok(object)
 }
 
-/// Result of [`object`].
 pub(super) type Object = Result<BTreeMap<&'static str, Box<RawValue>>, StoreError>;
 
-/// Serialises a value of an [`object`].
 pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
     to_raw_value(value)
 }
 
-/// Returns status 201 with a document and its location.
 pub(super) fn created<T: Serialize>(document: &T, location: &str) -> Response<Body> {
     let mut response = json_response(StatusCode::CREATED, to_json(document));
     if let Ok(location) = HeaderValue::from_str(location) {
@@ -258,7 +214,6 @@ pub(super) fn created<T: Serialize>(document: &T, location: &str) -> Response<Bo
     response
 }
 
-/// Returns status 204.
 pub(super) fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -273,8 +228,7 @@ pub(super) fn finish(response: &mut Response<Body>, request_id: &HeaderValue) {
     headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(OJS_MEDIA_TYPE));
 }
 
-/// Returns the `pagination` object of a page. A page without entries has no next cursor, because a
-/// client that follows the cursors would otherwise never stop.
+/// A page without entries has no next cursor, so that a client that follows the cursors stops.
 pub(super) fn pagination(total: u64, offset: usize, shown: usize, has_more: bool) -> Value {
     let end = offset.saturating_add(shown);
     let has_more = has_more && shown > 0;

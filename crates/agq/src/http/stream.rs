@@ -10,26 +10,28 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    http::{HttpState, peer::Peer, response::ApiError},
+    http::{
+        HttpState,
+        peer::Peer,
+        response::{ApiError, HttpResult},
+    },
     net::ConnectionPermit,
 };
 
 /// Permission to receive an event stream, and its place under the limit of the address.
 pub(super) struct StreamPermit {
-    /// Returns true while the sender may receive events. The stream calls this before each event,
-    /// because a session may end, or a key be withdrawn, during the stream.
+    /// Called before each event, because a session may end, or a key be withdrawn, meanwhile.
     pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
     _permit: Option<ConnectionPermit>,
 }
 
 impl StreamPermit {
-    /// Takes a place among the event streams of the address, and gives the connection its place
-    /// back.
+    /// Takes a place among the event streams, and gives back that of the connection.
     pub(super) fn take(
         state: &HttpState,
         peer: &Peer,
         is_admitted: Box<dyn Fn() -> bool + Send>,
-    ) -> Result<Self, ApiError> {
+    ) -> HttpResult<Self> {
         let permit = state.access_control.admit_stream(peer.ip).map_err(|reason| {
             let hint = "Close streams and dashboards that are not in use, or raise --max-connections-per-ip.";
             ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
@@ -39,7 +41,6 @@ impl StreamPermit {
     }
 }
 
-/// Returns a response that streams `texts`.
 pub(super) fn response(texts: impl Stream<Item = String> + Send + 'static) -> Response<Body> {
     let mut response =
         Response::new(Body::from_stream(texts.map(|text| Ok::<_, Infallible>(Bytes::from(text)))));

@@ -13,33 +13,25 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 
 use crate::{
-    auth::{
-        audit_log::AuditLog,
-        keyring::{Identity, Keyring, Role, SessionKeys},
-    },
-    clock::Clock,
-    config,
+    auth::keyring::{Identity, Keyring, Role, SessionKeys},
     http::{
         HttpState,
         auth::session::DashboardSessions,
-        openapi::ROWS,
+        openapi::{ROWS, path_of},
         peer::{ConnectionSlot, Peer},
         router,
     },
     net::AccessControl,
-    startup::services::build,
-    store::{OpenOptions, redb::RedbStore},
+    startup::services::without_tasks,
 };
 
 /// Name of every id in a path, and of the worker that sends the requests.
 const NAME: &str = "quiet";
 
 fn routes(dir: &std::path::Path) -> TowerToHyperService<Router> {
-    let store = RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap();
-    let settings = config::default_settings().unwrap();
+    let app = without_tasks(dir, |_| {});
     let keyring = Arc::new(Keyring::new(SessionKeys::default()));
-    let access_control = Arc::new(AccessControl::new(keyring, &settings.limits));
-    let (app, _tasks) = build(Arc::new(store), Clock::default(), AuditLog::open(None).unwrap(), settings);
+    let access_control = Arc::new(AccessControl::new(keyring, &app.settings.limits));
     let sessions = DashboardSessions::new("a-5eed0001");
     TowerToHyperService::new(router(&Arc::new(HttpState { app, access_control, sessions, is_tls: false })))
 }
@@ -66,10 +58,7 @@ async fn routes_allow_exactly_the_roles_that_the_openapi_document_names() {
     let dir = tempfile::tempdir().unwrap();
     let routes = routes(dir.path());
     for (method, path, documented, _, body, _) in ROWS {
-        let path = path
-            .strip_prefix('/')
-            .filter(|rest| rest.starts_with('/'))
-            .map_or_else(|| format!("/ojs/v1{path}"), str::to_owned);
+        let path = path_of(path);
         let parts = path.split('/').map(|part| if part.starts_with('{') { NAME } else { part });
         let path = parts.collect::<Vec<_>>().join("/");
         for role in [None, Some(Role::Admin), Some(Role::Client), Some(Role::Worker)] {

@@ -1,27 +1,22 @@
 //! Handlers for workers: fetch, reports, registration and heartbeats.
 
-use std::sync::Arc;
-
 use agenix_protocol::documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration};
 use agenix_rules::{
     job::Job,
     ojs::{HEARTBEAT_SECS, SILENCE_MS, VISIBILITY_MS},
     worker::Directive,
 };
-use axum::{
-    Extension,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Extension, extract::Path, http::StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
     http::{
-        HttpState,
+        HttpState, Shared,
         auth::role::{Authenticated, RequireWorker},
         extract::{JsonBody, job_id, worker_id},
-        jobs::{job_view, progress_of},
+        job_view::job_view,
+        jobs::progress_of,
         peer::Peer,
         response::{ApiError, HttpResult, object, ok, raw, with_status},
     },
@@ -29,9 +24,8 @@ use crate::{
     store::{Claim, StoredJob},
 };
 
-/// `POST workers/fetch`, `POST jobs/fetch`
 pub(super) async fn fetch(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     sender: RequireWorker,
     Extension(peer): Extension<Peer>,
     sent: JsonBody,
@@ -64,20 +58,14 @@ fn stored(claim: &Claim) -> StoredJob {
     }
 }
 
-/// `POST workers/ack`
-pub(super) async fn ack(
-    State(state): State<Arc<HttpState>>,
-    sender: RequireWorker,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn ack(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {
     let body: OjsAck = sent.object()?;
     let id = required_job_id(body.job_id.as_deref())?.to_owned();
     ack_job(&state, &sender, &id, body).await
 }
 
-/// `POST jobs/{id}/ack`
 pub(super) async fn ack_named(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
@@ -85,13 +73,12 @@ pub(super) async fn ack_named(
     ack_job(&state, &sender, &id, sent.object_or_default()?).await
 }
 
-fn required_job_id(job_id: Option<&str>) -> Result<&str, ApiError> {
+fn required_job_id(job_id: Option<&str>) -> HttpResult<&str> {
     job_id.ok_or_else(|| ApiError::invalid("job_id is missing: name the job"))
 }
 
 async fn ack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: OjsAck) -> HttpResult {
-    let done = ojs_reports::ack(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?;
-    let job = job_view(&done.job)?;
+    let job = job_view(&ojs_reports::ack(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?)?;
     Ok(ok(&object([
         ("acknowledged", raw(&true)),
         ("id", raw(&job.id)),
@@ -102,20 +89,14 @@ async fn ack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: OjsA
     ])?))
 }
 
-/// `POST workers/nack`
-pub(super) async fn nack(
-    State(state): State<Arc<HttpState>>,
-    sender: RequireWorker,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn nack(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {
     let body: OjsNack = sent.object()?;
     let id = required_job_id(body.job_id.as_deref())?.to_owned();
     nack_job(&state, &sender, &id, body).await
 }
 
-/// `POST jobs/{id}/nack`
 pub(super) async fn nack_named(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
@@ -127,8 +108,7 @@ async fn nack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: Ojs
     if body.error.is_none() && !body.requeue.unwrap_or_default() {
         return Err(ApiError::invalid("error is missing: describe the failure, or set requeue"));
     }
-    let done = ojs_reports::nack(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?;
-    let job = job_view(&done.job)?;
+    let job = job_view(&ojs_reports::nack(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?)?;
     let mut reply = object([
         ("id", raw(&job.id)),
         ("job_id", raw(&job.id)),
@@ -145,9 +125,8 @@ async fn nack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: Ojs
     Ok(ok(&reply))
 }
 
-/// `PUT jobs/{id}/progress`
 pub(super) async fn report_progress(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
@@ -158,12 +137,7 @@ pub(super) async fn report_progress(
     Ok(ok(&progress_of(&job)))
 }
 
-/// `POST workers/register`
-pub(super) async fn register(
-    State(state): State<Arc<HttpState>>,
-    sender: RequireWorker,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn register(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {
     let body: OjsRegistration = sent.object()?;
     let worker_id = ojs_workers::register(&state.app, sender.worker().as_ref(), body).await?;
     Ok(ok(&json!({
@@ -176,12 +150,7 @@ pub(super) async fn register(
     })))
 }
 
-/// `POST workers/heartbeat`
-pub(super) async fn heartbeat(
-    State(state): State<Arc<HttpState>>,
-    sender: RequireWorker,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn heartbeat(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {
     let body: OjsHeartbeat = sent.object()?;
     let visibility = body.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
     let beat = ojs_workers::beat(&state.app, sender.worker().as_ref(), &body).await?;
@@ -195,11 +164,7 @@ pub(super) async fn heartbeat(
 }
 
 /// `POST workers/beat` (ext graceful-shutdown)
-pub(super) async fn beat(
-    State(state): State<Arc<HttpState>>,
-    sender: RequireWorker,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn beat(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {
     let mut body: OjsHeartbeat = sent.object()?;
     if body.shutdown == Some(true) {
         body.state = Some("shutting_down".into());
@@ -211,11 +176,7 @@ pub(super) async fn beat(
 }
 
 /// `GET workers/{id}/health` (ext graceful-shutdown)
-pub(super) async fn health(
-    State(state): State<Arc<HttpState>>,
-    _: Authenticated,
-    Path(id): Path<String>,
-) -> HttpResult {
+pub(super) async fn health(state: Shared, _: Authenticated, Path(id): Path<String>) -> HttpResult {
     let worker = lookup::worker(&state.app, &worker_id(&id)?).await?;
     let stats = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
     let own_state = stats.as_ref().and_then(|stats| stats.get("state")?.as_str()).unwrap_or("running");
@@ -240,19 +201,13 @@ struct WorkerIdBody {
     worker_id: String,
 }
 
-/// `POST workers/deregister`
-pub(super) async fn deregister(
-    State(state): State<Arc<HttpState>>,
-    sender: RequireWorker,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn deregister(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {
     let WorkerIdBody { worker_id } = sent.object()?;
     deregister_worker(&state, &sender, &worker_id).await
 }
 
-/// `DELETE workers/{id}`
 pub(super) async fn deregister_named(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     sender: RequireWorker,
     Path(id): Path<String>,
 ) -> HttpResult {

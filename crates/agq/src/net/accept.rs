@@ -24,9 +24,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum time for which agq sends the reason to a rejected client and reads from that client.
 const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Protocol of a listener.
 pub(crate) struct ProtocolHandler {
-    /// Serves a connection, which has the given number, until the connection or agq ends.
+    /// Serves the connection with the given number until it or agq ends.
     pub(crate) serve:
         Box<dyn Fn(ClientStream, u64, watch::Receiver<bool>) -> BoxFuture<'static, ()> + Send + Sync>,
     /// Formats a reason as the only reply to a client whose connection is over a limit.
@@ -40,12 +39,8 @@ pub(crate) async fn serve(
     access_control: Arc<AccessControl>,
     stop: watch::Receiver<bool>,
 ) {
-    let acceptor = Arc::new(Acceptor {
-        tls: listeners.tls(),
-        socket_shown: listeners.socket_shown(),
-        handler,
-        access_control,
-    });
+    let (tls, socket_shown) = (listeners.tls(), listeners.socket_shown());
+    let acceptor = Arc::new(Acceptor { tls, socket_shown, handler, access_control });
     let mut connections = JoinSet::new();
     let mut stopped = stop.clone();
     loop {
@@ -68,7 +63,6 @@ pub(crate) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// State that all connections of a listener share.
 struct Acceptor {
     tls: Option<Arc<TlsAcceptance>>,
     socket_shown: String,
@@ -89,8 +83,7 @@ impl Acceptor {
         }
     }
 
-    /// Takes a permit for the connection, and performs the TLS handshake if the listener has TLS.
-    /// Returns `None` if the client is rejected or the handshake fails.
+    /// Returns `None` if the client is rejected or its handshake fails.
     async fn handshake(&self, incoming: IncomingStream) -> Option<ClientStream> {
         let (socket, mut peer) = match incoming {
             IncomingStream::Unix(socket) => {
@@ -106,8 +99,8 @@ impl Acceptor {
         let Some(permit) = self.access_control.connection_limiter.admit(peer.ip()) else {
             let reason = self.access_control.connection_limiter.refusal(peer.ip());
             debug!(%peer, reason, "rejected a connection");
-            // Over TLS, a rejected client gets no reason, because agq could send it only after a
-            // handshake that the client has to begin.
+            // Over TLS there is no reason, because the client would have to begin a handshake
+            // first.
             if self.tls.is_none() {
                 reject(socket, &(self.handler.rejection)(&reason)).await;
             }
@@ -130,8 +123,8 @@ impl Acceptor {
     }
 }
 
-/// Sends `rejection` and then reads until the client closes. Unread bytes would make the system
-/// reset the connection, and a reset would discard the reason.
+/// Sends `rejection`, and reads until the client closes. Unread bytes would make the system reset
+/// the connection, and a reset would discard the reason.
 async fn reject(mut socket: TcpStream, rejection: &str) {
     let sending = async {
         socket.write_all(rejection.as_bytes()).await?;

@@ -7,24 +7,19 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
-use agenix_protocol::{limits::Limits, time::Timestamp};
+use agenix_protocol::limits::Limits;
 
 use super::{
     connection_limit::{ConnectionLimiter, ConnectionPermit},
     throttle::AuthGuard,
 };
-use crate::auth::{
-    keyring::{Identity, Keyring},
-    session_key::KeyHash,
-};
+use crate::auth::keyring::Keyring;
 
-/// Divisor that turns the maximum of connections of an address into the maximum of event streams.
+/// Number of connections of an address for each event stream that it may have.
 const CONNECTIONS_PER_STREAM: usize = 4;
 
-/// Decides which clients may connect and which keys are valid.
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     pub(crate) keyring: Arc<Keyring>,
@@ -32,50 +27,34 @@ pub(crate) struct AccessControl {
     pub(crate) connection_limiter: Arc<ConnectionLimiter>,
     /// Number of the last connection, over RESP and HTTP together.
     last_connection: AtomicU64,
-    /// Limiter of event streams. An event stream lasts until the client leaves, and is counted
-    /// apart from other connections.
+    /// Event streams last until the client leaves, and are counted apart from connections.
     stream_limiter: Arc<ConnectionLimiter>,
 }
 
 impl AccessControl {
-    /// Returns the identity of `key`, or `None` if the keyring does not have the key.
-    pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
-        self.keyring.identify(key)
-    }
-
-    /// Returns the identity of the key with this hash.
-    pub(crate) fn identify_hash(&self, hash: &KeyHash) -> Option<Identity> {
-        self.keyring.identify_hash(hash)
-    }
-
-    /// Counts a wrong key from `ip`, and returns the delay of the answer.
-    pub(crate) fn wrong_key(&self, ip: Option<IpAddr>, now: Timestamp) -> Duration {
-        self.auth_guard.wrong_key(ip, now)
-    }
-
-    /// Returns the number of a new connection. Numbers are unique over RESP and HTTP, because
-    /// pub/sub and the registry of connections identify connections by number.
+    /// Numbers are unique over RESP and HTTP, because pub/sub and the registry of connections use
+    /// them.
     pub(crate) fn next_connection(&self) -> u64 {
         self.last_connection.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns a permit for an event stream, or a message that names the limit. The connection of
-    /// an event stream needs no permit of the connection limiter, so that open dashboards do not
-    /// block other clients of the address. Unix sockets have no limit.
+    /// Returns a permit, or a message that names the limit. A stream counts as no connection, so
+    /// that open dashboards do not block other clients of the address. Unix sockets have no limit.
     pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<ConnectionPermit>, String> {
         let Some(ip) = ip else { return Ok(None) };
         let place = self.stream_limiter.admit(ip).map(Some);
         place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.stream_limiter.max()))
     }
 
-    /// Creates the access control for the keys in `keyring` and the bounds in `limits`.
     pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
-        let auth_guard = AuthGuard::new(limits.max_auth_failures);
-        let (connection_limiter, stream_limiter) =
-            (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(CONNECTIONS_PER_STREAM));
-        let (connection_limiter, stream_limiter) =
-            (ConnectionLimiter::new(connection_limiter), ConnectionLimiter::new(stream_limiter));
-        Self { keyring, auth_guard, connection_limiter, stream_limiter, last_connection: AtomicU64::new(0) }
+        let max = limits.max_connections_per_ip;
+        Self {
+            keyring,
+            auth_guard: AuthGuard::new(limits.max_auth_failures),
+            connection_limiter: ConnectionLimiter::new(max),
+            stream_limiter: ConnectionLimiter::new(max.div_ceil(CONNECTIONS_PER_STREAM)),
+            last_connection: AtomicU64::new(0),
+        }
     }
 }
 

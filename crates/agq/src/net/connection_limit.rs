@@ -3,13 +3,14 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use agenix_protocol::limits::exceeds;
 
-/// Counts open connections by address. Connections over the Unix socket are not counted, because
-/// only the owner of the socket can open them.
+use crate::sync::lock;
+
+/// Connections over the Unix socket are not counted, because only its owner can open them.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     /// Maximum number of connections of an address; 0 means no limit.
@@ -25,14 +26,13 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Creates a limiter of `max` connections for each address; 0 means no limit.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, by_ip: Mutex::default() })
     }
 
     /// Returns a permit for one more connection of `ip`, or `None` at the limit.
     pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr) -> Option<ConnectionPermit> {
-        let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_ip = lock(&self.by_ip);
         let present = by_ip.get(&ip).copied().unwrap_or_default();
         if exceeds(present + 1, self.max) {
             return None;
@@ -41,12 +41,10 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { limiter: Arc::clone(self), ip })
     }
 
-    /// Returns the maximum number of connections of an address; 0 means no limit.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// Returns the error message for a connection beyond the limit.
     pub(crate) fn refusal(&self, ip: IpAddr) -> String {
         format!("ERR Too many connections from {ip}: max {}", self.max)
     }
@@ -54,7 +52,7 @@ impl ConnectionLimiter {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut by_ip = self.limiter.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_ip = lock(&self.limiter.by_ip);
         if let Some(present) = by_ip.get_mut(&self.ip) {
             *present -= 1;
             if *present == 0 {

@@ -21,21 +21,19 @@ use tokio_rustls::server::TlsStream;
 use super::{connection_limit::ConnectionPermit, tls::TlsAcceptance};
 use crate::{auth::keyring::Identity, settings::ListenAddresses};
 
-/// File mode of the Unix socket: only the owner can connect, because a connection needs write
-/// permission.
+/// Allows connections of the owner only, because a connection needs write permission.
 const OWNER_ONLY: u32 = 0o600;
 /// Idle time after which the system sends TCP keepalive probes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Maximum time in milliseconds for which sent bytes may be unacknowledged (TCP user timeout),
-/// because a client that lost its power sends nothing. The time is long enough for a client that
-/// pauses its reading, as agx does under `less`.
+/// because a client that lost its power sends nothing. A client may pause its reading for less, as
+/// agx does under `less`.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 300_000;
 
-/// Size of the send buffer of a socket in bytes. The system reports progress only after the client
-/// has read a third of the buffer. A larger buffer would make a slow reader look like a client that
-/// does not read.
+/// The system reports progress after the client has read a third of the buffer. A larger buffer
+/// would make a slow reader look like a client that does not read.
 const SEND_BUFFER: usize = 128 * 1024;
 
 /// Open listeners of one protocol.
@@ -45,7 +43,6 @@ pub(crate) struct Listeners {
     tls: Option<Arc<TlsAcceptance>>,
 }
 
-/// Connection before the TLS handshake.
 pub(crate) enum IncomingStream {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
@@ -61,20 +58,18 @@ pub(crate) struct ClientStream {
     pub(crate) shown: String,
     /// Identity that the certificate proves. Such a client needs no `AUTH`.
     pub(crate) certified: Option<Identity>,
-    /// Permit of the connection, which the handler keeps until the connection ends; `None` for a
-    /// Unix socket.
+    /// The handler keeps the permit until the connection ends; `None` for a Unix socket.
     pub(crate) permit: Option<ConnectionPermit>,
 }
 
 impl Listeners {
-    /// Opens the RESP listeners at `addresses`.
     pub(crate) async fn open(addresses: &ListenAddresses) -> anyhow::Result<Self> {
         let tls = addresses.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
+        let advice =
+            |address| format!("cannot listen on {address}: choose another --port (0 takes a free one)");
         let tcp = match addresses.tcp {
             None => None,
-            Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
-                format!("cannot listen on {address}: choose another --port (0 takes a free one)")
-            })?),
+            Some(address) => Some(TcpListener::bind(address).await.with_context(|| advice(address))?),
         };
         let unix = addresses.socket.as_deref().map(bind).transpose()?;
         Ok(Self { tcp, unix, tls })
@@ -88,7 +83,6 @@ impl Listeners {
         Ok(Self { tcp: Some(tcp), unix: None, tls: self.tls.clone() })
     }
 
-    /// Returns the URL of the HTTP listener.
     pub(crate) fn http_address(&self) -> io::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let address = self.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
@@ -108,7 +102,6 @@ impl Listeners {
         tcp.into_iter().chain(unix).collect()
     }
 
-    /// Returns the display form of the Unix socket, or an empty string.
     pub(crate) fn socket_shown(&self) -> String {
         self.unix.as_ref().map(|(_, file)| file.shown()).unwrap_or_default()
     }
@@ -139,53 +132,35 @@ impl Listeners {
 }
 
 impl ClientStream {
-    /// Wraps a plain TCP connection.
     pub(crate) fn tcp(socket: TcpStream, peer: SocketAddr, permit: ConnectionPermit) -> Self {
-        let (reader, writer) = socket.into_split();
-        Self {
-            reader: Box::new(reader),
-            writer: Box::new(writer),
-            ip: Some(peer.ip()),
-            shown: peer.to_string(),
-            certified: None,
-            permit: Some(permit),
-        }
+        Self { ip: Some(peer.ip()), permit: Some(permit), ..Self::of(socket.into_split(), peer.to_string()) }
     }
 
-    /// Wraps a TLS connection.
     pub(crate) fn tls(
         stream: TlsStream<TcpStream>,
         peer: SocketAddr,
         permit: ConnectionPermit,
         certified: Option<Identity>,
     ) -> Self {
-        let (reader, writer) = tokio::io::split(stream);
-        Self {
-            reader: Box::new(reader),
-            writer: Box::new(writer),
-            ip: Some(peer.ip()),
-            shown: peer.to_string(),
-            certified,
-            permit: Some(permit),
-        }
+        let stream = Self::of(tokio::io::split(stream), peer.to_string());
+        Self { ip: Some(peer.ip()), certified, permit: Some(permit), ..stream }
     }
 
-    /// Wraps a connection to the Unix socket.
     pub(crate) fn unix(socket: UnixStream, shown: String) -> Self {
-        let (reader, writer) = socket.into_split();
-        Self {
-            reader: Box::new(reader),
-            writer: Box::new(writer),
-            ip: None,
-            shown,
-            certified: None,
-            permit: None,
-        }
+        Self::of(socket.into_split(), shown)
+    }
+
+    fn of<R, W>((reader, writer): (R, W), shown: String) -> Self
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        Self { reader, writer, ip: None, shown, certified: None, permit: None }
     }
 }
 
-/// Sets the socket options: no delay of replies, a bounded send buffer, and detection of clients
-/// that lost their power.
+/// Sets no delay of replies, a bounded send buffer, and detection of clients without power.
 pub(crate) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, true)?;
@@ -198,7 +173,7 @@ pub(crate) fn set_options(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// File of a Unix socket. Dropping it removes the file if no other process has replaced the file.
+/// Dropping it removes the file if no other process has replaced the file.
 struct SocketFile {
     path: PathBuf,
     /// Device and inode of the file at the time of the bind.
@@ -227,7 +202,7 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
 fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     remove_stale_socket(path)?;
     let shown = path.display();
-    // The umask that `main` sets denies access to others even between the bind and this call.
+    // The umask denies access to others even between the bind and this call.
     let listener = UnixListener::bind(path)
         .with_context(|| format!("cannot listen on {shown}: choose another --socket"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))
@@ -237,8 +212,7 @@ fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile { path, identity }))
 }
 
-/// Removes the socket file of an agq that has ended. Returns an error for a socket in use and for
-/// any other file.
+/// Removes the socket file of an agq that has ended. Refuses a socket in use, or another file.
 fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let metadata = match fs::symlink_metadata(path) {

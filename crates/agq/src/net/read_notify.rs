@@ -13,14 +13,12 @@ use tokio::{
     sync::Notify,
 };
 
-/// Reader of a connection.
 pub(crate) struct NotifyOnRead {
     inner: Box<dyn AsyncRead + Send + Unpin>,
     received: Arc<Notify>,
 }
 
 impl NotifyOnRead {
-    /// Wraps `inner`, and returns the notification of each successful read.
     pub(crate) fn new(inner: Box<dyn AsyncRead + Send + Unpin>) -> (Self, Arc<Notify>) {
         let received = Arc::new(Notify::new());
         (Self { inner, received: Arc::clone(&received) }, received)

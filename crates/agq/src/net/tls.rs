@@ -22,7 +22,6 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use crate::settings::TlsFiles;
 
-/// Maximum duration of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Certificates and settings for TLS handshakes. `reload` replaces them while connections arrive.
@@ -32,21 +31,19 @@ pub(crate) struct TlsAcceptance {
 }
 
 impl TlsAcceptance {
-    /// Reads the PEM files.
     pub(crate) fn open(files: TlsFiles) -> anyhow::Result<Self> {
         let acceptor = RwLock::new(acceptor(&files)?);
         Ok(Self { files, acceptor })
     }
 
-    /// Reads the PEM files again. After an error, the previous certificates stay in use.
+    /// Keeps the previous certificates after an error.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let fresh = acceptor(&self.files)?;
         *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
 
-    /// Performs the TLS handshake on `socket`. Returns the stream with the DNS names of the
-    /// verified client certificate. The names are empty if the client presented no certificate.
+    /// Returns the stream with the DNS names of the verified client certificate, if there is one.
     pub(crate) async fn handshake(
         &self,
         socket: TcpStream,
@@ -58,7 +55,6 @@ impl TlsAcceptance {
     }
 }
 
-/// Returns the DNS names in the certificate of the client.
 fn certificate_names(stream: &TlsStream<TcpStream>) -> Vec<String> {
     let (_, tls) = stream.get_ref();
     let shown = tls.peer_certificates().and_then(|chain| chain.first());
@@ -94,8 +90,7 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Logs a warning if the server's certificate is that of a CA, because many clients, agx and agw
-/// among them, refuse such a certificate.
+/// Warns, because many clients, agx and agw among them, refuse the certificate of a CA.
 fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
     if chain.first().is_some_and(is_of_ca) {
         warn!(
@@ -106,8 +101,7 @@ fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
     }
 }
 
-/// Returns true if a certificate may sign others, and is therefore not valid for a server (RFC 5280
-/// §4.2.1.9).
+/// Returns true for a certificate that may sign others, and is no server's (RFC 5280 §4.2.1.9).
 fn is_of_ca(certificate: &CertificateDer<'_>) -> bool {
     let (Ok(entity), Ok(anchor)) =
         (EndEntityCert::try_from(certificate), anchor_from_trusted_cert(certificate))

@@ -14,19 +14,15 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// Reason for which agq closes the connection of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SlowClient {
-    /// The client has read nothing for the given time.
     #[error("it has read none of its replies for {} seconds", .0.as_secs_f64())]
     Replies(Duration),
-    /// The client fell too far behind with the messages of its channels.
     #[error("it does not keep up with its messages")]
     Messages,
 }
 
 impl SlowClient {
-    /// Returns true if `error` has a [`SlowClient`] as its cause.
     pub(crate) fn is_behind(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|cause| cause.is::<Self>())
     }
@@ -38,7 +34,6 @@ impl From<SlowClient> for io::Error {
     }
 }
 
-/// Writer of a connection, with a bound on the time without progress.
 pub(crate) struct TimeoutWriter {
     inner: Box<dyn AsyncWrite + Send + Unpin>,
     /// Maximum time without progress; zero means no bound.
@@ -48,7 +43,7 @@ pub(crate) struct TimeoutWriter {
 }
 
 impl TimeoutWriter {
-    /// Wraps `inner`. Writes fail once the client has taken nothing for `bound`.
+    /// Writes fail once the client has taken nothing for `bound`.
     pub(crate) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
         Self { inner, bound, stalled: None }
     }
@@ -84,8 +79,7 @@ impl AsyncWrite for TimeoutWriter {
         self.inner.is_write_vectored()
     }
 
-    /// Flushes the buffered TLS records. Plain sockets have nothing to flush. The progress within a
-    /// flush is not visible until its last record is sent.
+    /// Flushes the records of TLS. Progress within a flush shows with its last record.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = Pin::new(&mut self.inner).poll_flush(cx);
         self.check(cx, sent)

@@ -4,14 +4,13 @@ use agenix_protocol::{glob, request::Conditions, resp::Reply, time::Timestamp};
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyCommandError, is_there, live};
+use super::{KeyResult, is_there, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
 /// Maximum number of keys that one call of SCAN reads, whatever its COUNT.
 const MAX_PAGE: usize = 10_000;
 
-/// DEL
-pub(super) fn remove(keys: &mut dyn KeyWriter, names: &[Bytes]) -> Result<Reply, KeyCommandError> {
+pub(super) fn remove(keys: &mut dyn KeyWriter, names: &[Bytes]) -> KeyResult {
     let mut count = 0;
     for name in names {
         count += usize::from(keys.remove(name)?);
@@ -20,7 +19,7 @@ pub(super) fn remove(keys: &mut dyn KeyWriter, names: &[Bytes]) -> Result<Reply,
 }
 
 /// EXISTS. A key that is named twice counts twice.
-pub(super) fn count(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn count(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> KeyResult {
     let mut count = 0;
     for name in names {
         count += usize::from(is_there(keys, name, now)?);
@@ -28,15 +27,14 @@ pub(super) fn count(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> Re
     Ok(Reply::count(count))
 }
 
-/// EXPIRE, PEXPIRE. A key without an expiry counts as later than any time: GT leaves it unchanged,
-/// LT does not.
+/// EXPIRE, PEXPIRE. No expiry counts as later than any time: GT leaves it unchanged, LT does not.
 pub(super) fn expire(
     keys: &mut dyn KeyWriter,
     key: &[u8],
     after_ms: i64,
     only: Conditions,
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let Some(entry) = live(keys, key, now)? else { return Ok(Reply::Integer(0)) };
     let at = Timestamp(now.0.saturating_add_signed(after_ms));
     let is_met = match entry.expires_at {
@@ -51,13 +49,7 @@ pub(super) fn expire(
     Ok(Reply::Integer(is_met.into()))
 }
 
-/// TTL, PTTL
-pub(super) fn time_to_live(
-    keys: &dyn KeyReader,
-    key: &[u8],
-    unit_ms: u64,
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn time_to_live(keys: &dyn KeyReader, key: &[u8], unit_ms: u64, now: Timestamp) -> KeyResult {
     Ok(Reply::Integer(match live(keys, key, now)?.map(|entry| entry.expires_at) {
         None => -2,
         Some(None) => -1,
@@ -68,20 +60,14 @@ pub(super) fn time_to_live(
     }))
 }
 
-/// PERSIST
-pub(super) fn persist(
-    keys: &mut dyn KeyWriter,
-    key: &[u8],
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn persist(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> KeyResult {
     let ends = live(keys, key, now)?.filter(|entry| entry.expires_at.is_some());
     let Some(entry) = ends else { return Ok(Reply::Integer(0)) };
     keys.put_entry(key, &KeyEntry { expires_at: None, ..entry })?;
     Ok(Reply::Integer(1))
 }
 
-/// TYPE
-pub(super) fn type_of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn type_of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult {
     Ok(Reply::Simple(live(keys, key, now)?.map_or("none", |entry| kind_of(&entry)).into()))
 }
 
@@ -94,21 +80,14 @@ fn kind_of(entry: &KeyEntry) -> &'static str {
 }
 
 /// Reply of SMEMBERS and other commands on types that agq does not have, if the key does not exist.
-pub(super) fn absent(
-    keys: &dyn KeyReader,
-    key: &[u8],
-    reply: Reply,
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn absent(keys: &dyn KeyReader, key: &[u8], reply: Reply, now: Timestamp) -> KeyResult {
     if is_there(keys, key, now)? { Err(Rejection::WrongType.into()) } else { Ok(reply) }
 }
 
-/// DBSIZE
-pub(super) fn size(keys: &dyn KeyReader, now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn size(keys: &dyn KeyReader, now: Timestamp) -> KeyResult {
     Ok(Reply::Integer(i64::try_from(keys.count(now)?).unwrap_or(i64::MAX)))
 }
 
-/// Condition by which keys are listed.
 struct KeyFilter<'c> {
     pattern: Option<&'c [u8]>,
     kind: Option<&'c [u8]>,
@@ -116,7 +95,6 @@ struct KeyFilter<'c> {
 }
 
 impl KeyFilter<'_> {
-    /// Returns the names in a page that match the filter.
     fn among(&self, keys: &dyn KeyReader, page: Vec<(u64, Bytes)>) -> Result<Vec<Bytes>, StoreError> {
         let mut names = Vec::new();
         for (_, name) in page {
@@ -134,7 +112,7 @@ impl KeyFilter<'_> {
 }
 
 /// KEYS, sorted by name.
-pub(super) fn names(keys: &dyn KeyReader, pattern: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn names(keys: &dyn KeyReader, pattern: &[u8], now: Timestamp) -> KeyResult {
     let wanted = KeyFilter { pattern: Some(pattern), kind: None, now };
     let (mut names, mut below) = (Vec::new(), u64::MAX);
     loop {
@@ -147,12 +125,9 @@ pub(super) fn names(keys: &dyn KeyReader, pattern: &[u8], now: Timestamp) -> Res
     Ok(Reply::bulks(names))
 }
 
-/// SCAN. The cursor is the number of the last key that was read, and the scan descends from the
-/// newest key.
-///
-/// Numbers stay with their keys. Therefore a key that exists during the whole scan is returned
-/// once, and new keys have numbers that the scan has passed. No state is kept between two calls,
-/// and a cursor stays valid, also after a restart.
+/// SCAN. The cursor is the number of the last key that was read, from the newest key down. Numbers
+/// stay with their keys: a key that exists during the whole scan is returned once, and new keys
+/// have numbers that the scan has passed. A cursor stays valid without state, also after a restart.
 pub(super) fn scan(
     keys: &dyn KeyReader,
     cursor: u64,
@@ -160,7 +135,7 @@ pub(super) fn scan(
     pattern: Option<&[u8]>,
     kind: Option<&[u8]>,
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let below = if cursor == 0 { u64::MAX } else { cursor };
     let limit = count.min(MAX_PAGE);
     let page = keys.newest(below, limit)?;

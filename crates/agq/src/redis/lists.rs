@@ -7,7 +7,7 @@ use agenix_protocol::{request::ListEnd, resp::Reply, time::Timestamp};
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyCommandError, live};
+use super::{KeyResult, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
 /// List that is being changed; empty if the key does not exist.
@@ -17,7 +17,7 @@ struct OpenList {
 }
 
 impl OpenList {
-    fn of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
+    fn of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult<Self> {
         match live(keys, key, now)? {
             None => Ok(Self { places: 0..0, expires_at: None }),
             Some(KeyEntry { content: StoredValue::List { head, tail }, expires_at }) => {
@@ -88,8 +88,7 @@ impl OpenList {
     }
 }
 
-/// Returns the positions from `start` to `stop`, both included, in a collection of `length`
-/// elements. Negative values count from the end.
+/// Positions from `start` to `stop`, both included. Negative values count from the end.
 pub(super) fn part(start: i64, stop: i64, length: i64) -> Range<i64> {
     let first = if start < 0 { (length + start).max(0) } else { start };
     let last = if stop < 0 { length + stop } else { stop.min(length - 1) };
@@ -103,7 +102,7 @@ pub(super) fn push(
     values: &[Bytes],
     to: ListEnd,
     now: Timestamp,
-) -> Result<usize, KeyCommandError> {
+) -> KeyResult<usize> {
     let mut list = OpenList::of(keys, key, now)?;
     for value in values {
         list.push(keys, key, value, to)?;
@@ -113,13 +112,12 @@ pub(super) fn push(
     Ok(list.count())
 }
 
-/// Removes an element at one end of a list, and returns it.
 pub(super) fn take(
     keys: &mut dyn KeyWriter,
     key: &[u8],
     from: ListEnd,
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyCommandError> {
+) -> KeyResult<Option<Bytes>> {
     let mut list = OpenList::of(keys, key, now)?;
     let item = list.pop(keys, key, from)?;
     if item.is_some() {
@@ -128,14 +126,13 @@ pub(super) fn take(
     Ok(item)
 }
 
-/// LPOP, RPOP
 pub(super) fn pop(
     keys: &mut dyn KeyWriter,
     key: &[u8],
     from: ListEnd,
     count: Option<usize>,
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let Some(count) = count else { return Ok(Reply::bulk_or_nil(take(keys, key, from, now)?)) };
     let mut list = OpenList::of(keys, key, now)?;
     if list.places.is_empty() {
@@ -158,19 +155,11 @@ pub(super) fn pop(
     Ok(Reply::bulks(items))
 }
 
-/// LLEN
-pub(super) fn length(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<usize, KeyCommandError> {
+pub(super) fn length(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult<usize> {
     Ok(OpenList::of(keys, key, now)?.count())
 }
 
-/// LRANGE
-pub(super) fn range(
-    keys: &dyn KeyReader,
-    key: &[u8],
-    start: i64,
-    stop: i64,
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn range(keys: &dyn KeyReader, key: &[u8], start: i64, stop: i64, now: Timestamp) -> KeyResult {
     let list = OpenList::of(keys, key, now)?;
     let part = part(start, stop, list.length());
     if part.is_empty() {
@@ -180,25 +169,24 @@ pub(super) fn range(
     Ok(Reply::bulks(keys.items(key, head + part.start..head + part.end)?))
 }
 
-/// LREM. Removes the first `count` matches from the head, or from the tail if `count` is negative,
-/// or all if it is 0.
+/// LREM, from the tail if `count` is negative; all matches if it is 0.
 pub(super) fn remove(
     keys: &mut dyn KeyWriter,
     key: &[u8],
     count: i64,
     value: &Bytes,
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let mut list = OpenList::of(keys, key, now)?;
     let items = keys.items(key, list.places.clone())?;
-    let most =
+    let max =
         if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
     let mut hits: Vec<usize> = (0..items.len()).filter(|at| items[*at] == *value).collect();
-    let excess = hits.len().saturating_sub(most);
+    let excess = hits.len().saturating_sub(max);
     if count < 0 {
         hits.drain(..excess);
     } else {
-        hits.truncate(most);
+        hits.truncate(max);
     }
     let Some(first) = hits.first() else { return Ok(Reply::Integer(0)) };
     let kept = (0..items.len()).filter(|at| hits.binary_search(at).is_err());
@@ -214,15 +202,14 @@ pub(super) fn remove(
     Ok(Reply::count(hits.len()))
 }
 
-/// LMOVE. Moves an element from one end of a list to an end of another or the same list. Returns
-/// `None` if the list is empty.
-pub(super) fn shift(
+/// LMOVE, also within one list. Returns `None` if the list is empty.
+pub(super) fn move_element(
     keys: &mut dyn KeyWriter,
     key: &Bytes,
     from: ListEnd,
     (target, to): &(Bytes, ListEnd),
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyCommandError> {
+) -> KeyResult<Option<Bytes>> {
     let mut list = OpenList::of(keys, key, now)?;
     if list.places.is_empty() {
         return Ok(None);

@@ -21,17 +21,16 @@ use crate::store::{KeyEntry, KeyReader, KeyWriter, RuleResult, Store, StoreError
 /// Error of a command on keys. A rejected command has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyCommandError {
-    /// Redis would reject the command.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Turns a rejection into a value, because it is a reply like any other. Only a failure of the
-/// store rolls the transaction back.
-pub(crate) fn ruled<T>(outcome: Result<T, KeyCommandError>) -> Result<RuleResult<T>, StoreError> {
+type KeyResult<T = Reply> = Result<T, KeyCommandError>;
+
+/// A rejection is a reply like any other. Only a failure of the store rolls the transaction back.
+pub(crate) fn ruled<T>(outcome: KeyResult<T>) -> Result<RuleResult<T>, StoreError> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
         Err(KeyCommandError::Rejected(rejection)) => Ok(Err(rejection)),
@@ -39,18 +38,13 @@ pub(crate) fn ruled<T>(outcome: Result<T, KeyCommandError>) -> Result<RuleResult
     }
 }
 
-/// Executes a command.
-pub(crate) fn apply(
-    keys: &mut dyn KeyWriter,
-    command: &KeyCommand,
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(crate) fn apply(keys: &mut dyn KeyWriter, command: &KeyCommand, now: Timestamp) -> KeyResult {
     if !command.is_write() {
         return read(keys, command, now);
     }
     announce_keys(keys, command)?;
     for key in command.keys() {
-        sweep(keys, key, now)?;
+        remove_expired(keys, key, now)?;
     }
     match command {
         KeyCommand::Set { key, value, options } => strings::set(keys, key, value, *options, now),
@@ -63,7 +57,7 @@ pub(crate) fn apply(
         KeyCommand::Pop { key, from, count } => lists::pop(keys, key, *from, *count, now),
         KeyCommand::LRem { key, count, value } => lists::remove(keys, key, *count, value, now),
         KeyCommand::LMove { key, from, to } => {
-            lists::shift(keys, key, *from, to, now).map(Reply::bulk_or_nil)
+            lists::move_element(keys, key, *from, to, now).map(Reply::bulk_or_nil)
         }
         KeyCommand::ZAdd { key, options, members } => sorted_sets::add(keys, key, *options, members, now),
         KeyCommand::ZRem { key, members } => sorted_sets::remove(keys, key, members, now),
@@ -74,11 +68,7 @@ pub(crate) fn apply(
 }
 
 /// Runs a command that only reads. A command that writes is an error.
-pub(crate) fn read(
-    keys: &dyn KeyReader,
-    command: &KeyCommand,
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(crate) fn read(keys: &dyn KeyReader, command: &KeyCommand, now: Timestamp) -> KeyResult {
     announce_keys(keys, command)?;
     match command {
         KeyCommand::Get { key } => strings::get(keys, key, now),
@@ -143,23 +133,22 @@ pub(crate) fn read_all(
     commands.iter().map(|command| reply_of(read(keys, command, now))).collect()
 }
 
-fn reply_of(outcome: Result<Reply, KeyCommandError>) -> Result<Reply, StoreError> {
+fn reply_of(outcome: KeyResult) -> Result<Reply, StoreError> {
     Ok(ruled(outcome)?.unwrap_or_else(|rejection| Reply::Error(rejection.line())))
 }
 
-/// Removes an element of a list, and adds it to the list `to` if that is given. Returns `None` if
-/// the list is empty.
+/// Moves the element to the list `to` if that is given. Returns `None` if the list is empty.
 pub(crate) fn pop(
     keys: &mut dyn KeyWriter,
     key: &Bytes,
     from: ListEnd,
     to: Option<&(Bytes, ListEnd)>,
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyCommandError> {
-    sweep(keys, key, now)?;
+) -> KeyResult<Option<Bytes>> {
+    remove_expired(keys, key, now)?;
     let Some(to) = to else { return lists::take(keys, key, from, now) };
-    sweep(keys, &to.0, now)?;
-    lists::shift(keys, key, from, to, now)
+    remove_expired(keys, &to.0, now)?;
+    lists::move_element(keys, key, from, to, now)
 }
 
 /// Puts an element back to the end from which it was taken.
@@ -169,22 +158,16 @@ pub(crate) fn put_back(
     value: &Bytes,
     to: ListEnd,
     now: Timestamp,
-) -> Result<(), KeyCommandError> {
-    sweep(keys, key, now)?;
+) -> KeyResult<()> {
+    remove_expired(keys, key, now)?;
     lists::push(keys, key, std::slice::from_ref(value), to, now)?;
     Ok(())
 }
 
-/// Returns true if a list has elements.
-pub(crate) fn has_elements(
-    keys: &dyn KeyReader,
-    key: &[u8],
-    now: Timestamp,
-) -> Result<bool, KeyCommandError> {
+pub(crate) fn has_elements(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult<bool> {
     Ok(lists::length(keys, key, now)? > 0)
 }
 
-/// Returns true if a key exists.
 pub(crate) fn is_there(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
     Ok(live(keys, key, now)?.is_some())
 }
@@ -200,7 +183,7 @@ pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> R
         let mut count = 0;
         for key in &overdue {
             // The key may have got a new expiry meanwhile.
-            count += usize::from(sweep(keys, key, now)?);
+            count += usize::from(remove_expired(keys, key, now)?);
         }
         Ok(count)
     });
@@ -212,9 +195,8 @@ fn live(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Option<KeyEn
     Ok(keys.entry(key)?.filter(|entry| entry.expires_at.is_none_or(|at| at > now)))
 }
 
-/// Removes a key that has expired, so that a write finds no old content. Returns true if the key
-/// had expired.
-fn sweep(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
+/// Removes an expired key, so that a write finds no old content. Returns true if it had expired.
+fn remove_expired(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
     let has_expired = keys.entry(key)?.is_some_and(|entry| entry.expires_at.is_some_and(|at| at <= now));
     if has_expired {
         keys.remove(key)?;
@@ -308,8 +290,7 @@ mod tests {
                 break;
             }
             steps += 1;
-            // Removed keys are not returned any more, and new or rewritten keys do not prevent the
-            // end of the scan.
+            // New and rewritten keys do not prevent the end of the scan.
             run(&store, &format!("DEL key:{}", 200 + steps), 1).await;
             run(&store, &format!("SET key:{steps} other"), 1).await;
             for more in 0..20 {

@@ -11,7 +11,7 @@ use agenix_protocol::{
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyCommandError, lists::part, live};
+use super::{KeyResult, lists::part, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, RangeSlice, StoreError, StoredValue};
 
 /// Sorted set that is being changed; empty if the key does not exist.
@@ -21,7 +21,7 @@ struct OpenSortedSet {
 }
 
 impl OpenSortedSet {
-    fn of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
+    fn of(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult<Self> {
         match live(keys, key, now)? {
             None => Ok(Self { members: 0, expires_at: None }),
             Some(KeyEntry { content: StoredValue::Sorted { members }, expires_at }) => {
@@ -48,14 +48,13 @@ impl OpenSortedSet {
 
 const EVERY_SCORE: (Bound<f64>, Bound<f64>) = (Bound::Unbounded, Bound::Unbounded);
 
-/// ZADD
 pub(super) fn add(
     keys: &mut dyn KeyWriter,
     key: &[u8],
     options: ZAddOptions,
     members: &[(f64, Bytes)],
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let mut set = OpenSortedSet::of(keys, key, now)?;
     keys.read_scores_ahead(key, &members.iter().map(|(_, member)| &member[..]).collect::<Vec<_>>())?;
     let (mut added, mut changed, mut last) = (0, 0, None);
@@ -97,7 +96,6 @@ fn decided(known: Option<f64>, score: f64, options: ZAddOptions) -> Result<Optio
     Ok(is_met.then_some(score))
 }
 
-/// ZRANGE, ZRANGEBYSCORE
 pub(super) fn range(
     keys: &dyn KeyReader,
     key: &[u8],
@@ -105,7 +103,7 @@ pub(super) fn range(
     is_reversed: bool,
     with_scores: bool,
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let set = OpenSortedSet::of(keys, key, now)?;
     let (scores, skip, take) = match span {
         Span::Scores { min, max, skip, take } => ((min, max), skip, take),
@@ -127,13 +125,7 @@ pub(super) fn range(
     })
 }
 
-/// ZREM
-pub(super) fn remove(
-    keys: &mut dyn KeyWriter,
-    key: &[u8],
-    members: &[Bytes],
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn remove(keys: &mut dyn KeyWriter, key: &[u8], members: &[Bytes], now: Timestamp) -> KeyResult {
     let mut set = OpenSortedSet::of(keys, key, now)?;
     keys.read_scores_ahead(key, &members.iter().map(|member| &member[..]).collect::<Vec<_>>())?;
     let mut removed = 0;
@@ -147,32 +139,24 @@ pub(super) fn remove(
     Ok(Reply::Integer(i64::try_from(removed).unwrap_or(i64::MAX)))
 }
 
-/// ZCARD
-pub(super) fn size(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn size(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult {
     Ok(Reply::Integer(OpenSortedSet::of(keys, key, now)?.count()))
 }
 
-/// ZSCORE
-pub(super) fn score(
-    keys: &dyn KeyReader,
-    key: &[u8],
-    member: &[u8],
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn score(keys: &dyn KeyReader, key: &[u8], member: &[u8], now: Timestamp) -> KeyResult {
     if OpenSortedSet::of(keys, key, now)?.members == 0 {
         return Ok(Reply::Nil);
     }
     Ok(keys.score(key, member)?.map_or(Reply::Nil, Reply::Double))
 }
 
-/// ZPOPMIN. With a count the reply has nested pairs in RESP3; without a count it is a flat pair in
-/// both versions.
+/// ZPOPMIN. In RESP3 the reply has nested pairs with a count, and is a flat pair without.
 pub(super) fn pop_least(
     keys: &mut dyn KeyWriter,
     key: &[u8],
     count: Option<usize>,
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let mut set = OpenSortedSet::of(keys, key, now)?;
     let take = count.unwrap_or(1);
     if set.members == 0 || take == 0 {

@@ -8,15 +8,10 @@ use agenix_protocol::{
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyCommandError, live};
+use super::{KeyResult, live};
 use crate::store::{KeyEntry, KeyReader, KeyWriter, StoreError, StoredValue};
 
-/// Returns a string and its expiry.
-fn text(
-    keys: &dyn KeyReader,
-    key: &[u8],
-    now: Timestamp,
-) -> Result<Option<(Bytes, Option<Timestamp>)>, KeyCommandError> {
+fn text(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult<Option<(Bytes, Option<Timestamp>)>> {
     match live(keys, key, now)? {
         None => Ok(None),
         Some(KeyEntry { content: StoredValue::Text(text), expires_at }) => Ok(Some((text, expires_at))),
@@ -33,17 +28,12 @@ fn put(
     keys.put_entry(key, &KeyEntry { content: StoredValue::Text(text), expires_at })
 }
 
-/// GET
-pub(super) fn get(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+pub(super) fn get(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> KeyResult {
     Ok(Reply::bulk_or_nil(text(keys, key, now)?.map(|(text, _)| text)))
 }
 
 /// MGET. The value of a key of another type is nil.
-pub(super) fn get_all(
-    keys: &dyn KeyReader,
-    names: &[Bytes],
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn get_all(keys: &dyn KeyReader, names: &[Bytes], now: Timestamp) -> KeyResult {
     let mut replies = Vec::with_capacity(names.len());
     for name in names {
         let content = live(keys, name, now)?.map(|entry| entry.content);
@@ -56,14 +46,13 @@ pub(super) fn get_all(
     Ok(Reply::Array(replies))
 }
 
-/// SET
 pub(super) fn set(
     keys: &mut dyn KeyWriter,
     key: &[u8],
     value: &Bytes,
     options: SetOptions,
     now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+) -> KeyResult {
     let before = live(keys, key, now)?;
     let old = match &before {
         Some(KeyEntry { content: StoredValue::Text(text), .. }) => Reply::bulk(text.clone()),
@@ -91,8 +80,7 @@ pub(super) fn set(
     })
 }
 
-/// MSET
-pub(super) fn set_all(keys: &mut dyn KeyWriter, pairs: &[[Bytes; 2]]) -> Result<Reply, KeyCommandError> {
+pub(super) fn set_all(keys: &mut dyn KeyWriter, pairs: &[[Bytes; 2]]) -> KeyResult {
     for [key, value] in pairs {
         put(keys, key, value.clone(), None)?;
     }
@@ -100,12 +88,7 @@ pub(super) fn set_all(keys: &mut dyn KeyWriter, pairs: &[[Bytes; 2]]) -> Result<
 }
 
 /// INCR, DECR, INCRBY, DECRBY
-pub(super) fn add(
-    keys: &mut dyn KeyWriter,
-    key: &[u8],
-    by: i64,
-    now: Timestamp,
-) -> Result<Reply, KeyCommandError> {
+pub(super) fn add(keys: &mut dyn KeyWriter, key: &[u8], by: i64, now: Timestamp) -> KeyResult {
     let (text, expires_at) = text(keys, key, now)?.unwrap_or((Bytes::from_static(b"0"), None));
     let number = integer_of(&text).ok_or(Rejection::Redis("value is not an integer or out of range"))?;
     let sum = number.checked_add(by).ok_or(Rejection::Redis("increment or decrement would overflow"))?;

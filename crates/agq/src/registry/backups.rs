@@ -6,18 +6,18 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
 
+use crate::sync::lock;
+
 /// Time without a read after which another backup may replace this one, in milliseconds.
 const MAX_IDLE_MS: u64 = 60_000;
 
-/// Error of a backup command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackupError {
-    /// Only one backup at a time is possible.
     #[error(
         "A backup is under way: wait until it has ended, or until nobody has read it for {} seconds",
         MAX_IDLE_MS / 1000
@@ -26,7 +26,6 @@ pub(crate) enum BackupError {
     /// The backup has ended, was replaced, or never existed.
     #[error("Backup not found: {0}; begin again with BACKUP BEGIN")]
     NotFound(String),
-    /// This agq has no data directory.
     #[error("This agq keeps nothing in files: there is no place for a backup")]
     Nowhere,
     /// The copy would fill the disk, and a full disk ends agq.
@@ -34,12 +33,10 @@ pub(crate) enum BackupError {
         "There is no room for a copy: it may take {needed} bytes beside the database, and its disk has {free} free; make room, or stop agq and copy the file"
     )]
     NoRoom { needed: u64, free: u64 },
-    /// The file of the copy cannot be read.
     #[error("The backup cannot be read: {0}; begin again with BACKUP BEGIN")]
     Unreadable(#[from] io::Error),
 }
 
-/// The backup in progress, or none.
 #[derive(Default)]
 pub(crate) struct Backups(Mutex<BackupState>);
 
@@ -70,23 +67,18 @@ struct CompletedBackup {
 }
 
 impl CompletedBackup {
-    /// Returns true if a client still reads the copy. A time in the future is from before the clock
-    /// was set back, and does not count.
+    /// A time in the future is from before the clock was set back, and does not count.
     fn is_read(&self, now: Timestamp) -> bool {
         self.read_at <= now && now.ms_since(self.read_at) < MAX_IDLE_MS
     }
 }
 
-/// Checks that the disk has room for a copy.
-///
-/// The copy may become as long as the database, which grows meanwhile, and agq ends when its disk
-/// is full.
+/// The copy may become as long as the growing database, and agq ends when its disk is full.
 fn check_room(database: u64, free: u64) -> Result<(), BackupError> {
     let needed = database.saturating_add(database / 4).saturating_add(RESERVE_BYTES);
     if free < needed { Err(BackupError::NoRoom { needed, free }) } else { Ok(()) }
 }
 
-/// Removes the file of a copy, if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -95,18 +87,17 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 impl Backups {
-    /// Sets the directory for copies, which only this agq uses. Removes a copy that was in progress
-    /// when agq was killed.
+    /// Sets the directory, and removes a copy that was in progress when agq was killed.
     pub(crate) fn clean_up_leftovers(&self, dir: &Path) -> io::Result<()> {
         remove(&dir.join(COPY))?;
-        self.lock().dir = Some(dir.to_owned());
+        lock(&self.0).dir = Some(dir.to_owned());
         Ok(())
     }
 
-    /// Begins a backup, and returns the path for its copy. No other backup can begin until
-    /// [`Self::made`] or [`Self::failed`] is called.
+    /// Returns the path for the copy. No other backup begins until [`Self::made`] or
+    /// [`Self::failed`].
     pub(crate) fn begin(&self, now: Timestamp) -> Result<PathBuf, BackupError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         let Some(dir) = &state.dir else { return Err(BackupError::Nowhere) };
         let path = dir.join(COPY);
         match &state.stage {
@@ -122,12 +113,11 @@ impl Backups {
         Ok(path)
     }
 
-    /// Makes a complete copy available to readers.
     pub(crate) fn made(&self, backup_id: &str, path: &Path, now: Timestamp) -> Result<(), BackupError> {
         let opened = File::open(path);
         // A file without a name is removed as soon as it is closed, even if agq is killed.
         let unnamed = fs::remove_file(path);
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         state.stage = BackupPhase::None;
         let file = Arc::new(opened?);
         unnamed?;
@@ -136,16 +126,15 @@ impl Backups {
         Ok(())
     }
 
-    /// Ends a backup whose copy could not be made.
     pub(crate) fn failed(&self, path: &Path) {
         // The file may not exist yet.
         let _removed = fs::remove_file(path);
-        self.lock().stage = BackupPhase::None;
+        lock(&self.0).stage = BackupPhase::None;
     }
 
     /// Returns the file of a copy, and records the time of the read.
     pub(crate) fn file(&self, backup_id: &str, now: Timestamp) -> Result<Arc<File>, BackupError> {
-        match &mut self.lock().stage {
+        match &mut lock(&self.0).stage {
             BackupPhase::Made(made) if made.backup_id == backup_id => {
                 made.read_at = now;
                 Ok(Arc::clone(&made.file))
@@ -156,15 +145,14 @@ impl Backups {
 
     /// Drops a copy that nobody reads any more, which removes its file.
     pub(crate) fn expire(&self, now: Timestamp) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         if matches!(&state.stage, BackupPhase::Made(made) if !made.is_read(now)) {
             state.stage = BackupPhase::None;
         }
     }
 
-    /// Ends a backup at the request of its reader.
     pub(crate) fn end(&self, backup_id: &str) -> Result<(), BackupError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         match &state.stage {
             BackupPhase::Made(made) if made.backup_id == backup_id => {
                 state.stage = BackupPhase::None;
@@ -173,14 +161,9 @@ impl Backups {
             _ => Err(not_found(backup_id)),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, BackupState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Returns the piece of a copy at `offset`, at most [`BACKUP_PIECE_BYTES`]. It is empty at the end
-/// of the file.
+/// Returns at most [`BACKUP_PIECE_BYTES`], and nothing at the end of the file.
 pub(crate) fn piece(file: &File, offset: u64) -> Result<Vec<u8>, BackupError> {
     if offset >= file.metadata()?.len() {
         return Ok(Vec::new());
@@ -199,7 +182,7 @@ pub(crate) fn piece(file: &File, offset: u64) -> Result<Vec<u8>, BackupError> {
     Ok(piece)
 }
 
-/// Returns the error for an unknown id. The id is escaped, and cut to the length of an id.
+/// The id is escaped, and cut to the length of an id.
 fn not_found(backup_id: &str) -> BackupError {
     BackupError::NotFound(backup_id.chars().take(64).collect::<String>().escape_debug().to_string())
 }
@@ -215,11 +198,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::default();
         assert!(matches!(backups.begin(Timestamp(0)), Err(BackupError::Nowhere)));
-        let (left_over, somebodys) = (dir.path().join("agq.copy"), dir.path().join("backup-old.redb"));
+        let (left_over, foreign) = (dir.path().join("agq.copy"), dir.path().join("backup-old.redb"));
         std::fs::write(&left_over, "half").unwrap();
-        std::fs::write(&somebodys, "kept").unwrap();
+        std::fs::write(&foreign, "kept").unwrap();
         backups.clean_up_leftovers(dir.path()).unwrap();
-        assert!(!left_over.exists() && somebodys.exists());
+        assert!(!left_over.exists() && foreign.exists());
 
         let path = backups.begin(Timestamp(0)).unwrap();
         let later = Timestamp(1_000_000);

@@ -3,26 +3,24 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use agenix_protocol::time::Timestamp;
 
-/// Description of a connection for people.
+use crate::sync::lock;
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConnectionInfo {
-    /// Address of the client.
     pub(crate) from: Arc<str>,
-    /// Name that the client gave itself.
     pub(crate) name: String,
     /// Name of the identity whose key the client has shown.
     pub(crate) user: Arc<str>,
     /// Name of the client library, as the client has sent it.
     pub(crate) library: String,
     pub(crate) library_version: String,
-    /// Version of the protocol: 2 or 3.
     pub(crate) resp: u8,
     pub(crate) since: Timestamp,
 }
@@ -36,18 +34,17 @@ pub(crate) struct ConnectionRegistry {
 }
 
 impl ConnectionRegistry {
-    pub(crate) fn enter(&self, number: u64, entry: ConnectionInfo) {
+    pub(crate) fn add(&self, number: u64, entry: ConnectionInfo) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, entry);
+        lock(&self.open).insert(number, entry);
     }
 
-    pub(crate) fn leave(&self, number: u64) {
-        self.lock().remove(&number);
+    pub(crate) fn remove(&self, number: u64) {
+        lock(&self.open).remove(&number);
     }
 
-    /// Changes the description of a connection.
-    pub(crate) fn note(&self, number: u64, how: impl FnOnce(&mut ConnectionInfo)) {
-        if let Some(entry) = self.lock().get_mut(&number) {
+    pub(crate) fn update(&self, number: u64, how: impl FnOnce(&mut ConnectionInfo)) {
+        if let Some(entry) = lock(&self.open).get_mut(&number) {
             how(entry);
         }
     }
@@ -56,22 +53,16 @@ impl ConnectionRegistry {
         self.commands.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of open connections, of all connections so far, and of all commands so
-    /// far.
+    /// Returns the numbers of open connections, of all connections, and of all commands.
     pub(crate) fn counts(&self) -> (usize, u64, u64) {
-        (self.lock().len(), self.accepted.load(Ordering::Relaxed), self.commands.load(Ordering::Relaxed))
+        (lock(&self.open).len(), self.accepted.load(Ordering::Relaxed), self.commands.load(Ordering::Relaxed))
     }
 
-    /// Returns the lines of CLIENT LIST in the format of Redis: all of them, or that of connection
-    /// `only`.
+    /// Returns the lines of CLIENT LIST, all of them or that of connection `only`.
     pub(crate) fn lines(&self, only: Option<u64>, now: Timestamp) -> String {
-        let open = self.lock();
+        let open = lock(&self.open);
         let shown = open.iter().filter(|(number, _)| only.is_none_or(|only| only == **number));
         shown.map(|(number, entry)| line(*number, entry, now)).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, ConnectionInfo>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,21 +1,18 @@
 //! Ring buffer of the latest events of jobs (ojs-events). It is in memory only, and drops the
 //! oldest events first.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::job::{Job, JobFailure, JobState};
 use tokio::sync::watch;
 
-/// Maximum number of events in the ring.
-const MOST: usize = 10_000;
+use crate::sync::lock;
+
+const MAX_EVENTS: usize = 10_000;
 /// Maximum number of characters of a message in an event. The job has the whole message.
 const MAX_MESSAGE: usize = 500;
 
-/// Event of a job.
 #[derive(Debug, Clone)]
 pub(crate) struct LoggedEvent {
     /// Number of the event. Numbers ascend by one.
@@ -38,13 +35,11 @@ pub(crate) struct LoggedEvent {
     pub(crate) progress: Option<(f32, Option<String>)>,
 }
 
-/// Ring buffer of the latest events.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     /// Start of the log, which distinguishes the ids of this start from those of other starts.
     began_at: Timestamp,
-    remembered: Mutex<EventRing>,
-    /// Number of the last event.
+    ring: Mutex<EventRing>,
     last: watch::Sender<u64>,
 }
 
@@ -57,6 +52,7 @@ struct EventRing {
 /// Events for a subscriber that polls the log.
 pub(crate) struct NewEvents {
     pub(crate) events: Vec<LoggedEvent>,
+    pub(crate) has_more: bool,
     /// Number up to which the subscriber has now seen the log.
     pub(crate) up_to: u64,
     /// Set if events that the subscriber had not seen were dropped.
@@ -95,9 +91,7 @@ impl LoggedEvent {
             progress: job.progress_percent.filter(|_| kind == PROGRESS).map(|percent| (percent, message)),
         })
     }
-}
 
-impl LoggedEvent {
     /// Returns true if no other event of the job follows, unless somebody retries the job.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.kind, "job.completed" | "job.discarded" | "job.cancelled")
@@ -105,49 +99,40 @@ impl LoggedEvent {
 }
 
 impl EventLog {
-    /// Creates an empty log.
     pub(crate) fn new(began_at: Timestamp) -> Self {
-        Self { began_at, remembered: Mutex::default(), last: watch::Sender::new(0) }
+        Self { began_at, ring: Mutex::default(), last: watch::Sender::new(0) }
     }
 
     /// Appends the events of a change of state, or of a progress report.
-    pub(crate) fn note(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
-        let mut remembered = self.lock();
+    pub(crate) fn record(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
+        let mut ring = lock(&self.ring);
         for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
-            let Some(event) = LoggedEvent::new(remembered.last + 1, kind, was, job, at) else { return };
-            remembered.last = event.number;
-            if remembered.events.len() >= MOST {
-                remembered.events.pop_front();
+            let Some(event) = LoggedEvent::new(ring.last + 1, kind, was, job, at) else { return };
+            ring.last = event.number;
+            if ring.events.len() >= MAX_EVENTS {
+                ring.events.pop_front();
             }
-            remembered.events.push_back(event);
+            ring.events.push_back(event);
         }
-        let last = remembered.last;
+        let last = ring.last;
         self.last.send_if_modified(|known| std::mem::replace(known, last) != last);
     }
 
-    /// Returns at most `limit` events after `number` that `wanted` accepts, the oldest first. The
-    /// flag is true if there are more.
-    pub(crate) fn after(
-        &self,
-        number: u64,
-        limit: usize,
-        wanted: impl Fn(&LoggedEvent) -> bool,
-    ) -> (Vec<LoggedEvent>, bool) {
-        self.lock().after(number, limit, wanted)
-    }
-
-    /// Returns at most `limit` events for a subscriber that has seen the log up to `number`.
+    /// Returns events for a subscriber that has seen the log up to `number`, the oldest first.
     pub(crate) fn follow(
         &self,
         number: u64,
         limit: usize,
         wanted: impl Fn(&LoggedEvent) -> bool,
     ) -> NewEvents {
-        let remembered = self.lock();
-        let (events, has_more) = remembered.after(number, limit, wanted);
-        let up_to = events.last().filter(|_| has_more).map_or(remembered.last, |event| event.number);
-        let has_gap = remembered.events.front().is_some_and(|oldest| oldest.number > number + 1);
-        NewEvents { events, up_to, has_gap }
+        let ring = lock(&self.ring);
+        let begin = ring.events.partition_point(|event| event.number <= number);
+        let mut found = ring.events.range(begin..).filter(|event| wanted(event));
+        let events: Vec<LoggedEvent> = found.by_ref().take(limit).cloned().collect();
+        let has_more = found.next().is_some();
+        let up_to = events.last().filter(|_| has_more).map_or(ring.last, |event| event.number);
+        let has_gap = ring.events.front().is_some_and(|oldest| oldest.number > number + 1);
+        NewEvents { events, has_more, up_to, has_gap }
     }
 
     /// Returns the number of the last event, and a receiver of later numbers.
@@ -157,8 +142,7 @@ impl EventLog {
         (last, later)
     }
 
-    /// Returns an event with the final state of a job that has ended. Its number is that of the
-    /// last event.
+    /// Returns the final event of an ended job. Its number is that of the last event.
     pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<LoggedEvent> {
         let kind = match job.state {
             JobState::Completed => "job.completed",
@@ -166,7 +150,7 @@ impl EventLog {
             JobState::Cancelled => "job.cancelled",
             _ => return None,
         };
-        let number = self.lock().last;
+        let number = lock(&self.ring).last;
         LoggedEvent::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
     }
 
@@ -178,33 +162,14 @@ impl EventLog {
     /// Returns the number of the event with this id, or `None` if the id is not of this start.
     pub(crate) fn number_of(&self, id: &str) -> Option<u64> {
         let (began_at, number) = id.strip_prefix("evt_")?.split_once('_')?;
-        let number = number.parse().ok().filter(|number| *number <= self.lock().last)?;
+        let number = number.parse().ok().filter(|number| *number <= lock(&self.ring).last)?;
         (u64::from_str_radix(began_at, 16) == Ok(self.began_at.0)).then_some(number)
     }
-
-    fn lock(&self) -> MutexGuard<'_, EventRing> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl EventRing {
-    fn after(
-        &self,
-        number: u64,
-        limit: usize,
-        wanted: impl Fn(&LoggedEvent) -> bool,
-    ) -> (Vec<LoggedEvent>, bool) {
-        let begin = self.events.partition_point(|event| event.number <= number);
-        let mut found = self.events.range(begin..).filter(|event| wanted(event));
-        let page: Vec<LoggedEvent> = found.by_ref().take(limit).cloned().collect();
-        (page, found.next().is_some())
-    }
-}
-
-/// Kind of the event of a progress report.
 const PROGRESS: &str = "job.progress";
 
-/// Returns the kinds of events for a change of a job, in order. `None` stands for no event.
+/// Kinds of events in order. `None` stands for no event.
 fn kinds_of(was: Option<JobState>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
     if was == Some(job.state) {
         return [has_progressed.then_some(PROGRESS), None];
@@ -233,19 +198,12 @@ mod tests {
         job::{Job, JobParams, JobState, Ojs, QueuePosition},
     };
 
-    use super::{EventLog, MOST};
+    use super::{EventLog, MAX_EVENTS, NewEvents};
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
-        let terms = JobParams::default();
-        let mut job = Job::new(
-            "j".parse().unwrap(),
-            &action,
-            0,
-            QueuePosition { lane: 0, seq: 0 },
-            &terms,
-            Timestamp(1),
-        );
+        let (place, terms) = (QueuePosition { lane: 0, seq: 0 }, JobParams::default());
+        let mut job = Job::new("j".parse().unwrap(), &action, 0, place, &terms, Timestamp(1));
         job.ojs = Some(Box::new(Ojs::of("a.b")));
         job
     }
@@ -254,17 +212,17 @@ mod tests {
     fn failed_attempt_is_logged_before_its_consequence() {
         let log = EventLog::new(Timestamp(255));
         let mut job = job();
-        log.note(None, &job, false, Timestamp(2));
+        log.record(None, &job, false, Timestamp(2));
         job.state = JobState::Active;
-        log.note(Some(JobState::Available), &job, false, Timestamp(3));
-        log.note(Some(JobState::Active), &job, false, Timestamp(3));
+        log.record(Some(JobState::Available), &job, false, Timestamp(3));
+        log.record(Some(JobState::Active), &job, false, Timestamp(3));
         (job.progress_percent, job.attempt) = (Some(50.0), 1);
-        log.note(Some(JobState::Active), &job, true, Timestamp(3));
+        log.record(Some(JobState::Active), &job, true, Timestamp(3));
         job.state = JobState::Retryable;
-        log.note(Some(JobState::Active), &job, false, Timestamp(4));
+        log.record(Some(JobState::Active), &job, false, Timestamp(4));
         job.state = JobState::Discarded;
-        log.note(Some(JobState::Retryable), &job, false, Timestamp(5));
-        let (events, has_more) = log.after(0, 100, |_| true);
+        log.record(Some(JobState::Retryable), &job, false, Timestamp(5));
+        let NewEvents { events, has_more, .. } = log.follow(0, 100, |_| true);
         let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
         let expected = ["enqueued", "started", "progress", "failed", "retrying", "discarded"]
             .map(|name| format!("job.{name}"));
@@ -281,15 +239,15 @@ mod tests {
         let log = EventLog::new(Timestamp(1));
         let (last, later) = log.listen();
         for _ in 0..3 {
-            log.note(None, &job(), false, Timestamp(2));
+            log.record(None, &job(), false, Timestamp(2));
         }
         assert!(later.has_changed().unwrap());
         let none = log.follow(last, 10, |_| false);
         assert_eq!((none.events.len(), none.up_to, none.has_gap), (0, 3, false));
         let some = log.follow(last, 2, |_| true);
         assert_eq!((some.events.len(), some.up_to), (2, 2));
-        for _ in 0..MOST {
-            log.note(None, &job(), false, Timestamp(2));
+        for _ in 0..MAX_EVENTS {
+            log.record(None, &job(), false, Timestamp(2));
         }
         assert!(log.follow(2, 1, |_| true).has_gap);
         assert!(!log.follow(3, 1, |_| true).has_gap);

@@ -1,14 +1,13 @@
 //! Cache of the latest figures of the store, for monitoring requests while the store does not
 //! answer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use agenix_protocol::{documents::QueueStats, time::Timestamp};
 use agenix_rules::worker::Worker;
 
-use crate::store::Totals;
+use crate::{store::Totals, sync::lock};
 
-/// Figures that only the store has.
 pub(crate) struct StoreFigures {
     pub(crate) totals: Totals,
     pub(crate) queues: QueueStats,
@@ -17,18 +16,16 @@ pub(crate) struct StoreFigures {
     pub(crate) oldest_snapshot_secs: Option<u64>,
 }
 
-/// Latest figures of the store, with their time.
 #[derive(Default)]
 pub(crate) struct LastFigures(Mutex<Option<(Timestamp, Arc<StoreFigures>)>>);
 
 impl LastFigures {
-    /// Stores the figures of the time `now`.
     pub(crate) fn keep(&self, now: Timestamp, figures: &Arc<StoreFigures>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::clone(figures)));
+        *lock(&self.0) = Some((now, Arc::clone(figures)));
     }
 
-    /// Returns the latest figures and their time, or `None` if the store has not answered yet.
+    /// `None` if the store has not answered yet.
     pub(crate) fn last(&self) -> Option<(Timestamp, Arc<StoreFigures>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }

@@ -1,10 +1,9 @@
 //! Locks of the actions to which this node is passing the outputs of a workflow step, so that only
 //! one task does so at a time.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashSet, sync::Mutex};
+
+use crate::sync::lock;
 
 /// Ids of the locked actions.
 #[derive(Debug, Default)]
@@ -20,23 +19,18 @@ pub(crate) struct HandoverGuard<'h> {
 impl OutputHandovers {
     /// Locks an action. Returns `None` if another task has locked it.
     pub(crate) fn begin(&self, action_id: &str) -> Option<HandoverGuard<'_>> {
-        let is_new = self.ids().insert(action_id.to_owned());
+        let is_new = lock(&self.0).insert(action_id.to_owned());
         is_new.then(|| HandoverGuard { all: self, action_id: action_id.to_owned() })
     }
 
-    /// Returns true if an action is locked.
     pub(crate) fn is_under_way(&self, action_id: &str) -> bool {
-        self.ids().contains(action_id)
-    }
-
-    fn ids(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).contains(action_id)
     }
 }
 
 impl Drop for HandoverGuard<'_> {
     fn drop(&mut self) {
-        self.all.ids().remove(&self.action_id);
+        lock(&self.all.0).remove(&self.action_id);
     }
 }
 
@@ -47,10 +41,10 @@ mod tests {
     #[test]
     fn output_handover_locks_an_action() {
         let all = OutputHandovers::default();
-        let turn = all.begin("a");
-        assert!(turn.is_some() && all.is_under_way("a") && all.begin("a").is_none());
+        let guard = all.begin("a");
+        assert!(guard.is_some() && all.is_under_way("a") && all.begin("a").is_none());
         assert!(!all.is_under_way("b") && all.begin("b").is_some());
-        drop(turn);
+        drop(guard);
         assert!(!all.is_under_way("a") && all.begin("a").is_some());
     }
 }

@@ -3,20 +3,19 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use agenix_protocol::{documents::JOB_UPDATES, glob, reserved_keys::is_reply};
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-/// Maximum number of undelivered messages of one subscriber. A slower subscriber is disconnected,
-/// as in Redis.
+use crate::sync::lock;
+
+/// Maximum undelivered messages of a subscriber. A slower one is disconnected, as in Redis.
 const MAX_WAITING: usize = 10_000;
-/// Maximum number of bytes of undelivered messages of one subscriber.
 const MAX_WAITING_BYTES: usize = 32 * 1024 * 1024;
 
-/// Message for a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
     /// Pattern that matched the channel, if the subscription is to a pattern.
@@ -25,7 +24,6 @@ pub(crate) struct Message {
     pub(crate) payload: Bytes,
 }
 
-/// Subscribers and their channels.
 #[derive(Default)]
 pub(crate) struct PubSub {
     inner: Mutex<PubSubTables>,
@@ -38,8 +36,7 @@ struct PubSubTables {
     listeners: HashMap<u64, Subscriber>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
-    /// Receivers of a single message on a reply channel (`reserved_keys::is_reply`). A message
-    /// there is delivered to nobody besides.
+    /// Receivers of a single message on a reply channel, which goes to nobody besides.
     replies: HashMap<Bytes, oneshot::Sender<Bytes>>,
 }
 
@@ -51,7 +48,7 @@ struct Subscriber {
     disconnect: Arc<Notify>,
 }
 
-/// Queued message, which uses capacity of its subscriber until it is dropped.
+/// Uses capacity of its subscriber until it is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(crate) message: Message,
@@ -59,7 +56,7 @@ pub(crate) struct QueuedMessage {
 }
 
 impl Subscriber {
-    /// Queues a message. Returns false if the capacity does not suffice.
+    /// Returns false if the capacity does not suffice.
     fn try_send(&self, message: Message) -> bool {
         let bytes = u32::try_from(message.channel.len() + message.payload.len()).unwrap_or(u32::MAX);
         let capacity = Arc::clone(&self.capacity).try_acquire_many_owned(bytes);
@@ -69,7 +66,6 @@ impl Subscriber {
     }
 }
 
-/// Kind of a subscription: to the name of a channel, or to a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubscriptionKind {
     Name,
@@ -77,24 +73,22 @@ pub(crate) enum SubscriptionKind {
 }
 
 impl PubSub {
-    /// Adds a subscriber. The receiver ends when the subscriber is disconnected for being too slow.
+    /// The receiver ends when the subscriber is disconnected for being too slow.
     pub(crate) fn join(&self, number: u64, disconnect: Arc<Notify>) -> mpsc::Receiver<QueuedMessage> {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         let capacity = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
-        self.lock().listeners.insert(number, Subscriber { sender, capacity, disconnect });
+        lock(&self.inner).listeners.insert(number, Subscriber { sender, capacity, disconnect });
         receiver
     }
 
-    /// Adds a subscription to a channel or pattern.
     pub(crate) fn subscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
         // Copy the bytes, because a slice would keep the whole read buffer alive.
         let name = Bytes::copy_from_slice(name);
-        self.lock().table(by).entry(name).or_default().insert(number);
+        lock(&self.inner).table(by).entry(name).or_default().insert(number);
     }
 
-    /// Removes a subscription to a channel or pattern.
     pub(crate) fn unsubscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let table = inner.table(by);
         if let Some(listeners) = table.get_mut(name) {
             listeners.remove(&number);
@@ -104,23 +98,20 @@ impl PubSub {
         }
     }
 
-    /// Removes a subscriber.
     pub(crate) fn leave(&self, number: u64) {
-        self.lock().leave(number);
+        lock(&self.inner).leave(number);
     }
 
-    /// Returns the receiver of a single message on a reply channel. Dropping the receiver cancels
-    /// it.
+    /// Returns the receiver of a single message. Dropping the receiver cancels the reply.
     pub(crate) fn reply_on(&self, channel: Bytes) -> oneshot::Receiver<Bytes> {
         let (sender, receiver) = oneshot::channel();
-        let replies = &mut self.lock().replies;
+        let replies = &mut lock(&self.inner).replies;
         replies.retain(|_, waiting| !waiting.is_closed());
         replies.insert(channel, sender);
         receiver
     }
 
-    /// Connects to other nodes: published messages are also sent to `peers`. A message is dropped
-    /// if `peers` is full.
+    /// Published messages are also sent to `peers`, unless it is full.
     pub(crate) fn connect_peers(&self, peers: mpsc::Sender<(Bytes, Bytes)>) {
         // This is called once, at the start of agq.
         let _already = self.peers.set(peers);
@@ -140,7 +131,7 @@ impl PubSub {
 
     /// Publishes a message at this node. Returns the number of subscribers.
     pub(crate) fn publish_here(&self, channel: &Bytes, payload: &Bytes) -> usize {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         // Copy the bytes, because a slice would keep the whole read buffer alive.
         let payload = Bytes::copy_from_slice(payload);
         if is_reply(channel) {
@@ -172,18 +163,15 @@ impl PubSub {
         count
     }
 
-    /// Calls `tell` with true if any subscriber may receive events of jobs or actions.
-    ///
-    /// The lock is held meanwhile, so subscriptions cannot change before `tell` has returned.
-    pub(crate) fn update_interest(&self, tell: impl FnOnce(bool)) {
-        let inner = self.lock();
-        tell(inner.has_event_subscribers());
+    /// Calls `notify` under the lock, so that subscriptions cannot change before it has returned.
+    pub(crate) fn update_interest(&self, notify: impl FnOnce(bool)) {
+        let inner = lock(&self.inner);
+        notify(inner.has_event_subscribers());
     }
 
-    /// Returns the smallest free capacity among the subscribers to events of jobs or actions, in
-    /// messages.
-    pub(crate) fn room(&self) -> usize {
-        let inner = self.lock();
+    /// Returns the smallest free capacity, in messages, among the subscribers to events.
+    pub(crate) fn free_capacity(&self) -> usize {
+        let inner = lock(&self.inner);
         let matches_events = |pattern: &Bytes| {
             glob::matches(pattern, JOB_UPDATES.as_bytes()) || pattern.starts_with(b"action:")
         };
@@ -193,13 +181,8 @@ impl PubSub {
             subscriptions.flat_map(|(_, numbers)| numbers).filter_map(|number| inner.listeners.get(number));
         listeners.map(|listener| listener.sender.capacity()).min().unwrap_or(usize::MAX)
     }
-
-    fn lock(&self) -> MutexGuard<'_, PubSubTables> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Returns true if a channel carries events of jobs or actions.
 fn is_event_channel(channel: &Bytes) -> bool {
     channel.starts_with(b"job:") || channel.starts_with(b"action:")
 }
@@ -247,9 +230,9 @@ mod tests {
         pubsub.subscribe(1, SubscriptionKind::Pattern, &text("job:*"));
         pubsub.update_interest(|has_subscribers| assert!(has_subscribers));
         assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 2);
-        let told =
+        let patterns =
             [one.try_recv().unwrap(), one.try_recv().unwrap()].map(|delivery| delivery.message.pattern);
-        assert_eq!(told, [None, Some(text("job:*"))]);
+        assert_eq!(patterns, [None, Some(text("job:*"))]);
         pubsub.unsubscribe(1, SubscriptionKind::Name, &text("job:updates"));
         assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 1);
         pubsub.leave(1);
@@ -260,7 +243,7 @@ mod tests {
     #[test]
     fn reply_is_delivered_to_its_receiver_only_and_once() {
         let pubsub = PubSub::default();
-        let mut curious = pubsub.join(1, Arc::default());
+        let mut other = pubsub.join(1, Arc::default());
         pubsub.subscribe(1, SubscriptionKind::Name, &text("worker:w:reply:r"));
         pubsub.subscribe(1, SubscriptionKind::Pattern, &text("*"));
         let mut waits = pubsub.reply_on(text("worker:w:reply:r"));
@@ -269,7 +252,7 @@ mod tests {
         assert_eq!(pubsub.publish(&text("worker:w:reply:r"), &text("x")), 0);
         drop(pubsub.reply_on(text("worker:w:reply:gone")));
         assert_eq!(pubsub.publish(&text("worker:w:reply:gone"), &text("x")), 0);
-        assert!(curious.try_recv().is_err());
+        assert!(other.try_recv().is_err());
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! Settings of queues, and a cache of their limits.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Mutex};
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::sync::lock;
 
 /// Settings of a queue (ext admin-api, ext backpressure).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -19,10 +18,9 @@ pub(crate) struct QueueSettings {
     pub(crate) others: Map<String, Value>,
 }
 
-/// Limit of the number of waiting jobs in a queue.
+/// Limit of the waiting jobs of a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Backpressure {
-    /// Maximum number of waiting jobs.
     pub(crate) max_depth: u64,
     /// Reaction to more jobs; only `reject` is known.
     #[serde(default = "reject")]
@@ -48,15 +46,14 @@ pub(crate) struct QueueLimitCache(Mutex<Option<(Timestamp, HashMap<String, Backp
 const KNOWN_MS: u64 = 1000;
 
 impl QueueLimitCache {
-    /// Returns the limit of `queue`, where the inner `None` means no limit. Returns `None` if the
-    /// cache is too old.
+    /// The inner `None` means no limit, the outer that the cache is too old.
     pub(crate) fn known(&self, queue: &str, now: Timestamp) -> Option<Option<Backpressure>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.0);
         let (_, bounds) = known.as_ref().filter(|(at, _)| *at <= now && now.ms_since(*at) < KNOWN_MS)?;
         Some(bounds.get(queue).cloned())
     }
 
     pub(crate) fn set(&self, known: Option<(Timestamp, HashMap<String, Backpressure>)>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        *lock(&self.0) = known;
     }
 }

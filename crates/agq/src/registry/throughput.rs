@@ -1,19 +1,13 @@
 //! Rates of completed and failed jobs per minute, from samples of the totals.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 use agenix_protocol::{documents::Status, time::Timestamp};
 
-use crate::store::Totals;
+use crate::{store::Totals, sync::lock};
 
-/// Length of the window of a rate, in milliseconds.
 const REMEMBERED_MS: u64 = 60_000;
-/// Retention of samples, in milliseconds.
 const KEPT_MS: u64 = 3_600_000;
-/// Minimum interval between samples, in milliseconds.
 const APART_MS: u64 = 5_000;
 
 /// Samples of the last hour: time, completed jobs and failed jobs.
@@ -26,31 +20,28 @@ fn ended(totals: &Totals) -> (u64, u64) {
 }
 
 impl Throughput {
-    /// Returns true if a new sample is due.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.0);
         counts.back().is_none_or(|(at, ..)| now.ms_since(*at) >= APART_MS || now < *at)
     }
 
-    /// Adds a sample.
-    pub(crate) fn note(&self, now: Timestamp, totals: &Totals) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn add_sample(&self, now: Timestamp, totals: &Totals) {
+        let mut counts = lock(&self.0);
         counts.retain(|(at, ..)| *at <= now && now.ms_since(*at) <= KEPT_MS);
         let (completed, failed) = ended(totals);
         counts.push_back((now, completed, failed));
     }
 
-    /// Returns the samples, the oldest first: time, number of completed jobs and number of failed
-    /// jobs since the first start.
+    /// Returns the samples since the first start, the oldest first: time, completed and failed
+    /// jobs.
     pub(crate) fn history(&self) -> Vec<(u64, u64, u64)> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.0);
         counts.iter().map(|(at, completed, failed)| (at.0, *completed, *failed)).collect()
     }
 
-    /// Returns the numbers of completed and of failed jobs per minute. The window is the last
-    /// minute, or less if the samples are newer.
+    /// Returns completed and failed jobs per minute, over the last minute or less.
     pub(crate) fn per_minute(&self, now: Timestamp, totals: &Totals) -> (u64, u64) {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.0);
         let Some((at, completed, failed)) = counts.iter().find(|(at, ..)| now.ms_since(*at) <= REMEMBERED_MS)
         else {
             return (0, 0);
@@ -77,15 +68,15 @@ mod tests {
 
     #[test]
     fn throughput_uses_the_last_minute_and_keeps_an_hour() {
-        let pace = Throughput::default();
-        assert!(pace.is_due(Timestamp(0)));
-        pace.note(Timestamp(0), &totals(0));
-        assert!(!pace.is_due(Timestamp(4999)) && pace.is_due(Timestamp(5000)));
-        assert_eq!(pace.per_minute(Timestamp(30_000), &totals(50)), (100, 0));
-        pace.note(Timestamp(30_000), &totals(50));
-        assert_eq!(pace.per_minute(Timestamp(90_000), &totals(110)), (60, 0));
-        assert_eq!(pace.history(), [(0, 0, 0), (30_000, 50, 0)]);
-        pace.note(Timestamp(3_600_001), &totals(200));
-        assert_eq!(pace.history(), [(30_000, 50, 0), (3_600_001, 200, 0)], "an hour, and no more");
+        let throughput = Throughput::default();
+        assert!(throughput.is_due(Timestamp(0)));
+        throughput.add_sample(Timestamp(0), &totals(0));
+        assert!(!throughput.is_due(Timestamp(4999)) && throughput.is_due(Timestamp(5000)));
+        assert_eq!(throughput.per_minute(Timestamp(30_000), &totals(50)), (100, 0));
+        throughput.add_sample(Timestamp(30_000), &totals(50));
+        assert_eq!(throughput.per_minute(Timestamp(90_000), &totals(110)), (60, 0));
+        assert_eq!(throughput.history(), [(0, 0, 0), (30_000, 50, 0)]);
+        throughput.add_sample(Timestamp(3_600_001), &totals(200));
+        assert_eq!(throughput.history(), [(30_000, 50, 0), (3_600_001, 200, 0)], "an hour, and no more");
     }
 }

@@ -13,12 +13,10 @@ use crate::{
     auth::audit_log::{self, AuditEntry},
 };
 
-/// Outcome of a command whose connection closed before its reply. The command may have been carried
-/// out.
+/// The command may have been carried out.
 const UNKNOWN: &str = "unknown: the connection broke before the answer";
 
-/// Command that the audit log records. If it is dropped before its reply, it is recorded as
-/// [`UNKNOWN`].
+/// Records [`UNKNOWN`] if it is dropped before the reply.
 pub(crate) struct AuditedCommand {
     app: Arc<AppState>,
     caller: Arc<Caller>,
@@ -28,7 +26,6 @@ pub(crate) struct AuditedCommand {
 }
 
 impl AuditedCommand {
-    /// Creates the entry of a command. Returns `None` if the audit log does not record the command.
     pub(crate) fn of(
         app: &Arc<AppState>,
         caller: &Arc<Caller>,
@@ -44,8 +41,7 @@ impl AuditedCommand {
         })
     }
 
-    /// Writes the entry with the outcome in `reply`. The reply names the target if the command does
-    /// not, as for a plan that was submitted without an id.
+    /// The reply names the target if the command does not, as for a plan without an id.
     pub(crate) fn write(mut self, reply: &Reply) {
         let (outcome, named) = match reply {
             Reply::Error(line) => (line.as_str(), None),
@@ -65,7 +61,6 @@ impl Drop for AuditedCommand {
     }
 }
 
-/// Records a command that the role of the key does not permit.
 pub(crate) fn record_refusal(
     app: &AppState,
     caller: &Caller,
@@ -78,8 +73,7 @@ pub(crate) fn record_refusal(
     }
 }
 
-/// Returns true if the audit log records the command. BACKUP READ is not recorded, because a backup
-/// has many pieces, and BACKUP BEGIN is recorded.
+/// BACKUP READ is not recorded, because a backup has many pieces, and BACKUP BEGIN is recorded.
 fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
     let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
     app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
@@ -97,7 +91,7 @@ fn put(app: &AppState, caller: &Caller, command: &str, target: Option<&str>, out
     });
 }
 
-/// Returns the id or the name of the record that the command changes, if the command contains it.
+/// Returns the changed record, if the command names it.
 fn target(request: &Request) -> Option<String> {
     let target = match request {
         Request::PlanDelete { plan_id } => plan_id.as_str(),

@@ -2,23 +2,19 @@
 
 use crate::settings::AuthErrors;
 
-/// Texts of one error. `plain` is the text of the RESP specification (§4), and client libraries of
-/// Redis recognise `redis` by its first word.
+/// `plain` is of the RESP specification (§4); Redis clients recognise `redis` by its first word.
 pub(crate) struct AuthError {
     pub(crate) plain: &'static str,
     redis: &'static str,
 }
 
-/// Error of a client that has not logged in.
 pub(crate) const NO_KEY: AuthError =
     AuthError { plain: "ERR NOAUTH Authentication required", redis: "NOAUTH Authentication required." };
-/// Error of a client whose key is unknown.
 pub(crate) const WRONG_KEY: AuthError =
     AuthError { plain: "ERR Invalid session key", redis: "WRONGPASS Invalid session key." };
 
 impl AuthError {
-    /// Returns the text for a client. `is_introduced` is true if the client has sent a command that
-    /// only client libraries of Redis send.
+    /// `is_introduced` is true if the client has sent a command that only Redis libraries send.
     pub(crate) fn text(&self, setting: AuthErrors, is_introduced: bool) -> &'static str {
         let is_redis_client = match setting {
             AuthErrors::Auto => is_introduced,

@@ -61,9 +61,9 @@ pub(crate) async fn write_keys(app: Arc<AppState>, writes: Vec<KeyCommand>) -> C
         let refusal = Reply::Error(error.line());
         vec![refusal; count]
     });
-    let mut replies = replies.into_iter().map(CommandOutcome::plain);
-    let first = replies.next().unwrap_or_else(|| CommandOutcome::plain(Reply::Nil));
-    CommandOutcome { merged: replies.collect(), ..first }
+    let mut replies = replies.into_iter();
+    let first = replies.next().unwrap_or(Reply::Nil);
+    CommandOutcome { merged: replies.collect(), ..CommandOutcome::plain(first) }
 }
 
 fn done(outcome: Result<CommandOutcome, CommandError>) -> CommandOutcome {
@@ -74,19 +74,19 @@ fn is_any_reserved(command: &KeyCommand) -> bool {
     command.names().any(|name| is_reserved(name))
 }
 
-/// Carries out a command. The first poll determines the order among other writes. `identical` is
-/// the number of identical claims directly behind this one: ready jobs are claimed for all of them
-/// in one write.
+/// Carries out a command. The first poll determines the order among other writes.
 pub(crate) async fn run(
     app: Arc<AppState>,
     caller: Arc<Caller>,
     command: &'static Command,
     request: Request,
-    identical: usize,
 ) -> CommandOutcome {
     let record = audit::AuditedCommand::of(&app, &caller, command, &request);
     let outcome = match request {
-        Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&app, &caller, pop, 1 + identical)).await,
+        Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&app, &caller, pop)).await,
+        Request::JobClaim { queues, timeout, count } => {
+            Box::pin(queue::claim(&app, &caller, &queues, timeout, count)).await
+        }
         Request::Key(KeyCommand::Pop { key, from, count }) => match claimed_queue(&key) {
             Some(name) => Box::pin(queue::pop(&app, &caller, &name, count)).await,
             None => {

@@ -33,7 +33,6 @@ use crate::{
     net::{AccessControl, ProtocolHandler},
 };
 
-/// Returns the handler of RESP connections.
 pub(crate) fn handler(app: Arc<AppState>, access_control: Arc<AccessControl>) -> ProtocolHandler {
     let serve = move |accepted, number, stop| -> BoxFuture<'static, ()> {
         Box::pin(connection::serve(accepted, number, Arc::clone(&app), Arc::clone(&access_control), stop))

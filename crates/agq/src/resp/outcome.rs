@@ -1,56 +1,64 @@
 //! Outcome of a RESP command.
 
-use std::sync::Arc;
-
 use agenix_protocol::{
-    ids::{JobId, WorkerId},
+    documents::{parse, parse_object, to_json},
+    ids::WorkerId,
     resp::Reply,
 };
+use agenix_rules::rejection::Rejection;
+use serde::de::DeserializeOwned;
 
-use crate::error::CommandError;
+use super::unacked_claims::UnackedClaim;
+use crate::error::Result;
 
-pub(crate) type CommandResult = Result<Reply, CommandError>;
+pub(crate) type CommandResult = Result<Reply>;
 
-/// Outcome of a command: its reply, and its effect on the connection.
 #[derive(Debug)]
 pub(crate) struct CommandOutcome {
     pub(crate) reply: Reply,
     pub(crate) effect: Effect,
-    /// Outcomes of the commands directly behind it that were carried out together with it.
-    pub(crate) merged: Vec<CommandOutcome>,
+    /// Replies to the commands directly behind it that were carried out together with it.
+    pub(crate) merged: Vec<Reply>,
 }
 
 impl CommandOutcome {
-    /// Creates an outcome without an effect on the connection.
     pub(crate) fn plain(reply: Reply) -> Self {
         Self::with(reply, Effect::None)
     }
 
-    /// Creates an outcome with an effect on the connection.
     pub(crate) fn with(reply: Reply, effect: Effect) -> Self {
         Self { reply, effect, merged: Vec::new() }
     }
 }
 
-/// Effect of a command on its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
-    /// The connection ends.
     Quit,
     /// The connection belongs to this worker from now on.
     Registered(WorkerId),
     /// This worker has been removed.
     Unregistered(WorkerId),
-    /// The connection has claimed a job.
-    Claimed {
-        job_id: JobId,
-        holder: Arc<str>,
-        attempt: u32,
-    },
+    /// The connection has claimed jobs.
+    Claimed(Vec<UnackedClaim>),
 }
 
-/// Returns a document as a bulk string of JSON.
+/// Parses an object, or rejects it with `reject`.
+pub(crate) fn object<T: DeserializeOwned>(
+    json: &[u8],
+    reject: fn(String) -> Rejection,
+) -> Result<T, Rejection> {
+    parse_object(json).map_err(|error| reject(error.to_string()))
+}
+
+/// Parses any document, or rejects it with `reject`.
+pub(crate) fn parsed<T: DeserializeOwned>(
+    json: &[u8],
+    reject: fn(String) -> Rejection,
+) -> Result<T, Rejection> {
+    parse(json).map_err(|error| reject(error.to_string()))
+}
+
 pub(crate) fn json<T: serde::Serialize>(document: &T) -> Reply {
-    Reply::bulk(agenix_protocol::documents::to_json(document))
+    Reply::bulk(to_json(document))
 }

@@ -11,13 +11,11 @@ use crate::{
     registry::pubsub::{Message, QueuedMessage, SubscriptionKind},
 };
 
-/// Subscriptions of one connection. A connection that reads its messages too slowly is
-/// disconnected.
+/// A connection that reads its messages too slowly is disconnected.
 pub(crate) struct Subscriptions {
     number: u64,
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
-    /// Queue of the messages. `None` before the first subscription.
     messages: Option<mpsc::Receiver<QueuedMessage>>,
     /// Notified when the connection is disconnected because it reads too slowly.
     cut: Arc<Notify>,
@@ -25,16 +23,10 @@ pub(crate) struct Subscriptions {
 
 impl Subscriptions {
     pub(crate) fn new(number: u64) -> Self {
-        Self {
-            number,
-            channels: BTreeSet::new(),
-            patterns: BTreeSet::new(),
-            messages: None,
-            cut: Arc::default(),
-        }
+        let (channels, patterns) = (BTreeSet::new(), BTreeSet::new());
+        Self { number, channels, patterns, messages: None, cut: Arc::default() }
     }
 
-    /// Returns true if the connection has at least one subscription.
     pub(crate) fn is_listening(&self) -> bool {
         self.count() > 0
     }
@@ -43,37 +35,24 @@ impl Subscriptions {
         self.channels.len() + self.patterns.len()
     }
 
-    /// Subscribes to channels or patterns. Returns one confirmation for each.
+    /// Returns one confirmation for each name.
     pub(crate) fn subscribe(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
-        let reply = self.add(app, by, names);
-        app.update_event_interest();
-        reply
-    }
-
-    /// Unsubscribes from `names`, or from all channels or patterns if `names` is empty.
-    pub(crate) fn unsubscribe(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
-        let reply = self.remove(app, by, names);
-        app.update_event_interest();
-        reply
-    }
-
-    fn add(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
         if self.messages.is_none() {
             self.messages = Some(app.pubsub.join(self.number, Arc::clone(&self.cut)));
         }
+        let word = if by == SubscriptionKind::Name { "subscribe" } else { "psubscribe" };
         let confirm = |name: Bytes| {
             self.set(by).insert(name.clone());
             app.pubsub.subscribe(self.number, by, &name);
-            confirmation(
-                if by == SubscriptionKind::Name { "subscribe" } else { "psubscribe" },
-                Reply::Bulk(name),
-                self.count(),
-            )
+            confirmation(word, Reply::Bulk(name), self.count())
         };
-        Reply::Several(names.into_iter().map(confirm).collect())
+        let replies = names.into_iter().map(confirm).collect();
+        app.update_event_interest();
+        Reply::Several(replies)
     }
 
-    fn remove(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
+    /// Ends all subscriptions of the kind if `names` is empty.
+    pub(crate) fn unsubscribe(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
         let word = if by == SubscriptionKind::Name { "unsubscribe" } else { "punsubscribe" };
         let names = if names.is_empty() { self.set(by).iter().cloned().collect() } else { names };
         if names.is_empty() {
@@ -84,7 +63,9 @@ impl Subscriptions {
             app.pubsub.unsubscribe(self.number, by, &name);
             confirmation(word, Reply::Bulk(name), self.count())
         };
-        Reply::Several(names.into_iter().map(confirm).collect())
+        let replies = names.into_iter().map(confirm).collect();
+        app.update_event_interest();
+        Reply::Several(replies)
     }
 
     fn set(&mut self, by: SubscriptionKind) -> &mut BTreeSet<Bytes> {
@@ -94,7 +75,6 @@ impl Subscriptions {
         }
     }
 
-    /// Ends all subscriptions.
     pub(crate) fn leave(&mut self, app: &AppState) {
         if self.messages.take().is_some() {
             app.pubsub.leave(self.number);
@@ -104,8 +84,8 @@ impl Subscriptions {
         self.patterns.clear();
     }
 
-    /// Waits for the next message of a current subscription. Returns `None` if the connection was
-    /// disconnected because it reads too slowly. Waits forever without a subscription.
+    /// Returns `None` after a disconnect because of slow reading. Waits forever without a
+    /// subscription.
     pub(crate) async fn next(&mut self) -> Option<Message> {
         let Some(messages) = &mut self.messages else { return std::future::pending().await };
         loop {
@@ -120,7 +100,6 @@ impl Subscriptions {
         }
     }
 
-    /// Returns the notification of a disconnect because of slow reading.
     pub(crate) fn cut(&self) -> Arc<Notify> {
         Arc::clone(&self.cut)
     }
@@ -130,7 +109,6 @@ fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {
     Reply::Push(vec![Reply::bulk(word), name, Reply::count(count)])
 }
 
-/// Returns a message as a push reply.
 pub(crate) fn delivery(message: Message) -> Reply {
     let (channel, payload) = (Reply::Bulk(message.channel), Reply::Bulk(message.payload));
     match message.pattern {

@@ -1,6 +1,7 @@
 //! MULTI … EXEC: commands on users' keys are queued, and carried out in one write (RESP spec §10).
 
 use agenix_protocol::{
+    errors::ErrorKind,
     limits::exceeds,
     request::{Command, Request},
     reserved_keys::is_reserved,
@@ -11,26 +12,22 @@ use bytes::Bytes;
 
 use super::dispatch::QueuedCommand;
 
-/// Transaction between MULTI and EXEC.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     queued: Vec<QueuedCommand>,
-    /// Number of queued bytes.
     bytes: usize,
     /// Maximum number of queued bytes; 0 means no limit.
     max_bytes: usize,
     /// True if a command was refused when it was queued. EXEC does nothing then.
-    is_spoiled: bool,
+    is_aborted: bool,
 }
 
 impl Transaction {
-    /// Creates a transaction that queues at most `max_bytes`; 0 means no limit.
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { queued: Vec::new(), bytes: 0, max_bytes, is_spoiled: false }
+        Self { queued: Vec::new(), bytes: 0, max_bytes, is_aborted: false }
     }
 
-    /// Queues a command, and returns its reply. Returns `None` for a command that is carried out at
-    /// once because it concerns the transaction or the connection.
+    /// Returns `None` for a command on the transaction or the connection, which is not queued.
     pub(crate) fn take(&mut self, command: &Command, request: &Request) -> Option<Reply> {
         let queued = match request {
             Request::Multi | Request::Exec | Request::Discard | Request::Reset | Request::Quit => {
@@ -42,7 +39,7 @@ impl Transaction {
             Request::Ping { message } => QueuedCommand::Ping(message.clone()),
             Request::Echo { message } => QueuedCommand::Echo(message.clone()),
             _ => {
-                self.is_spoiled = true;
+                self.is_aborted = true;
                 return Some(Reply::Error(format!(
                     "ERR '{}' cannot be part of a transaction: only commands on users' keys can",
                     command.name
@@ -52,21 +49,21 @@ impl Transaction {
         Some(self.admit(queued, size(&request.encode())))
     }
 
-    /// Records a refused command, and returns its reply. As in Redis, an unknown command or a wrong
-    /// number of arguments spoils the transaction. A wrong argument is an error of its command in
-    /// the reply to EXEC, and the other commands are carried out.
+    /// As in Redis, an unknown command or a wrong number of arguments spoils the transaction. A
+    /// wrong argument is an error in the reply to EXEC, and the other commands are carried out.
     pub(crate) fn refuse(&mut self, command: Option<&Command>, args: &[Bytes], line: String) -> Reply {
-        if command.is_some_and(|command| command.takes(args.len()) && !line.starts_with("NOPERM")) {
+        let is_permitted = ErrorKind::of(&line) != ErrorKind::NotPermitted;
+        if command.is_some_and(|command| command.takes(args.len()) && is_permitted) {
             return self.admit(QueuedCommand::Refused(line), size(args));
         }
-        self.is_spoiled = true;
+        self.is_aborted = true;
         Reply::Error(line)
     }
 
     fn admit(&mut self, queued: QueuedCommand, bytes: usize) -> Reply {
         self.bytes += bytes + size_of::<QueuedCommand>();
         if exceeds(self.bytes, self.max_bytes) {
-            self.is_spoiled = true;
+            self.is_aborted = true;
             self.queued.clear();
             return Reply::Error(format!("ERR Message too large: max {} bytes", self.max_bytes));
         }
@@ -74,9 +71,8 @@ impl Transaction {
         Reply::Simple("QUEUED".into())
     }
 
-    /// Returns the queued commands, or the error line of a spoiled transaction.
     pub(crate) fn end(self) -> Result<Vec<QueuedCommand>, String> {
-        if self.is_spoiled {
+        if self.is_aborted {
             return Err("EXECABORT Transaction discarded because of previous errors.".into());
         }
         Ok(self.queued)

@@ -5,12 +5,10 @@ use std::{collections::VecDeque, sync::Arc};
 
 use agenix_protocol::ids::JobId;
 
-/// Maximum number of unacknowledged claims of a connection. A client that always waits for one more
-/// job acknowledges none of its claims by a pause. `--start-timeout` takes back an older claim that
-/// did not arrive.
+/// A client that always waits for one more job acknowledges no claim by a pause. `--start-timeout`
+/// takes back an older claim that did not arrive.
 const MAX_CLAIMS: usize = 1024;
 
-/// Claim whose reply may not have reached the claimant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnackedClaim {
     pub(crate) job_id: JobId,
@@ -18,12 +16,11 @@ pub(crate) struct UnackedClaim {
     pub(crate) attempt: u32,
 }
 
-/// The latest unacknowledged claims of one connection, at most [`MAX_CLAIMS`].
 #[derive(Debug, Default)]
 pub(crate) struct UnackedClaims(VecDeque<UnackedClaim>);
 
 impl UnackedClaims {
-    /// Adds a claim, and removes the oldest claim if there are more than [`MAX_CLAIMS`].
+    /// Removes the oldest claim if there are more than [`MAX_CLAIMS`].
     pub(crate) fn push(&mut self, claim: UnackedClaim) {
         if self.0.len() == MAX_CLAIMS {
             self.0.pop_front();
@@ -31,7 +28,6 @@ impl UnackedClaims {
         self.0.push_back(claim);
     }
 
-    /// Removes all claims, because their replies have arrived.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -48,11 +44,11 @@ mod tests {
     #[test]
     fn unacked_claims_are_bounded_for_a_client_that_never_pauses() {
         let claim = |attempt| UnackedClaim { job_id: "j".parse().unwrap(), holder: "w".into(), attempt };
-        let most = u32::try_from(MAX_CLAIMS).unwrap();
+        let max = u32::try_from(MAX_CLAIMS).unwrap();
         let mut claims = UnackedClaims::default();
-        (0..most).for_each(|attempt| claims.push(claim(attempt)));
+        (0..max).for_each(|attempt| claims.push(claim(attempt)));
         assert_eq!((claims.iter().count(), claims.iter().next()), (MAX_CLAIMS, Some(&claim(0))));
-        claims.push(claim(most));
+        claims.push(claim(max));
         assert_eq!((claims.iter().count(), claims.iter().next()), (MAX_CLAIMS, Some(&claim(1))));
         claims.clear();
         assert_eq!(claims.iter().count(), 0);

@@ -11,13 +11,13 @@ use agenix_rules::{
 
 use super::{
     chunked_submission,
-    job_changes::{BulkChange, decide_jobs},
+    job_changes::{BulkChange, decide_jobs, if_exists},
     worker_messages::withdraw,
 };
-use crate::{app::AppState, error::CommandError, store::ActionRule};
+use crate::{app::AppState, error::Result, store::ActionRule};
 
-/// Closes an action permanently, so that no more jobs can be added.
-pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
+/// Prevents the addition of jobs for good.
+pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<()> {
     chunked_submission::finish(app, action_id).await?;
     let id = action_id.clone();
     let rule: ActionRule = Box::new(move |action: Option<&Action>| {
@@ -26,38 +26,29 @@ pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<(), Co
     Ok(app.store.decide_action(action_id, rule).await??)
 }
 
-/// Closes an action, so that no jobs can be added, and cancels its jobs that have not ended.
-pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
+/// Closes an action, and cancels its jobs that have not ended.
+pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<BulkChange> {
     close(app, action_id).await?;
     cancel_jobs(app, action_id).await
 }
 
-/// Cancels the jobs of an action that have not ended.
-pub(crate) async fn cancel_jobs(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
+pub(crate) async fn cancel_jobs(app: &AppState, action_id: &ActionId) -> Result<BulkChange> {
     let jobs = app.store.jobs_of(action_id, vec![Status::Pending, Status::Running], Slice::ALL).await?;
     let now = app.clock.now();
     decide_jobs(app, &jobs, || {
-        Box::new(move |job: Option<&Job>| {
-            job.map_or(Ok(RuleOutcome::Unchanged), |job| job::cancelled(job, now))
-        })
+        if_exists(move |job| job::cancelled(job, now).unwrap_or(RuleOutcome::Unchanged))
     })
     .await
 }
 
-/// Cancels the pending jobs of an action.
-pub(crate) async fn cancel_pending(app: &AppState, action_id: &ActionId) -> Result<BulkChange, CommandError> {
+pub(crate) async fn cancel_pending(app: &AppState, action_id: &ActionId) -> Result<BulkChange> {
     let jobs = app.store.jobs_of(action_id, vec![Status::Pending], Slice::ALL).await?;
     let now = app.clock.now();
-    decide_jobs(app, &jobs, || {
-        Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::cancelled_unclaimed(job, now)))
-        })
-    })
-    .await
+    decide_jobs(app, &jobs, || if_exists(move |job| job::cancelled_unclaimed(job, now))).await
 }
 
 /// Asks workers to give up the jobs of an action that they have claimed and not started.
-pub(crate) async fn withdraw_unstarted(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
+pub(crate) async fn withdraw_unstarted(app: &AppState, action_id: &ActionId) -> Result<()> {
     let mut holders = BTreeSet::new();
     for job_id in app.store.jobs_of(action_id, vec![Status::Running], Slice::ALL).await? {
         let job = app.store.job_record(&job_id).await?;

@@ -22,20 +22,15 @@ use super::{
 };
 use crate::{
     app::AppState,
-    error::CommandError,
-    store::{AddOutcome, AppendJobs, NewAction},
+    error::{CommandError, Result},
+    store::{AddOutcome, NewAction},
 };
 
-/// Submits an action, and returns its id and the number of its jobs. Idempotent: an equal action
-/// with the same id is not stored again.
-pub(crate) async fn submit(
-    app: &AppState,
-    submission: ActionSubmission,
-) -> Result<(ActionId, usize), CommandError> {
+/// Returns the id and the number of jobs. Idempotent for an equal action with the same id.
+pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Result<(ActionId, usize)> {
     let plan = match lookup::plan(app, &submission.plan_id).await {
         Ok(plan) => plan,
-        // A repeated submission does not need the plan, which may have been deleted since the first
-        // one.
+        // A repeated submission may find its plan deleted.
         Err(CommandError::Rejected(Rejection::PlanNotFound(_))) if is_known(app, &submission).await? => {
             Arc::new(no_plan())
         }
@@ -48,7 +43,7 @@ pub(crate) async fn submit(
     let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
     let jobs_created = submission.inputs.len();
     let action = Action {
-        queue: submission.queue.as_ref().map_or(READY, |queue| queue.as_str()).into(),
+        queue: queue.into(),
         priority: submission.priority,
         run_at: action::run_at(&wishes, now),
         is_open: submission.open,
@@ -67,7 +62,7 @@ pub(crate) async fn submit(
         needs: plan::needs(&plan),
         terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
         jobs: new_jobs(app, inputs),
-        notes: Vec::new(),
+        documents: Vec::new(),
         action,
     };
     match app.store.add_action(new).await?? {
@@ -78,16 +73,14 @@ pub(crate) async fn submit(
     }
 }
 
-/// Returns true if an action with the id of the submission exists.
-async fn is_known(app: &AppState, submission: &ActionSubmission) -> Result<bool, CommandError> {
+async fn is_known(app: &AppState, submission: &ActionSubmission) -> Result<bool> {
     match &submission.action_id {
         Some(action_id) => Ok(app.store.action(action_id).await?.is_some()),
         None => Ok(false),
     }
 }
 
-/// Returns a placeholder for a deleted plan. No job gets it, because the store rejects a new action
-/// without its plan.
+/// Placeholder that no job gets, because the store rejects a new action without its plan.
 fn no_plan() -> Plan {
     Plan {
         plan_id: None,
@@ -100,27 +93,17 @@ fn no_plan() -> Plan {
     }
 }
 
-/// Adds `inputs` to an open action, and returns the number of jobs that the action then has. `at`
-/// is the index of the first input, if the caller names it.
+/// Returns the number of jobs of the action. `at` is the index of the first input, if it is named.
 pub(crate) async fn add_inputs(
     app: &AppState,
     action_id: &ActionId,
     inputs: Vec<Box<RawValue>>,
     at: Option<u64>,
-) -> Result<u64, CommandError> {
+) -> Result<u64> {
     chunked_submission::finish(app, action_id).await?;
     let (action, _) = lookup::action(app, action_id).await?;
     let plan = lookup::plan(app, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
     check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
-    let now = app.clock.now();
-    let more = AppendJobs {
-        at,
-        needs: plan::needs(&plan),
-        terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
-        jobs: new_jobs(app, inputs),
-        now,
-        action_id: action_id.clone(),
-    };
-    Ok(app.store.add_jobs(more).await??)
+    chunked_submission::append(app, &action, &plan, inputs, at).await
 }

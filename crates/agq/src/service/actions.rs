@@ -7,19 +7,19 @@ use agenix_rules::{
 };
 
 use super::{action_changes, job_changes::decide_jobs, job_ended::on_jobs_ended, lookup, workflow};
-use crate::{app::AppState, error::CommandError};
+use crate::{app::AppState, error::Result};
 
-/// Closes an action, cancels its jobs that have not ended, and returns their number.
-pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<usize, CommandError> {
+/// Returns the number of cancelled jobs.
+pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<usize> {
     let cancelled = action_changes::cancel(app, action_id).await?;
     on_jobs_ended(app, &cancelled).await?;
     Ok(cancelled.changed)
 }
 
-/// Closes an action, cancels its pending jobs, and asks workers to give up the jobs that they have
-/// claimed and not started. Returns the number of cancelled jobs. A started job goes on, even if
-/// agq has no report of its start yet.
-pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Result<usize, CommandError> {
+/// Cancels the pending jobs, asks workers to give up claimed jobs that have not started, and
+/// returns the number of cancelled jobs. A started job goes on, even if its start is not reported
+/// yet.
+pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Result<usize> {
     action_changes::close(app, action_id).await?;
     let cancelled = action_changes::cancel_pending(app, action_id).await?;
     action_changes::withdraw_unstarted(app, action_id).await?;
@@ -27,8 +27,8 @@ pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Re
     Ok(cancelled.changed)
 }
 
-/// Queues the failed and dead jobs of an action again, and returns their number.
-pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize, CommandError> {
+/// Returns the number of retried jobs.
+pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize> {
     let (action, _) = lookup::action(app, action_id).await?;
     let plan = lookup::plan(app, &action.plan_id).await?;
     let jobs = app.store.jobs_of(action_id, vec![Status::Failed, Status::Dead], Slice::ALL).await?;

@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use agenix_protocol::documents::BackupBegun;
 
-use crate::{app::AppState, error::CommandError, registry::backups::piece, store::StoreError};
+use crate::{
+    app::AppState,
+    error::{CommandError, Result},
+    registry::backups::piece,
+    store::StoreError,
+};
 
-/// Makes a copy of the store as it is now, and returns the id and the length of the copy.
-pub(crate) async fn begin(app: &Arc<AppState>) -> Result<BackupBegun, CommandError> {
+/// Returns the id and the length of the copy.
+pub(crate) async fn begin(app: &Arc<AppState>) -> Result<BackupBegun> {
     let backup_id = app.clock.backup_id();
     let path = app.backups.begin(app.clock.now())?;
     let copied = app.store.backup(path.clone());
     let app = Arc::clone(app);
-    // A task of its own, because the end of the copy has to be recorded even if the client
-    // disconnects.
+    // Recorded by a task of its own, even if the client disconnects.
     let made = tokio::spawn(async move {
         match copied.await {
             Ok(bytes) => {
@@ -29,9 +33,8 @@ pub(crate) async fn begin(app: &Arc<AppState>) -> Result<BackupBegun, CommandErr
     made.await.map_err(|error| StoreError(error.to_string()))?
 }
 
-/// Returns the piece of a backup that begins at `offset`. The piece is empty at the end of the
-/// backup.
-pub(crate) async fn read(app: &AppState, backup_id: &str, offset: u64) -> Result<Vec<u8>, CommandError> {
+/// Returns the piece at `offset`, which is empty at the end.
+pub(crate) async fn read(app: &AppState, backup_id: &str, offset: u64) -> Result<Vec<u8>> {
     let file = app.backups.file(backup_id, app.clock.now())?;
     let read = tokio::task::spawn_blocking(move || piece(&file, offset));
     Ok(read.await.map_err(|error| StoreError(error.to_string()))??)

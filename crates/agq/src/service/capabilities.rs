@@ -7,9 +7,8 @@ use bm25::{Document, Language, SearchEngineBuilder};
 use serde::Serialize;
 
 use super::workers;
-use crate::{app::AppState, error::CommandError};
+use crate::{app::AppState, error::Result};
 
-/// Agentic unit that matches the words of a search.
 #[derive(Debug, Serialize)]
 pub(crate) struct UnitMatch {
     name: String,
@@ -18,20 +17,14 @@ pub(crate) struct UnitMatch {
     workers: Vec<String>,
 }
 
-/// Description of an agentic unit, and the ids of the workers that have the unit.
 #[derive(Clone, Default)]
 struct Unit {
     description: String,
     workers: Vec<String>,
 }
 
-/// Returns at most `limit` agentic units of live workers, ranked by BM25: words that few
-/// descriptions have count most.
-pub(crate) async fn search(
-    app: &AppState,
-    words: &[String],
-    limit: usize,
-) -> Result<Vec<UnitMatch>, CommandError> {
+/// Ranks the units of live workers by BM25: words that few descriptions have count most.
+pub(crate) async fn search(app: &AppState, words: &[String], limit: usize) -> Result<Vec<UnitMatch>> {
     let mut units: BTreeMap<String, Unit> = BTreeMap::new();
     for worker in app.store.worker_records().await? {
         if worker.standing != Liveness::Active {

@@ -15,7 +15,7 @@ use agenix_rules::{
 use super::{identity, worker_messages::notify_worker};
 use crate::{
     app::{AppState, Caller},
-    error::CommandError,
+    error::Result,
 };
 
 /// Time within which a challenged worker has to answer, in seconds.
@@ -25,15 +25,14 @@ const MAX_OUTPUT: usize = 4096;
 /// Maximum number of characters of a capability that an error shows.
 const MAX_SHOWN_NAME: usize = 64;
 
-/// Challenges a worker that lists `capability`: `worker_id`, or the worker that was seen last.
-/// Returns the output of `command`, or a rejection if the command fails or the worker does not
-/// answer in time.
+/// Returns the output of `command` on `worker_id`, or on the worker that was seen last. Rejects a
+/// worker that does not list `capability`, fails, or does not answer in time.
 pub(crate) async fn verify(
     app: &AppState,
     capability: &str,
     (command, args): (String, Vec<String>),
     worker_id: Option<&WorkerId>,
-) -> Result<String, CommandError> {
+) -> Result<String> {
     if command != capability {
         let text = format!("command is '{}', it must be '{capability}'", command.escape_debug());
         return Err(Rejection::InvalidChallenge(text).into());
@@ -41,7 +40,7 @@ pub(crate) async fn verify(
     let worker = capable_worker(app, capability, worker_id).await?;
     let challenge_id = app.clock.challenge_id();
     let challenge = Challenge { challenge_id, command, args };
-    let answer = app.challenges.pose(worker.clone(), challenge);
+    let answer = app.challenges.add(worker.clone(), challenge);
     notify_worker(app, worker.as_str());
     let Some(Ok(answer)) = app.clock.within(Duration::from_secs(ANSWER_SECONDS), answer).await else {
         return Err(Rejection::VerificationTimedOut { worker, seconds: ANSWER_SECONDS }.into());
@@ -54,14 +53,13 @@ pub(crate) async fn verify(
     Ok(output)
 }
 
-/// Accepts the answer of a worker to a challenge. Rejects an answer to the challenge of another
-/// worker.
+/// Rejects an answer to the challenge of another worker.
 pub(crate) async fn answer(
     app: &AppState,
     caller: &Caller,
     challenge_id: &str,
     answer: ChallengeAnswer,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let own = identity::reporter_id(app, caller).await?;
     if app.challenges.answer(challenge_id, own.as_ref(), answer) {
         Ok(())
@@ -70,13 +68,8 @@ pub(crate) async fn answer(
     }
 }
 
-/// Returns the live worker `named` if it lists `capability`. Without `named`, returns the worker
-/// with the capability that was seen last.
-async fn capable_worker(
-    app: &AppState,
-    capability: &str,
-    named: Option<&WorkerId>,
-) -> Result<WorkerId, CommandError> {
+/// Returns `named`, or the worker with the capability that was seen last.
+async fn capable_worker(app: &AppState, capability: &str, named: Option<&WorkerId>) -> Result<WorkerId> {
     let capable = workers_with(app, capability).await?.into_iter();
     let wanted = capable.filter(|worker| named.is_none_or(|named| *named == worker.worker_id));
     let latest = wanted.max_by_key(|worker| worker.last_seen_at).map(|worker| worker.worker_id);
@@ -85,11 +78,12 @@ async fn capable_worker(
 }
 
 /// Returns the live workers that list `capability`.
-pub(crate) async fn workers_with(app: &AppState, capability: &str) -> Result<Vec<Worker>, CommandError> {
+pub(crate) async fn workers_with(app: &AppState, capability: &str) -> Result<Vec<Worker>> {
     let needs = Needs { tools: vec![capability.to_owned()], ..Needs::default() };
     let mut found = Vec::new();
     for worker in app.store.worker_records().await? {
-        if worker.standing == Liveness::Active && app.abilities.of(&*app.store, &worker).await?.cover(&needs)
+        if worker.standing == Liveness::Active
+            && app.capabilities.of(&*app.store, &worker).await?.cover(&needs)
         {
             found.push(worker);
         }

@@ -3,57 +3,41 @@
 //! A [`Handoff`] returns its job to the queue when it is dropped. A caller takes the claim out of
 //! the handoff when the reply is complete.
 
-use std::sync::Arc;
-
 use agenix_protocol::{documents::JobDocument, ids::QueueName, request::BlockingWait};
 use serde_json::value::RawValue;
 
 use super::{identity, worker_health::end_trial_claim};
 use crate::{
     app::{AppState, Caller},
-    error::CommandError,
+    error::Result,
     store::{Claim, StoreError},
     waiters::Handoff,
 };
 
-/// Claims at most `limit` ready jobs of `queues`. If no job is ready, waits for one job. A
-/// quarantined worker on trial claims one job only.
-pub(crate) async fn wait_for_jobs(
+/// Claims at most `limit` ready jobs of `queues`. With `wait`, waits for one job if no job is
+/// ready. A quarantined worker on trial claims one job only.
+pub(crate) async fn claim(
     app: &AppState,
     caller: &Caller,
     queues: &[QueueName],
-    wait: BlockingWait,
+    wait: Option<BlockingWait>,
     limit: usize,
-) -> Result<Vec<Handoff<Claim>>, CommandError> {
+) -> Result<Vec<Handoff<Claim>>> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
-    // Counted before the worker's record is read. A worker that is evicted after that has a newer
-    // record, and must not wait with the old one.
+    // Read before the worker's record: a worker evicted after that must not wait with the old one.
     let evictions = app.waiters.evictions();
-    let (claimant, on_trial) = identity::claimant(app, caller, names, true).await?;
+    let (claimant, on_trial) = identity::claimant(app, caller, names, wait.is_some()).await?;
     let limit = if on_trial.is_some() { 1 } else { limit };
-    let jobs = app.waiters.jobs(claimant, evictions, wait, limit).await?;
+    let jobs = match wait {
+        Some(wait) => app.waiters.jobs(claimant, evictions, wait, limit).await?,
+        None => app.waiters.jobs_now(&claimant, limit).await?,
+    };
     if let Some(worker_id) = on_trial {
         end_trial_claim(app, &worker_id, !jobs.is_empty()).await?;
     }
     Ok(jobs)
 }
 
-/// Claims a ready job of `queue`. Returns `None` if no job is ready.
-pub(crate) async fn job_now(
-    app: &AppState,
-    caller: &Caller,
-    queue: &QueueName,
-) -> Result<Option<Handoff<Claim>>, CommandError> {
-    let queues = Arc::new([queue.as_str().to_owned()]);
-    let (claimant, on_trial) = identity::claimant(app, caller, queues, false).await?;
-    let job = app.waiters.job_now(claimant).await?;
-    if let Some(worker_id) = on_trial {
-        end_trial_claim(app, &worker_id, job.is_some()).await?;
-    }
-    Ok(job)
-}
-
-/// Returns the document of a claimed job that the worker receives.
 pub(crate) fn document(claim: &Claim) -> Result<JobDocument, StoreError> {
     let raw =
         |text: &str| RawValue::from_string(text.to_owned()).map_err(|error| StoreError(error.to_string()));

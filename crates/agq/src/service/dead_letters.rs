@@ -6,58 +6,47 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{lookup, workflow};
+use super::{job_changes::for_existing, lookup, workflow};
 use crate::{
     app::AppState,
-    error::CommandError,
-    store::{AckLevel, JobRule, StoredJob},
+    error::Result,
+    store::{AckLevel, StoredJob},
 };
 
-/// Returns the number of dead letters, and at most `limit` of their ids, the newest first.
-pub(crate) async fn dead_letters(app: &AppState, limit: usize) -> Result<(u64, Vec<JobId>), CommandError> {
+/// Returns the total, and at most `limit` ids, the newest first.
+pub(crate) async fn dead_letters(app: &AppState, limit: usize) -> Result<(u64, Vec<JobId>)> {
     let total = app.store.totals().await?.now[Status::Dead as usize];
     let search = Search { status: Some(Status::Dead), limit, ..Search::default() };
     Ok((total, app.store.search(search).await?))
 }
 
-/// Returns the dead letter of a job. Rejects a job that is not dead.
-pub(crate) async fn dead_letter(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
-    let job = lookup::job(app, job_id).await?;
-    if job.job.status() == Status::Dead {
-        Ok(job)
-    } else {
-        Err(Rejection::JobNotFound(job_id.clone()).into())
-    }
+/// Rejects a job that is not dead.
+pub(crate) async fn dead_letter(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
+    let job = Some(lookup::job(app, job_id).await?).filter(|job| job.job.status() == Status::Dead);
+    Ok(job.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?)
 }
 
 /// Queues a discarded job again with all its attempts, and returns the job.
-pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
-    let id = job_id.clone();
-    let retried = move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        if job.state == JobState::Discarded { job::retried(job, true) } else { Err(Rejection::JobNotFailed) }
+pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
+    let retried = |job: &Job| match job.state {
+        JobState::Discarded => job::retried(job, true),
+        _ => Err(Rejection::JobNotFailed),
     };
-    let job = app.store.job_record(job_id).await?;
-    retried(job.as_ref())?;
-    let place = match &job {
-        Some(job) => workflow::place_of(app, job).await?,
-        None => None,
-    };
+    let job = lookup::job_record(app, job_id).await?;
+    retried(&job).map(drop)?;
+    let place = workflow::place_of(app, &job).await?;
     workflow::resume(app, place.as_ref()).await?;
-    let rule: JobRule = Box::new(retried);
-    app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
+    app.store.decide(job_id, AckLevel::Durable, None, for_existing(job_id, retried)).await??;
     workflow::resume(app, place.as_ref()).await?;
     lookup::job(app, job_id).await
 }
 
-/// Queues a dead letter again, and returns the job.
-pub(crate) async fn retry_dead(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
+pub(crate) async fn retry_dead(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
     dead_letter(app, job_id).await?;
     retry(app, job_id).await
 }
 
-/// Deletes a dead letter.
-pub(crate) async fn forget_dead(app: &AppState, job_id: &JobId) -> Result<(), CommandError> {
+pub(crate) async fn forget_dead(app: &AppState, job_id: &JobId) -> Result<()> {
     dead_letter(app, job_id).await?;
     if app.store.forget_job(job_id, Status::Dead).await? {
         Ok(())

@@ -29,30 +29,24 @@ use super::{
     lookup,
     ojs_submission::submit_named,
 };
-use crate::{app::AppState, error::CommandError};
+use crate::{
+    app::AppState,
+    error::{CommandError, Result},
+};
 
-/// Number of bytes of outputs at which `hand_on` submits a piece. The last output of a piece may go
-/// beyond this number.
+/// Size at which `submit_outputs` submits a piece. The last output may go beyond it.
 const PIECE_BYTES: usize = 1024 * 1024;
-/// Maximum number of outputs in a piece.
 const PIECE_INPUTS: usize = 1000;
 
-/// Workflow that a submission belongs to.
 #[derive(Debug, Default)]
 pub(crate) struct SubmissionContext<'c> {
-    /// Id of the workflow.
     pub(crate) workflow: Option<&'c str>,
-    /// Steps before this step. Their results are inputs of this step.
+    /// Earlier steps, whose results are inputs.
     pub(crate) before: Option<StepInputs<'c>>,
 }
 
-/// Checks that a document can be submitted. `takes_inputs` is true if an action without inputs gets
-/// the outputs of the step before.
-pub(crate) async fn check(
-    app: &AppState,
-    document: &RawValue,
-    takes_inputs: bool,
-) -> Result<(), CommandError> {
+/// `takes_inputs` is true if an action without inputs gets the outputs of the step before.
+pub(crate) async fn check(app: &AppState, document: &RawValue, takes_inputs: bool) -> Result<()> {
     if !is_action(document) {
         return read_job(app, document).map(drop);
     }
@@ -66,7 +60,7 @@ pub(crate) async fn check(
     Ok(action::check(&submission, &plan, &app.settings.limits)?)
 }
 
-fn read_job(app: &AppState, document: &RawValue) -> Result<JobSubmission, CommandError> {
+fn read_job(app: &AppState, document: &RawValue) -> Result<JobSubmission> {
     let fields: OjsDocument =
         parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
     Ok(ojs::read(fields, app.clock.now())?)
@@ -76,20 +70,18 @@ fn read_action(document: &RawValue) -> Result<ActionSubmission, Rejection> {
     parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidAction(error.to_string()))
 }
 
-/// Returns an id for a deferred submission.
 pub(crate) fn new_id(app: &AppState) -> String {
     app.clock.uuid()
 }
 
-/// Submits a document with an id. A job or action that already has the id is not changed. Returns
-/// the id of the job that stands for the new job, if the job is unique and another job is equal to
-/// it.
+/// A job or action that already has the id is not changed. Returns the id of an equal job that
+/// stands for a unique job.
 pub(crate) async fn submit(
     app: &AppState,
     document: &RawValue,
     id: &str,
     context: SubmissionContext<'_>,
-) -> Result<Option<String>, CommandError> {
+) -> Result<Option<String>> {
     if is_action(document) {
         return submit_later_action(app, document, id, context).await.map(|()| None);
     }
@@ -110,12 +102,12 @@ async fn submit_later_action(
     document: &RawValue,
     id: &str,
     context: SubmissionContext<'_>,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let action_id = ActionId::new(id).map_err(|error| Rejection::InvalidAction(error.to_string()))?;
     let mut submission = read_action(document)?;
     submission.action_id = Some(action_id.clone());
     if let Some(before) = context.before.filter(|_| submission.inputs.is_empty()) {
-        return hand_on(app, submission, &action_id, before).await;
+        return submit_outputs(app, submission, &action_id, before).await;
     }
     if app.store.action(&action_id).await?.is_some() {
         return Ok(());
@@ -123,35 +115,33 @@ async fn submit_later_action(
     action_submission::submit(app, submission).await.map(drop)
 }
 
-/// Submits an action whose inputs are the outputs of the step before. Submits the inputs in pieces,
-/// because all of them together may not fit into memory. Continues an action that an earlier call
-/// has begun to submit.
-async fn hand_on(
+/// Submits the outputs of the step before in pieces, because all of them may not fit into memory.
+/// Continues an action that an earlier call has begun to submit.
+async fn submit_outputs(
     app: &AppState,
     submission: ActionSubmission,
     action_id: &ActionId,
     before: StepInputs<'_>,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     // Another task of this node hands the outputs on, and advances the workflow afterwards.
-    let Some(_turn) = app.output_handovers.begin(action_id.as_str()) else { return Ok(()) };
+    let Some(_guard) = app.output_handovers.begin(action_id.as_str()) else { return Ok(()) };
     let is_begun = match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open => return Ok(()),
         known => known.is_some(),
     };
-    match hand_on_all(app, &submission, action_id, (before, is_begun)).await {
-        Err(CommandError::Rejected(rejection)) => give_up(app, action_id, rejection).await,
+    match submit_all_outputs(app, &submission, action_id, (before, is_begun)).await {
+        Err(CommandError::Rejected(rejection)) => cancel_rejected(app, action_id, rejection).await,
         other => other,
     }
 }
 
-/// Hands all outputs on from the first, and closes the action. Each piece names its index, so that
-/// a repeated piece is not added again.
-async fn hand_on_all(
+/// Each piece names its index, so that a repeated piece is not added again.
+async fn submit_all_outputs(
     app: &AppState,
     submission: &ActionSubmission,
     action_id: &ActionId,
     (before, mut is_begun): (StepInputs<'_>, bool),
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
     let mut job_ids = Vec::new();
     for producer in producers(before) {
@@ -163,19 +153,18 @@ async fn hand_on_all(
         piece.push(input);
         if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
             let count = piece.len() as u64;
-            hand_on_piece(app, submission, (take(&mut piece), at), is_begun).await?;
+            submit_output_piece(app, submission, (take(&mut piece), at), is_begun).await?;
             (bytes, at, is_begun) = (0, at + count, true);
         }
     }
     if !piece.is_empty() || !is_begun {
-        hand_on_piece(app, submission, (piece, at), is_begun).await?;
+        submit_output_piece(app, submission, (piece, at), is_begun).await?;
     }
     if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
 }
 
-/// Cancels an action whose inputs were rejected. Ignores the rejection if another node has handed
-/// on all inputs or has begun to, or if the action was cancelled.
-async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<(), CommandError> {
+/// Cancels the action, unless another node has handed on inputs, or the action was cancelled.
+async fn cancel_rejected(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<()> {
     match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
         Some(_) => {
@@ -186,9 +175,8 @@ async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> 
     }
 }
 
-/// Returns true if a step is an action that is open only because some of its inputs are not handed
-/// on yet.
-pub(crate) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Result<bool, CommandError> {
+/// Returns true for an action that is open only because some inputs are not handed on yet.
+pub(crate) async fn is_partly_submitted(app: &AppState, step: &WorkflowStep) -> Result<bool> {
     let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
     let Ok(submission) = read_action(&step.document) else { return Ok(false) };
     if submission.open || !submission.inputs.is_empty() {
@@ -197,19 +185,17 @@ pub(crate) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Re
     Ok(app.store.action(&action_id).await?.is_some_and(|(action, _)| action.is_open))
 }
 
-/// Submits an action with its first inputs, or, if `is_begun`, adds `inputs` to the action at the
-/// place `at`.
-async fn hand_on_piece(
+/// Adds `inputs` at the place `at` if `is_begun`, and submits the action otherwise.
+async fn submit_output_piece(
     app: &AppState,
     submission: &ActionSubmission,
     (inputs, at): (Vec<Box<RawValue>>, u64),
     is_begun: bool,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     match &submission.action_id {
         Some(action_id) if is_begun => add_inputs(app, action_id, inputs, Some(at)).await.map(drop),
         _ => {
-            // An action without inputs stays closed unless `submission.open`, so that
-            // `action_submission::submit` rejects it like any other.
+            // Without inputs it stays closed, so that `action_submission::submit` rejects it.
             let open = submission.open || !inputs.is_empty();
             action_submission::submit(app, ActionSubmission { inputs, open, ..submission.clone() })
                 .await
@@ -218,12 +204,7 @@ async fn hand_on_piece(
     }
 }
 
-/// Returns the state of the job or action with an id.
-pub(crate) async fn observe(
-    app: &AppState,
-    is_action: bool,
-    id: &str,
-) -> Result<StepObservation, CommandError> {
+pub(crate) async fn observe(app: &AppState, is_action: bool, id: &str) -> Result<StepObservation> {
     if is_action {
         let Ok(action_id) = ActionId::new(id) else { return Ok(StepObservation::Nothing) };
         let Some((action, tally)) = app.store.action(&action_id).await? else {
@@ -246,8 +227,7 @@ pub(crate) async fn observe(
     })
 }
 
-/// Returns the jobs of a step, in the order of its inputs.
-async fn jobs_of(app: &AppState, step: &WorkflowStep) -> Result<Vec<JobId>, CommandError> {
+async fn jobs_of(app: &AppState, step: &WorkflowStep) -> Result<Vec<JobId>> {
     if step.is_action() {
         let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
         return Ok(app.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?);
@@ -267,20 +247,19 @@ fn producers(before: StepInputs<'_>) -> Vec<&WorkflowStep> {
 struct StepResults(HashMap<String, Vec<String>>);
 
 impl StepResults {
-    /// Reads the results of the steps before. Refuses results that exceed `max_message_bytes`
-    /// together, because they go into one document, which has the bound of any other document.
-    async fn read(app: &AppState, before: StepInputs<'_>) -> Result<Self, CommandError> {
+    /// Refuses results that exceed `max_message_bytes` together, because they go into one document.
+    async fn read(app: &AppState, before: StepInputs<'_>) -> Result<Self> {
         let (mut all, mut bytes) = (HashMap::new(), 0);
-        let most = app.settings.limits.max_message_bytes;
+        let max = app.settings.limits.max_message_bytes;
         for producer in producers(before) {
             let mut results = Vec::new();
             for job_id in jobs_of(app, producer).await? {
                 let job = app.store.job(&job_id).await?;
                 let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
                 bytes += result.len();
-                if exceeds(bytes, most) {
+                if exceeds(bytes, max) {
                     let text = format!(
-                        "the results of the step before have more than {most} bytes together, the maximum of one job: let \
+                        "the results of the step before have more than {max} bytes together, the maximum of one job: let \
                          its jobs return the locations of their results, or make this step an action of a plan"
                     );
                     return Err(Rejection::InvalidJob(text).into());
@@ -292,8 +271,8 @@ impl StepResults {
         Ok(Self(all))
     }
 
-    /// Returns the list that a job gets: the results of the jobs of the step before, or, of a group
-    /// or of the steps before a callback, the result of each step.
+    /// Returns the results of the jobs of a step, or, of a group or before a callback, of each
+    /// step.
     fn of(&self, before: StepInputs<'_>) -> Vec<String> {
         match before {
             StepInputs::Steps(steps) => steps.iter().map(|step| self.value(step)).collect(),
@@ -307,8 +286,7 @@ impl StepResults {
         }
     }
 
-    /// Returns the result of one step: of a job its own, of a chain that of its last step, of an
-    /// action, a group or a batch a list.
+    /// Returns the result of a job, or of the last step of a chain; a list for all others.
     fn value(&self, step: &WorkflowStep) -> String {
         match step.nested.as_deref() {
             None if !step.is_action() => {
@@ -323,7 +301,6 @@ impl StepResults {
     }
 }
 
-/// Input of the next step, made from a job of this step.
 #[derive(Serialize)]
 struct StepOutput<'o> {
     input: &'o RawValue,
@@ -331,8 +308,7 @@ struct StepOutput<'o> {
     output: JobOutputValue<'o>,
 }
 
-/// Output of a job: the stdout of the last task, or the value that a worker of the Open Job Spec
-/// returned.
+/// Stdout of the last task, or the value that a worker of the Open Job Spec returned.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum JobOutputValue<'o> {
@@ -340,9 +316,8 @@ enum JobOutputValue<'o> {
     Returned(&'o RawValue),
 }
 
-/// Returns the input that a job of a step makes for the next step: the job's id, output and own
-/// input.
-async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<Box<RawValue>>, CommandError> {
+/// Returns the job's id, output and own input.
+async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<Box<RawValue>>> {
     let Some(job) = app.store.job(job_id).await? else { return Ok(None) };
     let results = job.results.as_deref().unwrap_or("null");
     let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();

@@ -7,19 +7,18 @@ use agenix_protocol::{
 use agenix_rules::explain::{self, Candidate};
 
 use super::lookup;
-use crate::{app::AppState, error::CommandError, store::StoredJob};
+use crate::{app::AppState, error::Result, store::StoredJob};
 
 /// Maximum number of jobs ahead that are counted.
 const MAX_AHEAD: usize = 10_000;
 
-/// Explains why a job does not run.
-pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanation, CommandError> {
+pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanation> {
     let StoredJob { job, queue, needs, .. } = lookup::job(app, job_id).await?;
     let paused = app.store.paused().await?.contains(&queue);
     let ahead = app.store.position(&job, MAX_AHEAD).await?;
     let mut candidates = Vec::new();
     for (worker, active_jobs) in app.store.workers().await? {
-        let missing = app.abilities.of(&*app.store, &worker).await?.missing(&needs);
+        let missing = app.capabilities.of(&*app.store, &worker).await?.missing(&needs);
         candidates.push(Candidate { worker, missing, active_jobs });
     }
     let nearest = explain::nearest(candidates);

@@ -3,8 +3,9 @@
 use super::ojs_workers::{check_visibility, reporting_worker, seen_worker};
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     service::{
+        queues,
         timers::fire_due_jobs,
         worker_health::{begin_trial, end_trial_claim},
     },
@@ -21,7 +22,6 @@ use agenix_rules::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Maximum number of jobs of one fetch.
 const MAX_FETCHED: u64 = 1000;
 
 /// Maximum wait for a job, in milliseconds.
@@ -30,18 +30,17 @@ const MAX_WAIT_MS: u64 = 60_000;
 /// Maximum number of due jobs that a fetch makes available.
 const MAX_DUE: usize = 100;
 
-/// Claims jobs for a worker, in the order of its queues. A job returns to its queue when its
-/// handoff is dropped.
+/// Claims in the order of the queues. A job returns to its queue when its handoff is dropped.
 pub(crate) async fn fetch(
     app: &AppState,
     own: Option<&WorkerId>,
     request: OjsFetch,
-) -> Result<Vec<Handoff<Claim>>, CommandError> {
+) -> Result<Vec<Handoff<Claim>>> {
     if request.queues.is_empty() {
         let text = "queues is empty: name at least one to fetch from";
         return Err(Rejection::InvalidJob(text.into()).into());
     }
-    request.queues.iter().try_for_each(|queue| check_name(queue))?;
+    request.queues.iter().try_for_each(|queue| queues::check(queue).map(drop))?;
     check_visibility(request.visibility_timeout_ms)?;
     let worker_id = reporting_worker(own, request.worker_id.as_deref())?;
     let count = request.count.unwrap_or(1).min(MAX_FETCHED);
@@ -68,15 +67,14 @@ pub(crate) async fn fetch(
     }
 }
 
-/// Takes the jobs that are ready, at most `count`. If no job is ready, waits up to `wait_ms` for
-/// the first one.
+/// Waits up to `wait_ms` for the first job if none is ready.
 async fn take(
     app: &AppState,
     claimant: Claimant,
     evictions: u64,
     count: usize,
     wait_ms: Option<u64>,
-) -> Result<Vec<Handoff<Claim>>, CommandError> {
+) -> Result<Vec<Handoff<Claim>>> {
     let mut jobs = app.waiters.jobs_now(&claimant, count).await?;
     if jobs.len() < count && fire_due_jobs(app, MAX_DUE).await? > 0 {
         // Due jobs do not wait for the next round of the reaper.
@@ -93,18 +91,9 @@ async fn take(
     Ok(jobs)
 }
 
-fn check_name(queue: &str) -> Result<(), Rejection> {
-    let legal = agenix_protocol::ids::QueueName::new(queue);
-    legal.map(drop).map_err(|error| Rejection::InvalidJob(error.to_string()))
-}
-
-async fn claimant(
-    app: &AppState,
-    worker: Option<&Worker>,
-    request: &OjsFetch,
-) -> Result<Claimant, CommandError> {
+async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -> Result<Claimant> {
     let abilities = match worker {
-        Some(worker) => app.abilities.of(&*app.store, worker).await?,
+        Some(worker) => app.capabilities.of(&*app.store, worker).await?,
         None => {
             let tags: Map<String, Value> = [(OJS_TAG.to_owned(), Value::Bool(true))].into_iter().collect();
             Arc::new(Abilities::Worker { commands: Default::default(), tags })

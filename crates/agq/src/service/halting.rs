@@ -12,26 +12,20 @@ use super::{
 };
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     store::{DocumentKind, StoreError},
 };
 
-/// Pauses between looks after a halt, until the next round of the reaper: a job that was on its way
-/// to its worker misses the first request to give it up.
-const PAUSES: [Duration; 5] = [
-    Duration::from_millis(5),
-    Duration::from_millis(20),
-    Duration::from_millis(75),
-    Duration::from_millis(200),
-    Duration::from_millis(250),
-];
+/// Pauses after a halt, because a job on its way to its worker misses the first request to give it
+/// up.
+const PAUSES_MS: [u64; 5] = [5, 20, 75, 200, 250];
 
 /// Withdraws the jobs of actions as soon as the actions halt. The rounds of the reaper do the rest.
 pub(crate) async fn run(app: Arc<AppState>) {
     let notifier = app.store.notifier();
     loop {
         notifier.halts().await;
-        for pause in PAUSES {
+        for pause in PAUSES_MS.map(Duration::from_millis) {
             match advance_all(&app).await {
                 Ok(true) => app.clock.sleep(pause).await,
                 Ok(false) => break,
@@ -44,8 +38,8 @@ pub(crate) async fn run(app: Arc<AppState>) {
     }
 }
 
-/// Does what is left for all halted actions. Returns true if a later look may have more to do.
-pub(crate) async fn advance_all(app: &AppState) -> Result<bool, CommandError> {
+/// Returns true if a later look may have more to do.
+pub(crate) async fn advance_all(app: &AppState) -> Result<bool> {
     let mut is_more = false;
     for (id, _) in app.store.documents(DocumentKind::Halted).await? {
         let action_id = ActionId::new(id).map_err(|error| StoreError(error.to_string()))?;
@@ -54,7 +48,7 @@ pub(crate) async fn advance_all(app: &AppState) -> Result<bool, CommandError> {
     Ok(is_more)
 }
 
-async fn advance(app: &AppState, action_id: &ActionId) -> Result<bool, CommandError> {
+async fn advance(app: &AppState, action_id: &ActionId) -> Result<bool> {
     let now = app.clock.now();
     let found = app.store.action(action_id).await?;
     let left = found

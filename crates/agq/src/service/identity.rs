@@ -14,7 +14,7 @@ use agenix_rules::{
 use super::worker_health::begin_trial;
 use crate::{
     app::{AppState, Caller},
-    error::CommandError,
+    error::Result,
     store::Claimant,
 };
 
@@ -23,8 +23,7 @@ pub(crate) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rej
     worker::check_key(caller.key_worker().as_ref(), worker_id)
 }
 
-/// Returns the worker that the connection acts for, if there is one.
-async fn worker_of(app: &AppState, caller: &Caller) -> Result<Option<Worker>, CommandError> {
+async fn worker_of(app: &AppState, caller: &Caller) -> Result<Option<Worker>> {
     if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered_here().cloned()) {
         let worker = app.store.worker(&worker_id).await?.filter(|worker| worker.standing == Liveness::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
@@ -37,21 +36,21 @@ async fn worker_of(app: &AppState, caller: &Caller) -> Result<Option<Worker>, Co
     }
 }
 
-/// Returns the connection as a claimant of jobs of `queues`. Also returns the worker's id if the
-/// worker is quarantined and this claim, which `waits` for a job or not, is its trial.
+/// Returns the claimant, and the id of a quarantined worker whose trial this claim is. `waits` is
+/// true if the claim waits for a job.
 pub(crate) async fn claimant(
     app: &AppState,
     caller: &Caller,
     queues: Arc<[String]>,
     waits: bool,
-) -> Result<(Claimant, Option<WorkerId>), CommandError> {
+) -> Result<(Claimant, Option<WorkerId>)> {
     let Some(worker) = worker_of(app, caller).await? else {
         let (holder, abilities) = (Arc::clone(&caller.connection), Arc::new(Abilities::Anything));
         return Ok((Claimant { holder, abilities, queues, visibility_ms: None }, None));
     };
     let is_trial = !worker.takes_jobs() && begin_trial(app, &worker, &queues, waits).await?;
     let abilities = if worker.takes_jobs() || is_trial {
-        app.abilities.of(&*app.store, &worker).await?
+        app.capabilities.of(&*app.store, &worker).await?
     } else {
         Arc::new(Abilities::Nothing)
     };
@@ -60,31 +59,25 @@ pub(crate) async fn claimant(
     Ok((claimant, is_trial.then_some(worker.worker_id)))
 }
 
-/// Returns the worker in whose name the connection reports, if there is one.
-pub(crate) async fn reporter_id(app: &AppState, caller: &Caller) -> Result<Option<WorkerId>, CommandError> {
+pub(crate) async fn reporter_id(app: &AppState, caller: &Caller) -> Result<Option<WorkerId>> {
     if let Some(worker_id) = caller.key_worker() {
         return Ok(Some(worker_id));
     }
-    // A dead worker may report too, because the holder and the attempt of the job fence stale
-    // reports.
+    // A dead worker may report, because holder and attempt fence stale reports.
     match caller.registered_here().or(caller.claimed_name()) {
         Some(worker_id) => Ok(app.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
         None => Ok(None),
     }
 }
 
-/// Returns the holder in whose name the connection reports on jobs: a worker or the connection.
-pub(crate) async fn reporter(
-    app: &AppState,
-    caller: &Caller,
-    named: Option<&WorkerId>,
-) -> Result<Arc<str>, CommandError> {
+/// Returns the holder that reports: a worker or the connection.
+pub(crate) async fn reporter(app: &AppState, caller: &Caller, named: Option<&WorkerId>) -> Result<Arc<str>> {
     let own = reporter_id(app, caller).await?;
-    let Some(who) = worker::reporter(own.as_ref(), named)? else {
+    let Some(reporter_id) = worker::reporter(own.as_ref(), named)? else {
         return Ok(Arc::clone(&caller.connection));
     };
-    if own.is_none() && app.store.worker(who).await?.is_none() {
-        return Err(Rejection::WorkerUnknown(who.clone()).into());
+    if own.is_none() && app.store.worker(reporter_id).await?.is_none() {
+        return Err(Rejection::WorkerUnknown(reporter_id.clone()).into());
     }
-    Ok(who.as_str().into())
+    Ok(reporter_id.as_str().into())
 }

@@ -11,18 +11,15 @@ use agenix_rules::{
 use super::worker_messages::notify_worker;
 use crate::{
     app::AppState,
-    error::CommandError,
-    store::{AckLevel, JobChange, JobRule},
+    error::Result,
+    store::{AckLevel, JobChange, JobRule, RuleResult},
 };
 
-/// Maximum number of jobs in one step of [`decide_jobs`]. Other writes get their turn between two
-/// steps.
+/// Jobs in one step of [`decide_jobs`]. Other writes get their turn between two steps.
 const STEP: usize = 500;
 
-/// Changes of many jobs.
 #[derive(Debug, Default)]
 pub(crate) struct BulkChange {
-    /// Number of jobs that changed.
     pub(crate) changed: usize,
     /// Ids of the workflows whose jobs have ended.
     pub(crate) workflows: BTreeSet<String>,
@@ -41,13 +38,27 @@ pub(crate) fn workflow_to_advance(change: &JobChange) -> Option<&str> {
     ended.ojs.as_ref()?.workflow.as_deref()
 }
 
-/// Applies a rule to each of `jobs`. A job that has changed meanwhile, so that the rule rejects the
-/// job, is skipped. Notifies the workers that lose jobs.
+/// Returns a rule that rejects a job that does not exist.
+pub(crate) fn for_existing(
+    job_id: &JobId,
+    rule: impl Fn(&Job) -> RuleResult<RuleOutcome> + Send + Sync + 'static,
+) -> JobRule {
+    let id = job_id.clone();
+    Box::new(move |job| rule(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?))
+}
+
+/// Returns a rule that changes nothing if the job does not exist.
+pub(crate) fn if_exists(rule: impl Fn(&Job) -> RuleOutcome + Send + Sync + 'static) -> JobRule {
+    Box::new(move |job| Ok(job.map_or(RuleOutcome::Unchanged, &rule)))
+}
+
+/// Skips jobs that have changed meanwhile, so that the rule rejects them. Notifies the workers that
+/// lose jobs.
 pub(crate) async fn decide_jobs(
     app: &AppState,
     jobs: &[JobId],
     rule: impl Fn() -> JobRule,
-) -> Result<BulkChange, CommandError> {
+) -> Result<BulkChange> {
     let (mut bulk, mut released) = (BulkChange::default(), BTreeSet::new());
     for step in jobs.chunks(STEP) {
         let answers: Vec<_> =
@@ -62,16 +73,10 @@ pub(crate) async fn decide_jobs(
     Ok(bulk)
 }
 
-/// Cancels a job. If the job has ended already, `refuses_ended` decides between a rejection and no
-/// change.
-pub(crate) async fn cancel(
-    app: &AppState,
-    job_id: &JobId,
-    refuses_ended: bool,
-) -> Result<Option<JobChange>, CommandError> {
-    let (now, id) = (app.clock.now(), job_id.clone());
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
+/// `refuses_ended` decides between a rejection and no change of an ended job.
+pub(crate) async fn cancel(app: &AppState, job_id: &JobId, refuses_ended: bool) -> Result<Option<JobChange>> {
+    let now = app.clock.now();
+    let rule = for_existing(job_id, move |job| {
         if refuses_ended && job.is_ended() {
             return Err(Rejection::JobEnded(job.status()));
         }
@@ -84,60 +89,50 @@ pub(crate) async fn cancel(
     Ok(change)
 }
 
-/// Returns a job to its queue if `holder` has claimed the job with `attempt` and has not reported
-/// the job since. The reply with the claim may be lost.
+/// Returns a job to its queue, because the reply with the claim may be lost, unless `holder` has
+/// reported the `attempt`.
 pub(crate) async fn release_unreported(
     app: &AppState,
     job_id: &JobId,
     holder: &str,
     attempt: u32,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let rule = release_rule(holder, Some(attempt));
     app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
     Ok(())
 }
 
-/// Returns all jobs of `holder` to their queues, because the holder has ended.
-pub(crate) async fn release_all(app: &AppState, holder: &str) -> Result<(), CommandError> {
+pub(crate) async fn release_all(app: &AppState, holder: &str) -> Result<()> {
     decide_all(app, holder, || release_rule(holder, None)).await.map(drop)
 }
 
-/// Gives all jobs of `holder` to other workers, because the holder is dead. The loss counts against
-/// each job, so that a job may end as dead.
-pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<BulkChange, CommandError> {
+/// The loss by a dead holder counts against each job, so that a job may end as dead.
+pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<BulkChange> {
     let now = app.clock.now();
     decide_all(app, holder, || {
         let holder = holder.to_owned();
-        Box::new(move |job| Ok(job.map_or(RuleOutcome::Unchanged, |job| job::abandoned(job, &holder, now))))
+        if_exists(move |job| job::abandoned(job, &holder, now))
     })
     .await
 }
 
-/// Gives the jobs of a worker that has registered again to other workers, but for the jobs that the
-/// worker still `has`.
+/// Takes back the jobs that a newly registered worker no longer `has`.
 pub(crate) async fn reclaim(
     app: &AppState,
     worker_id: &WorkerId,
     has: Option<Vec<JobId>>,
-) -> Result<BulkChange, CommandError> {
+) -> Result<BulkChange> {
     let has: Option<Arc<[JobId]>> = has.map(Into::into);
     let now = app.clock.now();
     decide_all(app, worker_id.as_str(), || {
         let (holder, has) = (worker_id.clone(), has.clone());
-        Box::new(move |job| {
-            let reclaimed = |job| job::reclaimed(job, holder.as_str(), has.as_deref(), now);
-            Ok(job.map_or(RuleOutcome::Unchanged, reclaimed))
-        })
+        if_exists(move |job| job::reclaimed(job, holder.as_str(), has.as_deref(), now))
     })
     .await
 }
 
 /// Applies a rule to every job of `holder`, in one group of writes.
-async fn decide_all(
-    app: &AppState,
-    holder: &str,
-    rule: impl Fn() -> JobRule,
-) -> Result<BulkChange, CommandError> {
+async fn decide_all(app: &AppState, holder: &str, rule: impl Fn() -> JobRule) -> Result<BulkChange> {
     let jobs = app.store.held_by(holder).await?;
     let answers: Vec<_> =
         jobs.iter().map(|job_id| app.store.decide(job_id, AckLevel::Durable, None, rule())).collect();
@@ -152,5 +147,5 @@ async fn decide_all(
 
 fn release_rule(holder: &str, attempt: Option<u32>) -> JobRule {
     let holder = holder.to_owned();
-    Box::new(move |job| Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &holder, attempt))))
+    if_exists(move |job| job::given_back(job, &holder, attempt))
 }

@@ -9,32 +9,29 @@ use super::{
     worker_health::record_outcome,
     workflow,
 };
-use crate::{app::AppState, error::CommandError, store::JobChange};
+use crate::{app::AppState, error::Result, store::JobChange};
 
-/// Advances the workflow of a job that `change` has ended.
-pub(crate) async fn on_job_ended(app: &AppState, change: Option<&JobChange>) -> Result<(), CommandError> {
+pub(crate) async fn on_job_ended(app: &AppState, change: Option<&JobChange>) -> Result<()> {
     match change.and_then(workflow_to_advance) {
         Some(workflow_id) => workflow::step_ended(app, workflow_id).await,
         None => Ok(()),
     }
 }
 
-/// Advances the workflows of many jobs that have ended.
-pub(crate) async fn on_jobs_ended(app: &AppState, bulk: &BulkChange) -> Result<(), CommandError> {
+pub(crate) async fn on_jobs_ended(app: &AppState, bulk: &BulkChange) -> Result<()> {
     for workflow_id in &bulk.workflows {
         workflow::step_ended(app, workflow_id).await?;
     }
     Ok(())
 }
 
-/// Follows up the report of `holder` on a job. `is_failure` counts for the quarantine of the worker
-/// and is `None` for a report that does not count.
+/// `is_failure` counts for the quarantine of the worker, unless it is `None`.
 pub(crate) async fn on_report(
     app: &AppState,
     holder: &str,
     change: &JobChange,
     is_failure: Option<bool>,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     if let Some(is_failure) = is_failure {
         record_outcome(app, holder, &change.before, is_failure).await?;
     }
@@ -49,16 +46,16 @@ mod tests {
         documents::{JobUpdate, parse, parse_object},
         ids::JobId,
     };
-    use agenix_rules::{capability::Abilities, workflow::StepState};
+    use agenix_rules::{
+        capability::Abilities,
+        workflow::{StepState, Workflow},
+    };
 
     use crate::{
         app::{AppState, Caller},
-        auth::audit_log::AuditLog,
-        clock::Clock,
-        config,
         service::{jobs, plans, workflow},
-        startup::services::build,
-        store::{Claimant, OpenOptions, Store, redb::RedbStore},
+        startup::services::without_tasks,
+        store::Claimant,
     };
 
     const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
@@ -66,26 +63,13 @@ mod tests {
         {"type":"plan.p","args":[{}],"options":{"queue":"q"}},
         {"type":"plan.p","args":[{}],"options":{"queue":"q"}}]}"#;
 
-    async fn open(dir: &std::path::Path) -> Arc<AppState> {
-        let store = RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap();
-        let settings = config::default_settings().unwrap();
-        let store: Arc<dyn Store> = Arc::new(store);
-        // The reaper is dropped: nothing but reports can advance a workflow.
-        let (app, _tasks) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+    /// Submits a chain of two jobs. Without the reaper, nothing but reports can advance it.
+    async fn begun_chain() -> (tempfile::TempDir, Arc<AppState>, Caller, Workflow) {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
         plans::submit(&app, PLAN).await.unwrap();
-        app
-    }
-
-    fn caller() -> Caller {
-        Caller {
-            connection: "connection:1".into(),
-            number: 1,
-            from: "test".into(),
-            identity: None,
-            registered: None,
-            name: None,
-            is_introduced: false,
-        }
+        let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
+        (dir, app, Caller::new("connection:1".into(), 1, "test", None), begun)
     }
 
     async fn claim(app: &AppState, caller: &Caller) -> JobId {
@@ -95,14 +79,12 @@ mod tests {
             queues: Arc::new(["q".to_owned()]),
             visibility_ms: None,
         };
-        app.waiters.job_now(claimant).await.unwrap().expect("a job is ready").take().job.job_id
+        app.waiters.jobs_now(&claimant, 1).await.unwrap().pop().expect("a job is ready").take().job.job_id
     }
 
     #[tokio::test]
     async fn workflow_advances_at_once_after_a_report_over_resp() {
-        let dir = tempfile::tempdir().unwrap();
-        let (app, caller) = (open(dir.path()).await, caller());
-        let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
+        let (_dir, app, caller, begun) = begun_chain().await;
         for _step in 0..2 {
             let job_id = claim(&app, &caller).await;
             let update: JobUpdate = parse(br#"{"status":"completed","attempt":1}"#).unwrap();
@@ -113,9 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn workflow_ends_at_once_after_a_job_is_cancelled() {
-        let dir = tempfile::tempdir().unwrap();
-        let (app, caller) = (open(dir.path()).await, caller());
-        let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
+        let (_dir, app, caller, begun) = begun_chain().await;
         let job_id = claim(&app, &caller).await;
         jobs::cancel(&app, &job_id).await.unwrap();
         assert!(workflow::get(&app, &begun.id).await.unwrap().stage.is_ended());

@@ -14,20 +14,19 @@ use bytes::Bytes;
 use super::{identity, lookup};
 use crate::{
     app::{AppState, Caller},
-    error::CommandError,
+    error::Result,
 };
 
-/// Time within which a worker has to answer, in seconds.
 const ANSWER_SECONDS: u64 = 3;
 
-/// Returns the output that a job has written after `position`, as JSON. Returns `None` if no live
-/// worker runs the job. With a `position`, requests the output of an ended job too, because a
-/// client that follows the job wants its last output. The results have the whole output.
+/// Returns the output after `position`, or `None` if no live worker runs the job. With a
+/// `position`, an ended job counts too, because a client that follows it wants its last output. The
+/// results have the whole output.
 pub(crate) async fn read(
     app: &AppState,
     job_id: &JobId,
     position: Option<OutputPosition>,
-) -> Result<Option<Bytes>, CommandError> {
+) -> Result<Option<Bytes>> {
     let job = lookup::job_record(app, job_id).await?;
     let is_wanted = job.status() == Status::Running || position.is_some();
     let worker = job.holder.as_deref().filter(|_| is_wanted).and_then(|holder| WorkerId::new(holder).ok());
@@ -49,15 +48,14 @@ pub(crate) async fn read(
     Ok(Some(answer).filter(|answer| &answer[..] != b"null"))
 }
 
-/// Publishes the answer of a worker to the request `request_id`. The channel contains the id of the
-/// worker, so no other worker can answer. The client may wait at another node, so this node does
-/// not know whether the client still waits.
+/// The channel contains the id of the worker, so no other worker can answer. The client may wait at
+/// another node, so this node does not know whether it still waits.
 pub(crate) async fn deliver(
     app: &AppState,
     caller: &Caller,
     request_id: &str,
     output: Option<&JobOutput>,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let own = identity::reporter_id(app, caller).await?.ok_or(Rejection::NotRegistered)?;
     let channel = reply_channel(own.as_str(), request_id);
     app.pubsub.publish(&channel.into(), &to_json(&output).into());

@@ -6,120 +6,98 @@ use agenix_protocol::{
     documents::{CapturedOutput, JobStatus, JobUpdate, Status, TaskResult},
     ids::{JobId, WorkerId},
 };
-use agenix_rules::{
-    job::{self, Job},
-    plan,
-    rejection::Rejection,
-};
+use agenix_rules::{job, plan};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
-    identity, job_changes,
+    identity,
+    job_changes::{self, for_existing},
     job_ended::{on_job_ended, on_jobs_ended, on_report},
     lookup, workflow,
 };
 use crate::{
     app::{AppState, Caller},
-    error::CommandError,
-    store::{AckLevel, JobRule, StoreError, StoredJob},
+    error::Result,
+    store::{AckLevel, StoreError, StoredJob},
 };
 
-/// Applies the report of a worker to a job. `results` is a JSON array, if the report has results.
+/// `results` is a JSON array.
 pub(crate) async fn report(
     app: &AppState,
     caller: &Caller,
     job_id: &JobId,
     update: JobUpdate,
     results: Option<String>,
-) -> Result<(), CommandError> {
-    let who = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
+) -> Result<()> {
+    let reporter = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
     let status = update.status;
     let blamed = results.as_deref().filter(|_| status == Some(Status::Failed)).map(read_results);
     let exit_code = blamed.and_then(|results| TaskResult::blamed(&results).map(|result| result.exit_code));
     // Ends are on disk before the reply, starts are not: a crash may repeat the report of a start.
     let is_end = update.status.is_some_and(Status::is_ended);
     let level = if is_end { AckLevel::Durable } else { AckLevel::Visible };
-    let (now, jitter, id) = (app.clock.now(), app.clock.chance(), job_id.clone());
-    let holder = Arc::clone(&who);
-    let rule = move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::updated(job, &update, &holder, exit_code, now, jitter)
-    };
-    let change = app.store.decide(job_id, level, results.map(Bytes::from), Box::new(rule)).await??;
+    let (now, jitter, holder) = (app.clock.now(), app.clock.chance(), Arc::clone(&reporter));
+    let rule = for_existing(job_id, move |job| job::updated(job, &update, &holder, exit_code, now, jitter));
+    let change = app.store.decide(job_id, level, results.map(Bytes::from), rule).await??;
     let Some(change) = change else { return Ok(()) };
     let is_failure = match status {
         Some(Status::Completed) => Some(false),
         Some(Status::Failed) if job::counts_against_worker(exit_code) => Some(true),
         _ => None,
     };
-    on_report(app, &who, &change, is_failure).await
+    on_report(app, &reporter, &change, is_failure).await
 }
 
-/// Cancels a job. Cancelling an ended job again changes nothing.
-pub(crate) async fn cancel(app: &AppState, job_id: &JobId) -> Result<(), CommandError> {
+/// Cancelling an ended job again changes nothing.
+pub(crate) async fn cancel(app: &AppState, job_id: &JobId) -> Result<()> {
     let change = job_changes::cancel(app, job_id, false).await?;
     on_job_ended(app, change.as_ref()).await
 }
 
-/// Cancels a job that has not ended, and returns the job. Rejects an ended job, as OJS requires.
-pub(crate) async fn cancel_unended(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
+/// Rejects an ended job, as OJS requires.
+pub(crate) async fn cancel_unended(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
     let change = job_changes::cancel(app, job_id, true).await?;
     on_job_ended(app, change.as_ref()).await?;
     lookup::job(app, job_id).await
 }
 
-/// Gives all jobs of a dead `holder` to other workers.
-pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<(), CommandError> {
+pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<()> {
     on_jobs_ended(app, &job_changes::requeue_lost(app, holder).await?).await
 }
 
-/// Gives the jobs of a worker that has registered again to other workers, but for the jobs that the
-/// worker still `has`.
-pub(crate) async fn reclaim(
-    app: &AppState,
-    worker_id: &WorkerId,
-    has: Option<Vec<JobId>>,
-) -> Result<(), CommandError> {
+/// Takes back the jobs that a newly registered worker no longer `has`.
+pub(crate) async fn reclaim(app: &AppState, worker_id: &WorkerId, has: Option<Vec<JobId>>) -> Result<()> {
     on_jobs_ended(app, &job_changes::reclaim(app, worker_id, has).await?).await
 }
 
-/// Queues a failed job again, or with `force` a dead or cancelled one. Takes up its workflow,
+/// Retries a failed job, and with `force` also a dead or cancelled one. Takes up its workflow
 /// before and after, because the workflow may end in between.
-pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result<(), CommandError> {
+pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result<()> {
     let stored = lookup::job(app, job_id).await?;
-    job::retried(&stored.job, force)?;
+    job::retried(&stored.job, force).map(drop)?;
     let plan = lookup::plan(app, &stored.job.plan_id).await?;
     plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
     let place = workflow::place_of(app, &stored.job).await?;
     workflow::resume(app, place.as_ref()).await?;
-    let id = job_id.clone();
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        job::retried(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, force)
-    });
+    let rule = for_existing(job_id, move |job| job::retried(job, force));
     app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
     workflow::resume(app, place.as_ref()).await?;
     Ok(())
 }
 
-/// Releases a staged job, and returns the job.
-pub(crate) async fn activate(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
-    let id = job_id.clone();
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        job::activated(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?)
-    });
+pub(crate) async fn activate(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
+    let rule = for_existing(job_id, job::activated);
     app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
     lookup::job(app, job_id).await
 }
 
-/// Returns the document of a job that `JOB.STATUS` shows, if the job exists.
-pub(crate) async fn status(app: &AppState, job_id: &JobId) -> Result<Option<JobStatus>, CommandError> {
+pub(crate) async fn status(app: &AppState, job_id: &JobId) -> Result<Option<JobStatus>> {
     let Some(stored) = app.store.job(job_id).await? else { return Ok(None) };
     let broken = |error: serde_json::Error| StoreError(format!("job {job_id} cannot be read: {error}"));
     Ok(Some(job_document(stored).map_err(broken)?))
 }
 
-/// Returns the document of a job that `JOB.STATUS` shows.
 pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::Error> {
     let StoredJob { job, queue, input, results, .. } = stored;
     let status = job.status();
@@ -152,7 +130,7 @@ pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::E
     })
 }
 
-/// Returns the results of a report, or none if their form is not that of agw.
+/// Empty if the form of the results is not that of agw.
 fn read_results(results: &str) -> Vec<TaskResult> {
     serde_json::from_str(results).unwrap_or_default()
 }

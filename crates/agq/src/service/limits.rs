@@ -6,22 +6,20 @@ use agenix_rules::limit::Limit;
 
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     store::{DocumentChange, DocumentKind},
 };
 
-/// Wakes all waiting claimants if there is a limit, because a limit may permit jobs again as time
-/// passes.
-pub(crate) async fn wake_waiting(app: &AppState) -> Result<(), CommandError> {
+/// A limit may permit jobs again as time passes.
+pub(crate) async fn wake_waiting(app: &AppState) -> Result<()> {
     if app.store.has_documents(DocumentKind::Limit).await? {
         app.store.notifier().announce_all();
     }
     Ok(())
 }
 
-/// Corrects limits after the clock was set back, because they wait for times that were calculated
-/// from a later time.
-pub(crate) async fn reschedule_all(app: &AppState) -> Result<(), CommandError> {
+/// Corrects limits that wait for times calculated before the clock was set back.
+pub(crate) async fn reschedule_all(app: &AppState) -> Result<()> {
     let now = app.clock.now();
     for (key, document) in app.store.documents(DocumentKind::Limit).await? {
         let corrected = move |document: &str| serde_json::from_str::<Limit>(document).ok()?.rescheduled(now);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::queue_stats;
-use crate::{app::AppState, error::CommandError, registry::last_figures::StoreFigures, store::StoreError};
+use crate::{app::AppState, error::Result, registry::last_figures::StoreFigures, store::StoreError};
 
 /// Maximum time for which the metrics wait for the store.
 const STORE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -30,23 +30,18 @@ const WORKER_FIGURES: [(&str, &str); 7] = [
     ("uptime_seconds", "agq_worker_uptime_seconds"),
 ];
 
-/// Returns the metrics as JSON.
-pub(crate) async fn json(app: &AppState) -> Result<String, CommandError> {
+pub(crate) async fn json(app: &AppState) -> Result<String> {
     Ok(to_json(&figures(app, read_store(app)).await?))
 }
 
-/// Returns the metrics in the text format of Prometheus.
-pub(crate) async fn prometheus(app: &AppState) -> Result<String, CommandError> {
+pub(crate) async fn prometheus(app: &AppState) -> Result<String> {
     Ok(figures(app, read_store(app)).await?.text())
 }
 
-/// Metrics, as JSON shows them.
 #[derive(Debug, Serialize)]
 struct Figures {
-    /// Number of transitions into each status since the store was created; `pending` counts
-    /// submissions.
+    /// Transitions into each status since the store was created; `pending` counts submissions.
     jobs_total: BTreeMap<&'static str, u64>,
-    /// Number of stored jobs by status.
     jobs: BTreeMap<&'static str, u64>,
     workers_active: u64,
     workers_idle: u64,
@@ -61,18 +56,13 @@ struct Figures {
     store_oldest_snapshot_seconds: Option<u64>,
     /// True if the store answered in time. Otherwise its metrics are the last known ones.
     store_up: bool,
-    /// Age of the metrics of the store.
     store_figures_age_seconds: u64,
-    /// Statistics in the last heartbeat of each worker.
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
 }
 
-/// Returns the metrics that `read` returns. If the store does not answer within `STORE_TIMEOUT`,
-/// returns its last known metrics. A monitor needs the metrics of agq most while the store is down.
-async fn figures(
-    app: &AppState,
-    read: impl Future<Output = Result<StoreFigures, CommandError>>,
-) -> Result<Figures, CommandError> {
+/// Returns the last known metrics of a store that does not answer within `STORE_TIMEOUT`, because a
+/// monitor needs the metrics of agq most while the store is down.
+async fn figures(app: &AppState, read: impl Future<Output = Result<StoreFigures>>) -> Result<Figures> {
     let read = app.clock.within(STORE_TIMEOUT, Box::pin(read)).await;
     let late = || StoreError(format!("it has not answered for {} milliseconds", STORE_TIMEOUT.as_millis()));
     match read.unwrap_or_else(|| Err(late().into())) {
@@ -88,14 +78,13 @@ async fn figures(
     }
 }
 
-async fn read_store(app: &AppState) -> Result<StoreFigures, CommandError> {
+async fn read_store(app: &AppState) -> Result<StoreFigures> {
     let (totals, queues) = (app.store.totals().await?, queue_stats::all(app).await?);
     let oldest_snapshot_secs = app.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
     Ok(StoreFigures { totals, queues, workers: app.store.workers().await?, oldest_snapshot_secs })
 }
 
-/// Returns the metrics of the store and of this process. `as_of` is the time of the store's metrics
-/// if they are old.
+/// `as_of` is the time of the store's metrics if they are old.
 fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
     let StoreFigures { totals, queues, workers, oldest_snapshot_secs } = store;
     let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
@@ -128,7 +117,6 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
     }
 }
 
-/// Returns the statistics in a worker's last heartbeat.
 fn worker_stats(worker: &Worker) -> BTreeMap<&'static str, f64> {
     let stats: Value =
         worker.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()).unwrap_or_default();
@@ -136,69 +124,49 @@ fn worker_stats(worker: &Worker) -> BTreeMap<&'static str, f64> {
 }
 
 impl Figures {
-    /// Returns the metrics in the text format of Prometheus, version 0.0.4.
     fn text(&self) -> String {
         let mut text = String::new();
         let labelled = |label: &'static str| {
             move |(name, value): (&str, u64)| (format!("{{{label}=\"{name}\"}}"), value)
         };
+        let one = |value: u64| vec![(String::new(), value)];
         let of = |counts: &BTreeMap<&'static str, u64>| -> Vec<(String, u64)> {
             counts.iter().map(|(name, value)| (*name, *value)).map(labelled("status")).collect()
         };
-        family(
-            &mut text,
-            "agq_jobs_total",
-            "counter",
-            "Transitions of jobs into a status since the store was created.",
-            of(&self.jobs_total),
-        );
+        let help = "Transitions of jobs into a status since the store was created.";
+        family(&mut text, "agq_jobs_total", "counter", help, of(&self.jobs_total));
         family(&mut text, "agq_jobs", "gauge", "Stored jobs, by status.", of(&self.jobs));
-        let one = |value: u64| vec![(String::new(), value)];
-        family(&mut text, "agq_workers_active", "gauge", "Live workers.", one(self.workers_active));
-        family(
-            &mut text,
-            "agq_workers_idle",
-            "gauge",
-            "Live workers that may take jobs and hold none.",
-            one(self.workers_idle),
-        );
-        family(
-            &mut text,
-            "agq_workers",
-            "gauge",
-            "Known workers, including dead ones.",
-            one(self.workers_total),
-        );
+        let idle = "Live workers that may take jobs and hold none.";
+        for (name, help, value) in [
+            ("agq_workers_active", "Live workers.", self.workers_active),
+            ("agq_workers_idle", idle, self.workers_idle),
+            ("agq_workers", "Known workers, including dead ones.", self.workers_total),
+        ] {
+            family(&mut text, name, "gauge", help, one(value));
+        }
         let lengths = self.queue_length.iter().map(|(name, value)| (name.as_str(), *value));
         let lengths = lengths.map(labelled("queue")).collect();
         family(&mut text, "agq_queue_length", "gauge", "Jobs in a queue.", lengths);
-        family(&mut text, "agq_connections", "gauge", "Open connections.", one(self.connections));
-        let help = "Accepted connections since agq started.";
-        family(&mut text, "agq_connections_total", "counter", help, one(self.connections_total));
-        family(
-            &mut text,
-            "agq_commands_total",
-            "counter",
-            "Commands received since agq started.",
-            one(self.commands_total),
-        );
-        family(
-            &mut text,
-            "agq_uptime_seconds",
-            "gauge",
-            "Seconds since agq started.",
-            one(self.uptime_seconds),
-        );
-        if let Some(secs) = self.store_oldest_snapshot_seconds {
-            let help = "Age of the oldest transaction that keeps a snapshot of the database.";
-            family(&mut text, "agq_store_oldest_snapshot_seconds", "gauge", help, one(secs));
-        }
-        let help = "Whether the store answered in time.";
-        family(&mut text, "agq_store_up", "gauge", help, one(self.store_up.into()));
-        let help =
+        let accepted = "Accepted connections since agq started.";
+        let snapshot = "Age of the oldest transaction that keeps a snapshot of the database.";
+        let age =
             "Age of the figures of jobs, queues and workers: more than 0 while the store does not answer.";
-        let age = one(self.store_figures_age_seconds);
-        family(&mut text, "agq_store_figures_age_seconds", "gauge", help, age);
+        for (name, kind, help, value) in [
+            ("agq_connections", "gauge", "Open connections.", Some(self.connections)),
+            ("agq_connections_total", "counter", accepted, Some(self.connections_total)),
+            (
+                "agq_commands_total",
+                "counter",
+                "Commands received since agq started.",
+                Some(self.commands_total),
+            ),
+            ("agq_uptime_seconds", "gauge", "Seconds since agq started.", Some(self.uptime_seconds)),
+            ("agq_store_oldest_snapshot_seconds", "gauge", snapshot, self.store_oldest_snapshot_seconds),
+            ("agq_store_up", "gauge", "Whether the store answered in time.", Some(self.store_up.into())),
+            ("agq_store_figures_age_seconds", "gauge", age, Some(self.store_figures_age_seconds)),
+        ] {
+            value.into_iter().for_each(|value| family(&mut text, name, kind, help, one(value)));
+        }
         for (field, metric) in WORKER_FIGURES {
             let own = self.workers.iter().filter_map(|(id, stats)| Some((id, *stats.get(field)?)));
             let own: Vec<_> = own.map(|(id, value)| (format!("{{worker=\"{id}\"}}"), value)).collect();
@@ -227,30 +195,22 @@ fn family<T: std::fmt::Display>(
 
 #[cfg(test)]
 mod tests {
-    use std::{future::pending, sync::Arc};
+    use std::future::pending;
 
     use super::{figures, read_store};
     use crate::{
-        auth::audit_log::AuditLog,
-        clock::Clock,
-        config,
-        error::CommandError,
-        registry::last_figures::StoreFigures,
-        startup::services::build,
-        store::{OpenOptions, Store, StoreError, redb::RedbStore},
+        error::Result, registry::last_figures::StoreFigures, startup::services::without_tasks,
+        store::StoreError,
     };
 
-    async fn unavailable() -> Result<StoreFigures, CommandError> {
+    async fn unavailable() -> Result<StoreFigures> {
         Err(StoreError("it is unavailable".into()).into())
     }
 
     #[tokio::test]
     async fn metrics_show_the_last_known_state_of_a_store_that_does_not_answer() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("agq.redb");
-        let store: Arc<dyn Store> = Arc::new(RedbStore::open(&file, OpenOptions::default()).unwrap());
-        let settings = config::default_settings().unwrap();
-        let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+        let app = without_tasks(dir.path(), |_| {});
         assert!(figures(&app, unavailable()).await.is_err(), "nothing is known yet");
         let known = figures(&app, read_store(&app)).await.unwrap().text();
         assert!(

@@ -12,30 +12,25 @@ use agenix_rules::{
 use bytes::Bytes;
 
 use super::{
+    job_changes::for_existing,
     job_ended::on_report,
     lookup,
     ojs_workers::{record_activity, reporting_worker},
 };
 use crate::{
     app::AppState,
-    error::CommandError,
-    store::{AckLevel, JobChange, JobRule, StoredJob},
+    error::Result,
+    store::{AckLevel, JobChange, StoredJob},
 };
 
-/// Result of a report.
-pub(crate) struct ReportedJob {
-    pub(crate) job: StoredJob,
-}
-
-/// Records that a job has succeeded.
 pub(crate) async fn ack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     request: OjsAck,
-) -> Result<ReportedJob, CommandError> {
-    let who = reporting_worker(own, request.worker_id.as_deref())?;
-    record_activity(app, who.as_ref()).await?;
+) -> Result<StoredJob> {
+    let worker = reporting_worker(own, request.worker_id.as_deref())?;
+    record_activity(app, worker.as_ref()).await?;
     let results = request.result.map(|result| String::from(Box::<str>::from(result)));
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
         let text = format!(
@@ -43,41 +38,35 @@ pub(crate) async fn ack(
         );
         return Err(Rejection::InvalidJob(text).into());
     }
-    let (now, id, holder) = (app.clock.now(), job_id.clone(), who.clone());
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::acked(
-            job,
-            Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: request.attempt },
-            now,
-        )
+    let (now, attempt) = (app.clock.now(), request.attempt);
+    let rule = for_existing(job_id, move |job| {
+        let reporter = Reporter { who: worker.as_ref().map(WorkerId::as_str), attempt };
+        job::acked(job, reporter, now)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
-    settle(app, job_id, change, false).await
+    follow_up(app, job_id, change, false).await
 }
 
-/// Records that a job has failed, or returns it to its queue.
 pub(crate) async fn nack(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     request: OjsNack,
-) -> Result<ReportedJob, CommandError> {
-    let who = reporting_worker(own, request.worker_id.as_deref())?;
-    record_activity(app, who.as_ref()).await?;
+) -> Result<StoredJob> {
+    let worker = reporting_worker(own, request.worker_id.as_deref())?;
+    record_activity(app, worker.as_ref()).await?;
     let failure = failure_of(request.error.unwrap_or_default());
     let (now, jitter) = (app.clock.now(), app.clock.chance());
-    let (id, requeue, attempt) = (job_id.clone(), request.requeue.unwrap_or_default(), request.attempt);
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        let reporter = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
+    let (requeue, attempt) = (request.requeue.unwrap_or_default(), request.attempt);
+    let rule = for_existing(job_id, move |job| {
+        let reporter = Reporter { who: worker.as_ref().map(WorkerId::as_str), attempt };
         job::nacked(job, reporter, &failure, requeue, now, jitter)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
-    settle(app, job_id, change, !requeue).await
+    follow_up(app, job_id, change, !requeue).await
 }
 
-/// Returns the failure that a worker reports, with defaults for missing fields.
+/// Fills missing fields with defaults.
 fn failure_of(fault: OjsFault) -> ReportedFailure {
     let class = fault.details.as_ref().and_then(|details| details.get("error_class")?.as_str());
     let code = fault.code.clone().unwrap_or_else(|| "handler_error".into());
@@ -90,37 +79,35 @@ fn failure_of(fault: OjsFault) -> ReportedFailure {
     }
 }
 
-async fn settle(
+async fn follow_up(
     app: &AppState,
     job_id: &JobId,
     change: Option<JobChange>,
     failed: bool,
-) -> Result<ReportedJob, CommandError> {
+) -> Result<StoredJob> {
     if let Some(change) = &change {
         let holder = change.released_holder();
         on_report(app, holder.unwrap_or_default(), change, holder.map(|_| failed)).await?;
     }
-    Ok(ReportedJob { job: lookup::job(app, job_id).await? })
+    lookup::job(app, job_id).await
 }
 
-/// Records the progress of a job. The report on a job without a holder changes nothing.
+/// The report on a job without a holder changes nothing.
 pub(crate) async fn report_progress(
     app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     request: OjsProgress,
-) -> Result<Job, CommandError> {
+) -> Result<Job> {
     if !request.progress.is_finite() {
         return Err(Rejection::InvalidJob("progress has to be a number from 0 to 1".into()).into());
     }
     let now = app.clock.now();
     let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);
-    let who = reporting_worker(own, request.worker_id.as_deref())?;
-    record_activity(app, who.as_ref()).await?;
-    let (id, progress) = (job_id.clone(), request.progress);
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
-        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::progressed(job, who.as_ref().map(WorkerId::as_str), progress, &report, now)
+    let worker = reporting_worker(own, request.worker_id.as_deref())?;
+    record_activity(app, worker.as_ref()).await?;
+    let rule = for_existing(job_id, move |job| {
+        job::progressed(job, worker.as_ref().map(WorkerId::as_str), request.progress, &report, now)
     });
     app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
     lookup::job_record(app, job_id).await

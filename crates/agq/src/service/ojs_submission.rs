@@ -20,15 +20,13 @@ use agenix_rules::{
 use super::{lookup, queues};
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     store::{AddOutcome, NewAction, StoredJob, StoredPlan},
 };
 
-/// Result of the submission of a job.
 pub(crate) struct Enqueued {
     /// The new job, or the equal job that stands for it.
     pub(crate) job: StoredJob,
-    /// True if the job is new.
     pub(crate) is_new: bool,
 }
 
@@ -38,19 +36,14 @@ struct PreparedJob {
     own: JobOverrides,
 }
 
-/// Submits a job.
-pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enqueued, CommandError> {
+pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enqueued> {
     let now = app.clock.now();
     let submitted = ojs::read(document, now)?;
     let mut all = enqueue_checked(app, vec![submitted], now).await?;
     Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("the request has no job".into()))?)
 }
 
-/// Submits jobs, all or none.
-pub(crate) async fn enqueue_all(
-    app: &AppState,
-    documents: Vec<OjsDocument>,
-) -> Result<Vec<Enqueued>, CommandError> {
+pub(crate) async fn enqueue_all(app: &AppState, documents: Vec<OjsDocument>) -> Result<Vec<Enqueued>> {
     let now = app.clock.now();
     if agenix_protocol::limits::exceeds(documents.len(), app.settings.limits.max_inputs) {
         return Err(Rejection::TooManyInputs(app.settings.limits.max_inputs).into());
@@ -62,12 +55,8 @@ pub(crate) async fn enqueue_all(
     enqueue_checked(app, all, now).await
 }
 
-/// Submits a checked job with an id of its own. Returns the id of the equal job that stands for it,
-/// if there is one.
-pub(crate) async fn submit_named(
-    app: &AppState,
-    submitted: JobSubmission,
-) -> Result<Option<JobId>, CommandError> {
+/// Returns the id of the equal job that stands for the new job, if there is one.
+pub(crate) async fn submit_named(app: &AppState, submitted: JobSubmission) -> Result<Option<JobId>> {
     let now = app.clock.now();
     let mut enqueued = enqueue_checked(app, vec![submitted], now).await?;
     Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
@@ -82,34 +71,29 @@ fn with_path(rejection: Rejection, at: usize) -> Rejection {
     }
 }
 
-/// Submits checked jobs, all or none.
-async fn enqueue_checked(
-    app: &AppState,
-    all: Vec<JobSubmission>,
-    now: Timestamp,
-) -> Result<Vec<Enqueued>, CommandError> {
-    let ready = make_ready(app, all).await?;
-    queues::check_capacity(app, &ready_by_queue(&ready)).await?;
-    let action_id = match ready.as_slice() {
+async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+    let prepared = prepare_jobs(app, all).await?;
+    queues::check_capacity(app, &counts_by_queue(&prepared)).await?;
+    let action_id = match prepared.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
         _ => app.clock.action_id(),
     };
-    let added = add(app, &action_id, &ready, now).await?;
-    let stands: HashMap<JobId, JobId> = match added {
+    let added = add(app, &action_id, &prepared, now).await?;
+    let stand_ins: HashMap<JobId, JobId> = match added {
         AddOutcome::New => HashMap::new(),
         AddOutcome::Stands(stands) => stands.into_iter().map(|stand| (stand.job_id, stand.by)).collect(),
         // The action of a single job has the id of the job.
         AddOutcome::Same | AddOutcome::Differs => {
-            let taken = ready.first().map(|ready| Rejection::JobExists(ready.new.job_id.clone()));
+            let taken = prepared.first().map(|prepared| Rejection::JobExists(prepared.new.job_id.clone()));
             return Err(taken.unwrap_or(Rejection::ActionExists(action_id)).into());
         }
     };
-    let action = action_of(&action_id, &ready, now);
-    let mut enqueued = Vec::with_capacity(ready.len());
-    for (index, ready) in (0..).zip(ready) {
-        let mine = |job_id: &JobId| stands.get(job_id).cloned();
-        let Some(other) = mine(&ready.new.job_id) else {
-            enqueued.push(Enqueued { job: stored(ready, &action, index, now), is_new: true });
+    let action = action_of(&action_id, &prepared, now);
+    let mut enqueued = Vec::with_capacity(prepared.len());
+    for (index, prepared) in (0..).zip(prepared) {
+        let stand_in = |job_id: &JobId| stand_ins.get(job_id).cloned();
+        let Some(other) = stand_in(&prepared.new.job_id) else {
+            enqueued.push(Enqueued { job: stored(prepared, &action, index, now), is_new: true });
             continue;
         };
         let job = app.store.job(&other).await?.ok_or(Rejection::JobNotFound(other))?;
@@ -118,17 +102,17 @@ async fn enqueue_checked(
     Ok(enqueued)
 }
 
-fn ready_by_queue(ready: &[PreparedJob]) -> HashMap<String, u64> {
+fn counts_by_queue(prepared: &[PreparedJob]) -> HashMap<String, u64> {
     let mut counts = HashMap::new();
-    for one in ready {
+    for one in prepared {
         *counts.entry(one.own.queue.clone()).or_default() += 1;
     }
     counts
 }
 
-async fn make_ready(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<PreparedJob>, CommandError> {
+async fn prepare_jobs(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<PreparedJob>> {
     let mut plans: HashMap<PlanId, Arc<Plan>> = HashMap::new();
-    let mut ready = Vec::with_capacity(all.len());
+    let mut prepared = Vec::with_capacity(all.len());
     for submitted in all {
         if let Some(plan_id) = &submitted.plan_id
             && !plans.contains_key(plan_id)
@@ -136,16 +120,12 @@ async fn make_ready(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<Prepa
             plans.insert(plan_id.clone(), lookup::plan(app, plan_id).await?);
         }
         let plan = submitted.plan_id.as_ref().and_then(|plan_id| plans.get(plan_id));
-        ready.push(ready_job(app, submitted, plan.map(Arc::as_ref))?);
+        prepared.push(prepare_job(app, submitted, plan.map(Arc::as_ref))?);
     }
-    Ok(ready)
+    Ok(prepared)
 }
 
-fn ready_job(
-    app: &AppState,
-    submitted: JobSubmission,
-    plan: Option<&Plan>,
-) -> Result<PreparedJob, CommandError> {
+fn prepare_job(app: &AppState, submitted: JobSubmission, plan: Option<&Plan>) -> Result<PreparedJob> {
     let is_named = submitted.job_id.is_some();
     let job_id = match submitted.job_id {
         Some(job_id) => job_id,
@@ -183,7 +163,6 @@ fn ready_job(
     Ok(PreparedJob { new: NewJob { job_id, input: submitted.input.into(), own: None }, own })
 }
 
-/// Returns the capabilities that a job without a plan requires.
 fn ojs_needs() -> Needs {
     Needs { tags: vec![OJS_TAG.to_owned()], ..Needs::default() }
 }
@@ -192,10 +171,9 @@ fn ojs_plan() -> PlanId {
     PlanId::new(OJS_PLAN).expect("it is letters")
 }
 
-/// Returns the action of new jobs. Its plan, queue and priority are those of the first job, because
-/// each job has its own.
-fn action_of(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Action {
-    let first = ready.first().map(|ready| &ready.own);
+/// Has plan, queue and priority of the first job, because each job has its own.
+fn action_of(action_id: &ActionId, prepared: &[PreparedJob], now: Timestamp) -> Action {
+    let first = prepared.first().map(|prepared| &prepared.own);
     let plan_id = first.map_or_else(ojs_plan, |own| own.plan_id.clone());
     let action = Action::new(action_id.clone(), plan_id, now);
     match first {
@@ -212,33 +190,33 @@ fn action_of(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> Act
 async fn add(
     app: &AppState,
     action_id: &ActionId,
-    ready: &[PreparedJob],
+    prepared: &[PreparedJob],
     now: Timestamp,
-) -> Result<AddOutcome, CommandError> {
-    match app.store.add_action(new_action(action_id, ready, now)).await? {
+) -> Result<AddOutcome> {
+    match app.store.add_action(new_action(action_id, prepared, now)).await? {
         // The plan is created with the first job, and again after it was deleted.
         Err(Rejection::PlanNotFound(plan_id)) if plan_id.as_str() == OJS_PLAN => {
             add_ojs_plan(app, now).await?;
-            Ok(app.store.add_action(new_action(action_id, ready, now)).await??)
+            Ok(app.store.add_action(new_action(action_id, prepared, now)).await??)
         }
         added => Ok(added?),
     }
 }
 
-fn new_action(action_id: &ActionId, ready: &[PreparedJob], now: Timestamp) -> NewAction {
+fn new_action(action_id: &ActionId, prepared: &[PreparedJob], now: Timestamp) -> NewAction {
     let with_own =
-        |ready: &PreparedJob| NewJob { own: Some(Box::new(ready.own.clone())), ..ready.new.clone() };
+        |prepared: &PreparedJob| NewJob { own: Some(Box::new(prepared.own.clone())), ..prepared.new.clone() };
     NewAction {
-        action: action_of(action_id, ready, now),
+        action: action_of(action_id, prepared, now),
         needs: Needs::default(),
         terms: JobParams::default(),
-        jobs: ready.iter().map(with_own).collect(),
-        notes: Vec::new(),
+        jobs: prepared.iter().map(with_own).collect(),
+        documents: Vec::new(),
     }
 }
 
-/// Adds the placeholder plan of jobs without a plan. It requires the tag of OJS workers.
-async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<(), CommandError> {
+/// Jobs without a plan require the tag of OJS workers.
+async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<()> {
     let text = format!(
         r#"{{"plan_id":"{OJS_PLAN}","plan_description":"Jobs of the Open Job Spec: workers fetch them over HTTP, and know what to do by their types.","tasks":[],"requires":{{"tags":["{OJS_TAG}"]}}}}"#
     );
@@ -249,9 +227,8 @@ async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<(), CommandError
     Ok(())
 }
 
-/// Returns a new job as the store has it.
-fn stored(ready: PreparedJob, action: &Action, index: u64, now: Timestamp) -> StoredJob {
-    let PreparedJob { new, own } = ready;
+fn stored(prepared: PreparedJob, action: &Action, index: u64, now: Timestamp) -> StoredJob {
+    let PreparedJob { new, own } = prepared;
     let (queue, needs) = (own.queue.clone(), own.needs.clone());
     let new = NewJob { own: Some(Box::new(own)), ..new };
     let place = QueuePosition { lane: 0, seq: 0 };

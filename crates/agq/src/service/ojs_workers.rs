@@ -7,26 +7,25 @@ use agenix_protocol::{
     ids::{JobId, WorkerId},
 };
 use agenix_rules::{
-    job::{self, Job, RuleOutcome},
+    job,
     ojs::{MAX_MS, OJS_TAG, SILENCE_MS, VISIBILITY_MS},
     rejection::Rejection,
     worker::{self, Directive, Worker},
 };
 use serde_json::{Map, Value};
 
-use super::{lookup, worker_messages::publish_worker_event, workers};
-use crate::{
-    app::AppState,
-    error::CommandError,
-    store::{AckLevel, JobRule},
+use super::{
+    job_changes::if_exists,
+    lookup,
+    worker_messages::publish_worker_event,
+    workers::{self, MAX_ACTIVE},
 };
+use crate::{app::AppState, error::Result, store::AckLevel};
 
 /// Maximum length of a worker's state, its host name, and a label.
 const MAX_WORD: usize = 255;
 /// Maximum number of labels, and of queues, of a worker.
 const MAX_LABELS: usize = 100;
-/// Maximum number of jobs in a heartbeat.
-const MAX_ACTIVE: usize = 10_000;
 /// Default number of jobs that a worker runs concurrently (the OJS worker spec).
 const CONCURRENCY: u32 = 10;
 /// Minimum time between two stored signs of life of a worker, in milliseconds.
@@ -34,7 +33,6 @@ const SEEN_AGAIN_MS: u64 = 1000;
 /// Name of the connection in the records of all OJS workers, which have no connection.
 const NO_CONNECTION: &str = "http";
 
-/// Reply to a heartbeat.
 pub(crate) struct HeartbeatReply {
     /// `running`, `quiet` or `terminate`.
     pub(crate) state: &'static str,
@@ -44,27 +42,27 @@ pub(crate) struct HeartbeatReply {
     pub(crate) lost: Vec<JobId>,
 }
 
-/// Returns the worker that a request acts for: `named` by the request, or `own` by its key. Rejects
-/// a request with the key of one worker that names another worker.
+/// Returns the worker that a request names, or that of its key. Rejects a request with the key of
+/// one worker that names another worker.
 pub(crate) fn reporting_worker(
     own: Option<&WorkerId>,
     named: Option<&str>,
 ) -> Result<Option<WorkerId>, Rejection> {
-    let named = named.map(|id| WorkerId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string())));
-    let named = named.transpose()?;
-    match (own, named) {
-        (Some(own), Some(named)) => worker::check_key(Some(own), &named).map(|()| Some(named)),
-        (own, named) => Ok(named.or_else(|| own.cloned())),
-    }
+    named.map_or_else(|| Ok(own.cloned()), |named| named_worker(own, named).map(Some))
 }
 
-/// Records a fetch as a sign of life, and returns the worker. Registers an unknown worker; until
-/// its first heartbeat it may be silent for as long as a job is reserved.
+fn named_worker(own: Option<&WorkerId>, named: &str) -> Result<WorkerId, Rejection> {
+    let named = WorkerId::new(named).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
+    worker::check_key(own, &named).map(|()| named)
+}
+
+/// Registers an unknown worker; until its first heartbeat it may be silent for as long as a job is
+/// reserved.
 pub(crate) async fn seen_worker(
     app: &AppState,
     worker_id: &WorkerId,
     visibility_ms: Option<u64>,
-) -> Result<Worker, CommandError> {
+) -> Result<Worker> {
     let now = app.clock.now();
     match app.store.worker(worker_id).await? {
         Some(worker) if worker.takes_jobs() && now.ms_since(worker.last_seen_at) < SEEN_AGAIN_MS => {
@@ -79,17 +77,14 @@ pub(crate) async fn seen_worker(
         }
         _ => {
             let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
-            enter(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default())).await?;
+            store_registration(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default()))
+                .await?;
             lookup::worker(app, worker_id).await
         }
     }
 }
 
-/// Records a report on a job as a sign of life.
-pub(crate) async fn record_activity(
-    app: &AppState,
-    worker_id: Option<&WorkerId>,
-) -> Result<(), CommandError> {
+pub(crate) async fn record_activity(app: &AppState, worker_id: Option<&WorkerId>) -> Result<()> {
     let Some(worker_id) = worker_id else { return Ok(()) };
     let now = app.clock.now();
     let is_old =
@@ -104,7 +99,7 @@ pub(crate) async fn record_activity(
     Ok(())
 }
 
-/// Returns the registration of an OJS worker. Its labels become tags.
+/// Labels become tags.
 fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> WorkerRegistration {
     let label = |label: &String| match label.split_once(':') {
         Some((name, value)) => (name.to_owned(), Value::String(value.to_owned())),
@@ -115,12 +110,8 @@ fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> 
     WorkerRegistration { tags, max_concurrent_jobs: concurrency, ..WorkerRegistration::of(worker_id) }
 }
 
-/// Stores a worker. It is declared dead after `silence_ms` without a sign of life.
-async fn enter(
-    app: &AppState,
-    registration: WorkerRegistration,
-    silence_ms: u64,
-) -> Result<(), CommandError> {
+/// The worker is declared dead after `silence_ms` without a sign of life.
+async fn store_registration(app: &AppState, registration: WorkerRegistration, silence_ms: u64) -> Result<()> {
     let (worker_id, now) = (registration.worker_id.clone(), app.clock.now());
     let text = documents::to_json(&registration);
     let rule = move |known: Option<&Worker>| {
@@ -132,14 +123,12 @@ async fn enter(
     Ok(())
 }
 
-/// Registers a worker, and returns its id.
 pub(crate) async fn register(
     app: &AppState,
     own: Option<&WorkerId>,
     request: OjsRegistration,
-) -> Result<WorkerId, CommandError> {
-    let worker_id = reporting_worker(own, Some(&request.worker_id))?;
-    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+) -> Result<WorkerId> {
+    let worker_id = named_worker(own, &request.worker_id)?;
     let is_long = |word: &String| word.len() > MAX_WORD;
     let has_long = request.labels.iter().chain(&request.queues).chain([&request.hostname]).any(is_long);
     if request.labels.len() > MAX_LABELS || request.queues.len() > MAX_LABELS || has_long {
@@ -153,24 +142,23 @@ pub(crate) async fn register(
     registration.hostname = request.hostname;
     registration.platform = request.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
     registration.tags.insert("queues".into(), request.queues.into());
-    enter(app, registration, SILENCE_MS).await?;
+    store_registration(app, registration, SILENCE_MS).await?;
     Ok(worker_id)
 }
 
-/// Records the heartbeat of a worker, and extends the leases of the jobs that the heartbeat names.
+/// Extends the leases of the jobs that the heartbeat names.
 pub(crate) async fn beat(
     app: &AppState,
     own: Option<&WorkerId>,
     request: &OjsHeartbeat,
-) -> Result<HeartbeatReply, CommandError> {
-    let worker_id = reporting_worker(own, Some(&request.worker_id))?;
-    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+) -> Result<HeartbeatReply> {
+    let worker_id = named_worker(own, &request.worker_id)?;
     let active = active_jobs(request)?;
     check_visibility(request.visibility_timeout_ms)?;
     let state: String = request.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
     let state = state.as_str();
     if app.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
-        enter(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
+        store_registration(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
     }
     let is_quiet =
         matches!(state, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");
@@ -195,8 +183,7 @@ pub(crate) async fn beat(
     Ok(HeartbeatReply { state, extended, lost })
 }
 
-/// Returns the jobs that a heartbeat names in `active_job_ids` or `active_jobs`. A number in
-/// `active_jobs` names none.
+/// A number in `active_jobs` names no job.
 fn active_jobs(request: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
     let invalid = |text: String| Rejection::InvalidJob(format!("active_jobs: {text}"));
     let ids: Vec<String> = match (&request.active_job_ids, &request.active_jobs) {
@@ -216,25 +203,18 @@ fn active_jobs(request: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
     ids.into_iter().map(|id| JobId::new(id).map_err(|error| invalid(error.to_string()))).collect()
 }
 
-type LeaseExtension = (Vec<JobId>, Vec<JobId>, Option<String>);
-
-/// Extends the leases of `active` jobs. Returns the extended jobs, the jobs that the worker does
-/// not hold, and the directive that one of the jobs has for its worker.
+/// Returns the extended jobs, the jobs that the worker does not hold, and a directive of a job.
 async fn extend(
     app: &AppState,
     worker_id: &WorkerId,
     active: &[JobId],
     visibility_ms: Option<u64>,
-) -> Result<LeaseExtension, CommandError> {
+) -> Result<(Vec<JobId>, Vec<JobId>, Option<String>)> {
     let now = app.clock.now();
     let mut answers = Vec::with_capacity(active.len());
     for job_id in active {
         let holder = worker_id.clone();
-        let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(RuleOutcome::Unchanged, |job| {
-                job::extended(job, holder.as_str(), visibility_ms, now)
-            }))
-        });
+        let rule = if_exists(move |job| job::extended(job, holder.as_str(), visibility_ms, now));
         answers.push((job_id, app.store.decide(job_id, AckLevel::Visible, None, rule)));
     }
     let (mut extended, mut lost, mut directive) = (Vec::new(), Vec::new(), None);
@@ -250,14 +230,9 @@ async fn extend(
     Ok((extended, lost, directive))
 }
 
-/// Removes a worker. Its jobs return to their queues, and the claims do not count as attempts.
-pub(crate) async fn deregister(
-    app: &AppState,
-    own: Option<&WorkerId>,
-    worker_id: &str,
-) -> Result<(), CommandError> {
-    let worker_id = reporting_worker(own, Some(worker_id))?;
-    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+/// The jobs return to their queues, and the claims do not count as attempts.
+pub(crate) async fn deregister(app: &AppState, own: Option<&WorkerId>, worker_id: &str) -> Result<()> {
+    let worker_id = named_worker(own, worker_id)?;
     if workers::remove(app, &worker_id).await? {
         Ok(())
     } else {
@@ -265,7 +240,6 @@ pub(crate) async fn deregister(
     }
 }
 
-/// Checks the time for which a job is reserved.
 pub(crate) fn check_visibility(ms: Option<u64>) -> Result<(), Rejection> {
     if ms.is_none_or(|ms| (1..=MAX_MS).contains(&ms)) {
         return Ok(());

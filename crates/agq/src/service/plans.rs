@@ -8,10 +8,9 @@ use agenix_protocol::{
 use agenix_rules::{plan, rejection::Rejection};
 
 use super::chunked_submission;
-use crate::{app::AppState, error::CommandError, store::StoredPlan};
+use crate::{app::AppState, error::Result, store::StoredPlan};
 
-/// Checks and stores a plan, and returns its id.
-pub(crate) async fn submit(app: &AppState, json: &[u8]) -> Result<PlanId, CommandError> {
+pub(crate) async fn submit(app: &AppState, json: &[u8]) -> Result<PlanId> {
     let limits = &app.settings.limits;
     plan::check_size(json.len(), limits)?;
     let mut plan: Plan =
@@ -23,8 +22,8 @@ pub(crate) async fn submit(app: &AppState, json: &[u8]) -> Result<PlanId, Comman
     if app.store.add_plan(stored).await? { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
 }
 
-/// Deletes a plan. Returns false if there is no such plan.
-pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> Result<bool, CommandError> {
+/// Returns false if there is no such plan.
+pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> Result<bool> {
     // Inputs that are not stored yet need their plan.
     chunked_submission::finish_all(app).await?;
     Ok(app.store.delete_plan(plan_id).await??)

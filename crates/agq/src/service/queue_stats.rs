@@ -16,9 +16,8 @@ use agenix_rules::{
     worker::{Liveness, Worker},
 };
 
-use crate::{app::AppState, error::CommandError, store::LaneSummary};
+use crate::{app::AppState, error::Result, store::LaneSummary};
 
-/// Statistics of an empty queue.
 pub(crate) static EMPTY: ReadyStats = ReadyStats {
     length: 0,
     oldest_job_age_seconds: None,
@@ -27,13 +26,12 @@ pub(crate) static EMPTY: ReadyStats = ReadyStats {
     needs: Vec::new(),
 };
 
-/// Returns the statistics of all queues.
-pub(crate) async fn all(app: &AppState) -> Result<QueueStats, CommandError> {
+pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
     let (lanes, paused, now) = (app.store.lanes().await?, app.store.paused().await?, app.clock.now());
     let workers = app.store.workers().await?;
     let mut abilities = Vec::new();
     for (worker, _) in workers.iter().filter(|(worker, _)| worker.wants_jobs()) {
-        abilities.push(app.abilities.of(&*app.store, worker).await?);
+        abilities.push(app.capabilities.of(&*app.store, worker).await?);
     }
     let names: BTreeSet<&str> =
         lanes.iter().map(|lane| &lane.queue).chain(&paused).map(String::as_str).collect();
@@ -44,12 +42,8 @@ pub(crate) async fn all(app: &AppState) -> Result<QueueStats, CommandError> {
     let others = names.iter().filter(|name| **name != READY);
     let others: BTreeMap<String, ReadyStats> =
         others.map(|name| (format!("queue:{name}"), ready(name))).collect();
-    Ok(QueueStats {
-        ready: ready(READY),
-        scheduled: scheduled(app).await?,
-        workers: counts(&workers),
-        others,
-    })
+    let (ready, scheduled, workers) = (ready(READY), scheduled(app).await?, counts(&workers));
+    Ok(QueueStats { ready, scheduled, workers, others })
 }
 
 fn ready_stats(
@@ -75,7 +69,7 @@ fn demand(lane: &LaneSummary, abilities: &[Arc<Abilities>]) -> Demand {
     Demand { tools: needs.tools, tags: needs.tags, labels: needs.labels, length: lane.length, workers }
 }
 
-async fn scheduled(app: &AppState) -> Result<ScheduledStats, CommandError> {
+async fn scheduled(app: &AppState) -> Result<ScheduledStats> {
     let (length, first) = app.store.scheduled().await?;
     let now = app.clock.now();
     Ok(ScheduledStats { length, next_job_due_in_seconds: first.map(|at| at.ms_since(now) / 1000) })

@@ -5,61 +5,50 @@ use std::collections::{BTreeSet, HashMap};
 use agenix_protocol::{documents::to_json, ids::QueueName, reserved_keys::SCHEDULED};
 use agenix_rules::{job::JobState, limit::Limit, rejection::Rejection};
 
+use super::lookup;
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     registry::queue_limits::{Backpressure, QueueSettings},
-    store::{DocumentChange, DocumentKind, QueueCounts, StoreError},
+    store::{DocumentChange, DocumentKind, QueueCounts},
 };
 
-/// Fill level of a queue with a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct QueueFillLevel {
     pub(crate) depth: u64,
     pub(crate) bound: u64,
     /// True if the queue is so full that submissions get a warning.
-    pub(crate) is_tight: bool,
+    pub(crate) is_nearly_full: bool,
 }
 
-/// Checks the name of a queue.
-pub(crate) fn check(queue: &str) -> Result<(), Rejection> {
-    QueueName::new(queue).map(drop).map_err(|error| Rejection::InvalidJob(error.to_string()))
+pub(crate) fn check(queue: &str) -> Result<QueueName, Rejection> {
+    QueueName::new(queue).map_err(|error| Rejection::InvalidJob(error.to_string()))
 }
 
-/// Returns the bound of a queue. The bounds of all queues are cached.
-async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>, CommandError> {
+/// The bounds of all queues are cached.
+async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>> {
     let now = app.clock.now();
-    if let Some(known) = app.bounds.known(queue, now) {
+    if let Some(known) = app.queue_limits.known(queue, now) {
         return Ok(known);
     }
     let documents = app.store.documents(DocumentKind::Queue).await?;
-    let bounds: HashMap<String, Backpressure> = documents
-        .iter()
-        .filter_map(|(queue, json)| {
-            Some((queue.clone(), serde_json::from_str::<QueueSettings>(json).ok()?.backpressure?))
-        })
-        .collect();
+    let bound = |(queue, json): (String, String)| {
+        Some((queue, serde_json::from_str::<QueueSettings>(&json).ok()?.backpressure?))
+    };
+    let bounds: HashMap<String, Backpressure> = documents.into_iter().filter_map(bound).collect();
     let found = bounds.get(queue).cloned();
-    app.bounds.set(Some((now, bounds)));
+    app.queue_limits.set(Some((now, bounds)));
     Ok(found)
 }
 
-/// Returns the settings of a queue.
-pub(crate) async fn queue_settings(app: &AppState, queue: &str) -> Result<QueueSettings, CommandError> {
+pub(crate) async fn queue_settings(app: &AppState, queue: &str) -> Result<QueueSettings> {
     let document = app.store.document(DocumentKind::Queue, queue).await?;
-    let broken = |error: serde_json::Error| {
-        StoreError(format!("the settings of queue {queue} cannot be read: {error}"))
-    };
-    Ok(document.map(|json| serde_json::from_str(&json)).transpose().map_err(broken)?.unwrap_or_default())
+    let settings = document.map(|json| lookup::parse("settings of queue", queue, &json)).transpose()?;
+    Ok(settings.unwrap_or_default())
 }
 
-/// Changes the settings of a queue, and returns all settings. Settings that are missing in
-/// `settings` do not change.
-pub(crate) async fn configure(
-    app: &AppState,
-    queue: &str,
-    settings: QueueSettings,
-) -> Result<QueueSettings, CommandError> {
+/// Returns all settings. Settings that are missing in `settings` do not change.
+pub(crate) async fn configure(app: &AppState, queue: &str, settings: QueueSettings) -> Result<QueueSettings> {
     check(queue)?;
     if let Some(bound) = &settings.backpressure {
         if bound.strategy != "reject" {
@@ -79,25 +68,24 @@ pub(crate) async fn configure(
         Ok(DocumentChange::Put(to_json(&next)))
     };
     app.store.update_document(DocumentKind::Queue, queue, Box::new(rule)).await??;
-    app.bounds.set(None);
+    app.queue_limits.set(None);
     queue_settings(app, queue).await
 }
 
-/// Returns the fill level of a queue, or `None` if the queue has no bound.
-pub(crate) async fn room(app: &AppState, queue: &str) -> Result<Option<QueueFillLevel>, CommandError> {
+/// Returns `None` if the queue has no bound.
+pub(crate) async fn fill_level(app: &AppState, queue: &str) -> Result<Option<QueueFillLevel>> {
     let Some(bound) = bound(app, queue).await? else { return Ok(None) };
     let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
     let depth = counts[JobState::Available as usize];
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]
-    let is_tight = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
-    Ok(Some(QueueFillLevel { depth, bound: bound.max_depth, is_tight }))
+    let is_nearly_full = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
+    Ok(Some(QueueFillLevel { depth, bound: bound.max_depth, is_nearly_full }))
 }
 
-/// Checks that queues have room for new jobs. `added` is the number of new jobs by queue.
-/// Concurrent submissions together may exceed a bound.
-pub(crate) async fn check_capacity(app: &AppState, added: &HashMap<String, u64>) -> Result<(), CommandError> {
+/// `added` is the number of new jobs by queue. Concurrent submissions may exceed a bound together.
+pub(crate) async fn check_capacity(app: &AppState, added: &HashMap<String, u64>) -> Result<()> {
     for (queue, count) in added {
-        if let Some(QueueFillLevel { depth, bound, .. }) = room(app, queue).await?
+        if let Some(QueueFillLevel { depth, bound, .. }) = fill_level(app, queue).await?
             && depth.saturating_add(*count) > bound
         {
             return Err(Rejection::QueueFull { queue: queue.clone(), depth, bound }.into());
@@ -106,15 +94,11 @@ pub(crate) async fn check_capacity(app: &AppState, added: &HashMap<String, u64>)
     Ok(())
 }
 
-/// Pauses or resumes a queue by its unchecked name.
-pub(crate) async fn pause(app: &AppState, queue: &str, paused: bool) -> Result<(), CommandError> {
-    check(queue)?;
-    let queue = QueueName::new(queue).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
-    set_paused(app, &queue, paused).await
+pub(crate) async fn pause(app: &AppState, queue: &str, paused: bool) -> Result<()> {
+    set_paused(app, &check(queue)?, paused).await
 }
 
-/// Pauses or resumes a queue.
-pub(crate) async fn set_paused(app: &AppState, queue: &QueueName, paused: bool) -> Result<(), CommandError> {
+pub(crate) async fn set_paused(app: &AppState, queue: &QueueName, paused: bool) -> Result<()> {
     check_name(queue)?;
     Ok(app.store.set_paused(queue.as_str(), paused).await?)
 }
@@ -127,9 +111,8 @@ pub(crate) fn check_name(queue: &QueueName) -> Result<(), Rejection> {
     }
 }
 
-/// Returns all queues that have jobs or settings or are paused, with their counts by state. The
-/// boolean is true if the queue is paused.
-pub(crate) async fn queue_states(app: &AppState) -> Result<Vec<(String, [u64; 8], bool)>, CommandError> {
+/// Returns queues with jobs, settings or a pause, their counts by state, and true for a pause.
+pub(crate) async fn queue_states(app: &AppState) -> Result<Vec<(String, [u64; 8], bool)>> {
     let counts: QueueCounts = app.store.queue_counts().await?;
     let paused = app.store.paused().await?;
     let configured = app.store.documents(DocumentKind::Queue).await?;
@@ -140,25 +123,22 @@ pub(crate) async fn queue_states(app: &AppState) -> Result<Vec<(String, [u64; 8]
     Ok(names.into_iter().map(state).collect())
 }
 
-/// Returns the number of ready jobs of a queue.
-pub(crate) async fn length(app: &AppState, queue: &QueueName) -> Result<u64, CommandError> {
+pub(crate) async fn length(app: &AppState, queue: &QueueName) -> Result<u64> {
     let lanes = app.store.lanes().await?;
     Ok(lanes.iter().filter(|lane| lane.queue == queue.as_str()).map(|lane| lane.length).sum())
 }
 
-/// Returns the counts of a queue by state. The boolean is true if the queue is paused.
-pub(crate) async fn queue_counts(app: &AppState, queue: &str) -> Result<([u64; 8], bool), CommandError> {
+/// The boolean is true if the queue is paused.
+pub(crate) async fn queue_counts(app: &AppState, queue: &str) -> Result<([u64; 8], bool)> {
     check(queue)?;
     let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
     Ok((counts, app.store.paused().await?.iter().any(|paused| paused == queue)))
 }
 
-/// Returns a limit with its use, if there is one for `key`.
-pub(crate) async fn limit(app: &AppState, key: &str) -> Result<Option<Limit>, CommandError> {
+pub(crate) async fn limit(app: &AppState, key: &str) -> Result<Option<Limit>> {
     if key.contains('\0') {
         return Ok(None);
     }
     let document = app.store.document(DocumentKind::Limit, key).await?;
-    let broken = |error: serde_json::Error| StoreError(format!("the limit {key} cannot be read: {error}"));
-    Ok(document.map(|json| serde_json::from_str(&json)).transpose().map_err(broken)?)
+    Ok(document.map(|json| lookup::parse("limit", key, &json)).transpose()?)
 }

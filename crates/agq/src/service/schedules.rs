@@ -11,25 +11,22 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tracing::{error, info};
 
-use super::deferred_submission::{self, SubmissionContext};
+use super::{
+    deferred_submission::{self, SubmissionContext},
+    lookup,
+};
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::{CommandError, Result},
     store::{DocumentChange, DocumentKind, StoreError},
 };
 
 fn read(name: &str, json: &str) -> Result<Schedule, StoreError> {
-    serde_json::from_str(json)
-        .map_err(|error| StoreError(format!("the schedule {name} cannot be read: {error}")))
+    lookup::parse("schedule", name, json)
 }
 
-/// Stores a schedule. With `replace`, replaces a schedule of the same name; otherwise rejects the
-/// new one.
-pub(crate) async fn set(
-    app: &AppState,
-    request: ScheduleRequest,
-    replace: bool,
-) -> Result<Schedule, CommandError> {
+/// Rejects a schedule whose name exists, unless `replace`.
+pub(crate) async fn set(app: &AppState, request: ScheduleRequest, replace: bool) -> Result<Schedule> {
     let schedule = Schedule::new(request, app.clock.now())?;
     deferred_submission::check(app, &schedule.template, false).await?;
     let made = schedule.clone();
@@ -44,24 +41,19 @@ pub(crate) async fn set(
     Ok(schedule)
 }
 
-/// Returns a schedule, or the rejection if there is none of that name.
-pub(crate) async fn get(app: &AppState, name: &str) -> Result<Schedule, CommandError> {
-    let json = match check_name(name) {
-        Ok(()) => app.store.document(DocumentKind::Cron, name).await?,
-        Err(_) => None,
-    };
+pub(crate) async fn get(app: &AppState, name: &str) -> Result<Schedule> {
+    let is_name = check_name(name).is_ok();
+    let json = if is_name { app.store.document(DocumentKind::Cron, name).await? } else { None };
     let json = json.ok_or_else(|| Rejection::ScheduleNotFound(name.to_owned()))?;
     Ok(read(name, &json)?)
 }
 
-/// Returns all schedules, in the order of their names.
-pub(crate) async fn list(app: &AppState) -> Result<Vec<Schedule>, CommandError> {
+pub(crate) async fn list(app: &AppState) -> Result<Vec<Schedule>> {
     let documents = app.store.documents(DocumentKind::Cron).await?;
     Ok(documents.iter().map(|(name, json)| read(name, json)).collect::<Result<_, _>>()?)
 }
 
-/// Deletes a schedule, and returns it.
-pub(crate) async fn delete(app: &AppState, name: &str) -> Result<Schedule, CommandError> {
+pub(crate) async fn delete(app: &AppState, name: &str) -> Result<Schedule> {
     let schedule = get(app, name).await?;
     let id = name.to_owned();
     let rule = move |known: Option<&str>| match known {
@@ -72,8 +64,8 @@ pub(crate) async fn delete(app: &AppState, name: &str) -> Result<Schedule, Comma
     Ok(schedule)
 }
 
-/// Runs the schedules that are due. An error of one schedule does not affect the others.
-pub(crate) async fn run_due(app: &AppState) -> Result<(), CommandError> {
+/// An error of one schedule does not affect the others.
+pub(crate) async fn run_due(app: &AppState) -> Result<()> {
     let now = app.clock.now();
     for (name, json) in app.store.documents(DocumentKind::Cron).await? {
         let schedule = match read(&name, &json) {
@@ -93,9 +85,8 @@ pub(crate) async fn run_due(app: &AppState) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Corrects schedules after the clock was set back, because they wait for times that were
-/// calculated from a later time.
-pub(crate) async fn reschedule_all(app: &AppState) -> Result<(), CommandError> {
+/// Corrects schedules that wait for times calculated before the clock was set back.
+pub(crate) async fn reschedule_all(app: &AppState) -> Result<()> {
     let now = app.clock.now();
     for (name, json) in app.store.documents(DocumentKind::Cron).await? {
         if read(&name, &json).is_ok_and(|schedule| schedule.rescheduled(now).is_some()) {
@@ -105,9 +96,8 @@ pub(crate) async fn reschedule_all(app: &AppState) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Runs a schedule in two writes: the first records the id of the run, the second submits under
-/// that id. A crash between the two does not submit twice, because the submission is idempotent.
-async fn run(app: &AppState, schedule: &Schedule) -> Result<(), CommandError> {
+/// Records the id of the run, and then submits under it: idempotent after a crash in between.
+async fn run(app: &AppState, schedule: &Schedule) -> Result<()> {
     let decided = match &schedule.pending_id {
         Some(_) => Some(schedule.clone()),
         None => decide(app, schedule).await?,
@@ -132,7 +122,7 @@ async fn run(app: &AppState, schedule: &Schedule) -> Result<(), CommandError> {
 }
 
 /// Records a run, unless the policy is to skip a run while the last one has not ended.
-async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>, CommandError> {
+async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>> {
     let (now, at) = (app.clock.now(), schedule.next_run_at);
     let is_busy = match (schedule.overlap_policy, &schedule.last_id) {
         (Overlap::Skip, Some(last)) => {
@@ -146,20 +136,15 @@ async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>,
         (known.next_run_at == at && known.is_due(now)).then(|| known.fired(id.clone(), now))
     })
     .await?;
-    Ok(app
-        .store
-        .document(DocumentKind::Cron, &schedule.name)
-        .await?
-        .map(|json| read(&schedule.name, &json))
-        .transpose()?)
+    let json = app.store.document(DocumentKind::Cron, &schedule.name).await?;
+    Ok(json.map(|json| read(&schedule.name, &json)).transpose()?)
 }
 
-/// Applies `change` to the current schedule.
 async fn change(
     app: &AppState,
     name: &str,
     change: impl Fn(&Schedule) -> Option<Schedule> + Send + Sync + 'static,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let rule = move |known: Option<&str>| {
         let known: Option<Schedule> = known.and_then(|known| serde_json::from_str(known).ok());
         let next = known.as_ref().and_then(&change);
@@ -168,7 +153,7 @@ async fn change(
     Ok(app.store.update_document(DocumentKind::Cron, name, Box::new(rule)).await??)
 }
 
-/// Schedule as agq shows it. `action` and `job_template` stay as the client wrote them.
+/// `action` and `job_template` stay as the client wrote them.
 #[derive(Debug, Serialize)]
 pub(crate) struct ScheduleView {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,7 +175,6 @@ pub(crate) struct ScheduleView {
     timezone: String,
 }
 
-/// Returns a schedule as agq shows it.
 pub(crate) fn schedule_view(schedule: Schedule) -> ScheduleView {
     let is_action = schedule.is_action();
     let (action, job_template) =

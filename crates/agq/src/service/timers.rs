@@ -5,27 +5,28 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
-    job::{self, Job, RuleOutcome},
+    job::{self, Job},
     worker::{self, Worker},
 };
 use tracing::warn;
 
-use super::{job_ended::on_job_ended, worker_health::record_outcome, worker_messages::notify_worker};
+use super::{
+    job_changes::if_exists, job_ended::on_job_ended, worker_health::record_outcome,
+    worker_messages::notify_worker,
+};
 use crate::{
     app::{AppState, is_connection},
-    error::CommandError,
-    store::{AckLevel, JobRule},
+    error::Result,
+    store::AckLevel,
 };
 
-/// Fires at most `limit` due timers, the earliest first, and returns their number.
-pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize, CommandError> {
+/// Fires the earliest timers first, and returns their number.
+pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize> {
     let now = app.clock.now();
     let due = app.store.due(now, limit).await?;
     let fire = |job_id| {
         let jitter = app.clock.chance();
-        let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, jitter)))
-        });
+        let rule = if_exists(move |job| job::due(job, now, jitter));
         app.store.decide(job_id, AckLevel::Durable, None, rule)
     };
     let answers: Vec<_> = due.iter().map(fire).collect();
@@ -42,9 +43,9 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize,
     Ok(due.len())
 }
 
-/// Flags the workers of jobs that exceeded their timeouts, because such a worker may hang. Notifies
-/// the workers that they have lost the jobs.
-async fn flag_workers(app: &AppState, late: BTreeMap<String, Job>) -> Result<(), CommandError> {
+/// A worker whose job exceeds its timeout may hang. Notifies the workers that they have lost the
+/// jobs.
+async fn flag_workers(app: &AppState, late: BTreeMap<String, Job>) -> Result<()> {
     for (holder, job) in late.into_iter().filter(|(holder, _)| !is_connection(holder)) {
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         warn!(%worker_id, "a job exceeded its timeout; its worker may hang");

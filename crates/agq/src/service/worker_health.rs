@@ -13,20 +13,14 @@ use tracing::{debug, info, warn};
 use super::worker_messages::publish_worker_event;
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     store::{AckLevel, LaneSummary},
 };
 
-/// Records the end of a job of `holder`. Quarantines a worker that fails far more often than the
-/// other workers at the same kind of work.
-pub(crate) async fn record_outcome(
-    app: &AppState,
-    holder: &str,
-    job: &Job,
-    failed: bool,
-) -> Result<(), CommandError> {
+/// Quarantines a worker that fails far more often than others at the same kind of work.
+pub(crate) async fn record_outcome(app: &AppState, holder: &str, job: &Job, failed: bool) -> Result<()> {
     let (Ok(worker_id), kind) = (WorkerId::new(holder), job.kind()) else { return Ok(()) };
-    let is_suspicious = app.outcomes.note(&worker_id, kind, failed);
+    let is_suspicious = app.outcomes.record(&worker_id, kind, failed);
     if app.outcomes.take_trial(&worker_id, job.started_at) {
         return end_trial(app, &worker_id, failed).await;
     }
@@ -34,7 +28,7 @@ pub(crate) async fn record_outcome(
         return Ok(());
     }
     let workers = app.store.worker_records().await?;
-    let Some(reason) = app.outcomes.verdict(&worker_id, kind, &workers) else { return Ok(()) };
+    let Some(reason) = app.outcomes.quarantine_reason(&worker_id, kind, &workers) else { return Ok(()) };
     warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again, or a trial job that succeeds");
     let now = app.clock.now();
     let rule = move |known: Option<&Worker>| {
@@ -47,15 +41,15 @@ pub(crate) async fn record_outcome(
     Ok(())
 }
 
-/// Begins the trial of a quarantined worker if the trial is due, and returns whether the worker may
-/// claim one job of `queues` now. A claim that does not wait begins no trial if there is no job for
-/// the worker. The store would be written twice for nothing.
+/// Returns true if a quarantined worker may claim one job of `queues` now, as its trial. A claim
+/// that does not wait begins no trial without a job, because that would write the store twice for
+/// nothing.
 pub(crate) async fn begin_trial(
     app: &AppState,
     worker: &Worker,
     queues: &[String],
     waits: bool,
-) -> Result<bool, CommandError> {
+) -> Result<bool> {
     let now = app.clock.now();
     if worker::tried(worker, now).is_none() || !(waits || has_job_for(app, worker, queues).await?) {
         return Ok(false);
@@ -68,15 +62,14 @@ pub(crate) async fn begin_trial(
     };
     let begun = app.store.decide_worker(&worker.worker_id, AckLevel::Visible, None, Box::new(rule)).await?;
     if begun.is_ok() {
-        app.outcomes.try_again(&worker.worker_id, now);
+        app.outcomes.begin_trial(&worker.worker_id, now);
         debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one trial job");
     }
     Ok(begun.is_ok())
 }
 
-/// Returns true if a job that `worker` can run is ready in one of `queues`.
-async fn has_job_for(app: &AppState, worker: &Worker, queues: &[String]) -> Result<bool, CommandError> {
-    let abilities = app.abilities.of(&*app.store, worker).await?;
+async fn has_job_for(app: &AppState, worker: &Worker, queues: &[String]) -> Result<bool> {
+    let abilities = app.capabilities.of(&*app.store, worker).await?;
     Ok(is_for(&app.store.lanes().await?, queues, &abilities))
 }
 
@@ -84,13 +77,8 @@ fn is_for(lanes: &[LaneSummary], queues: &[String], abilities: &Abilities) -> bo
     lanes.iter().any(|lane| lane.length > 0 && queues.contains(&lane.queue) && abilities.cover(&lane.needs))
 }
 
-/// Ends the claim of a quarantined worker on trial. If the claim got no job, the next claim of the
-/// worker is the trial.
-pub(crate) async fn end_trial_claim(
-    app: &AppState,
-    worker_id: &WorkerId,
-    has_job: bool,
-) -> Result<(), CommandError> {
+/// Makes the next claim of the worker the trial if this one got no job.
+pub(crate) async fn end_trial_claim(app: &AppState, worker_id: &WorkerId, has_job: bool) -> Result<()> {
     if has_job {
         info!(%worker_id, "a quarantined worker got a trial job");
         return Ok(());
@@ -100,9 +88,8 @@ pub(crate) async fn end_trial_claim(
     Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
 }
 
-/// Records the end of the trial job of a quarantined worker, and ends the quarantine if the job
-/// succeeded.
-async fn end_trial(app: &AppState, worker_id: &WorkerId, failed: bool) -> Result<(), CommandError> {
+/// Ends the quarantine if the trial job succeeded.
+async fn end_trial(app: &AppState, worker_id: &WorkerId, failed: bool) -> Result<()> {
     let rule = move |known: Option<&Worker>| Ok(known.and_then(|known| worker::judged(known, failed)));
     app.store.decide_worker(worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
     if failed {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::app::{AppState, is_connection};
 
-/// Asks a worker to send a heartbeat now, because the reply has new directives. A worker that does
-/// not subscribe to its channel gets the directives with its next regular heartbeat.
+/// Asks for a heartbeat, whose reply has new directives. A worker that does not subscribe to its
+/// channel gets them with its next regular heartbeat.
 pub(crate) fn notify_worker(app: &AppState, worker_id: &str) {
     if is_connection(worker_id) {
         return;
@@ -18,8 +18,8 @@ pub(crate) fn notify_worker(app: &AppState, worker_id: &str) {
     app.pubsub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
 }
 
-/// Asks a worker to give up the jobs of `action_id` that the worker has claimed and not started. A
-/// worker that does not subscribe to its orders channel starts those jobs.
+/// Asks a worker to give up claimed jobs that have not started. A worker that does not subscribe to
+/// its channel starts them.
 pub(crate) fn withdraw(app: &AppState, worker_id: &str, action_id: &ActionId) {
     if is_connection(worker_id) {
         return;
@@ -28,7 +28,6 @@ pub(crate) fn withdraw(app: &AppState, worker_id: &str, action_id: &ActionId) {
     app.pubsub.publish(&orders_channel(worker_id).into(), &call.into());
 }
 
-/// Publishes that `event` has happened to a worker.
 pub(crate) fn publish_worker_event(app: &AppState, worker_id: &WorkerId, event: &str) {
     let event = WorkerEvent { worker_id: worker_id.clone(), event: event.into(), at: app.clock.now() };
     app.pubsub.publish(&Bytes::from_static(WORKER_UPDATES.as_bytes()), &to_json(&event).into());

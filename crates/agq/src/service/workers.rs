@@ -5,7 +5,7 @@ use agenix_protocol::{
     ids::{JobId, WorkerId},
 };
 use agenix_rules::{
-    job::{self, Job},
+    job,
     rejection::Rejection,
     worker::{self, Directive, Worker},
 };
@@ -13,26 +13,25 @@ use serde_json::{Map, Value};
 
 use super::{
     identity,
-    job_changes::release_all,
+    job_changes::{if_exists, release_all},
     jobs::reclaim,
     worker_messages::{notify_worker, publish_worker_event},
 };
 use crate::{
     app::{AppState, Caller, is_connection},
-    error::CommandError,
+    error::Result,
     store::{AckLevel, StoreError},
 };
 
 /// Maximum number of jobs in a heartbeat.
-const MAX_ACTIVE: usize = 10_000;
+pub(crate) const MAX_ACTIVE: usize = 10_000;
 
-/// Registers the worker of a connection. Jobs that an earlier run of the worker held go to other
-/// workers, but for those that the registration names.
+/// Jobs that an earlier run held go to other workers, but for those that the registration names.
 pub(crate) async fn register(
     app: &AppState,
     caller: &Caller,
     mut registration: WorkerRegistration,
-) -> Result<WorkerId, CommandError> {
+) -> Result<WorkerId> {
     worker::shorten_descriptions(&mut registration);
     let worker_id = registration.worker_id.clone();
     identity::check_own(caller, &worker_id)?;
@@ -42,8 +41,7 @@ pub(crate) async fn register(
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now, text) =
         (caller.connection.clone(), app.clock.now(), documents::to_json(&registration));
-    // The worker's record keeps this setting, because another agq with other settings may be the
-    // one that looks for silent workers.
+    // The record has it, because the agq that looks for silent workers may have other settings.
     let silence_ms = Some(app.settings.silence_ms());
     let rule = move |known: Option<&Worker>| {
         let registered = worker::registered(known, &registration, &connection, now)?;
@@ -53,21 +51,19 @@ pub(crate) async fn register(
     if is_new_run {
         app.outcomes.forget(&worker_id);
     }
-    // Evicts the waiting claims of the worker, because they belong to its earlier run or use its
-    // earlier record.
+    // The waiting claims belong to the earlier run or use the earlier record.
     app.waiters.evict(worker_id.as_str());
     reclaim(app, &worker_id, has).await?;
     publish_worker_event(app, &worker_id, "registered");
     Ok(worker_id)
 }
 
-/// Records the heartbeat of a worker, and returns the directives for the worker.
 pub(crate) async fn heartbeat(
     app: &AppState,
     caller: &Caller,
     worker_id: &WorkerId,
     stats: Option<Map<String, Value>>,
-) -> Result<Orders, CommandError> {
+) -> Result<Orders> {
     identity::check_own(caller, worker_id)?;
     if let Some(stats) = &stats {
         worker::check_stats(stats)?;
@@ -84,8 +80,7 @@ pub(crate) async fn heartbeat(
     orders(app, worker_id, &active).await
 }
 
-/// Returns the jobs in the field `active_job_ids`, or in `active_jobs` if that is a list and not a
-/// number.
+/// A number in `active_jobs` names no job.
 fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
     let listed = ["active_job_ids", "active_jobs"].into_iter().find_map(|field| stats.get(field)?.as_array());
     let ids = listed.into_iter().flatten().map(|id| {
@@ -100,9 +95,8 @@ fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
     ids.map_err(|error| Rejection::InvalidStats(format!("active_job_ids: {error}")))
 }
 
-/// Renews the claims of the `active` jobs, and returns the directives for the worker. Jobs that the
-/// worker does not hold are to be cancelled.
-async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders, CommandError> {
+/// Renews the claims. Jobs that the worker does not hold are to be cancelled.
+async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders> {
     let mut cancel = Vec::new();
     for job_id in active {
         match app.store.job_record(job_id).await?.filter(|job| job.is_held_by(worker_id.as_str())) {
@@ -110,10 +104,8 @@ async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Resul
             Some(job) if job.is_confirmed => {}
             Some(_unstarted) => {
                 let holder = worker_id.clone();
-                let rule = move |job: Option<&Job>| {
-                    Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::renewed(job, holder.as_str())))
-                };
-                app.store.decide(job_id, AckLevel::Visible, None, Box::new(rule)).await??;
+                let rule = if_exists(move |job| job::renewed(job, holder.as_str()));
+                app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
             }
         }
     }
@@ -126,33 +118,26 @@ async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Resul
     })
 }
 
-/// Unregisters the worker of a connection. Its jobs return to their queues.
-pub(crate) async fn unregister(
-    app: &AppState,
-    caller: &Caller,
-    worker_id: &WorkerId,
-) -> Result<(), CommandError> {
+/// The jobs return to their queues.
+pub(crate) async fn unregister(app: &AppState, caller: &Caller, worker_id: &WorkerId) -> Result<()> {
     identity::check_own(caller, worker_id)?;
     if remove(app, worker_id).await? { Ok(()) } else { Err(Rejection::NotRegistered.into()) }
 }
 
-/// Removes a worker, and returns its jobs to their queues. Returns false if there is no such
-/// worker.
-pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool, CommandError> {
-    // The worker is removed first, so that it claims no further job. The reaper finds the jobs
-    // after a crash.
+/// Returns false if there is no such worker.
+pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool> {
+    // Removed first, so that it claims no further job. The reaper finds the jobs after a crash.
     if !app.store.remove_worker(worker_id).await? {
         return Ok(false);
     }
     app.waiters.evict(worker_id.as_str());
-    app.abilities.forget(worker_id);
+    app.capabilities.forget(worker_id);
     app.outcomes.forget(worker_id);
     release_all(app, worker_id.as_str()).await?;
     publish_worker_event(app, worker_id, "unregistered");
     Ok(true)
 }
 
-/// Returns the registration of a worker.
 pub(crate) async fn registration(
     app: &AppState,
     worker_id: &WorkerId,
@@ -161,12 +146,12 @@ pub(crate) async fn registration(
     Ok(text.and_then(|text| documents::parse(text.as_bytes()).ok()))
 }
 
-/// Sets the directive of a worker, or removes it with `None`.
+/// `None` removes the directive.
 pub(crate) async fn set_directive(
     app: &AppState,
     worker_id: &WorkerId,
     directive: Option<Directive>,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let id = worker_id.clone();
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
@@ -189,20 +174,15 @@ pub(crate) async fn set_directive(
 }
 
 /// Records that the connection on which a worker registered is closed.
-pub(crate) async fn detach(
-    app: &AppState,
-    worker_id: &WorkerId,
-    connection: &str,
-) -> Result<(), CommandError> {
+pub(crate) async fn detach(app: &AppState, worker_id: &WorkerId, connection: &str) -> Result<()> {
     let connection = connection.to_owned();
     let rule =
         move |known: Option<&Worker>| Ok(known.and_then(|worker| worker::detached(worker, &connection)));
     Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
 }
 
-/// Recovers after a restart, when no earlier connection is open: workers may register again, and
-/// the jobs of connections return to their queues.
-pub(crate) async fn recover_after_restart(app: &AppState) -> Result<(), CommandError> {
+/// Lets workers register again, and returns jobs of connections, because none is open any more.
+pub(crate) async fn recover_after_restart(app: &AppState) -> Result<()> {
     if app.store.node().is_some() {
         // Nodes share the store, and the reaper of the leader finds the closed connections.
         return Ok(());
@@ -220,8 +200,7 @@ pub(crate) async fn recover_after_restart(app: &AppState) -> Result<(), CommandE
     Ok(())
 }
 
-/// Returns all workers as `WORKER.LIST` shows them.
-pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>, CommandError> {
+pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>> {
     let mut statuses = Vec::new();
     for (worker, jobs) in app.store.workers().await? {
         statuses.push(worker.status(registration(app, &worker.worker_id).await?, jobs));
@@ -229,11 +208,7 @@ pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>, CommandErr
     Ok(statuses)
 }
 
-/// Returns a worker as `WORKER.GET` shows it, if the worker exists.
-pub(crate) async fn status(
-    app: &AppState,
-    worker_id: &WorkerId,
-) -> Result<Option<WorkerStatus>, CommandError> {
+pub(crate) async fn status(app: &AppState, worker_id: &WorkerId) -> Result<Option<WorkerStatus>> {
     let Some(worker) = app.store.worker(worker_id).await? else { return Ok(None) };
     let jobs = app.store.held_by(worker_id.as_str()).await?.len() as u64;
     Ok(Some(worker.status(registration(app, worker_id).await?, jobs)))

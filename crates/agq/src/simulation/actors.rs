@@ -7,7 +7,7 @@ use agenix_protocol::ids::WorkerId;
 use crate::{
     app::{AppState, Caller, connection_name},
     auth::keyring::{Identity, Role},
-    resp::outcome::CommandOutcome,
+    resp::{outcome::CommandOutcome, unacked_claims::UnackedClaim},
 };
 use agenix_protocol::resp::Reply;
 
@@ -15,14 +15,6 @@ use agenix_protocol::resp::Reply;
 #[derive(Debug, Clone)]
 pub(super) struct HeldJob {
     pub(super) job_id: String,
-    pub(super) attempt: u32,
-}
-
-/// Claim whose reply may not have arrived at the actor.
-#[derive(Debug, Clone)]
-pub(super) struct UnconfirmedClaim {
-    pub(super) job_id: agenix_protocol::ids::JobId,
-    pub(super) holder: Arc<str>,
     pub(super) attempt: u32,
 }
 
@@ -38,7 +30,8 @@ pub(super) struct Actor {
     pub(super) holds: Vec<HeldJob>,
     /// Reports that the actor has sent, as job id and document. Some are sent again later.
     pub(super) sent: Vec<(String, String)>,
-    pub(super) unconfirmed: Vec<UnconfirmedClaim>,
+    /// Claims whose replies may not have arrived at the actor.
+    pub(super) unconfirmed: Vec<UnackedClaim>,
     /// Simulated time until which the actor does nothing, in milliseconds.
     pub(super) silent_until_ms: u64,
 }

@@ -95,7 +95,7 @@ impl PostgresReplica {
         let clock = Clock::of(Arc::new(time.clone()));
         let audit = AuditLog::open(None).map_err(shown)?;
         let (app, works) =
-            services::build(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
+            services::build(Arc::clone(&store) as Arc<dyn Store>, None, clock, audit, settings.clone());
         let mut pool = LocalPool::new();
         {
             let _inside = runtime.enter();
@@ -123,7 +123,7 @@ impl PostgresReplica {
                         words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
                     let (command, request): (&'static Command, Request) =
                         Request::parse(&bytes).map_err(|error| error.line())?;
-                    let run = dispatch::run(Arc::clone(&self.app), Arc::clone(caller), command, request, 0);
+                    let run = dispatch::run(Arc::clone(&self.app), Arc::clone(caller), command, request);
                     self.asked.push((*number, words.join(" ")));
                     self.spawn(*number, run);
                 }

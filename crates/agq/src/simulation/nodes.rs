@@ -112,7 +112,7 @@ async fn work_beside(
         settings.heartbeat_interval_ms = HEARTBEAT_MS;
         let audit = AuditLog::open(None).map_err(|error| error.to_string())?;
         let store = Arc::clone(store) as Arc<dyn Store>;
-        let (app, works) = services::build(store, Clock::default(), audit, settings);
+        let (app, works) = services::build(store, None, Clock::default(), audit, settings);
         works.into_iter().for_each(|work| drop(aside.spawn(work)));
         for client in 0..CLIENTS {
             let client = Client {
@@ -170,7 +170,7 @@ async fn hold_a_job(app: &Arc<AppState>, caller: &Arc<Caller>) -> Result<String,
 async fn ask(app: &Arc<AppState>, caller: &Arc<Caller>, words: &[&str]) -> Result<Reply, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let (command, request) = Request::parse(&words).map_err(|error| error.line())?;
-    let run = dispatch::run(Arc::clone(app), Arc::clone(caller), command, request, 0);
+    let run = dispatch::run(Arc::clone(app), Arc::clone(caller), command, request);
     Ok(run.await.reply)
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn fetched(app: &AppState, count: u64) -> Result<Vec<Claim>, Co
 async fn ack(app: &AppState, job_id: String) -> Result<Reply, CommandError> {
     let id = JobId::new(job_id).expect("agq gave it");
     let done = ojs_reports::ack(app, None, &id, OjsAck::default()).await?;
-    Ok(shown(&done.job)?)
+    Ok(shown(&done)?)
 }
 
 fn stored(claim: Claim) -> StoredJob {

@@ -66,7 +66,7 @@ impl SimulatedProcess {
         let (mut pool, clock) = (LocalPool::new(), Clock::of(Arc::new(time.clone())));
         let audit = AuditLog::open(None).map_err(shown)?;
         let (app, works) =
-            services::build(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
+            services::build(Arc::clone(&store) as Arc<dyn Store>, None, clock, audit, settings.clone());
         start_over(&mut pool, &mut writer, &app)?;
         let messages = app.pubsub.join(LISTENER, Arc::default());
         app.pubsub.subscribe(LISTENER, SubscriptionKind::Pattern, &Bytes::from_static(b"job:*"));
@@ -88,7 +88,7 @@ impl SimulatedProcess {
     ) -> Result<AbortHandle, String> {
         let (command, request): (&'static Command, Request) =
             Request::parse(words).map_err(|error| error.line())?;
-        let run = dispatch::run(Arc::clone(&self.app), caller, command, request, 0);
+        let run = dispatch::run(Arc::clone(&self.app), caller, command, request);
         Ok(self.spawn(number, run))
     }
 

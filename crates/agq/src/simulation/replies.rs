@@ -9,12 +9,15 @@ use agenix_protocol::{
 };
 
 use super::{
-    actors::{HeldJob, UnconfirmedClaim},
+    actors::HeldJob,
     ledger::CheckResult,
     ojs_jobs,
     world::{PendingRequest, World},
 };
-use crate::resp::outcome::{CommandOutcome, Effect};
+use crate::resp::{
+    outcome::{CommandOutcome, Effect},
+    unacked_claims::UnackedClaim,
+};
 
 impl World {
     /// Delivers a reply to the actor that sent the request.
@@ -107,15 +110,17 @@ impl World {
 
     fn claimed(&mut self, at: usize, done: CommandOutcome) -> CheckResult {
         self.actors[at].waits = None;
-        let Effect::Claimed { job_id, holder, attempt } = done.effect else { return Ok(()) };
-        if let Some(other) = self.ledger.jobs.get(job_id.as_str())
-            && other.state == "active"
-            && other.attempt == attempt
-            && other.holder.as_deref() != Some(&*holder)
-        {
-            return Err(format!("{holder} was given {job_id}, which {other:?} has"));
+        let Effect::Claimed(claims) = done.effect else { return Ok(()) };
+        for UnackedClaim { job_id, holder, attempt } in &claims {
+            if let Some(other) = self.ledger.jobs.get(job_id.as_str())
+                && other.state == "active"
+                && other.attempt == *attempt
+                && other.holder.as_deref() != Some(&**holder)
+            {
+                return Err(format!("{holder} was given {job_id}, which {other:?} has"));
+            }
         }
-        self.actors[at].unconfirmed.push(UnconfirmedClaim { job_id: job_id.clone(), holder, attempt });
+        self.actors[at].unconfirmed.extend(claims.iter().cloned());
         // A reply may be lost with its connection, or because the client has given up.
         match if self.is_calm { 2 } else { self.rng.u8(..20) } {
             0 => {
@@ -124,16 +129,23 @@ impl World {
             }
             1 => self.tell(|| format!("the reply to actor {at} is lost")),
             _ => {
-                let document = match &done.reply {
-                    Reply::Array(pair) => pair.last(),
-                    reply => Some(reply),
+                let documents = match &done.reply {
+                    Reply::Array(all) => &all[..],
+                    reply => std::slice::from_ref(reply),
                 };
-                let Some(Reply::Bulk(json)) = document else {
-                    return Err(format!("{:?} is no job", done.reply));
-                };
-                let document: JobDocument = documents::parse(json).map_err(|error| error.to_string())?;
-                self.check_document(&document)?;
-                self.actors[at].holds.push(HeldJob { job_id: job_id.as_str().to_owned(), attempt });
+                // The reply to a BRPOP of several queues begins with a key.
+                for (claim, document) in claims.iter().rev().zip(documents.iter().rev()) {
+                    let Reply::Bulk(json) = document else {
+                        return Err(format!("{:?} is no job", done.reply));
+                    };
+                    let document: JobDocument = documents::parse(json).map_err(|error| error.to_string())?;
+                    if document.job_id != claim.job_id {
+                        return Err(format!("{claim:?} was answered {document:?}"));
+                    }
+                    self.check_document(&document)?;
+                    let job_id = claim.job_id.as_str().to_owned();
+                    self.actors[at].holds.push(HeldJob { job_id, attempt: claim.attempt });
+                }
             }
         }
         Ok(())

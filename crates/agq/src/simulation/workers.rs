@@ -81,6 +81,7 @@ impl World {
         let words: &[&str] = match self.rng.u8(..4) {
             0 => &["BRPOP", "queue:other", "queue:ready", wait],
             1 => &["RPOP", "queue:ready"],
+            2 => &["JOB.CLAIM", wait, "COUNT", "3", "ready", "other"],
             _ => &["BRPOP", "queue:ready", "queue:other", wait],
         };
         let number = self.actor_asks(at, PendingRequest::Claimed { actor: at }, words)?;

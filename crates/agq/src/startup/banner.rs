@@ -6,10 +6,7 @@ use tracing::warn;
 
 use crate::config::{ServerConfig, StoreLocation};
 
-/// Prints the addresses and the location of the data.
-///
-/// If this run has a generated session key, also prints the key with the next commands, on a
-/// terminal only.
+/// A key that was generated for this run is printed on a terminal only.
 pub(crate) fn print_banner(config: &ServerConfig, addresses: &[String]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let (version, listed) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));

@@ -2,9 +2,7 @@
 
 use tracing::warn;
 
-/// Forbids core dumps, and other processes to read the memory of this one.
-///
-/// The session key is in memory and in the environment, and must not leak (RESP spec §8.1).
+/// Keeps other processes from the memory, which has the session key (RESP spec §8.1).
 pub(crate) fn forbid_core_dumps() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)

@@ -4,16 +4,14 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// Starts logging. `AGQ_LOG` has the syntax of `RUST_LOG`: `info`, `debug`, `agq::server=trace`.
+/// `AGQ_LOG` has the syntax of `RUST_LOG`: `info`, `debug`, `agq::server=trace`.
 pub(crate) fn start() {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     start_on(std::io::stderr, colour);
 }
 
-/// Starts logging on `writer`.
-///
-/// Drops a line that `writer` does not take, because by default the subscriber reports the failed
-/// write on stderr, and panics in the thread that logged when that report fails as well.
+/// Drops a line that `writer` does not take. By default the subscriber reports the failed write on
+/// stderr, and panics in the thread that logged if that report fails as well.
 pub(crate) fn start_on(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static, colour: bool) {
     let filter = EnvFilter::try_from_env("AGQ_LOG").unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     tracing_subscriber::fmt()

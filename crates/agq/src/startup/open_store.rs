@@ -19,22 +19,24 @@ use crate::{
 /// Maximum number of messages that wait to be sent to other nodes.
 const MAX_OUTGOING: usize = 10_000;
 
-/// Opens the store, and returns the application state and the background tasks on it.
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
-    let build = |store| services::build(store, Clock::default(), audit, config.settings.clone());
+    let build = |store, group_commit| {
+        services::build(store, group_commit, Clock::default(), audit, config.settings.clone())
+    };
     match &config.store {
         StoreLocation::DataDir => {
-            let (app, tasks) = build(Arc::new(open_redb(config)?));
+            let store = open_redb(config)?;
+            let group_commit = store.group_commit.clone();
+            let (app, tasks) = build(Arc::new(store), group_commit);
             // The database is open, so no other agq makes a copy in this directory.
-            app.backups
-                .clean_up_leftovers(&config.data_dir)
-                .context("cannot look for what is left of a backup")?;
+            let cleaned = app.backups.clean_up_leftovers(&config.data_dir);
+            cleaned.context("cannot look for what is left of a backup")?;
             Ok((app, tasks))
         }
         StoreLocation::Postgres { url, settings } => {
             let store = Arc::new(PostgresStore::open(url, *settings).await?);
-            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>);
+            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>, None);
             let (peers, outgoing) = mpsc::channel(MAX_OUTGOING);
             app.pubsub.connect_peers(peers);
             let weak_app = Arc::downgrade(&app);
@@ -49,11 +51,9 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
 }
 
 fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {
-    std::fs::create_dir_all(&config.data_dir).with_context(|| {
-        format!(
-            "cannot create the data directory {}: choose another with --data-dir",
-            config.data_dir.display()
-        )
+    let (dir, shown) = (&config.data_dir, config.data_dir.display());
+    std::fs::create_dir_all(dir).with_context(|| {
+        format!("cannot create the data directory {shown}: choose another with --data-dir")
     })?;
-    RedbStore::open(&config.data_dir.join("agq.redb"), config.opening)
+    RedbStore::open(&dir.join("agq.redb"), config.opening)
 }

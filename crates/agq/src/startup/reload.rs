@@ -20,10 +20,7 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// Reloads on every SIGHUP.
-    ///
-    /// Returns only when the terminal on which agq was started is gone, because that sends SIGHUP
-    /// as well.
+    /// Returns only when the terminal of agq is gone, because that sends SIGHUP as well.
     pub(crate) async fn run(&self, mut hangups: Signal) {
         let was_on_terminal = stdin().is_terminal();
         while hangups.recv().await.is_some() {
@@ -42,11 +39,8 @@ impl Reload {
             report("certificates", "read again; new connections use them", tls.reload());
         }
         if self.app.audit.is_on() {
-            report(
-                "audit log",
-                "reopened; a file that was moved away is created again",
-                self.app.audit.reopen(),
-            );
+            let meaning = "reopened; a file that was moved away is created again";
+            report("audit log", meaning, self.app.audit.reopen());
         }
     }
 }

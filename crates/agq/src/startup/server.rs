@@ -37,10 +37,8 @@ pub(crate) fn serve(cli: Cli) -> anyhow::Result<()> {
     outcome
 }
 
-/// Returns the number of threads that serve connections: half of the processors, rounded up.
-///
-/// The other processors are left to the writer, to long reads, and to clients on the same machine.
-/// More threads would only wake each other.
+/// Half of the processors, rounded up. The others are left to the writer, to long reads, and to
+/// clients on the same machine. More threads would only wake each other.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
@@ -95,14 +93,11 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
         () = server => {}
         signal = next_signal() => bail!("ended by a second {}", signal?),
     }
-    // It does not matter if the tasks are aborted in time, because they survive a crash at any
-    // point.
+    // The tasks may be aborted, because they survive a crash at any point.
     background.shutdown().await;
     Ok(())
 }
 
-/// Waits until one of the background tasks has ended, and returns the reason.
-///
 /// No background task ends by itself while agq runs. Without the reaper, for example, no retry
 /// would begin and no silent worker would expire.
 async fn ended(background: &mut JoinSet<()>) -> String {

@@ -16,26 +16,29 @@ use crate::{
     },
     service::halting,
     settings::Settings,
-    store::Store,
+    store::{GroupCommit, Store},
     waiters::{BackgroundTask, Waiters},
 };
 
 /// Returns the application state on `store`, and the background tasks that must run beside the
-/// commands.
+/// commands. `group_commit` belongs to `store`.
 pub(crate) fn build(
     store: Arc<dyn Store>,
+    group_commit: Option<Arc<GroupCommit>>,
     clock: Clock,
     audit: AuditLog,
     settings: Settings,
 ) -> (Arc<AppState>, Vec<BackgroundTask>) {
-    let (waiters, waiter_tasks) = Waiters::new(&store, &clock, settings.start_timeout_ms);
+    let (waiters, waiter_tasks) =
+        Waiters::new(&store, group_commit.clone(), &clock, settings.start_timeout_ms);
     let started_at = clock.now();
     let app = Arc::new(AppState {
         waiters,
+        group_commit,
         store,
         started_at,
         clock,
-        abilities: CapabilityCache::default(),
+        capabilities: CapabilityCache::default(),
         plans: PlanCache::default(),
         outcomes: OutcomeTracker::default(),
         unended_steps: UnendedSteps::default(),
@@ -45,9 +48,9 @@ pub(crate) fn build(
         backups: Backups::default(),
         connections: ConnectionRegistry::default(),
         events: EventLog::new(started_at),
-        pace: Throughput::default(),
+        throughput: Throughput::default(),
         last_figures: LastFigures::default(),
-        bounds: QueueLimitCache::default(),
+        queue_limits: QueueLimitCache::default(),
         audit,
         settings,
     });
@@ -56,4 +59,14 @@ pub(crate) fn build(
     tasks.push(Box::pin(event_publisher::run(Arc::clone(&app))));
     tasks.push(Box::pin(halting::run(Arc::clone(&app))));
     (app, tasks)
+}
+
+/// Returns the state of an agq with its database in `dir`, and drops its background tasks.
+#[cfg(test)]
+pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Settings)) -> Arc<AppState> {
+    let file = dir.join("agq.redb");
+    let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
+    let mut settings = crate::config::default_settings().unwrap();
+    adjust(&mut settings);
+    build(Arc::new(store), None, Clock::default(), AuditLog::default(), settings).0
 }

@@ -5,14 +5,12 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Ignores SIGXFSZ while the returned value is alive. A write beyond the file size limit then fails
-/// with an error, and does not end the process.
+/// While the value is alive, a write beyond the file size limit fails with an error.
 pub(crate) fn ignore_file_size_signal() -> std::io::Result<Signal> {
     signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
 }
 
-/// Returns a future that is ready when stdin has ended. If `is_wanted` is false, the future is
-/// never ready.
+/// Waits until stdin has ended, and for ever unless `is_wanted`.
 pub(crate) fn stdin_ends(is_wanted: bool) -> std::io::Result<impl Future<Output = ()>> {
     let (sender, receiver) = oneshot::channel();
     if is_wanted {

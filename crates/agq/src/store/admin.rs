@@ -1,7 +1,6 @@
-//! Trait of a store for its operation: group commit, durability, backup, health, and the nodes that
-//! share it.
+//! Trait of a store for its operation: durability, backup, health, and the nodes that share it.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use futures_util::future::BoxFuture;
 
@@ -9,16 +8,6 @@ use super::{ChangeNotifier, JobStore, OldestSnapshot, StoreFuture};
 
 /// Operation of a store as a whole.
 pub(crate) trait StoreAdmin: JobStore {
-    /// Runs `work`, which calls the store and awaits none of the answers. Returns the round of
-    /// group commit that the caller must flush; `None` if the store flushes by itself. See
-    /// [`at_once`](super::at_once).
-    fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64>;
-    /// Returns true if the flush of `round` should wait for more writers. `since` is the time at
-    /// which the wait began; `None` if it has not begun.
-    fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool;
-    /// Commits the writes of `round`, unless another caller has done so: on the calling thread if
-    /// that is quickest, otherwise on the writer's.
-    fn flush_round(&self, round: u64);
     /// Completes when every earlier write is visible, except for jobs that are added in bulk.
     fn wait_until_applied(&self) -> StoreFuture<()>;
     /// Completes when every visible write is on disk.

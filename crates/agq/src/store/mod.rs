@@ -29,10 +29,11 @@ pub(crate) mod redb;
 mod types;
 mod workers;
 
-use std::{cell::Cell, time::Instant};
+use std::cell::Cell;
 
 use futures_util::future::BoxFuture;
 
+pub(crate) use self::redb::GroupCommit;
 pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule, DocumentStore};
 pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
 pub(crate) use admin::StoreAdmin;
@@ -49,7 +50,9 @@ pub(crate) use workers::WorkerStore;
 
 use agenix_rules::rejection::Rejection;
 
-/// Future of a call to the store. A write is carried out even if its future is dropped.
+/// Future of a call to the store. A write is carried out even if its future is dropped. It may
+/// begin only when its future is polled or dropped, so a caller does not keep the future while it
+/// waits for something else.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 /// Result of a rule: its outcome, or the reason for which it rejects the write.
 pub(crate) type RuleResult<T> = Result<T, Rejection>;
@@ -105,8 +108,11 @@ thread_local! {
     static WRITES_SUBMITTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the number of writes that this thread has submitted. If a command leaves the number
-/// unchanged, the command has no place in the order of writes.
+/// Returns the number of writes that this thread has submitted. If the first poll of a command
+/// leaves the number unchanged, the command has no place in the order of writes.
+///
+/// A fixed property of the command would not be enough. Whether a command reads before it writes,
+/// and waits for the read, depends on the store, on the identity of the client, and on caches.
 pub(crate) fn writes_submitted() -> u64 {
     WRITES_SUBMITTED.get()
 }
@@ -114,40 +120,6 @@ pub(crate) fn writes_submitted() -> u64 {
 /// Counts a write that this thread submits.
 fn count_submitted_write() {
     WRITES_SUBMITTED.set(WRITES_SUBMITTED.get() + 1);
-}
-
-/// Runs `work`, which calls the store and awaits none of the answers, and commits the submitted
-/// writes together with those of other callers (group commit, ADR 14).
-///
-/// `connection` identifies the connection that `work` belongs to, or is `None` if `work` belongs to
-/// many. The future waits as long as more writers are expected, and then flushes the round.
-pub(crate) fn at_once<'s>(
-    store: &'s dyn Store,
-    connection: Option<u64>,
-    work: &mut dyn FnMut(),
-) -> impl Future<Output = ()> + use<'s> {
-    // The guard flushes the round even if this future is dropped, because other callers wait for
-    // it.
-    let pending = store.submit(connection, work).map(|round| PendingFlush { store, round });
-    async move {
-        let Some(flush) = pending else { return };
-        let mut since = None;
-        while store.waits_for_writers(flush.round, since) {
-            since.get_or_insert_with(Instant::now);
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-struct PendingFlush<'s> {
-    store: &'s dyn Store,
-    round: u64,
-}
-
-impl Drop for PendingFlush<'_> {
-    fn drop(&mut self) {
-        self.store.flush_round(self.round);
-    }
 }
 
 /// Storage engine of agq: records and users' keys.

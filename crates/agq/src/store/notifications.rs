@@ -29,16 +29,16 @@ pub(crate) struct BatchEvents {
     /// Lists to which elements were added.
     pub(crate) lists: HashSet<Bytes>,
     /// Changes of jobs and actions; empty if no client subscribes.
-    pub(crate) news: Vec<ChangeEvent>,
+    pub(crate) changes: Vec<ChangeEvent>,
 }
 
 impl BatchEvents {
     /// Records a change event. Drops the oldest events if the batch has too many.
-    pub(crate) fn tell(&mut self, news: ChangeEvent) {
-        if self.news.len() >= 2 * MAX_EVENTS {
-            self.news.drain(..MAX_EVENTS);
+    pub(crate) fn record(&mut self, change: ChangeEvent) {
+        if self.changes.len() >= 2 * MAX_EVENTS {
+            self.changes.drain(..MAX_EVENTS);
         }
-        self.news.push(news);
+        self.changes.push(change);
     }
 }
 
@@ -77,8 +77,8 @@ pub(crate) struct ChangeNotifier {
     halts: Notify,
     lists: Notify,
     pushed: Mutex<ListPushes>,
-    told: Notify,
-    news: Mutex<Vec<ChangeEvent>>,
+    changed: Notify,
+    changes: Mutex<Vec<ChangeEvent>>,
     has_subscribers: AtomicBool,
     subscribers_changed: Notify,
     jobs_are_wanted: AtomicBool,
@@ -98,12 +98,12 @@ impl ChangeNotifier {
             lock(&self.pushed).lists.extend(arrived.lists);
             self.lists.notify_one();
         }
-        if !arrived.news.is_empty() {
-            let mut news = lock(&self.news);
-            news.append(&mut arrived.news);
-            let excess = news.len().saturating_sub(MAX_EVENTS);
-            news.drain(..excess);
-            self.told.notify_one();
+        if !arrived.changes.is_empty() {
+            let mut changes = lock(&self.changes);
+            changes.append(&mut arrived.changes);
+            let excess = changes.len().saturating_sub(MAX_EVENTS);
+            changes.drain(..excess);
+            self.changed.notify_one();
         }
     }
 
@@ -149,8 +149,8 @@ impl ChangeNotifier {
 
     /// Waits for changes, and returns them in the order in which they were committed.
     pub(crate) async fn changes(&self) -> Vec<ChangeEvent> {
-        self.told.notified().await;
-        mem::take(&mut *lock(&self.news))
+        self.changed.notified().await;
+        mem::take(&mut *lock(&self.changes))
     }
 
     /// Enables or disables the collection of change events, which costs time in each write.

@@ -53,7 +53,7 @@ pub(crate) struct NewAction {
     pub(crate) jobs: Vec<NewJob>,
     /// Documents that are stored if the action is added: kind, id and text. Must be empty if a job
     /// has settings of its own.
-    pub(crate) notes: Vec<(DocumentKind, String, String)>,
+    pub(crate) documents: Vec<(DocumentKind, String, String)>,
 }
 
 impl NewAction {

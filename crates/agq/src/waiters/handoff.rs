@@ -2,37 +2,34 @@
 
 use tokio::sync::mpsc;
 
-/// Claim or element on its way to the client that waited for it.
-///
 /// If the handoff is dropped before [`Handoff::take`], the content goes back to its queue or list.
 /// The receiver may disappear at any point before the reply, and each such end drops the handoff.
 #[derive(Debug)]
 pub(crate) struct Handoff<T> {
-    thing: Option<T>,
+    content: Option<T>,
     back: mpsc::UnboundedSender<T>,
 }
 
 impl<T> Handoff<T> {
-    pub(super) fn new(thing: T, back: mpsc::UnboundedSender<T>) -> Self {
-        Self { thing: Some(thing), back }
+    pub(super) fn new(content: T, back: mpsc::UnboundedSender<T>) -> Self {
+        Self { content: Some(content), back }
     }
 
-    /// Returns the content without taking it.
     pub(crate) fn get(&self) -> &T {
-        self.thing.as_ref().expect("only take and drop empty it, and both end it")
+        self.content.as_ref().expect("only take and drop empty it, and both end it")
     }
 
-    /// Takes the content, which then never goes back.
+    /// The content then never goes back.
     pub(crate) fn take(mut self) -> T {
-        self.thing.take().expect("only take and drop empty it, and both end it")
+        self.content.take().expect("only take and drop empty it, and both end it")
     }
 }
 
 impl<T> Drop for Handoff<T> {
     fn drop(&mut self) {
-        if let Some(thing) = self.thing.take() {
+        if let Some(content) = self.content.take() {
             // A closed channel means that agq is stopping. A job then goes back at the next start.
-            let _stopping = self.back.send(thing);
+            let _stopping = self.back.send(content);
         }
     }
 }

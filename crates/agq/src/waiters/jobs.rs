@@ -10,7 +10,6 @@ use std::{
     },
 };
 
-use agenix_protocol::time::Timestamp;
 use agenix_rules::job;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
@@ -18,7 +17,7 @@ use tracing::warn;
 use super::{Handoff, gone};
 use crate::{
     clock::Clock,
-    store::{AckLevel, Claim, Claimant, Store, StoreError, StoreFuture, at_once},
+    store::{AckLevel, Claim, Claimant, GroupCommit, Store, StoreError, StoreFuture},
 };
 
 /// Claimant that waits for a job.
@@ -85,6 +84,7 @@ impl Evictions {
 /// Inputs of the task that matches jobs with waiters.
 pub(super) struct WaiterInputs {
     pub(super) store: Arc<dyn Store>,
+    pub(super) group_commit: Option<Arc<GroupCommit>>,
     pub(super) clock: Clock,
     pub(super) start_timeout_ms: u64,
     pub(super) requests: mpsc::UnboundedReceiver<JobRequest>,
@@ -94,7 +94,12 @@ pub(super) struct WaiterInputs {
 }
 
 impl JobWaiters {
-    pub(super) fn new(store: &Arc<dyn Store>, clock: &Clock, start_timeout_ms: u64) -> (Self, WaiterInputs) {
+    pub(super) fn new(
+        store: &Arc<dyn Store>,
+        group_commit: Option<Arc<GroupCommit>>,
+        clock: &Clock,
+        start_timeout_ms: u64,
+    ) -> (Self, WaiterInputs) {
         let (requests, received) = mpsc::unbounded_channel();
         let (back, returned) = mpsc::unbounded_channel();
         let (store, clock, queue) = (Arc::clone(store), clock.clone(), Arc::default());
@@ -107,7 +112,11 @@ impl JobWaiters {
             queue: Arc::clone(&queue),
             evictions: Arc::default(),
         };
-        (handle, WaiterInputs { store, clock, start_timeout_ms, requests: received, back, returned, queue })
+        let requests = received;
+        (
+            handle,
+            WaiterInputs { store, group_commit, clock, start_timeout_ms, requests, back, returned, queue },
+        )
     }
 
     pub(super) fn send(&self, request: JobRequest) -> Result<(), StoreError> {
@@ -152,18 +161,10 @@ impl JobWaiters {
         self.queue.load(Ordering::Relaxed) > 0
     }
 
-    /// Claims a job that is ready now.
+    /// Claims at most `count` jobs that are ready now.
     ///
     /// Waiters come first: check [`Self::has_queue`] before this call.
-    pub(super) async fn claim_at_once(
-        &self,
-        claimant: &Claimant,
-    ) -> Result<Option<Handoff<Claim>>, StoreError> {
-        Ok(self.claim_many(claimant, 1).await?.pop())
-    }
-
-    /// Claims at most `count` jobs that are ready now; see [`Self::claim_at_once`].
-    pub(super) async fn claim_many(
+    pub(super) async fn claim(
         &self,
         claimant: &Claimant,
         count: usize,
@@ -197,7 +198,16 @@ impl Drop for ClaimInFlight<'_> {
 }
 
 pub(super) async fn run(inputs: WaiterInputs) {
-    let WaiterInputs { store, clock, start_timeout_ms, mut requests, back, mut returned, queue } = inputs;
+    let WaiterInputs {
+        store,
+        group_commit,
+        clock,
+        start_timeout_ms,
+        mut requests,
+        back,
+        mut returned,
+        queue,
+    } = inputs;
     let notifier = store.notifier();
     let mut waiting = VecDeque::new();
     loop {
@@ -222,8 +232,13 @@ pub(super) async fn run(inputs: WaiterInputs) {
         // notification of its own.
         queue.store(waiting.len(), Ordering::Relaxed);
         notifier.set_job_interest(!waiting.is_empty());
-        if needs_claim {
-            serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
+        if needs_claim && !waiting.is_empty() {
+            let claimants = waiting.iter().map(|waiter| waiter.claimant.clone()).collect();
+            let claims = store.claim(claimants, clock.now(), start_timeout_ms);
+            if let Some(group_commit) = &group_commit {
+                group_commit.commit(None).await;
+            }
+            distribute(claims.await, &mut waiting, &back);
             queue.store(waiting.len(), Ordering::Relaxed);
         }
     }
@@ -252,22 +267,13 @@ async fn handle(store: &dyn Store, request: JobRequest, waiting: &mut VecDeque<J
     is_new
 }
 
-async fn serve(
-    store: &dyn Store,
-    now: Timestamp,
-    start_timeout_ms: u64,
+/// Sends the result of a claim for all waiters to them. Those without a job continue to wait.
+fn distribute(
+    claims: Result<Vec<Option<Claim>>, StoreError>,
     waiting: &mut VecDeque<JobWaiter>,
     back: &mpsc::UnboundedSender<Claim>,
 ) {
-    if waiting.is_empty() {
-        return;
-    }
-    let mut claimants = waiting.iter().map(|waiter| waiter.claimant.clone()).collect();
-    let mut claims = None;
-    at_once(store, None, &mut || claims = Some(store.claim(take(&mut claimants), now, start_timeout_ms)))
-        .await;
-    let Some(claims) = claims else { return };
-    match claims.await {
+    match claims {
         Ok(claims) => {
             for (waiter, claim) in take(waiting).into_iter().zip(claims) {
                 match claim {

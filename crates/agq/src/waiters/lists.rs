@@ -29,18 +29,15 @@ type PopResult = Result<RuleResult<Handoff<Element>>, StoreError>;
 /// Minimum number of waiters at which waiters whose connection is gone are removed.
 const MIN_CLEANUP: usize = 64;
 
-/// Connection that waits for an element.
 pub(super) struct ListWaiter {
     pub(super) number: u64,
     pub(super) pop: BlockingPop,
     pub(super) reply: oneshot::Sender<PopResult>,
 }
 
-/// Request to the task that matches elements with waiters.
 pub(super) enum ListRequest {
-    /// Adds a waiter.
     Enqueue(ListWaiter),
-    /// Removes the waiter with this number, because its time is over.
+    /// The time of the waiter is over.
     Remove(u64),
 }
 
@@ -78,13 +75,11 @@ pub(super) async fn run(
     }
 }
 
-/// Waiters by their number, which ascends in the order of arrival, and by the keys that they wait
-/// for.
+/// Numbers ascend in the order of arrival.
 #[derive(Default)]
 struct WaitingLists {
     waiters: BTreeMap<u64, ListWaiter>,
     by_key: HashMap<Bytes, BTreeSet<u64>>,
-    /// Number of waiters at which waiters whose connection is gone are removed.
     cleanup_at: usize,
 }
 
@@ -99,7 +94,6 @@ impl WaitingLists {
         }
     }
 
-    /// Adds the lists that have got elements to `changed`.
     fn mark_changed(&self, pushed: ListPushes, changed: &mut HashSet<Bytes>) {
         changed.extend(pushed.lists);
         if pushed.any {
@@ -107,7 +101,6 @@ impl WaitingLists {
         }
     }
 
-    /// Adds a waiter, and its keys to `changed`.
     fn enqueue(&mut self, waiter: ListWaiter, changed: &mut HashSet<Bytes>) {
         if self.waiters.len() >= self.cleanup_at {
             let is_gone = |(number, waiter): (&u64, &ListWaiter)| waiter.reply.is_closed().then_some(*number);
@@ -166,8 +159,7 @@ struct WaitingPop {
 }
 
 impl WaitingPop {
-    /// Takes an element from the first of `keys` that has one. `empty` caches the lists that are
-    /// known to be empty.
+    /// `empty` caches the lists that are known to be empty.
     fn take<'a>(
         &'a self,
         keyspace: &mut dyn KeyWriter,
@@ -184,8 +176,7 @@ impl WaitingPop {
                     empty.insert(key);
                     continue;
                 }
-                // A key of another type is an error for a new command. A command that waits already
-                // goes on waiting.
+                // Another type is an error for a new command. A waiting command goes on waiting.
                 Err(KeyCommandError::Rejected(_)) if !self.is_new => continue,
                 Err(error) => return Err(error),
             }
@@ -200,7 +191,6 @@ impl WaitingPop {
 
 type PoppedElements = Vec<(u64, RuleResult<Element>)>;
 
-/// Takes elements for `pops`, and sends them to the waiters.
 async fn serve(
     store: &dyn Store,
     pops: Vec<WaitingPop>,
@@ -216,8 +206,7 @@ async fn serve(
     for (number, given) in given {
         let given = given.map(|ruled| ruled.map(|element| Handoff::new(element, back.clone())));
         if let Some(waiter) = waiting.remove(number) {
-            // If the waiter is gone, `send` returns the handoff in its error. The drop puts the
-            // element back.
+            // If the waiter is gone, the drop of the unsent handoff puts the element back.
             drop(waiter.reply.send(given));
         }
     }
@@ -253,8 +242,7 @@ async fn take_all(
     taken.await
 }
 
-/// Puts an element that nobody received back to the end of the list from which it was taken, which
-/// notifies waiters like a push. An element that was moved to another list stays there.
+/// Notifies waiters like a push. An element that was moved to another list stays there.
 fn put_back(store: &dyn Store, element: Element, now: Timestamp) {
     let Element { key, value, back_to: Some(to) } = element else { return };
     // The store keeps the order of writes. Nobody waits for the result.

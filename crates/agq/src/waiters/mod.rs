@@ -35,14 +35,13 @@ pub(crate) use crate::waiters::handoff::Handoff;
 
 use crate::{
     clock::Clock,
-    store::{Claim, Claimant, RuleResult, Store, StoreError},
+    store::{Claim, Claimant, GroupCommit, RuleResult, Store, StoreError},
     waiters::jobs::JobWaiters,
 };
 
 /// Task that runs until it is dropped.
 pub(crate) type BackgroundTask = BoxFuture<'static, ()>;
 
-/// Handle by which commands wait for jobs and list elements.
 #[derive(Clone)]
 pub(crate) struct Waiters {
     clock: Clock,
@@ -52,40 +51,36 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Returns the handle, and the two tasks behind it. The tasks end when the last clone of the
-    /// handle is dropped.
+    /// The tasks end when the last clone of the handle is dropped.
     pub(crate) fn new(
         store: &Arc<dyn Store>,
+        group_commit: Option<Arc<GroupCommit>>,
         clock: &Clock,
         start_timeout_ms: u64,
     ) -> (Self, [BackgroundTask; 2]) {
-        let (jobs, inputs) = JobWaiters::new(store, clock, start_timeout_ms);
+        let (jobs, inputs) = JobWaiters::new(store, group_commit, clock, start_timeout_ms);
         let (elements, list_requests) = mpsc::unbounded_channel();
         let jobs_task: BackgroundTask = Box::pin(jobs::run(inputs));
         let lists: BackgroundTask = Box::pin(lists::run(Arc::clone(store), clock.clone(), list_requests));
         (Self { jobs, elements, clock: clock.clone(), next_number: Arc::default() }, [jobs_task, lists])
     }
 
-    /// Returns the number of evictions since the start. Read it before the claimant is looked up,
-    /// and pass it to [`Self::jobs`].
+    /// Read it before the claimant is looked up, and pass it to [`Self::jobs`].
     pub(crate) fn evictions(&self) -> u64 {
         self.jobs.evictions()
     }
 
-    /// Waits for a job that `claimant` can run. Returns at most `most` jobs if they are ready at
-    /// once, and one job after a wait.
-    ///
-    /// Returns nothing if the time is over, or if the holder has been evicted since the counter was
-    /// at `evictions`.
+    /// Returns at most `limit` jobs if they are ready at once, one job after a wait, and nothing if
+    /// the time is over, or if the holder has been evicted since the counter was at `evictions`.
     pub(crate) async fn jobs(
         &self,
         claimant: Claimant,
         evictions: u64,
         wait: BlockingWait,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            let claimed = self.jobs.claim_many(&claimant, most).await?;
+            let claimed = self.jobs.claim(&claimant, limit).await?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
@@ -96,38 +91,23 @@ impl Waiters {
             return Ok(Vec::new());
         }
         let leave = || drop(self.jobs.send(jobs::JobRequest::Remove(number)));
-        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
+        Ok(await_result(&self.clock, result, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
-    /// Claims a job that is ready now. The claim travels in a handoff, because the client may
-    /// disappear meanwhile.
-    pub(crate) async fn job_now(&self, claimant: Claimant) -> Result<Option<Handoff<Claim>>, StoreError> {
-        if !self.jobs.has_queue() {
-            return self.jobs.claim_at_once(&claimant).await;
-        }
-        let (number, (reply, result)) = (self.next_number(), oneshot::channel());
-        self.jobs.send(jobs::JobRequest::Enqueue(jobs::JobWaiter {
-            number,
-            no_wait: true,
-            claimant,
-            reply,
-        }))?;
-        result.await.map_err(|_| gone())?
-    }
-
-    /// Claims at most `count` jobs that are ready now.
     pub(crate) async fn jobs_now(
         &self,
         claimant: &Claimant,
         count: usize,
     ) -> Result<Vec<Handoff<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
-            return self.jobs.claim_many(claimant, count).await;
+            return self.jobs.claim(claimant, count).await;
         }
         let mut jobs = Vec::new();
-        while jobs.len() < count
-            && let Some(job) = self.job_now(claimant.clone()).await?
-        {
+        while jobs.len() < count {
+            let (number, (reply, result)) = (self.next_number(), oneshot::channel());
+            let waiter = jobs::JobWaiter { number, no_wait: true, claimant: claimant.clone(), reply };
+            self.jobs.send(jobs::JobRequest::Enqueue(waiter))?;
+            let Some(job) = result.await.map_err(|_| gone())?? else { break };
             jobs.push(job);
         }
         Ok(jobs)
@@ -138,8 +118,7 @@ impl Waiters {
         self.jobs.evict(holder.into());
     }
 
-    /// Waits for an element of a list, and moves it to the destination of `pop`, if there is one.
-    /// Returns `None` if the time is over.
+    /// Moves the element to the destination of `pop`, if there is one. `None` if the time is over.
     pub(crate) async fn element(
         &self,
         pop: BlockingPop,
@@ -148,7 +127,7 @@ impl Waiters {
         let waiter = lists::ListWaiter { number, pop, reply };
         self.elements.send(lists::ListRequest::Enqueue(waiter)).map_err(|_| gone())?;
         let leave = || drop(self.elements.send(lists::ListRequest::Remove(number)));
-        Ok(await_turn(&self.clock, result, wait, leave).await.transpose()?.transpose())
+        Ok(await_result(&self.clock, result, wait, leave).await.transpose()?.transpose())
     }
 
     fn next_number(&self) -> u64 {
@@ -156,13 +135,11 @@ impl Waiters {
     }
 }
 
-/// Element that was taken from a list.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub(crate) key: Bytes,
     pub(crate) value: Bytes,
-    /// End of the list to which the element goes back if nobody receives it. `None` if the element
-    /// was moved to another list.
+    /// `None` if the element was moved to another list.
     pub(crate) back_to: Option<ListEnd>,
 }
 
@@ -170,11 +147,9 @@ fn gone() -> StoreError {
     StoreError("agq is stopping".into())
 }
 
-/// Waits for the result of a waiter, at most for `wait`.
-///
 /// After the time-out it calls `leave`, and waits until the task has removed the waiter. A result
 /// that was sent meanwhile is received, and not given back.
-async fn await_turn<T>(
+async fn await_result<T>(
     clock: &Clock,
     mut get: oneshot::Receiver<Result<T, StoreError>>,
     wait: BlockingWait,
@@ -198,32 +173,28 @@ mod tests {
     use agenix_protocol::request::BlockingWait;
     use tokio::sync::oneshot;
 
-    use super::await_turn;
+    use super::await_result;
     use crate::{clock::Clock, store::StoreError};
 
     #[tokio::test]
-    async fn await_turn_returns_nothing_after_the_time_out() {
+    async fn await_result_returns_nothing_after_the_time_out() {
         let (reply, result) = oneshot::channel::<Result<(), StoreError>>();
-        assert!(await_turn(&Clock::default(), result, BlockingWait::Ms(1), || drop(reply)).await.is_none());
+        assert!(await_result(&Clock::default(), result, BlockingWait::Ms(1), || drop(reply)).await.is_none());
     }
 
     #[tokio::test]
-    async fn await_turn_receives_a_result_sent_at_the_time_out() {
+    async fn await_result_receives_a_result_sent_at_the_time_out() {
         let (reply, result) = oneshot::channel();
         let leave = || assert!(reply.send(Ok(7)).is_ok());
-        assert_eq!(
-            await_turn(&Clock::default(), result, BlockingWait::Ms(1), leave).await.unwrap().unwrap(),
-            7
-        );
+        let received = await_result(&Clock::default(), result, BlockingWait::Ms(1), leave).await;
+        assert_eq!(received.unwrap().unwrap(), 7);
     }
 
     #[tokio::test]
-    async fn await_turn_receives_a_result_in_time() {
+    async fn await_result_receives_a_result_in_time() {
         let (reply, result) = oneshot::channel::<Result<u8, StoreError>>();
         assert!(reply.send(Ok(7)).is_ok());
-        assert_eq!(
-            await_turn(&Clock::default(), result, BlockingWait::Ms(1000), || {}).await.unwrap().unwrap(),
-            7
-        );
+        let received = await_result(&Clock::default(), result, BlockingWait::Ms(1000), || {}).await;
+        assert_eq!(received.unwrap().unwrap(), 7);
     }
 }

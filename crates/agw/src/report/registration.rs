@@ -1,7 +1,7 @@
 //! One registration of the worker at agq. It has a connection for reports and heartbeats, one for
 //! claims, and one on which agq calls the worker.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use agenix_client::{Backoff, ClientError, Connection, OrderMessage, OrderSubscription, Server};
 use agenix_protocol::{
@@ -9,7 +9,7 @@ use agenix_protocol::{
     ids::{JobId, QueueName, WorkerId},
     request::BlockingWait,
 };
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
+use futures_util::future::BoxFuture;
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
@@ -18,10 +18,9 @@ use tracing::debug;
 
 /// Time that a claim waits in agq, and is then repeated: agq may have lost the registration.
 const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
-/// Maximum time for the reply to a claim, long because agq answers a connection's claims in order.
+/// Maximum time for the reply to a claim. It is much longer than the wait in agq, because agq may
+/// be busy.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
-/// Maximum number of claims that are sent together.
-const MOST_CLAIMS: usize = 32;
 /// Maximum time for the registration in [`Registration::keep_only`].
 const KEEP_BOUND: Duration = Duration::from_secs(5);
 
@@ -35,17 +34,20 @@ pub(crate) struct Registration {
     queues: Arc<[QueueName]>,
 }
 
-/// Claims over a connection of its own. Its close tells agq that outstanding claims did not arrive.
+/// Stream of claimed jobs over a connection of its own. The drop closes the connection, which tells
+/// agq that the worker has not received the jobs of the last claim.
 pub(crate) struct ClaimStream {
     connection: Connection,
     queues: Arc<[QueueName]>,
     address: String,
-    /// Claims without a processed reply, in the order of their requests.
-    asked: FuturesOrdered<ClaimFuture>,
+    /// The claim that agq has not answered.
+    asked: Option<ClaimFuture>,
+    /// Claimed jobs that [`Self::next`] has not returned.
+    claimed: VecDeque<JobDocument>,
 }
 
-/// Reply to a claim: a job or none.
-type ClaimFuture = BoxFuture<'static, Result<Option<JobDocument>, ClientError>>;
+/// Reply to a claim: the claimed jobs.
+type ClaimFuture = BoxFuture<'static, Result<Vec<JobDocument>, ClientError>>;
 
 impl Registration {
     /// Connects and registers. Each claim takes from the first of `queues` that has a job.
@@ -79,7 +81,7 @@ impl Registration {
         };
         let connection = timeout(CLAIM_BOUND, opened).await.map_err(|_| self.silent())??;
         let (queues, address) = (Arc::clone(&self.queues), self.server.address());
-        Ok(ClaimStream { connection, queues, address, asked: FuturesOrdered::new() })
+        Ok(ClaimStream { connection, queues, address, asked: None, claimed: VecDeque::new() })
     }
 
     /// Registers once more and names only `jobs`. agq gives all other unreported claims of this
@@ -128,28 +130,18 @@ impl Registration {
 }
 
 impl ClaimStream {
-    /// Returns true if all replies were processed: the next command confirms them to agq.
+    /// Returns true if every claimed job was processed. The worker may send a claim only then: the
+    /// next command after a pause confirms the reply to agq, which keeps the claims until then.
     pub(crate) fn is_idle(&self) -> bool {
-        self.asked.is_empty()
+        self.asked.is_none() && self.claimed.is_empty()
     }
 
-    /// Sends `count` claims, at most [`MOST_CLAIMS`].
+    /// Sends a claim of at most `count` jobs.
     pub(crate) fn request(&mut self, count: usize) {
-        for _ in 0..count.min(MOST_CLAIMS) {
-            self.asked.push_back(self.one());
-        }
-    }
-
-    /// Waits for the next reply: a job or none. Cancel-safe: dropping the future loses no job.
-    pub(crate) async fn next(&mut self) -> Result<Option<JobDocument>, ClientError> {
-        self.asked.next().await.unwrap_or(Ok(None))
-    }
-
-    fn one(&self) -> ClaimFuture {
         let (mut connection, queues) = (self.connection.clone(), Arc::clone(&self.queues));
         let address = self.address.clone();
-        Box::pin(async move {
-            match timeout(CLAIM_BOUND, connection.claim(&queues, CLAIM_WAIT)).await {
+        self.asked = Some(Box::pin(async move {
+            match timeout(CLAIM_BOUND, connection.claim(&queues, count, CLAIM_WAIT)).await {
                 Ok(answer) => answer,
                 // agq answers in time, with or without a job, so silence means a dead connection.
                 // On this error the caller drops the connection and with it any claim in flight.
@@ -158,6 +150,17 @@ impl ClaimStream {
                     Err(ClientError::Unreachable { address, reason })
                 }
             }
-        })
+        }));
+    }
+
+    /// Returns the next claimed job, and waits for the reply to the claim if necessary. Returns
+    /// `None` after a reply without a job. Cancel-safe: dropping the future loses no job.
+    pub(crate) async fn next(&mut self) -> Result<Option<JobDocument>, ClientError> {
+        if let Some(asked) = &mut self.asked {
+            let answer = asked.await;
+            self.asked = None;
+            self.claimed = answer?.into();
+        }
+        Ok(self.claimed.pop_front())
     }
 }

@@ -90,6 +90,12 @@ impl Request {
                 words(["ACTION.CANCEL", action_id.as_str(), "UNSTARTED"])
             }
             Self::ActionRetry { action_id } => words(["ACTION.RETRY", action_id.as_str()]),
+            Self::JobClaim { queues, timeout, count } => {
+                let count = Bytes::from(count.to_string());
+                let mut args = command("JOB.CLAIM", [&timeout.encode(), &text("COUNT"), &count]);
+                args.extend(queues.iter().map(|queue| text(queue.as_str())));
+                args
+            }
             Self::JobStatus { job_id } => words(["JOB.STATUS", job_id.as_str()]),
             Self::JobUpdate { job_id, update } => command("JOB.UPDATE", [&text(job_id.as_str()), update]),
             Self::JobList { action_id, status, slice } => {

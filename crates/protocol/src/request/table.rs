@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::LazyLock};
 use bytes::Bytes;
 
 use super::{
-    Request, RequestError, Secret,
+    BlockingWait, Request, RequestError, Secret,
     arguments::{count, id_of, is_word, queue, status, text, texts},
     backup,
     command::{Command, CommandAccess, CommandKind},
@@ -104,6 +104,8 @@ pub(super) static COMMANDS: &[Command] = &[
         }),
     row("ACTION.RETRY", 2, Steps, Client, "<action_id>", "Retries the failed and dead jobs of an action.",
         |args| Ok(Request::ActionRetry { action_id: id_of(&args[0])? })),
+    row("JOB.CLAIM", -5, CommandKind::Blocking, Everyone, "<timeout_seconds> COUNT <count> <queue_name> [queue_name ...]",
+        "Takes jobs from queues, and waits for one.", job_claim),
     row("JOB.STATUS", 2, Read, Everyone, "<job_id>", "Shows a job and its results.",
         |args| Ok(Request::JobStatus { job_id: id_of(&args[0])? })),
     row("JOB.UPDATE", 3, Write, Worker, "<job_id> <update_json>", "Reports on a job.",
@@ -234,6 +236,20 @@ fn at(args: &[Bytes]) -> Result<Option<u64>, RequestError> {
     match args {
         [] => Ok(None),
         [word, index] if is_word(word, "AT") => Ok(Some(count(index)? as u64)),
+        _ => Err(RequestError::Syntax),
+    }
+}
+
+fn job_claim(args: &[Bytes]) -> Result<Request, RequestError> {
+    match args {
+        [timeout, word, most, queues @ ..] if is_word(word, "COUNT") => {
+            let (timeout, count) = (BlockingWait::parse(timeout)?, count(most)?);
+            if count == 0 {
+                return Err(RequestError::Refused("value is out of range, must be positive"));
+            }
+            let queues = queues.iter().map(queue).collect::<Result<_, _>>()?;
+            Ok(Request::JobClaim { queues, timeout, count })
+        }
         _ => Err(RequestError::Syntax),
     }
 }

@@ -25,7 +25,8 @@ fn requests_round_trip_through_their_arguments() {
         |COMMAND INFO get|COMMAND DOCS get set|INFO server|MULTI|EXEC|DISCARD|SUBSCRIBE a b|PSUBSCRIBE a*\
         |UNSUBSCRIBE|PUNSUBSCRIBE a*|PUBLISH c m|PLAN.SUBMIT {}|PLAN.GET p|PLAN.LIST|PLAN.LIST a* LIMIT 3 OFFSET 4\
         |PLAN.DELETE p|ACTION.SUBMIT {}|ACTION.STATUS a|ACTION.LIST OFFSET 1|ACTION.ADD a [] AT 7|ACTION.ADD a []\
-        |ACTION.CLOSE a|ACTION.CANCEL a|ACTION.CANCEL a UNSTARTED|ACTION.RETRY a|JOB.STATUS j|JOB.UPDATE j {}|JOB.LIST a failed|JOB.RETRY j\
+        |ACTION.CLOSE a|ACTION.CANCEL a|ACTION.CANCEL a UNSTARTED|ACTION.RETRY a|JOB.CLAIM 0 COUNT 1 ready|JOB.CLAIM 1.5 COUNT 32 queue:gpu ready\
+        |JOB.STATUS j|JOB.UPDATE j {}|JOB.LIST a failed|JOB.RETRY j\
         |JOB.LIST a|JOB.LIST a LIMIT 3 OFFSET 4|JOB.LIST a failed OFFSET 4|JOB.RETRY j FORCE|JOB.CANCEL j|JOB.EXPLAIN j|JOB.OUTPUT j|JOB.OUTPUT j {}|JOBS.SEARCH|JOBS.SEARCH failed p LIMIT 5\
         |JOBS.SEARCH ACTION a WORKER w SINCE 2026-01-01T00:00:00.000Z UNTIL 2026-01-02T00:00:00.000Z\
         |WORKER.REGISTER {}|WORKER.HEARTBEAT w {}|WORKER.UNREGISTER w|WORKER.ANSWER c {}|WORKER.OUTPUT r {}|WORKER.LIST|WORKER.GET w\
@@ -110,9 +111,8 @@ fn lmove_runs_alone_on_its_connection() {
 
 #[test]
 fn pop_of_a_queue_is_a_claim_with_and_without_blocking() {
-    for claim in
-        ["RPOP queue:ready", "LPOP queue:gpu", "BRPOP queue:gpu queue:ready 1", "BLPOP queue:ready 0"]
-    {
+    let pops = ["RPOP queue:ready", "LPOP queue:gpu", "BRPOP queue:gpu queue:ready 1", "BLPOP queue:ready 0"];
+    for claim in pops.into_iter().chain(["JOB.CLAIM 0 COUNT 1 ready"]) {
         assert_eq!(flow(claim), Concurrency::Claim, "{claim}");
     }
     assert_eq!((flow("RPOP list"), flow("BRPOP list 1")), (Concurrency::Write, Concurrency::Alone));
@@ -128,6 +128,20 @@ fn command_names_match_in_any_case_and_timeouts_may_be_fractions() {
     assert_eq!(pop.timeout, BlockingWait::Ms(2007));
     assert_eq!(parse("brpop l -1").unwrap_err(), "ERR timeout is negative");
     assert_eq!(parse("brpop l nan").unwrap_err(), "ERR timeout is not a float or out of range");
+}
+
+#[test]
+fn claim_needs_a_count_and_a_queue() {
+    let usage =
+        "ERR Invalid arguments: use JOB.CLAIM <timeout_seconds> COUNT <count> <queue_name> [queue_name ...]";
+    for wrong in ["JOB.CLAIM 1 COUNT 1", "JOB.CLAIM 1 LIMIT 1 ready"] {
+        assert_eq!(parse(wrong).unwrap_err(), usage, "{wrong}");
+    }
+    let error = |line| parse(line).unwrap_err();
+    assert_eq!(error("JOB.CLAIM -1 COUNT 1 ready"), "ERR timeout is negative");
+    assert_eq!(error("JOB.CLAIM 1 COUNT 0 ready"), "ERR value is out of range, must be positive");
+    assert!(error("JOB.CLAIM 1 COUNT few ready").ends_with("a count is not a whole number, 0 or more"));
+    assert!(error("JOB.CLAIM 1 COUNT 1 a*b").contains("queue 'a*b' is not valid"));
 }
 
 #[test]

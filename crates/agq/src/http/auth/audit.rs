@@ -16,15 +16,13 @@ use crate::{
     },
 };
 
-/// Audit entry of a request that may change something. Reports of workers get no entry, as over
-/// RESP.
+/// Entry of a request that may change something, but for reports of workers, as over RESP.
 pub(super) struct RequestAudit {
     command: String,
     from: String,
 }
 
-/// Routes that workers use all the time. The list has route patterns instead of paths, because a
-/// name in a path may be any of these words.
+/// Routes, not paths, because a name in a path may be any of these words.
 const WORKER_ROUTES: [&str; 11] = [
     "/ojs/v1/jobs/fetch",
     "/ojs/v1/jobs/{id}/ack",

@@ -28,7 +28,6 @@ pub(super) struct Credentials {
     is_forged: bool,
 }
 
-/// Credential that decides about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Proof {
     /// Session key, which may be wrong.
@@ -39,7 +38,6 @@ pub(super) enum Proof {
     Needless,
     /// Certificate that does not count, because a page of another site sends the request.
     Forged,
-    /// No credential.
     Missing,
 }
 
@@ -66,8 +64,7 @@ impl Credentials {
     }
 }
 
-/// Returns true if the middleware lets requests to `path` pass without a credential. The handlers
-/// of the dashboard authenticate by session.
+/// The handlers of the dashboard authenticate by session.
 fn is_open(path: &str) -> bool {
     PROBE_PATHS.contains(&path) || path == "/" || path.starts_with("/dashboard/")
 }

@@ -8,11 +8,8 @@ pub(super) mod credentials;
 pub(super) mod role;
 pub(super) mod session;
 
-use std::sync::Arc;
-
 use axum::{
     body::Body,
-    extract::State,
     http::{HeaderValue, Request, Response, StatusCode},
     middleware::Next,
     response::IntoResponse,
@@ -25,23 +22,19 @@ use self::{
     role::{Authenticated, CertificateAlone, unauthorized},
 };
 use crate::{
-    auth::{audit_log, keyring::Identity},
+    auth::{audit_log::AuditEntry, keyring::Identity},
     http::{
-        HttpState,
+        HttpState, Shared,
         form::{check_form, check_version},
         peer::Peer,
-        response::{ApiError, finish, forbidden},
+        response::{ApiError, HttpResult, finish, forbidden},
     },
 };
 
 /// Maximum number of bytes of a request id that agq accepts from a client.
 const MAX_ID_BYTES: usize = 128;
 
-pub(super) async fn authenticate(
-    State(state): State<Arc<HttpState>>,
-    mut request: Request<Body>,
-    next: Next,
-) -> Response<Body> {
+pub(super) async fn authenticate(state: Shared, mut request: Request<Body>, next: Next) -> Response<Body> {
     state.app.connections.count_command();
     let request_id = request_id(&state, &request);
     let (proof, peer) = (Credentials::of(&request).proof(), request.extensions().get::<Peer>().cloned());
@@ -91,20 +84,15 @@ fn request_id(state: &HttpState, request: &Request<Body>) -> HeaderValue {
     }
 }
 
-/// Authenticated sender of a request.
 struct AuthenticatedUser {
     identity: Identity,
     by_certificate_alone: bool,
 }
 
 /// Returns the user that `proof` authenticates, or `None` on a path that needs no credential.
-async fn admit(
-    state: &HttpState,
-    proof: Proof,
-    peer: Option<Peer>,
-) -> Result<Option<AuthenticatedUser>, ApiError> {
+async fn admit(state: &HttpState, proof: Proof, peer: Option<Peer>) -> HttpResult<Option<AuthenticatedUser>> {
     match proof {
-        Proof::Key(key) => match state.access_control.identify(&key) {
+        Proof::Key(key) => match state.access_control.keyring.identify(&key) {
             Some(identity) => Ok(Some(AuthenticatedUser { identity, by_certificate_alone: false })),
             None => Err(refuse_key(state, peer.as_ref()).await),
         },
@@ -117,20 +105,11 @@ async fn admit(
     }
 }
 
-/// Records a wrong key, and returns its refusal after a delay that grows with the number of wrong
-/// keys from the same address.
+/// Returns the refusal after a delay that grows with the number of wrong keys from the address.
 pub(super) async fn refuse_key(state: &HttpState, peer: Option<&Peer>) -> ApiError {
     let (now, from) = (state.app.clock.now(), peer.map_or("", |peer| &peer.shown));
-    let delay = state.access_control.wrong_key(peer.and_then(|peer| peer.ip), now);
-    state.app.audit.record(&audit_log::AuditEntry {
-        at: now,
-        who: None,
-        role: None,
-        from,
-        command: "AUTH",
-        target: None,
-        outcome: "ERR Invalid session key",
-    });
+    let delay = state.access_control.auth_guard.wrong_key(peer.and_then(|peer| peer.ip), now);
+    state.app.audit.record(&AuditEntry::wrong_key(now, from));
     if !delay.is_zero() {
         warn!(from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
         state.app.clock.sleep(delay).await;

@@ -10,34 +10,31 @@ use axum::{
 
 use crate::{
     auth::keyring::{Identity, Role},
-    http::response::{ApiError, forbidden},
+    http::response::{ApiError, HttpResult, forbidden},
 };
 
-/// Extractor of the sender of a request, who may have any role. The middleware has proved the
-/// identity by a key or a certificate.
+/// Sender of a request with any role, which the middleware has proved.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct Authenticated(pub(in crate::http) Identity);
 
 impl<S: Send + Sync> FromRequestParts<S> for Authenticated {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> HttpResult<Self> {
         parts.extensions.get::<Self>().cloned().ok_or_else(unauthorized)
     }
 }
 
-/// Access that a route requires, as a type.
 pub(in crate::http) trait RequiredAccess {
     const ACCESS: CommandAccess;
 }
 
-/// Access of clients: keys of clients and admins have it.
+/// Keys of clients and admins have this access.
 pub(in crate::http) enum ClientAccess {}
 
-/// Access of workers: keys of workers and admins have it.
+/// Keys of workers and admins have this access.
 pub(in crate::http) enum WorkerAccess {}
 
-/// Access of admins.
 pub(in crate::http) enum AdminAccess {}
 
 impl RequiredAccess for ClientAccess {
@@ -52,9 +49,8 @@ impl RequiredAccess for AdminAccess {
     const ACCESS: CommandAccess = CommandAccess::Admin;
 }
 
-/// Extractor of the sender of a request, whose role allows the access `A`. A handler has an
-/// extractor of this kind, or [`Authenticated`], before the body, so that agq does not read the
-/// body of a refused request.
+/// Sender whose role allows the access `A`. A handler has this extractor, or [`Authenticated`],
+/// before the body, so that agq does not read the body of a refused request.
 pub(in crate::http) struct Require<A> {
     identity: Identity,
     access: PhantomData<A>,
@@ -67,7 +63,7 @@ pub(in crate::http) type RequireAdmin = Require<AdminAccess>;
 impl<S: Send + Sync, A: RequiredAccess> FromRequestParts<S> for Require<A> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HttpResult<Self> {
         let Authenticated(identity) = Authenticated::from_request_parts(parts, state).await?;
         if identity.role.allows(A::ACCESS) {
             return Ok(Self { identity, access: PhantomData });
@@ -80,8 +76,7 @@ impl<S: Send + Sync, A: RequiredAccess> FromRequestParts<S> for Require<A> {
 }
 
 impl RequireWorker {
-    /// Returns the worker that the key belongs to, or `None` for the key of an admin. The key of a
-    /// worker may act for that worker only.
+    /// Returns the only worker that the key may act for, or `None` for the key of an admin.
     pub(in crate::http) fn worker(&self) -> Option<WorkerId> {
         Some(&self.identity)
             .filter(|identity| identity.role == Role::Worker)
@@ -89,7 +84,6 @@ impl RequireWorker {
     }
 }
 
-/// Returns the refusal of a request without a valid credential.
 pub(in crate::http) fn unauthorized() -> ApiError {
     let refusal = ApiError::new(
         StatusCode::UNAUTHORIZED,

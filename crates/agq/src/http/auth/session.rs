@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use agenix_protocol::time::Timestamp;
@@ -21,11 +21,11 @@ use crate::{
     http::{
         HttpState,
         auth::role::{Authenticated, unauthorized},
-        response::{ApiError, forbidden},
+        response::{ApiError, HttpResult, forbidden},
     },
+    sync::lock,
 };
 
-/// Prefix of the names of all session cookies.
 const COOKIE_PREFIX: &str = "agq_session_";
 /// Number of characters at the end of a cookie's name that differ between agq processes.
 const SUFFIX_LEN: usize = 8;
@@ -33,10 +33,8 @@ const SUFFIX_LEN: usize = 8;
 const LIFETIME_MS: u64 = 12 * 3_600_000;
 /// Maximum number of sessions. A new session replaces the oldest one at the bound.
 const MAX_SESSIONS: usize = 1000;
-/// Name of the header that has the CSRF token.
 const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Session of a user of the dashboard.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct DashboardSession {
     /// Hash of the key of the login. The session ends when agq no longer accepts the key.
@@ -46,18 +44,15 @@ pub(in crate::http) struct DashboardSession {
     since: Timestamp,
 }
 
-/// All sessions, by the hashes of their cookies.
 #[derive(Debug)]
 pub(in crate::http) struct DashboardSessions {
-    /// Name of the cookie. Each agq on a host needs a name of its own, because browsers keep
-    /// cookies by host and not by port.
+    /// Unique for each agq of a host, because browsers keep cookies by host and not by port.
     cookie_name: String,
     sessions: Mutex<HashMap<[u8; 32], DashboardSession>>,
 }
 
 impl DashboardSessions {
-    /// Creates an empty set of sessions. The last characters of `own` distinguish the cookies of
-    /// this agq from those of others.
+    /// The last characters of `own` distinguish the cookies of this agq from those of others.
     pub(in crate::http) fn new(own: &str) -> Self {
         let own = &own[own.len().saturating_sub(SUFFIX_LEN)..];
         Self { cookie_name: format!("{COOKIE_PREFIX}{own}"), sessions: Mutex::default() }
@@ -72,7 +67,7 @@ impl DashboardSessions {
     ) -> anyhow::Result<(DashboardSession, HeaderValue)> {
         let (cookie, csrf) = (GeneratedKey::new()?, GeneratedKey::new()?);
         let session = DashboardSession { key, csrf, since: now };
-        let mut sessions = self.lock();
+        let mut sessions = lock(&self.sessions);
         sessions.retain(|_, session| now.ms_since(session.since) < LIFETIME_MS);
         if sessions.len() >= MAX_SESSIONS
             && let Some(oldest) = sessions.iter().min_by_key(|(_, session)| session.since).map(|(id, _)| *id)
@@ -90,25 +85,18 @@ impl DashboardSessions {
         Ok((session, HeaderValue::try_from(text)?))
     }
 
-    /// Returns the session that belongs to the cookie of a request.
     pub(in crate::http) fn of(&self, headers: &HeaderMap, now: Timestamp) -> Option<DashboardSession> {
-        let session = self.lock().get(&self.cookie_of(headers)?.bytes()).cloned()?;
+        let session = lock(&self.sessions).get(&self.cookie_of(headers)?.bytes()).cloned()?;
         (now.ms_since(session.since) < LIFETIME_MS).then_some(session)
     }
 
-    /// Ends the session of a request.
     pub(in crate::http) fn end(&self, headers: &HeaderMap) {
         if let Some(cookie) = self.cookie_of(headers) {
-            self.lock().remove(&cookie.bytes());
+            lock(&self.sessions).remove(&cookie.bytes());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], DashboardSession>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the hash of the cookie. The duration of a look-up by hash reveals nothing about the
-    /// cookie.
+    /// The duration of a look-up by hash reveals nothing about the cookie.
     fn cookie_of(&self, headers: &HeaderMap) -> Option<KeyHash> {
         let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs = all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -117,26 +105,23 @@ impl DashboardSessions {
 }
 
 impl DashboardSession {
-    /// Returns true if `headers` have the CSRF token of the session.
     pub(in crate::http) fn has_csrf_token(&self, headers: &HeaderMap) -> bool {
         let token = headers.get(CSRF_HEADER).map_or(&[][..], HeaderValue::as_bytes);
         KeyHash::of(token).matches(&self.csrf.hash()).into()
     }
 }
 
-/// Returns the user and the session of a request with a valid session cookie.
 pub(in crate::http) fn session_user(
     state: &HttpState,
     headers: &HeaderMap,
-) -> Result<(Identity, DashboardSession), ApiError> {
+) -> HttpResult<(Identity, DashboardSession)> {
     let session = state.sessions.of(headers, state.app.clock.now()).ok_or_else(unauthorized)?;
-    let identity = state.access_control.identify_hash(&session.key).ok_or_else(unauthorized)?;
+    let identity = state.access_control.keyring.identify_hash(&session.key).ok_or_else(unauthorized)?;
     Ok((identity, session))
 }
 
-/// Returns the user of a request that has the CSRF token of its session, which other sites cannot
-/// read.
-pub(in crate::http) fn confirmed_user(state: &HttpState, headers: &HeaderMap) -> Result<Identity, ApiError> {
+/// Requires the CSRF token of the session, which other sites cannot read.
+pub(in crate::http) fn confirmed_user(state: &HttpState, headers: &HeaderMap) -> HttpResult<Identity> {
     let (identity, session) = session_user(state, headers)?;
     if session.has_csrf_token(headers) {
         return Ok(identity);
@@ -144,14 +129,14 @@ pub(in crate::http) fn confirmed_user(state: &HttpState, headers: &HeaderMap) ->
     Err(forbidden("the header X-CSRF-Token is not that of this session"))
 }
 
-/// Extractor of a user with a session, whose request has the CSRF token of the session. The check
-/// precedes the reading of the body.
+/// User whose request has the CSRF token of the session. The check precedes the reading of the
+/// body.
 pub(in crate::http) struct ConfirmedUser(pub(in crate::http) Identity);
 
 impl FromRequestParts<Arc<HttpState>> for ConfirmedUser {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<HttpState>) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<HttpState>) -> HttpResult<Self> {
         let identity = confirmed_user(state, &parts.headers)?;
         parts.extensions.insert(Authenticated(identity.clone()));
         Ok(Self(identity))

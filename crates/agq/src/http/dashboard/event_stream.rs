@@ -27,7 +27,7 @@ const COALESCE_WITHIN: Duration = Duration::from_millis(500);
 /// Interval of the `totals` events.
 const TOTALS_EVERY: Duration = Duration::from_secs(2);
 
-/// State of one event stream. Dropping it ends the subscription.
+/// Dropping it ends the subscription.
 struct DashboardListener {
     permit: StreamPermit,
     app: Arc<AppState>,
@@ -45,19 +45,15 @@ impl Drop for DashboardListener {
     }
 }
 
-/// Returns an event stream that ends when the browser leaves, the browser falls too far behind, or
-/// the session ends.
+/// The stream ends when the browser leaves or falls too far behind, or the session ends.
 pub(super) fn events(app: &Arc<AppState>, peer: Peer, permit: StreamPermit) -> Response<Body> {
     let messages = app.pubsub.join(peer.number, Arc::new(Notify::new()));
     let (app, number) = (Arc::clone(app), peer.number);
     let listener =
         DashboardListener { permit, app: Arc::clone(&app), number, messages, peer, totals_at: None };
     for channel in [JOB_UPDATES, WORKER_UPDATES] {
-        app.pubsub.subscribe(
-            listener.number,
-            SubscriptionKind::Name,
-            &Bytes::from_static(channel.as_bytes()),
-        );
+        let name = Bytes::from_static(channel.as_bytes());
+        app.pubsub.subscribe(listener.number, SubscriptionKind::Name, &name);
     }
     app.update_event_interest();
     stream::response(unfold(listener, |mut listener| async move {
@@ -73,7 +69,6 @@ impl DashboardListener {
         (self.permit.is_admitted)().then_some(event)
     }
 
-    /// Returns the next event without a check of the session, or `None` if the browser has left.
     async fn next_unchecked(&mut self) -> Option<String> {
         let clock = self.app.clock.clone();
         let since = self.totals_at.map_or(TOTALS_EVERY, |at| Duration::from_millis(clock.now().ms_since(at)));

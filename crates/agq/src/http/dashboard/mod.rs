@@ -8,13 +8,13 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::{JobStatus, Plan, Status, parse},
     ids::ActionId,
-    request::{Page, Request, Search},
+    request::{CommandAccess, Page, Request, Search},
     resp::Reply,
 };
+use agenix_rules::{action, rejection::Rejection};
 use axum::{
     Extension,
     body::Body,
-    extract::State,
     http::{HeaderMap, HeaderValue, Response, header},
 };
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use crate::{
     app::{Caller, connection_name},
     auth::{keyring::Identity, session_key::KeyHash},
     http::{
-        HttpState,
+        HttpState, Shared,
         auth::{
             refuse_key,
             session::{ConfirmedUser, DashboardSession, confirmed_user, session_user},
@@ -44,8 +44,7 @@ const SCRIPT: &str = include_str!("app.js");
 const STREAM: &str = include_str!("stream.js");
 const STYLE: &str = include_str!("style.css");
 
-/// Content security policy: the page loads only files of agq, and no other site may embed the page
-/// or receive its forms (CSP level 3).
+/// CSP level 3: the page loads only files of agq, and no other site may embed it or get its forms.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 /// Commands that the dashboard may run. Commands that wait are not among them.
@@ -74,27 +73,23 @@ const COMMANDS: [&str; 19] = [
 const MAX_COMMANDS: usize = 100;
 /// Maximum number of recent actions and of recent dead jobs.
 const MAX_RECENT: usize = 50;
-/// Maximum number of actions that agq reads to find the recent ones. The actions of the newest jobs
-/// are added, because the newest actions may be beyond this bound.
+/// Maximum number of actions to search for recent ones. The actions of the newest jobs are added,
+/// because the newest actions may be beyond this bound.
 const MAX_ACTIONS_READ: usize = 2000;
 const MAX_JOBS_READ: usize = 200;
 
-/// `GET /`
 pub(super) async fn page() -> Response<Body> {
     file(PAGE, "text/html; charset=utf-8")
 }
 
-/// `GET /dashboard/app.js`
 pub(super) async fn script() -> Response<Body> {
     file(SCRIPT, "text/javascript; charset=utf-8")
 }
 
-/// `GET /dashboard/stream.js`
 pub(super) async fn stream() -> Response<Body> {
     file(STREAM, "text/javascript; charset=utf-8")
 }
 
-/// `GET /dashboard/style.css`
 pub(super) async fn style() -> Response<Body> {
     file(STYLE, "text/css; charset=utf-8")
 }
@@ -115,21 +110,15 @@ fn file(text: &'static str, kind: &'static str) -> Response<Body> {
     response
 }
 
-/// Body of a login.
 #[derive(Deserialize)]
 struct Login {
     key: String,
 }
 
-/// `POST /dashboard/login`
-pub(super) async fn login(
-    State(state): State<Arc<HttpState>>,
-    Extension(peer): Extension<Peer>,
-    sent: JsonBody,
-) -> HttpResult {
+pub(super) async fn login(state: Shared, Extension(peer): Extension<Peer>, sent: JsonBody) -> HttpResult {
     let login: Login = sent.object()?;
     let key = login.key.trim().as_bytes();
-    let Some(identity) = state.access_control.identify(key) else {
+    let Some(identity) = state.access_control.keyring.identify(key) else {
         let refusal = refuse_key(&state, Some(&peer)).await;
         return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
     };
@@ -145,20 +134,17 @@ fn session_json(identity: &Identity, session: &DashboardSession) -> Value {
     json!({"name": name, "role": role, "csrf": session.csrf.reveal(), "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// `GET /dashboard/session`
-pub(super) async fn session(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+pub(super) async fn session(state: Shared, headers: HeaderMap) -> HttpResult {
     let (identity, session) = session_user(&state, &headers)?;
     Ok(ok(&session_json(&identity, &session)))
 }
 
-/// `POST /dashboard/logout`
-pub(super) async fn logout(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+pub(super) async fn logout(state: Shared, headers: HeaderMap) -> HttpResult {
     confirmed_user(&state, &headers)?;
     state.sessions.end(&headers);
     Ok(no_content())
 }
 
-/// Body with one command or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum CommandBody {
@@ -166,22 +152,15 @@ enum CommandBody {
     Several(Vec<Vec<String>>),
 }
 
-/// `POST /dashboard/command`
 pub(super) async fn command(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     Extension(peer): Extension<Peer>,
     ConfirmedUser(identity): ConfirmedUser,
     sent: JsonBody,
 ) -> HttpResult {
-    let caller = Arc::new(Caller {
-        connection: connection_name(state.app.store.node(), peer.number),
-        number: peer.number,
-        from: peer.shown.as_str().into(),
-        identity: Some(identity),
-        registered: None,
-        name: None,
-        is_introduced: true,
-    });
+    let connection = connection_name(state.app.store.node(), peer.number);
+    let caller = Caller::new(connection, peer.number, &peer.shown, Some(identity));
+    let caller = Arc::new(Caller { is_introduced: true, ..caller });
     match sent.any::<CommandBody>()? {
         CommandBody::One(words) => Ok(ok(&run(&state, &caller, words).await)),
         CommandBody::Several(all) if all.len() <= MAX_COMMANDS => {
@@ -197,7 +176,6 @@ pub(super) async fn command(
     }
 }
 
-/// Runs a command, and returns its reply or its error as JSON.
 async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Value {
     let words: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
     let (command, request) = match Request::parse(&words) {
@@ -206,9 +184,11 @@ async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Val
     };
     let may = caller.identity.as_ref().is_some_and(|identity| identity.role.allows(command.access));
     if !may || !COMMANDS.contains(&command.name) {
-        return json!({"error": format!("NOPERM the dashboard or the role of this key does not allow the command: '{}'", command.name)});
+        let name = command.name;
+        let text = format!("the dashboard or the role of this key does not allow the command: '{name}'");
+        return json!({"error": Rejection::NotPermitted(text).line()});
     }
-    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request, 0).await;
+    let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),
@@ -226,9 +206,9 @@ fn value(reply: Reply) -> Value {
 }
 
 /// `GET /dashboard/recent`: the newest actions, and the newest failed and dead jobs.
-pub(super) async fn recent(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
     let (identity, _) = session_user(&state, &headers)?;
-    if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
+    if !identity.role.allows(CommandAccess::Client) {
         return Err(forbidden("this key belongs to a worker, whose role does not allow this request"));
     }
     let app = &state.app;
@@ -241,7 +221,7 @@ pub(super) async fn recent(State(state): State<Arc<HttpState>>, headers: HeaderM
     let mut actions = Vec::with_capacity(ids.len());
     for action_id in &ids {
         if let Some((action, tally)) = app.store.action(action_id).await? {
-            actions.push(agenix_rules::action::status(&action, &tally));
+            actions.push(action::status(&action, &tally));
         }
     }
     actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));
@@ -273,14 +253,13 @@ fn summary(job: JobStatus) -> JobStatus {
 }
 
 /// `GET /dashboard/history`: the number of ended jobs at intervals of the last hour.
-pub(super) async fn history(State(state): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+pub(super) async fn history(state: Shared, headers: HeaderMap) -> HttpResult {
     session_user(&state, &headers)?;
-    Ok(ok(&json!({"points": state.app.pace.history()})))
+    Ok(ok(&json!({"points": state.app.throughput.history()})))
 }
 
-/// `GET /dashboard/events`
 pub(super) async fn events(
-    State(state): State<Arc<HttpState>>,
+    state: Shared,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> HttpResult {

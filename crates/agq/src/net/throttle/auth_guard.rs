@@ -1,26 +1,21 @@
 //! Delays after wrong keys, counted by address. The first wrong keys of a minute have no delay;
 //! each further delay is twice the previous one.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Mutex, time::Duration};
 
 use agenix_protocol::{limits::exceeds, time::Timestamp};
+
+use crate::sync::lock;
 
 /// Length of the counting window in milliseconds.
 const WINDOW_MS: u64 = 60_000;
 /// Delay of the first wrong key beyond the maximum. Each further delay is twice as long.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// Maximum delay.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 /// Maximum number of addresses in memory. A new address replaces the one with the oldest window.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Rate limit for wrong keys. The guard does not see valid keys: they have no delay, and they do
-/// not reset the count.
+/// Valid keys have no delay, and do not reset the count.
 #[derive(Debug)]
 pub(crate) struct AuthGuard {
     /// Number of wrong keys in a minute without a delay; 0 means no limit.
@@ -29,19 +24,15 @@ pub(crate) struct AuthGuard {
     failures_by_ip: Mutex<HashMap<Option<IpAddr>, Failures>>,
 }
 
-/// Wrong keys of one address.
 #[derive(Debug)]
 struct Failures {
-    /// Start of the current window.
     since: Timestamp,
-    /// Wrong keys in the current window.
     count: usize,
     /// Consecutive delayed answers over any number of windows.
     delayed: u32,
 }
 
 impl AuthGuard {
-    /// Creates a guard that delays answers after `max` wrong keys in a minute; 0 means no limit.
     pub(crate) fn new(max: usize) -> Self {
         Self { max, failures_by_ip: Mutex::default() }
     }
@@ -51,7 +42,7 @@ impl AuthGuard {
         if self.max == 0 {
             return Duration::ZERO;
         }
-        let mut failures_by_ip = self.failures_by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures_by_ip = lock(&self.failures_by_ip);
         if failures_by_ip.len() >= MAX_ADDRESSES && !failures_by_ip.contains_key(&ip) {
             make_room(&mut failures_by_ip, now);
         }
@@ -68,8 +59,7 @@ impl AuthGuard {
 }
 
 impl Failures {
-    /// Starts a new window if the current one is over. The delays continue to grow unless a whole
-    /// window passed without a delay.
+    /// Delays continue to grow unless a whole window passed without a delay.
     fn advance_window(&mut self, now: Timestamp, max: usize) {
         let passed_ms = now.ms_since(self.since);
         if passed_ms < WINDOW_MS {
@@ -82,8 +72,7 @@ impl Failures {
     }
 }
 
-/// Removes the addresses whose window began two minutes ago or earlier. If there are none, removes
-/// the address with the oldest window.
+/// Removes the addresses that began a window two minutes ago or earlier, or else the oldest.
 fn make_room(failures_by_ip: &mut HashMap<Option<IpAddr>, Failures>, now: Timestamp) {
     failures_by_ip.retain(|_, failures| now.ms_since(failures.since) < 2 * WINDOW_MS);
     if failures_by_ip.len() >= MAX_ADDRESSES {

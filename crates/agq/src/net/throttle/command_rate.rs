@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agenix_protocol::time::Timestamp;
 
-/// Cost of one command. Each millisecond adds as many units as commands are allowed in a second, so
-/// that whole milliseconds lose no fraction of a command.
+/// Cost of a command. A millisecond adds as many units as a second allows commands, so that whole
+/// milliseconds lose no fraction of a command.
 const TOKEN: i64 = 1000;
 /// Time in milliseconds without a delay after which an overload period ends.
 const PAUSE_MS: u64 = 1000;
@@ -14,26 +14,21 @@ const REFUSE_AFTER_MS: u64 = 10_000;
 /// Maximum rate, so that the units of the bucket fit into an `i64`.
 const MOST_PER_SEC: i64 = 1_000_000_000;
 
-/// Time at which a command may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateDecision {
     Now,
-    /// After this delay. The token is already taken: the caller waits and then runs the command,
-    /// without another call.
+    /// Delay, whose token is taken: the caller waits, and then runs the command.
     After(Duration),
     /// Never, because the overload period of the connection has reached its maximum.
     Refused,
 }
 
-/// Token bucket of one connection.
 #[derive(Debug)]
 pub(crate) struct CommandRate {
     /// Commands in a second; 0 means no limit.
     per_sec: i64,
-    /// Units in the bucket. The value is negative while delayed commands have taken tokens in
-    /// advance.
+    /// Negative while delayed commands have taken tokens in advance.
     level: i64,
-    /// Time of the last refill.
     at: Timestamp,
     overload: Option<OverloadPeriod>,
 }
@@ -47,13 +42,11 @@ struct OverloadPeriod {
 }
 
 impl CommandRate {
-    /// Creates a full bucket for `max` commands in a second; 0 means no limit.
     pub(crate) fn new(max: usize, now: Timestamp) -> Self {
         let per_sec = i64::try_from(max).unwrap_or(MOST_PER_SEC).min(MOST_PER_SEC);
         Self { per_sec, level: per_sec * TOKEN, at: now, overload: None }
     }
 
-    /// Takes the token of one command.
     pub(crate) fn take(&mut self, now: Timestamp) -> RateDecision {
         if self.per_sec == 0 {
             return RateDecision::Now;
@@ -125,7 +118,7 @@ mod tests {
         let free = (0..).take_while(|_| fast.take(Timestamp(0)) == RateDecision::Now).count();
         assert_eq!(free, 7_000);
         for tick in 1..=100 {
-            // The first command of the tick pays for the command that was delayed before.
+            // The first command pays for the command that was delayed before.
             let passed = (0..49).filter(|_| fast.take(Timestamp(tick * 7)) == RateDecision::Now).count();
             assert!((48..=49).contains(&passed), "{passed} at tick {tick}");
         }

@@ -14,13 +14,10 @@ pub(crate) struct TimeoutLimits {
     pub(crate) frame: Duration,
 }
 
-/// Time-out that a client exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TimedOut {
-    /// The client has not logged in.
     #[error("no AUTH within {} seconds", .0.as_secs_f64())]
     Login(Duration),
-    /// The client began a frame and did not complete it.
     #[error("a command was not complete within {} seconds", .0.as_secs_f64())]
     Frame(Duration),
 }
@@ -31,24 +28,20 @@ pub(crate) struct ClientTimeouts {
     bounds: TimeoutLimits,
     /// Start of the time to log in; `None` after the login.
     waits_for_login: Option<Timestamp>,
-    /// Start of the incomplete frame.
     frame_began: Option<Timestamp>,
 }
 
 impl ClientTimeouts {
-    /// Creates the time-outs of a new connection. `is_logged_in` is true if a certificate has
-    /// proved the identity.
+    /// `is_logged_in` is true if a certificate has proved the identity.
     pub(crate) fn new(now: Timestamp, is_logged_in: bool, bounds: TimeoutLimits) -> Self {
         Self { bounds, waits_for_login: (!is_logged_in).then_some(now), frame_began: None }
     }
 
-    /// Ends the time to log in.
     pub(crate) fn logged_in(&mut self) {
         self.waits_for_login = None;
     }
 
-    /// Postpones the end of the time to log in, because agq itself delays the answer to a wrong key
-    /// by `delay`.
+    /// Adds the time for which agq itself delays the answer to a wrong key.
     pub(crate) fn answer_delayed(&mut self, delay: Duration) {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.waits_for_login = self.waits_for_login.map(|since| Timestamp(since.0.saturating_add(delay)));
@@ -69,7 +62,6 @@ impl ClientTimeouts {
         self.deadlines().map(|(since, bound, _)| bound.saturating_sub(passed(since, now))).min()
     }
 
-    /// Returns the time-out that is over.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<TimedOut> {
         let over = self.deadlines().find(|(since, bound, _)| passed(*since, now) >= *bound);
         over.map(|(_, bound, overdue)| overdue(bound))

@@ -21,7 +21,7 @@ const SMALL_REPLY: usize = 1024;
 pub(crate) enum InFlight {
     Done(Option<CommandOutcome>),
     Pending(Pin<Box<dyn Future<Output = CommandOutcome> + Send>>),
-    /// The command is carried out by an earlier command, whose outcome contains its outcome.
+    /// The command is carried out by an earlier command, whose outcome contains its reply.
     Merged,
 }
 
@@ -60,8 +60,6 @@ pub(crate) struct ReadyCommand {
     pub(crate) size: usize,
     pub(crate) command: &'static Command,
     pub(crate) request: Request,
-    /// Number of identical commands directly behind it.
-    pub(crate) identical: usize,
 }
 
 /// Waits for the outcome of the first command in flight. Waits forever if there is none.

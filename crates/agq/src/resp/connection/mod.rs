@@ -293,20 +293,12 @@ impl RespConnection {
     ) -> Result<bool, std::io::Error> {
         self.pop_running();
         let is_quit = effect == Effect::Quit;
+        // The effect comes first, because claims have to be recorded even if the reply cannot be
+        // sent.
         self.session.apply(effect);
-        // All effects come before the replies, because claims have to be recorded even if a reply
-        // cannot be sent.
-        let mut merged_replies = Vec::new();
-        for outcome in merged {
-            match self.running.front() {
-                Some((_, InFlight::Merged)) => self.pop_running(),
-                _ => self.merge_identical_claim(),
-            }
-            self.session.apply(outcome.effect);
-            merged_replies.push(outcome.reply);
-        }
         self.reply(reply).await?;
-        for reply in merged_replies {
+        for reply in merged {
+            self.pop_running();
             self.reply(reply).await?;
         }
         Ok(is_quit)

@@ -26,12 +26,8 @@ use crate::{
         outcome::{CommandOutcome, Effect},
         session::SessionAction,
     },
-    store::{at_once, writes_submitted},
+    store::writes_submitted,
 };
-
-/// Maximum number of identical claims that are merged with a claim. Their replies, of any size, are
-/// in memory until they are sent.
-const MAX_IDENTICAL: usize = 15;
 
 /// Maximum number of writes of users' keys that are merged into one write of the store. Each
 /// separate write would cost a submission and a wake-up.
@@ -62,9 +58,15 @@ impl RespConnection {
         if self.read_ahead.is_empty() && self.held.is_none() {
             return false;
         }
-        let (app, number, mut has_started) = (Arc::clone(&self.app), self.session.caller.number, false);
-        // The writes share a batch. If no other connection writes, this thread commits the batch.
-        at_once(&*app.store, Some(number), &mut || has_started = self.start_each()).await;
+        let submitted_before = writes_submitted();
+        let has_started = self.start_each();
+        if writes_submitted() != submitted_before
+            && let Some(group_commit) = &self.app.group_commit
+        {
+            // The writes share a batch. If no other connection writes, this thread commits the
+            // batch.
+            group_commit.commit(Some(self.session.caller.number)).await;
+        }
         has_started
     }
 
@@ -128,24 +130,10 @@ impl RespConnection {
     fn authorize(&mut self, args: &[Bytes]) -> Result<ReadyCommand, (usize, Reply)> {
         let size = size_of_command(args);
         let (command, request) = self.session.authorize(args).map_err(|reply| (size, reply))?;
-        let identical = if command.kind == CommandKind::Blocking { self.identical_claims(args) } else { 0 };
-        Ok(ReadyCommand { size, command, request, identical })
+        Ok(ReadyCommand { size, command, request })
     }
 
-    /// Returns the number of identical commands directly behind the command `args`.
-    fn identical_claims(&self, args: &[Bytes]) -> usize {
-        self.read_ahead.iter().take(MAX_IDENTICAL).take_while(|other| *other == args).count()
-    }
-
-    /// Removes an identical claim that was carried out with an earlier claim.
-    pub(crate) fn merge_identical_claim(&mut self) {
-        if let Some(args) = self.read_ahead.pop_front() {
-            self.unanswered_bytes = self.unanswered_bytes.saturating_sub(size_of_command(&args));
-            self.app.connections.count_command();
-        }
-    }
-
-    fn start(&mut self, ReadyCommand { size, command, request, identical }: ReadyCommand, now: Timestamp) {
+    fn start(&mut self, ReadyCommand { size, command, request }: ReadyCommand, now: Timestamp) {
         let flow = request.flow(command);
         self.is_on_keys = is_on_keys(&request);
         self.state = self.state.started(flow, command.kind == CommandKind::Blocking);
@@ -190,9 +178,7 @@ impl RespConnection {
                 Some(done) => InFlight::done(done),
                 None => match dispatch::write_of_keys(request) {
                     Ok(write) => return self.start_writes(size, write),
-                    Err(request) => {
-                        InFlight::Pending(Box::pin(dispatch::run(app, caller, command, request, identical)))
-                    }
+                    Err(request) => InFlight::Pending(Box::pin(dispatch::run(app, caller, command, request))),
                 },
             },
             SessionAction::Transaction(queued) => InFlight::Pending(Box::pin(dispatch::exec(app, queued))),

@@ -1,57 +1,42 @@
 //! ACTION.* (AGQ API spec §4).
 
-use agenix_protocol::{
-    documents::{self, ActionSubmission},
-    ids::ActionId,
-    request::Page,
-    resp::Reply,
-};
+use agenix_protocol::{documents::ActionSubmission, ids::ActionId, request::Page, resp::Reply};
 use agenix_rules::{action, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use crate::{
     app::AppState,
-    resp::outcome::{CommandResult, json as document},
+    resp::outcome::{CommandResult, json as document, object, parsed},
     service::{action_changes, action_submission, actions},
 };
 
-/// ACTION.SUBMIT
 pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
-    let submission: ActionSubmission = documents::parse_object(json).map_err(|error| invalid(&error))?;
+    let submission: ActionSubmission = object(json, Rejection::InvalidAction)?;
     let (action_id, jobs_created) = action_submission::submit(app, submission).await?;
     Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
 }
 
-/// ACTION.ADD
 pub(crate) async fn add(app: &AppState, action_id: ActionId, json: &[u8], at: Option<u64>) -> CommandResult {
-    let inputs: Vec<Box<RawValue>> = documents::parse(json).map_err(|error| invalid(&error))?;
+    let inputs: Vec<Box<RawValue>> = parsed(json, Rejection::InvalidAction)?;
     let jobs_created = inputs.len();
     let total_jobs = action_submission::add_inputs(app, &action_id, inputs, at).await?;
     Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created} total_jobs={total_jobs}")))
 }
 
-fn invalid(error: &documents::BadDocument) -> Rejection {
-    Rejection::InvalidAction(error.to_string())
-}
-
-/// ACTION.CLOSE
 pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> CommandResult {
     action_changes::close(app, action_id).await?;
     Ok(Reply::ok())
 }
 
-/// ACTION.STATUS
 pub(crate) async fn status(app: &AppState, action_id: &ActionId) -> CommandResult {
     let found = app.store.action(action_id).await?;
     Ok(found.map_or(Reply::Nil, |(action, tally)| document(&action::status(&action, &tally))))
 }
 
-/// ACTION.LIST
 pub(crate) async fn list(app: &AppState, page: Page) -> CommandResult {
     Ok(Reply::bulks(app.store.actions(page).await?.into_iter().map(String::from)))
 }
 
-/// ACTION.CANCEL
 pub(crate) async fn cancel(app: &AppState, action_id: &ActionId, unstarted: bool) -> CommandResult {
     let cancelled = if unstarted {
         actions::cancel_unstarted(app, action_id).await?
@@ -61,7 +46,6 @@ pub(crate) async fn cancel(app: &AppState, action_id: &ActionId, unstarted: bool
     Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
 }
 
-/// ACTION.RETRY
 pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> CommandResult {
     let retried = actions::retry(app, action_id).await?;
     Ok(Reply::Simple(format!("OK retried={retried}")))

@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 use crate::{
     app::{AppState, Caller},
-    resp::outcome::CommandResult,
+    resp::outcome::{CommandResult, parsed},
     service::challenges,
 };
 
-/// Argument of WORKER.VERIFY. `command` has to be the capability.
+/// `command` has to be the capability.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChallengeRequest {
@@ -23,28 +23,24 @@ struct ChallengeRequest {
     args: Vec<String>,
 }
 
-/// WORKER.VERIFY
 pub(crate) async fn verify(
     app: &AppState,
     capability: &str,
     json: &[u8],
     worker_id: Option<&WorkerId>,
 ) -> CommandResult {
-    let ChallengeRequest { command, args } =
-        documents::parse(json).map_err(|error| Rejection::InvalidChallenge(error.to_string()))?;
+    let ChallengeRequest { command, args } = parsed(json, Rejection::InvalidChallenge)?;
     let output = challenges::verify(app, capability, (command, args), worker_id).await?;
     Ok(Reply::Simple(format!("OK output={}", documents::to_json(&output))))
 }
 
-/// WORKER.ANSWER
 pub(crate) async fn answer(
     app: &AppState,
     caller: &Caller,
     challenge_id: &[u8],
     json: &[u8],
 ) -> CommandResult {
-    let answer: ChallengeAnswer =
-        documents::parse(json).map_err(|error| Rejection::InvalidChallenge(error.to_string()))?;
+    let answer: ChallengeAnswer = parsed(json, Rejection::InvalidChallenge)?;
     challenges::answer(app, caller, &String::from_utf8_lossy(challenge_id), answer).await?;
     Ok(Reply::ok())
 }

@@ -8,15 +8,17 @@ use agenix_protocol::{
 use super::keyspace;
 use crate::{app::AppState, resp::outcome::CommandResult};
 
-/// Version of Redis whose semantics the commands on keys have. Client libraries check it.
+/// The commands on keys have the semantics of this version. Client libraries check it.
 const REDIS_VERSION: &str = "7.0.15";
 
-/// INFO
 pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
     let uptime = app.clock.now().ms_since(app.started_at) / 1000;
     let (connected, connections, commands) = app.connections.counts();
     let keys = keyspace::count(app).await?;
     let totals = app.store.totals().await?.now;
+    let stats =
+        format!("total_connections_received:{connections}\r\ntotal_commands_processed:{commands}\r\n");
+    let keyspace = if keys == 0 { String::new() } else { format!("db0:keys={keys},expires=0,avg_ttl=0\r\n") };
     let all = [
         (
             "Server",
@@ -29,10 +31,7 @@ pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
             ),
         ),
         ("Clients", format!("connected_clients:{connected}\r\n")),
-        (
-            "Stats",
-            format!("total_connections_received:{connections}\r\ntotal_commands_processed:{commands}\r\n"),
-        ),
+        ("Stats", stats),
         ("Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
         (
             "Jobs",
@@ -41,21 +40,15 @@ pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
                 totals[0], totals[1], totals[2], totals[3], totals[4], totals[5]
             ),
         ),
-        (
-            "Keyspace",
-            if keys == 0 { String::new() } else { format!("db0:keys={keys},expires=0,avg_ttl=0\r\n") },
-        ),
+        ("Keyspace", keyspace),
     ];
     let is_all =
         |word: &String| ["all", "default", "everything"].iter().any(|all| word.eq_ignore_ascii_case(all));
     let wanted = |name: &str| {
         sections.is_empty() || sections.iter().any(|word| is_all(word) || word.eq_ignore_ascii_case(name))
     };
-    let texts: Vec<String> = all
-        .into_iter()
-        .filter(|(name, _)| wanted(name))
-        .map(|(name, text)| format!("# {name}\r\n{text}"))
-        .collect();
+    let shown = all.into_iter().filter(|(name, _)| wanted(name));
+    let texts: Vec<String> = shown.map(|(name, text)| format!("# {name}\r\n{text}")).collect();
     Ok(Reply::bulk(texts.join("\r\n")))
 }
 
@@ -83,8 +76,8 @@ fn find(name: &str) -> Option<&'static Command> {
     Command::find(&name.to_ascii_uppercase())
 }
 
-/// Returns name, arity, flags, first key, last key and step of a command, and its categories, tips,
-/// key specifications and subcommands, which are empty.
+/// Returns name, arity, flags, first key, last key and step, and empty categories, tips, key
+/// specifications and subcommands.
 fn row(command: &'static Command) -> Reply {
     let flags: &[&str] = match command.kind {
         CommandKind::Session => &["noscript", "fast"],
@@ -109,7 +102,7 @@ fn row(command: &'static Command) -> Reply {
     ])
 }
 
-/// Returns the syntax of a command as one argument, because COMMAND DOCS has no field for a syntax.
+/// The syntax is one argument, because COMMAND DOCS has no field for it.
 fn arguments(command: &'static Command) -> Vec<Reply> {
     if command.syntax.is_empty() {
         return Vec::new();

@@ -10,14 +10,12 @@ use agenix_rules::rejection::Rejection;
 
 use crate::{
     app::{AppState, Caller},
-    resp::outcome::{CommandResult, json as document},
+    resp::outcome::{CommandResult, json as document, object},
     service::{explain, jobs},
 };
 
-/// JOB.UPDATE
 pub(crate) async fn update(app: &AppState, caller: &Caller, job_id: &JobId, json: &[u8]) -> CommandResult {
-    let mut update: JobUpdate =
-        documents::parse_object(json).map_err(|error| Rejection::InvalidUpdate(error.to_string()))?;
+    let mut update: JobUpdate = object(json, Rejection::InvalidUpdate)?;
     let results = update.task_results.take().map(|results| String::from(Box::<str>::from(results)));
     if results.as_ref().is_some_and(|results| !results.starts_with('[')) {
         return Err(Rejection::InvalidUpdate("task_results is not an array".into()).into());
@@ -29,34 +27,28 @@ pub(crate) async fn update(app: &AppState, caller: &Caller, job_id: &JobId, json
     Ok(Reply::ok())
 }
 
-/// JOB.CANCEL
 pub(crate) async fn cancel(app: &AppState, job_id: &JobId) -> CommandResult {
     jobs::cancel(app, job_id).await?;
     Ok(Reply::Simple("OK job cancelled".into()))
 }
 
-/// JOB.RETRY
 pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> CommandResult {
     jobs::retry(app, job_id, force).await?;
     Ok(Reply::Simple("OK job re-queued".into()))
 }
 
-/// JOB.STATUS
 pub(crate) async fn status(app: &AppState, job_id: &JobId) -> CommandResult {
     Ok(jobs::status(app, job_id).await?.map_or(Reply::Nil, |job| document(&job)))
 }
 
-/// JOB.EXPLAIN
 pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> CommandResult {
     Ok(document(&explain::explain(app, job_id).await?))
 }
 
-/// JOBS.SEARCH
 pub(crate) async fn search(app: &AppState, search: Search) -> CommandResult {
     Ok(Reply::bulks(app.store.search(search).await?.into_iter().map(String::from)))
 }
 
-/// JOB.LIST
 pub(crate) async fn list(
     app: &AppState,
     action_id: &ActionId,

@@ -11,10 +11,10 @@ use agenix_rules::rejection::Rejection;
 
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     redis,
     resp::outcome::CommandResult,
-    store::{KeyReader, RuleResult, StoreError, change, look, scan},
+    store::{KeyReader, change, look, scan},
 };
 
 /// Rejects a reserved key. `what` is the participle of the command, for example "written".
@@ -27,20 +27,19 @@ pub(crate) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Reje
     Err(Rejection::ReservedKey { key, what, instead })
 }
 
-/// Carries out a command on users' keys.
 pub(crate) async fn users(app: &AppState, command: KeyCommand) -> CommandResult {
     if command.is_write() {
         let replies = transaction(app, vec![command]).await?;
         return Ok(replies.into_iter().next().unwrap_or(Reply::Nil));
     }
     let is_long = is_long(&command);
-    let (store, work) = (&*app.store, one(command, app.clock.now()));
+    let (store, now) = (&*app.store, app.clock.now());
+    let work = move |all: &dyn KeyReader| redis::ruled(redis::read(all, &command, now));
     let reply = if is_long { scan(store, work).await? } else { look(store, work).await? };
     Ok(reply?)
 }
 
-/// Carries out a short read of users' keys without waiting. Returns `None` for other commands, and
-/// if the store cannot read at once.
+/// Does not wait. Returns `None` if the command is no short read, or the store cannot read at once.
 pub(crate) fn users_at_once(app: &AppState, command: &KeyCommand, now: Timestamp) -> Option<CommandResult> {
     if command.is_write() || is_long(command) {
         return None;
@@ -50,14 +49,6 @@ pub(crate) fn users_at_once(app: &AppState, command: &KeyCommand, now: Timestamp
     reply.map(|reply| Ok(reply??))
 }
 
-fn one(
-    command: KeyCommand,
-    now: Timestamp,
-) -> impl Fn(&dyn KeyReader) -> Result<RuleResult<Reply>, StoreError> + Send + Sync + 'static {
-    move |all| redis::ruled(redis::read(all, &command, now))
-}
-
-/// Returns true if the duration of a read depends on the number of keys or elements.
 fn is_long(command: &KeyCommand) -> bool {
     matches!(
         command,
@@ -69,17 +60,12 @@ fn is_long(command: &KeyCommand) -> bool {
     )
 }
 
-/// Returns the number of users' keys.
-pub(crate) async fn count(app: &AppState) -> Result<u64, CommandError> {
+pub(crate) async fn count(app: &AppState) -> Result<u64> {
     let now = app.clock.now();
     Ok(look(&*app.store, move |all| all.count(now)).await?)
 }
 
-/// Carries out commands in one transaction, and returns one reply for each.
-pub(crate) async fn transaction(
-    app: &AppState,
-    commands: Vec<KeyCommand>,
-) -> Result<Vec<Reply>, CommandError> {
+pub(crate) async fn transaction(app: &AppState, commands: Vec<KeyCommand>) -> Result<Vec<Reply>> {
     let (store, now) = (&*app.store, app.clock.now());
     let replies = if commands.iter().any(KeyCommand::is_write) {
         change(store, move |all| redis::apply_all(all, &commands, now)).await?

@@ -4,23 +4,19 @@ use agenix_protocol::{ids::PlanId, request::Page, resp::Reply};
 
 use crate::{app::AppState, resp::outcome::CommandResult, service::plans};
 
-/// PLAN.SUBMIT
 pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
     let plan_id = plans::submit(app, json).await?;
     Ok(Reply::Simple(format!("OK plan_id={plan_id}")))
 }
 
-/// PLAN.GET
 pub(crate) async fn get(app: &AppState, plan_id: &PlanId) -> CommandResult {
     Ok(Reply::bulk_or_nil(app.store.plan(plan_id).await?.map(|plan| plan.json)))
 }
 
-/// PLAN.LIST
 pub(crate) async fn list(app: &AppState, page: Page) -> CommandResult {
     Ok(Reply::bulks(app.store.plans(page).await?.into_iter().map(String::from)))
 }
 
-/// PLAN.DELETE
 pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> CommandResult {
     Ok(Reply::Integer(plans::delete(app, plan_id).await?.into()))
 }

@@ -1,9 +1,10 @@
-//! QUEUE.*, and the list commands of Redis on queues. A queue is not a list: a pop claims a job.
+//! QUEUE.*, JOB.CLAIM, and the list commands of Redis on queues. A queue is not a list: a pop
+//! claims a job.
 
 use agenix_protocol::{
     documents::to_json,
     ids::QueueName,
-    request::BlockingPop,
+    request::{BlockingPop, BlockingWait},
     reserved_keys::{QUEUE_SCHEDULED, READY, SCHEDULED, claimed_queue, queue_of},
     resp::Reply,
 };
@@ -14,20 +15,40 @@ use super::keyspace;
 use crate::{
     app::{AppState, Caller},
     error::CommandError,
-    resp::outcome::{CommandOutcome, CommandResult, Effect, json},
+    resp::{
+        outcome::{CommandOutcome, CommandResult, Effect, json},
+        unacked_claims::UnackedClaim,
+    },
     service::{claims, queue_stats, queues},
     settings::PopReply,
     store::{Claim, StoreError},
     waiters::Handoff,
 };
 
-/// BRPOP, BLPOP, BLMOVE. `limit` is the maximum number of ready jobs that are claimed: one for this
-/// command, and one for each identical command behind it.
+/// Maximum number of jobs that one JOB.CLAIM claims. Their documents, of any size, are in memory
+/// until they are sent.
+const MAX_CLAIMED: usize = 32;
+
+/// JOB.CLAIM
+pub(crate) async fn claim(
+    app: &AppState,
+    caller: &Caller,
+    queues: &[QueueName],
+    wait: BlockingWait,
+    count: usize,
+) -> Result<CommandOutcome, CommandError> {
+    queues.iter().try_for_each(queues::check_name)?;
+    let jobs = claims::claim(app, caller, queues, Some(wait), count.min(MAX_CLAIMED)).await?;
+    let documents = jobs.iter().map(|job| document(job.get())).collect::<Result<Vec<_>, _>>()?;
+    let reply = if documents.is_empty() { Reply::NilArray } else { Reply::bulks(documents) };
+    Ok(claimed(jobs, reply))
+}
+
+/// BRPOP, BLPOP, BLMOVE.
 pub(crate) async fn blocking_pop(
     app: &AppState,
     caller: &Caller,
     pop: BlockingPop,
-    limit: usize,
 ) -> Result<CommandOutcome, CommandError> {
     let is_pair = replies_with_pair(app, caller, &pop);
     let queues: Vec<QueueName> = pop.keys.iter().filter_map(|key| claimed_queue(key)).collect();
@@ -37,22 +58,14 @@ pub(crate) async fn blocking_pop(
     if queues.len() != pop.keys.len() || pop.to.is_some() {
         return Err(Rejection::MixedKeys.into());
     }
-    let outcome = |handoff: Handoff<Claim>| {
-        let value = document(handoff.get())?;
-        let key = queue_key(&handoff.get().queue);
-        let reply = if is_pair { Reply::bulks([key, value]) } else { Reply::Bulk(value) };
-        Ok(claimed(handoff.take(), reply))
+    let jobs = claims::claim(app, caller, &queues, Some(pop.timeout), 1).await?;
+    let reply = match jobs.first().map(Handoff::get) {
+        None if is_pair => Reply::NilArray,
+        None => Reply::Nil,
+        Some(job) if is_pair => Reply::bulks([format!("queue:{}", job.queue).into(), document(job)?]),
+        Some(job) => Reply::Bulk(document(job)?),
     };
-    let jobs = claims::wait_for_jobs(app, caller, &queues, pop.timeout, limit).await?;
-    let mut outcomes = jobs.into_iter().map(outcome).collect::<Result<Vec<_>, CommandError>>()?.into_iter();
-    let Some(first) = outcomes.next() else {
-        return Ok(CommandOutcome::plain(if is_pair { Reply::NilArray } else { Reply::Nil }));
-    };
-    Ok(CommandOutcome { merged: outcomes.collect(), ..first })
-}
-
-fn queue_key(queue: &str) -> Bytes {
-    format!("queue:{queue}").into()
+    Ok(claimed(jobs, reply))
 }
 
 /// Returns true if the reply is a pair of key and value, as in Redis. The AGQ API spec has the
@@ -78,19 +91,21 @@ pub(crate) async fn pop(
         let text = "a queue is popped without a count: each job is claimed for itself";
         return Err(Rejection::QueueCount(text).into());
     }
-    let Some(handoff) = claims::job_now(app, caller, queue).await? else {
-        return Ok(CommandOutcome::plain(Reply::Nil));
-    };
-    let value = document(handoff.get())?;
-    Ok(claimed(handoff.take(), Reply::Bulk(value)))
+    let jobs = claims::claim(app, caller, std::slice::from_ref(queue), None, 1).await?;
+    let value = jobs.first().map(|job| document(job.get())).transpose()?;
+    Ok(claimed(jobs, value.map_or(Reply::Nil, Reply::Bulk)))
 }
 
-fn claimed(claim: Claim, reply: Reply) -> CommandOutcome {
-    let holder = claim.job.holder.as_deref().unwrap_or_default().into();
-    CommandOutcome::with(
-        reply,
-        Effect::Claimed { job_id: claim.job.job_id, holder, attempt: claim.job.attempt },
-    )
+fn claimed(jobs: Vec<Handoff<Claim>>, reply: Reply) -> CommandOutcome {
+    if jobs.is_empty() {
+        return CommandOutcome::plain(reply);
+    }
+    let claim = |handoff: Handoff<Claim>| {
+        let job = handoff.take().job;
+        let holder = job.holder.unwrap_or_default().into();
+        UnackedClaim { job_id: job.job_id, holder, attempt: job.attempt }
+    };
+    CommandOutcome::with(reply, Effect::Claimed(jobs.into_iter().map(claim).collect()))
 }
 
 fn document(claim: &Claim) -> Result<Bytes, StoreError> {

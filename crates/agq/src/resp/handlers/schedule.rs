@@ -1,26 +1,23 @@
 //! SCHEDULE.*
 
-use agenix_protocol::{documents::parse_object, request::Page, resp::Reply};
+use agenix_protocol::{request::Page, resp::Reply};
 use agenix_rules::{cron::ScheduleRequest, rejection::Rejection};
 
 use crate::{
     app::AppState,
     error::CommandError,
-    resp::outcome::{CommandResult, json as document},
+    resp::outcome::{CommandResult, json as document, object},
     service::schedules::{self, schedule_view},
     store::DocumentKind,
 };
 
-/// SCHEDULE.SET
 pub(crate) async fn set(app: &AppState, json: &[u8]) -> CommandResult {
-    let request: ScheduleRequest =
-        parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
+    let request: ScheduleRequest = object(json, Rejection::InvalidSchedule)?;
     let schedule = schedules::set(app, request, true).await?;
     let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
     Ok(Reply::Simple(format!("OK name={} next_run_at={next}", schedule.name)))
 }
 
-/// SCHEDULE.GET
 pub(crate) async fn get(app: &AppState, name: &str) -> CommandResult {
     match schedules::get(app, name).await {
         Ok(schedule) => Ok(document(&schedule_view(schedule))),
@@ -29,13 +26,11 @@ pub(crate) async fn get(app: &AppState, name: &str) -> CommandResult {
     }
 }
 
-/// SCHEDULE.LIST
 pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
     let documents = app.store.documents(DocumentKind::Cron).await?;
     Ok(Reply::bulks(page.of(documents.into_iter().map(|(name, _)| name))))
 }
 
-/// SCHEDULE.DELETE
 pub(crate) async fn delete(app: &AppState, name: &str) -> CommandResult {
     match schedules::delete(app, name).await {
         Ok(_) => Ok(Reply::Integer(1)),

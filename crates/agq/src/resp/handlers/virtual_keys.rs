@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use super::{keyspace::refuse_reserved, queue};
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::{CommandError, Result},
     resp::outcome::CommandResult,
     service::{challenges, jobs, workers},
     store::StoreError,
@@ -31,7 +31,6 @@ use crate::{
 /// Time after a heartbeat for which its statistics exist, in milliseconds (worker spec §3.4).
 const STATS_MS: u64 = 120_000;
 
-/// Value of a virtual key.
 enum VirtualValue {
     Text(String),
     Set(Vec<String>),
@@ -40,11 +39,9 @@ enum VirtualValue {
     Queue,
 }
 
-/// Value of a virtual key and its time to live in milliseconds, if the key exists and has a time to
-/// live.
+/// Value and time to live in milliseconds, if the key exists and has one.
 type VirtualKey = Option<(VirtualValue, Option<u64>)>;
 
-/// Answers a command on virtual keys. Rejects writes.
 pub(crate) async fn answer(app: &AppState, command: &KeyCommand) -> CommandResult {
     match command {
         KeyCommand::Keys { pattern } => Ok(Reply::bulks(names(app, pattern).await?)),
@@ -134,8 +131,7 @@ async fn exists(app: &AppState, keys: &[Bytes]) -> CommandResult {
     Ok(Reply::count(count))
 }
 
-/// Computes the value of a virtual key.
-async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError> {
+async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
     if is_queue(key) {
         return Ok(claimed_queue(key).map(|_| (VirtualValue::Queue, None)));
     }
@@ -177,21 +173,21 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError
     }
 }
 
-async fn stored(app: &AppState, id: &str) -> Result<Option<crate::store::StoredJob>, CommandError> {
+async fn stored(app: &AppState, id: &str) -> Result<Option<crate::store::StoredJob>> {
     let Ok(id) = JobId::new(id) else { return Ok(None) };
     Ok(app.store.job(&id).await?)
 }
 
 type WorkerLookup = Option<(Worker, u64, Option<WorkerRegistration>)>;
 
-async fn worker_of(app: &AppState, id: &str) -> Result<WorkerLookup, CommandError> {
+async fn worker_of(app: &AppState, id: &str) -> Result<WorkerLookup> {
     let Ok(id) = WorkerId::new(id) else { return Ok(None) };
     let Some(worker) = app.store.worker(&id).await? else { return Ok(None) };
     let jobs = app.store.held_by(id.as_str()).await?.len() as u64;
     Ok(Some((worker, jobs, workers::registration(app, &id).await?)))
 }
 
-async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey, CommandError> {
+async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey> {
     let Some((worker, _, registration)) = worker_of(app, id).await? else { return Ok(None) };
     let silent = app.clock.now().ms_since(worker.last_seen_at);
     let time_left = |ms: u64| Some(ms.saturating_sub(silent)).filter(|left| *left > 0);
@@ -204,8 +200,7 @@ async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey,
         "stats" => {
             worker.stats.zip(time_left(STATS_MS)).map(|(stats, left)| (VirtualValue::Text(stats), Some(left)))
         }
-        // `instance` is not shown, because any role may read this and `instance` identifies the
-        // process of the worker.
+        // `instance` identifies the process of the worker, and any role may read this.
         "metadata" => registration.map(|registration| {
             let shown = WorkerRegistration { instance: None, active_job_ids: None, ..registration };
             (VirtualValue::Text(to_json(&shown)), None)
@@ -214,32 +209,25 @@ async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey,
     })
 }
 
-/// Returns the fields of a document that are not null as a hash. Strings are unquoted; other values
-/// are JSON.
+/// Leaves out nulls. Strings are unquoted; other values are JSON.
 fn hash(document: &impl serde::Serialize) -> VirtualValue {
     let fields: Map<String, Value> = serde_json::from_str(&to_json(document)).unwrap_or_default();
     let text = |value: Value| match value {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    VirtualValue::Hash(
-        fields
-            .into_iter()
-            .filter(|(_, value)| !value.is_null())
-            .map(|(name, value)| (name, text(value)))
-            .collect(),
-    )
+    let shown = fields.into_iter().filter(|(_, value)| !value.is_null());
+    VirtualValue::Hash(shown.map(|(name, value)| (name, text(value))).collect())
 }
 
-/// Returns the names of the virtual keys that match `pattern`, if the pattern begins with a kind of
-/// record. Keys of jobs are not listed, because there may be millions, and JOBS.SEARCH finds jobs.
-async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>, CommandError> {
+/// `pattern` has to begin with a kind of record. Jobs are not listed, because there may be
+/// millions, and JOBS.SEARCH finds them.
+async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>> {
     let mut names = BTreeSet::new();
+    let page = Page { limit: usize::MAX, ..Page::default() };
     if pattern.starts_with(b"plan:") {
-        let page = Page { limit: usize::MAX, ..Page::default() };
         names.extend(app.store.plans(page).await?.into_iter().map(|id| format!("plan:{id}")));
     } else if pattern.starts_with(b"action:") {
-        let page = Page { limit: usize::MAX, ..Page::default() };
         names.extend(app.store.actions(page).await?.into_iter().map(|id| format!("action:{id}")));
     } else if pattern.starts_with(b"worker:") || pattern.starts_with(b"capability:") {
         for worker in app.store.worker_records().await? {
@@ -250,8 +238,7 @@ async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>, CommandErr
     Ok(names.into_iter().collect())
 }
 
-/// Returns the names of the virtual keys of a worker and of its capabilities.
-async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>, CommandError> {
+async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>> {
     let id = worker.worker_id.as_str();
     let mut names = vec![format!("worker:{id}")];
     for part in ["alive", "stats", "metadata"] {

@@ -10,17 +10,12 @@ use bytes::Bytes;
 
 use crate::{
     app::{AppState, Caller},
-    error::CommandError,
-    resp::outcome::{CommandOutcome, CommandResult, Effect, json as document},
+    error::Result,
+    resp::outcome::{CommandOutcome, CommandResult, Effect, json as document, object},
     service::workers,
 };
 
-/// WORKER.REGISTER
-pub(crate) async fn register(
-    app: &AppState,
-    caller: &Caller,
-    json: &[u8],
-) -> Result<CommandOutcome, CommandError> {
+pub(crate) async fn register(app: &AppState, caller: &Caller, json: &[u8]) -> Result<CommandOutcome> {
     let worker_id = workers::register(app, caller, read_registration(json)?).await?;
     let seconds = heartbeat_seconds(app.settings.heartbeat_interval_ms);
     let reply = Reply::Simple(format!("OK worker_id={worker_id} heartbeat_interval={seconds}"));
@@ -39,7 +34,7 @@ fn read_registration(json: &[u8]) -> Result<WorkerRegistration, Rejection> {
     })
 }
 
-/// Returns milliseconds as seconds: `30`, or `0.5`.
+/// `30`, or `0.5`.
 fn heartbeat_seconds(ms: u64) -> String {
     match ms % 1000 {
         0 => (ms / 1000).to_string(),
@@ -47,15 +42,13 @@ fn heartbeat_seconds(ms: u64) -> String {
     }
 }
 
-/// WORKER.HEARTBEAT
 pub(crate) async fn heartbeat(
     app: &AppState,
     caller: &Caller,
     worker_id: &WorkerId,
     stats: Option<Bytes>,
 ) -> CommandResult {
-    let stats = stats.map(|stats| documents::parse_object(&stats)).transpose();
-    let stats = stats.map_err(|error| Rejection::InvalidStats(error.to_string()))?;
+    let stats = stats.map(|stats| object(&stats, Rejection::InvalidStats)).transpose()?;
     let orders = workers::heartbeat(app, caller, worker_id, stats).await?;
     if orders.is_empty() {
         return Ok(Reply::ok());
@@ -63,22 +56,19 @@ pub(crate) async fn heartbeat(
     Ok(Reply::Simple(format!("OK orders={}", documents::to_json(&orders))))
 }
 
-/// WORKER.UNREGISTER
 pub(crate) async fn unregister(
     app: &AppState,
     caller: &Caller,
     worker_id: WorkerId,
-) -> Result<CommandOutcome, CommandError> {
+) -> Result<CommandOutcome> {
     workers::unregister(app, caller, &worker_id).await?;
     Ok(CommandOutcome::with(Reply::ok(), Effect::Unregistered(worker_id)))
 }
 
-/// WORKER.LIST
 pub(crate) async fn list(app: &AppState) -> CommandResult {
     Ok(Reply::bulks(workers::list(app).await?.iter().map(documents::to_json)))
 }
 
-/// WORKER.GET
 pub(crate) async fn get(app: &AppState, worker_id: &WorkerId) -> CommandResult {
     Ok(workers::status(app, worker_id).await?.map_or(Reply::Nil, |worker| document(&worker)))
 }

@@ -1,25 +1,22 @@
 //! WORKFLOW.*
 
-use agenix_protocol::{documents::parse_object, request::Page, resp::Reply};
+use agenix_protocol::{request::Page, resp::Reply};
 use agenix_rules::{rejection::Rejection, workflow::WorkflowRequest};
 
 use crate::{
     app::AppState,
     error::CommandError,
-    resp::outcome::{CommandResult, json as document},
+    resp::outcome::{CommandResult, json as document, object},
     service::workflow::{self, workflow_view},
     store::DocumentKind,
 };
 
-/// WORKFLOW.SUBMIT
 pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
-    let request: WorkflowRequest =
-        parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
+    let request: WorkflowRequest = object(json, Rejection::InvalidWorkflow)?;
     let workflow = workflow::submit(app, request).await?;
     Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
 }
 
-/// WORKFLOW.STATUS
 pub(crate) async fn status(app: &AppState, id: &str) -> CommandResult {
     match workflow::observe_step(app, id).await {
         Ok(workflow) => Ok(document(&workflow_view(&workflow))),
@@ -28,14 +25,12 @@ pub(crate) async fn status(app: &AppState, id: &str) -> CommandResult {
     }
 }
 
-/// WORKFLOW.LIST
 pub(crate) async fn list(app: &AppState, page: &Page) -> CommandResult {
     let documents = app.store.documents(DocumentKind::Workflow).await?;
     Ok(Reply::bulks(page.of(documents.into_iter().map(|(id, _)| id))))
 }
 
-/// WORKFLOW.CANCEL
 pub(crate) async fn cancel(app: &AppState, id: &str) -> CommandResult {
-    workflow::cancel(app, id).await?;
+    workflow::cancel(app, id).await.map(drop)?;
     Ok(Reply::Simple("OK workflow cancelled".into()))
 }

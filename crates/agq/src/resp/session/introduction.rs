@@ -29,7 +29,7 @@ impl RespSession {
         }
         self.version = version.unwrap_or(self.version);
         let proto = if self.version == RespVersion::Three { 3 } else { 2 };
-        self.app.connections.note(self.caller.number, |entry| entry.resp = proto);
+        self.app.connections.update(self.caller.number, |entry| entry.resp = proto);
         let field = |name: &'static str, value| (Reply::bulk(name), value);
         SessionAction::Answer(Reply::Map(vec![
             field("server", Reply::bulk("agq")),
@@ -45,19 +45,15 @@ impl RespSession {
     pub(crate) fn client(&mut self, client: ClientCommand) -> Reply {
         let (number, now) = (self.caller.number, self.app.clock.now());
         match client {
-            ClientCommand::SetName(name) => match self.take_name(&name) {
-                Ok(()) => Reply::ok(),
-                Err(refusal) => refusal,
-            },
+            ClientCommand::SetName(name) => self.take_name(&name).err().unwrap_or_else(Reply::ok),
             ClientCommand::GetName if self.name.is_empty() => Reply::Nil,
             ClientCommand::GetName => Reply::Bulk(self.name.clone()),
             ClientCommand::Id => Reply::Integer(number.cast_signed()),
             ClientCommand::Info => Reply::bulk(self.app.connections.lines(Some(number), now)),
             ClientCommand::List => {
-                let is_admin =
-                    self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
+                let role = self.caller.identity.as_ref().map(|identity| identity.role);
                 // Only an administrator sees the other connections.
-                Reply::bulk(self.app.connections.lines((!is_admin).then_some(number), now))
+                Reply::bulk(self.app.connections.lines((role != Some(Role::Admin)).then_some(number), now))
             }
             ClientCommand::SetInfo { attribute, value } => self.set_info(&attribute, &value),
         }
@@ -65,11 +61,10 @@ impl RespSession {
 
     fn set_info(&self, attribute: &[u8], value: &[u8]) -> Reply {
         let Some(value) = printable(value) else {
-            return Reply::Error(
-                "ERR lib-name cannot contain spaces, newlines or special characters.".into(),
-            );
+            let line = "ERR lib-name cannot contain spaces, newlines or special characters.";
+            return Reply::Error(line.into());
         };
-        self.app.connections.note(self.caller.number, |entry| {
+        self.app.connections.update(self.caller.number, |entry| {
             match attribute.to_ascii_lowercase().as_slice() {
                 b"lib-name" => entry.library = value,
                 b"lib-ver" => entry.library_version = value,
@@ -79,8 +74,7 @@ impl RespSession {
         Reply::ok()
     }
 
-    /// Sets the name of the connection. If the name is a valid worker id, the connection acts as
-    /// that worker (ADR 1).
+    /// Lets the connection act as the worker of that id, if the name is a worker id (ADR 1).
     fn take_name(&mut self, name: &Bytes) -> Result<(), Reply> {
         let Some(text) = printable(name) else {
             let line = "ERR Client names cannot contain spaces, newlines or special characters.";
@@ -88,13 +82,13 @@ impl RespSession {
         };
         self.name = name.clone();
         let worker = WorkerId::new(text.as_str()).ok();
-        self.app.connections.note(self.caller.number, |entry| entry.name = text);
+        self.app.connections.update(self.caller.number, |entry| entry.name = text);
         self.change(|caller| caller.name = worker);
         Ok(())
     }
 }
 
-/// Returns the name as text if Redis permits it: printable ASCII without spaces.
+/// Redis permits printable ASCII without spaces.
 fn printable(name: &[u8]) -> Option<String> {
     let is_valid = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
     is_valid.then(|| String::from_utf8_lossy(name).into_owned())

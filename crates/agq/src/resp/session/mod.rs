@@ -11,6 +11,7 @@ use agenix_protocol::{
     reserved_keys::is_reserved,
     resp::{Reply, RespVersion},
 };
+use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 use tracing::warn;
 
@@ -20,46 +21,39 @@ use super::{
     outcome::Effect,
     subscriptions::Subscriptions,
     transaction::Transaction,
-    unacked_claims::{UnackedClaim, UnackedClaims},
+    unacked_claims::UnackedClaims,
 };
 use crate::{
     app::{AppState, Caller, connection_name, is_connection},
     auth::{
-        audit_log,
+        audit_log::AuditEntry,
         keyring::{Identity, Role},
     },
     net::{access_control::AccessControl, listener::ClientStream},
     registry::{connections, pubsub::SubscriptionKind},
 };
 
-/// The state of one connection.
 pub(crate) struct RespSession {
     app: Arc<AppState>,
     access_control: Arc<AccessControl>,
     ip: Option<IpAddr>,
     pub(crate) caller: Arc<Caller>,
-    /// Version of RESP of the replies.
     pub(crate) version: RespVersion,
-    /// Claims whose replies may not have reached the client.
     pub(crate) unacked_claims: UnackedClaims,
     pub(crate) subscriptions: Subscriptions,
     transaction: Option<Transaction>,
     name: Bytes,
-    /// Identity by the client's certificate. It is the identity after RESET.
+    /// Identity by the client's certificate, also after RESET.
     certified: Option<Identity>,
 }
 
 /// Next step for an authorized command.
 pub(crate) enum SessionAction {
-    /// Send the reply.
     Answer(Reply),
-    /// Send the reply after a delay.
     Delay(Reply, Duration),
     /// Send the reply when all submitted writes have been applied.
     Settled(Reply),
-    /// Send the reply, and close the connection.
     Quit(Reply),
-    /// Carry out the command.
     Pass(&'static Command, Request),
     /// Carry out the commands in one write.
     Transaction(Vec<QueuedCommand>),
@@ -72,20 +66,13 @@ impl RespSession {
         app: Arc<AppState>,
         access_control: Arc<AccessControl>,
     ) -> Self {
-        let caller = Caller {
-            connection: connection_name(app.store.node(), number),
-            number,
-            from: accepted.shown.as_str().into(),
-            identity: accepted.certified.clone(),
-            registered: None,
-            name: None,
-            is_introduced: false,
-        };
+        let (connection, certified) = (connection_name(app.store.node(), number), accepted.certified.take());
+        let caller = Caller::new(connection, number, &accepted.shown, certified.clone());
         let user = caller.identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
         let from = Arc::clone(&caller.from);
         let entry =
             connections::ConnectionInfo { from, user, resp: 2, since: app.clock.now(), ..Default::default() };
-        app.connections.enter(number, entry);
+        app.connections.add(number, entry);
         Self {
             subscriptions: Subscriptions::new(number),
             app,
@@ -96,7 +83,7 @@ impl RespSession {
             unacked_claims: UnackedClaims::default(),
             transaction: None,
             name: Bytes::new(),
-            certified: accepted.certified.take(),
+            certified,
         }
     }
 
@@ -104,8 +91,7 @@ impl RespSession {
         self.caller.identity.is_some()
     }
 
-    /// Parses a command, and checks whether the connection may send it. Before the authentication,
-    /// only AUTH, HELLO, QUIT and RESET are permitted (RESP spec §4).
+    /// Before the authentication, only AUTH, HELLO, QUIT and RESET are permitted (RESP spec §4).
     pub(crate) fn authorize(&mut self, args: &[Bytes]) -> Result<(&'static Command, Request), Reply> {
         let known = Command::of(args);
         let name = known.map_or("", |command| command.name);
@@ -113,8 +99,8 @@ impl RespSession {
         // The specification's AUTH has no user name.
         let has_user_name = name == "AUTH" && args.len() == 3 && args[1].eq_ignore_ascii_case(b"default");
         if name == "HELLO" || name == "CLIENT" || has_user_name {
-            // Only client libraries send these. From now on the client gets the replies of Redis,
-            // even if this command fails.
+            // Client libraries send these, and get the replies of Redis from now on, even after an
+            // error.
             self.change(|caller| caller.is_introduced = true);
         }
         if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
@@ -134,20 +120,21 @@ impl RespSession {
         })
     }
 
-    /// Checks whether the role of the key and the state of the session permit the command. Returns
-    /// the error line otherwise.
+    /// Returns the error line if the role or the state of the session does not permit the command.
     fn allow(&self, command: &Command, request: &Request) -> Result<(), String> {
         if let Some(identity) = &self.caller.identity
             && !identity.role.allows(command.access)
         {
             let whose = identity.role.with_article();
-            return Err(format!("NOPERM This key is {whose}'s and may not use {}", command.name));
+            let text = format!("This key is {whose}'s and may not use {}", command.name);
+            return Err(Rejection::NotPermitted(text).line());
         }
         if self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
             && let Some(key) = users_key(request)
         {
             let key = String::from_utf8_lossy(key).escape_debug().to_string();
-            return Err(format!("NOPERM This key is a worker's and may not use {} on {key}", command.name));
+            let text = format!("This key is a worker's and may not use {} on {key}", command.name);
+            return Err(Rejection::NotPermitted(text).line());
         }
         if self.version == RespVersion::Two
             && self.subscriptions.is_listening()
@@ -196,33 +183,25 @@ impl RespSession {
                 SessionAction::Answer(Reply::bulks([Bytes::from("pong"), message.unwrap_or_default()]))
             }
             Request::Ping { message } => SessionAction::Answer(dispatch::pong(message)),
-            Request::Subscribe { channels } => SessionAction::Settled(self.subscriptions.subscribe(
-                &self.app,
-                SubscriptionKind::Name,
-                channels,
-            )),
-            Request::PSubscribe { patterns } => SessionAction::Settled(self.subscriptions.subscribe(
-                &self.app,
-                SubscriptionKind::Pattern,
-                patterns,
-            )),
-            Request::Unsubscribe { channels } => SessionAction::Answer(self.subscriptions.unsubscribe(
-                &self.app,
-                SubscriptionKind::Name,
-                channels,
-            )),
-            Request::PUnsubscribe { patterns } => SessionAction::Answer(self.subscriptions.unsubscribe(
-                &self.app,
-                SubscriptionKind::Pattern,
-                patterns,
-            )),
+            Request::Subscribe { channels } => self.subscribe(SubscriptionKind::Name, channels),
+            Request::PSubscribe { patterns } => self.subscribe(SubscriptionKind::Pattern, patterns),
+            Request::Unsubscribe { channels } => self.unsubscribe(SubscriptionKind::Name, channels),
+            Request::PUnsubscribe { patterns } => self.unsubscribe(SubscriptionKind::Pattern, patterns),
             other => SessionAction::Pass(command, other),
         }
     }
 
-    /// Authenticates the client. Returns the delay of the reply to a wrong key. A valid key is
-    /// accepted at once after any number of wrong keys. Otherwise one misconfigured client could
-    /// lock out all workers of its machine.
+    fn subscribe(&mut self, by: SubscriptionKind, names: Vec<Bytes>) -> SessionAction {
+        SessionAction::Settled(self.subscriptions.subscribe(&self.app, by, names))
+    }
+
+    fn unsubscribe(&mut self, by: SubscriptionKind, names: Vec<Bytes>) -> SessionAction {
+        SessionAction::Answer(self.subscriptions.unsubscribe(&self.app, by, names))
+    }
+
+    /// Returns the delay of the reply to a wrong key. A valid key is accepted after any number of
+    /// wrong keys, because one misconfigured client could otherwise lock out all workers of its
+    /// machine.
     fn authenticate(&mut self, key: &[u8]) -> Result<(), Duration> {
         let Some(identity) = self.access_control.keyring.identify(key) else {
             let now = self.app.clock.now();
@@ -230,15 +209,7 @@ impl RespSession {
             if !delay.is_zero() {
                 warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys from one address");
             }
-            self.app.audit.record(&audit_log::AuditEntry {
-                at: now,
-                who: None,
-                role: None,
-                from: &self.caller.from,
-                command: "AUTH",
-                target: None,
-                outcome: WRONG_KEY.plain,
-            });
+            self.app.audit.record(&AuditEntry::wrong_key(now, &self.caller.from));
             return Err(delay);
         };
         self.identify(Some(identity));
@@ -255,7 +226,7 @@ impl RespSession {
 
     fn identify(&mut self, identity: Option<Identity>) {
         let user = identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
-        self.app.connections.note(self.caller.number, |entry| entry.user = user);
+        self.app.connections.update(self.caller.number, |entry| entry.user = user);
         self.change(|caller| caller.identity = identity);
     }
 
@@ -274,14 +245,13 @@ impl RespSession {
         self.version = RespVersion::Two;
         self.name = Bytes::new();
         self.identify(self.certified.clone());
-        self.app.connections.note(self.caller.number, |entry| {
+        self.app.connections.update(self.caller.number, |entry| {
             (entry.name, entry.resp) = (String::new(), 2);
         });
         self.change(|caller| (caller.name, caller.is_introduced) = (None, false));
         Reply::Simple("RESET".into())
     }
 
-    /// Applies the effect of a command to the session.
     pub(crate) fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::None | Effect::Quit => {}
@@ -289,20 +259,20 @@ impl RespSession {
             Effect::Unregistered(worker_id) => self.change(|caller| {
                 caller.registered = caller.registered.take().filter(|own| *own != worker_id);
             }),
-            Effect::Claimed { job_id, holder, attempt } => {
-                if let Some(worker) = WorkerId::new(&*holder).ok().filter(|_| !is_connection(&holder)) {
-                    // A connection that has claimed as a worker claims as that worker from now on.
+            Effect::Claimed(claims) => {
+                // A connection that has claimed as a worker claims as that worker from now on.
+                let holder = claims.first().map(|claim| &*claim.holder).filter(|name| !is_connection(name));
+                if let Some(worker) = holder.and_then(|name| WorkerId::new(name).ok()) {
                     self.change(|caller| caller.registered = Some(worker));
                 }
-                self.unacked_claims.push(UnackedClaim { job_id, holder, attempt });
+                claims.into_iter().for_each(|claim| self.unacked_claims.push(claim));
             }
         }
     }
 
-    /// Ends the session of a closed connection.
     pub(crate) fn close(&mut self) {
         self.subscriptions.leave(&self.app);
-        self.app.connections.leave(self.caller.number);
+        self.app.connections.remove(self.caller.number);
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Caller)) {
@@ -310,7 +280,7 @@ impl RespSession {
     }
 }
 
-/// Returns the first users' key of a request. The role of workers permits no users' keys.
+/// Workers may not use these keys.
 fn users_key(request: &Request) -> Option<&Bytes> {
     match request {
         Request::Key(command) => command.keys().find(|key| !is_reserved(key)),
@@ -319,8 +289,7 @@ fn users_key(request: &Request) -> Option<&Bytes> {
     }
 }
 
-/// Returns true if a command is permitted in RESP2 on a connection with subscriptions. RESP2 cannot
-/// distinguish other replies from messages.
+/// RESP2 cannot distinguish other replies from messages.
 fn is_permitted_for_subscriber(name: &str) -> bool {
     const PERMITTED: [&str; 7] =
         ["SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "PING", "QUIT", "RESET"];

@@ -28,8 +28,8 @@ use serde_json::value::RawValue;
 use super::lookup;
 use crate::{
     app::AppState,
-    error::CommandError,
-    store::{ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, NewAction, StoreError},
+    error::{CommandError, Result},
+    store::{ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, NewAction},
 };
 pub(crate) use pieces::pieces;
 use pieces::{InputChunk, inputs_of, name};
@@ -46,15 +46,14 @@ struct PendingSubmission {
     places: Vec<u64>,
 }
 
-/// Stores an action with the `count` inputs in `pieces`, and returns the number of its jobs. The
-/// number is less than `count` if the action halts meanwhile. Idempotent.
+/// Returns the number of jobs, less than `count` if the action halts meanwhile. Idempotent.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,
     plan: &Plan,
     pieces: &[InputChunk],
     count: usize,
-) -> Result<usize, CommandError> {
+) -> Result<usize> {
     let added = app.store.add_action(begun(app, &action, plan, pieces)?).await??;
     finish(app, &action.action_id).await?;
     let known = app.store.action(&action.action_id).await?.map(|(known, _)| known);
@@ -71,35 +70,24 @@ pub(crate) async fn store(
 }
 
 /// Returns the first write: the jobs of the first piece, and documents of the other pieces.
-fn begun(
-    app: &AppState,
-    action: &Action,
-    plan: &Plan,
-    pieces: &[InputChunk],
-) -> Result<NewAction, CommandError> {
+fn begun(app: &AppState, action: &Action, plan: &Plan, pieces: &[InputChunk]) -> Result<NewAction> {
     let places = pieces.iter().skip(1).map(|piece| piece.place).collect();
     let json = to_json(&PendingSubmission { open: action.is_open, places });
-    let mut notes = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
-    notes.extend(
-        pieces
-            .iter()
-            .skip(1)
-            .map(|piece| (DocumentKind::Inputs, name(&action.action_id, piece.place), piece.json.clone())),
-    );
+    let mut documents = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
+    let document =
+        |piece: &InputChunk| (DocumentKind::Inputs, name(&action.action_id, piece.place), piece.json.clone());
+    documents.extend(pieces.iter().skip(1).map(document));
+    let first = pieces.first().map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))?;
     Ok(NewAction {
         needs: plan::needs(plan),
         terms: JobParams::of(action, plan, app.settings.job_timeout_ms, action.created_at),
-        jobs: pieces
-            .first()
-            .map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))
-            .map(|inputs| new_jobs(app, inputs))?,
+        jobs: new_jobs(app, first),
         // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
-        notes,
+        documents,
     })
 }
 
-/// Returns true if the stored action `known` is the result of the same submission as `action`.
 async fn is_stored(
     app: &AppState,
     known: &Action,
@@ -107,7 +95,7 @@ async fn is_stored(
     plan: &Plan,
     pieces: &[InputChunk],
     count: usize,
-) -> Result<bool, CommandError> {
+) -> Result<bool> {
     let count = count as u64;
     // An open action may have more jobs since, and a halted action does not have the last pieces.
     let fits = match known.total_jobs.cmp(&count) {
@@ -129,28 +117,24 @@ async fn is_stored(
     Ok(true)
 }
 
-/// Stores the remaining pieces of the submission of an action.
-pub(crate) async fn finish(app: &AppState, action_id: &ActionId) -> Result<(), CommandError> {
+pub(crate) async fn finish(app: &AppState, action_id: &ActionId) -> Result<()> {
     store_pieces(app, action_id, usize::MAX).await
 }
 
-/// Stores the remaining pieces of all submissions.
-pub(crate) async fn finish_all(app: &AppState) -> Result<(), CommandError> {
+pub(crate) async fn finish_all(app: &AppState) -> Result<()> {
     for action_id in pending_submissions(app).await? {
         finish(app, &action_id).await?;
     }
     Ok(())
 }
 
-/// Submissions with remaining pieces at the last round of the reaper, with the numbers of jobs at
-/// that time.
+/// Numbers of jobs of unfinished submissions at the last round of the reaper.
 #[derive(Default)]
 pub(crate) struct StalledSubmissions(HashMap<ActionId, u64>);
 
 impl StalledSubmissions {
-    /// Stores the next pieces of the submissions that have not grown since the last round. The task
-    /// that stored their pieces has ended.
-    pub(crate) async fn continue_stalled(&mut self, app: &AppState) -> Result<(), CommandError> {
+    /// A submission that has not grown since the last round has lost its task.
+    pub(crate) async fn continue_stalled(&mut self, app: &AppState) -> Result<()> {
         let before = take(&mut self.0);
         for action_id in pending_submissions(app).await? {
             let found = app.store.action(&action_id).await?;
@@ -164,8 +148,7 @@ impl StalledSubmissions {
     }
 }
 
-/// Returns the actions with remaining pieces.
-async fn pending_submissions(app: &AppState) -> Result<Vec<ActionId>, CommandError> {
+async fn pending_submissions(app: &AppState) -> Result<Vec<ActionId>> {
     if !app.store.has_documents(DocumentKind::Arriving).await? {
         return Ok(Vec::new());
     }
@@ -173,18 +156,17 @@ async fn pending_submissions(app: &AppState) -> Result<Vec<ActionId>, CommandErr
     Ok(documents.into_iter().filter_map(|(id, _)| ActionId::new(id).ok()).collect())
 }
 
-async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Result<(), CommandError> {
+async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Result<()> {
     let Some(json) = app.store.document(DocumentKind::Arriving, action_id.as_str()).await? else {
         return Ok(());
     };
-    let pending: PendingSubmission = serde_json::from_str(&json)
-        .map_err(|error| StoreError(format!("the submission of {action_id} cannot be read: {error}")))?;
+    let pending: PendingSubmission = lookup::parse("submission of", action_id.as_str(), &json)?;
     let Some((action, _)) = app.store.action(action_id).await? else {
-        return settle(app, action_id, &pending).await;
+        return complete(app, action_id, &pending).await;
     };
     if action.halted.is_some() {
         // A halted action does not accept inputs.
-        return settle(app, action_id, &pending).await;
+        return complete(app, action_id, &pending).await;
     }
     let left: Vec<u64> = pending.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();
     for &place in left.iter().take(limit) {
@@ -198,34 +180,36 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
             added => added?,
         };
     }
-    if left.len() > limit { Ok(()) } else { settle(app, action_id, &pending).await }
+    if left.len() > limit { Ok(()) } else { complete(app, action_id, &pending).await }
 }
 
-/// Adds the inputs of a piece to an action. Inputs that the action already has are not added again.
-async fn add_piece(
+async fn add_piece(app: &AppState, action: &Action, plan: &Plan, piece: &InputChunk) -> Result<u64> {
+    append(app, action, plan, inputs_of(&piece.json)?, Some(piece.place)).await
+}
+
+/// Adds inputs to an action, and returns the number of its jobs. Inputs that the action already has
+/// after the place `at` are not added again.
+pub(crate) async fn append(
     app: &AppState,
     action: &Action,
     plan: &Plan,
-    piece: &InputChunk,
-) -> Result<u64, CommandError> {
+    inputs: Vec<Box<RawValue>>,
+    at: Option<u64>,
+) -> Result<u64> {
     let now = app.clock.now();
     let more = AppendJobs {
-        at: Some(piece.place),
+        at,
         needs: plan::needs(plan),
         terms: JobParams::of(action, plan, app.settings.job_timeout_ms, now),
-        jobs: new_jobs(app, inputs_of(&piece.json)?),
+        jobs: new_jobs(app, inputs),
         now,
         action_id: action.action_id.clone(),
     };
     Ok(app.store.add_jobs(more).await??)
 }
 
-/// Ends a submission. Its document is removed last, so that an interrupted end is repeated.
-async fn settle(
-    app: &AppState,
-    action_id: &ActionId,
-    pending: &PendingSubmission,
-) -> Result<(), CommandError> {
+/// Removes the document of the submission last, so that an interrupted end is repeated.
+async fn complete(app: &AppState, action_id: &ActionId, pending: &PendingSubmission) -> Result<()> {
     if !pending.open {
         let rule: ActionRule = Box::new(|action: Option<&Action>| Ok(action.and_then(action::closed)));
         app.store.decide_action(action_id, rule).await??;
@@ -240,7 +224,6 @@ async fn settle(
     Ok(remove(DocumentKind::Arriving, action_id.as_str()).await??)
 }
 
-/// Returns the jobs of `inputs`, each with a new id.
 pub(crate) fn new_jobs(app: &AppState, inputs: Vec<Box<RawValue>>) -> Vec<NewJob> {
     let new = |input: Box<RawValue>| NewJob { job_id: app.clock.job_id(), input: input.into(), own: None };
     inputs.into_iter().map(new).collect()

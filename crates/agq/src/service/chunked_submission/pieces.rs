@@ -3,21 +3,18 @@
 use agenix_protocol::{documents::parse, ids::ActionId};
 use serde_json::value::RawValue;
 
-use crate::{error::CommandError, store::StoreError};
+use crate::{error::Result, store::StoreError};
 
 /// Number of bytes of inputs after which a piece ends.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Consecutive inputs of an action.
 pub(crate) struct InputChunk {
-    /// Place of the first input.
     pub(crate) place: u64,
     /// The inputs, as a JSON array.
     pub(crate) json: String,
 }
 
-/// Divides a submission of more than `max_inputs` into pieces. Returns the inputs as the error if
-/// one write can store all of them.
+/// Returns the inputs as the error if one write can store all of them.
 pub(crate) fn pieces(
     inputs: Vec<Box<RawValue>>,
     max_inputs: usize,
@@ -43,12 +40,10 @@ pub(crate) fn pieces(
     Ok(pieces)
 }
 
-/// Returns the inputs of a piece.
-pub(crate) fn inputs_of(json: &str) -> Result<Vec<Box<RawValue>>, CommandError> {
+pub(crate) fn inputs_of(json: &str) -> Result<Vec<Box<RawValue>>> {
     Ok(parse(json.as_bytes()).map_err(|error| StoreError(format!("inputs cannot be read: {error}")))?)
 }
 
-/// Returns the id of the document of a piece.
 pub(crate) fn name(action_id: &ActionId, place: u64) -> String {
     format!("{action_id}/{place}")
 }

@@ -12,27 +12,20 @@ use agenix_rules::action::{Action, halt::Halted};
 use super::{StalledSubmissions, begun, finish, finish_all, pending_submissions, pieces};
 use crate::{
     app::AppState,
-    auth::audit_log::AuditLog,
-    clock::Clock,
-    config,
     error::CommandError,
     service::{
         action_submission::{add_inputs, submit as submit_action},
         plans,
     },
-    startup::services::build,
-    store::{ActionRule, DocumentKind, OpenOptions, Store, redb::RedbStore},
+    startup::services::without_tasks,
+    store::{ActionRule, DocumentKind},
 };
 
 const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
 
 /// Opens a store of which one write stores two inputs.
 async fn open(dir: &Path) -> Arc<AppState> {
-    let mut settings = config::default_settings().unwrap();
-    settings.inputs_at_once = 2;
-    let store: Arc<dyn Store> =
-        Arc::new(RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap());
-    let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+    let app = without_tasks(dir, |settings| settings.inputs_at_once = 2);
     // The plan exists if the database is opened again.
     let _may_exist = plans::submit(&app, PLAN).await;
     app

@@ -27,26 +27,24 @@ pub(crate) use self::{
 use super::{
     action_changes,
     deferred_submission::{self, SubmissionContext},
-    job_changes,
+    job_changes, lookup,
 };
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::{CommandError, Result},
     store::{DocumentChange, DocumentKind, StoreError},
 };
 
-/// Maximum number of states that one call of [`advance`] passes. The reaper continues afterwards.
+/// States that one [`advance`] passes. The reaper continues afterwards.
 const MAX_MOVES: usize = 100;
 /// Time within which a workflow that is being submitted has to be stored, in milliseconds.
 const UNFINISHED_MS: u64 = 60_000;
 
 fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
-    serde_json::from_str(json)
-        .map_err(|error| StoreError(format!("the workflow {id} cannot be read: {error}")))
+    lookup::parse("workflow", id, json)
 }
 
-/// Checks, stores and starts a workflow.
-pub(crate) async fn submit(app: &AppState, request: WorkflowRequest) -> Result<Workflow, CommandError> {
+pub(crate) async fn submit(app: &AppState, request: WorkflowRequest) -> Result<Workflow> {
     let workflow = Workflow::new(request, || deferred_submission::new_id(app), app.clock.now())?;
     for PlacedStep { step, place, before } in workflow.placed() {
         let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
@@ -54,15 +52,13 @@ pub(crate) async fn submit(app: &AppState, request: WorkflowRequest) -> Result<W
         checked.map_err(|error| placed(error, &place))?;
     }
     let id = workflow.id.clone();
-    // The entry in the list of running workflows comes first, so that the reaper finds the workflow
-    // if agq ends between the two writes.
+    // First the list of running workflows, so that the reaper finds the workflow after a crash.
     put(app, DocumentKind::Running, &id, workflow.created_at.0.to_string()).await?;
     put(app, DocumentKind::Workflow, &id, to_json(&workflow)).await?;
     advance(app, &id).await?;
     get(app, &id).await
 }
 
-/// Adds the path of the step to a rejection.
 fn placed(error: CommandError, place: &str) -> CommandError {
     match error {
         CommandError::Rejected(
@@ -72,28 +68,27 @@ fn placed(error: CommandError, place: &str) -> CommandError {
     }
 }
 
-async fn put(app: &AppState, kind: DocumentKind, id: &str, json: String) -> Result<(), CommandError> {
+async fn put(app: &AppState, kind: DocumentKind, id: &str, json: String) -> Result<()> {
     let rule = move |_: Option<&str>| Ok(DocumentChange::Put(json.clone()));
     Ok(app.store.update_document(kind, id, Box::new(rule)).await??)
 }
 
-/// Returns a workflow, or the rejection if there is none with that id.
-pub(crate) async fn get(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
+pub(crate) async fn get(app: &AppState, id: &str) -> Result<Workflow> {
     let is_id = !id.contains('\0');
     let json = if is_id { app.store.document(DocumentKind::Workflow, id).await? } else { None };
     let json = json.ok_or_else(|| Rejection::WorkflowNotFound(id.to_owned()))?;
     Ok(read(id, &json)?)
 }
 
-/// Returns all stored workflows, the newest first.
-pub(crate) async fn list(app: &AppState) -> Result<Vec<Workflow>, CommandError> {
+/// The newest come first.
+pub(crate) async fn list(app: &AppState) -> Result<Vec<Workflow>> {
     let mut documents = app.store.documents(DocumentKind::Workflow).await?;
     documents.reverse();
     Ok(documents.iter().map(|(id, json)| read(id, json)).collect::<Result<_, _>>()?)
 }
 
 /// Cancels a workflow and its steps in flight, and returns the workflow.
-pub(crate) async fn cancel(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
+pub(crate) async fn cancel(app: &AppState, id: &str) -> Result<Workflow> {
     let (now, workflow_id) = (app.clock.now(), id.to_owned());
     if id.contains('\0') {
         return Err(Rejection::WorkflowNotFound(workflow_id).into());
@@ -108,9 +103,8 @@ pub(crate) async fn cancel(app: &AppState, id: &str) -> Result<Workflow, Command
     get(app, id).await
 }
 
-/// Cancels the action or the job that a step has submitted. A stand-in job goes on, because it does
-/// not belong to the workflow.
-async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<(), CommandError> {
+/// A stand-in job goes on, because it does not belong to the workflow.
+async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<()> {
     if step.is_stand_in {
         return Ok(());
     }
@@ -128,14 +122,13 @@ async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<(), CommandE
     }
 }
 
-/// Records that a job of a workflow has ended, and advances the workflow if that end can make a
-/// difference.
-pub(crate) async fn step_ended(app: &AppState, id: &str) -> Result<(), CommandError> {
+/// Advances the workflow if the end of the job can make a difference.
+pub(crate) async fn step_ended(app: &AppState, id: &str) -> Result<()> {
     if app.unended_steps.ended(id) { advance(app, id).await } else { Ok(()) }
 }
 
 /// Advances a workflow past all steps that have ended by now, and returns the workflow.
-pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
+pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow> {
     let known = get(app, id).await?;
     if known.is_settled() {
         return Ok(known);
@@ -145,7 +138,7 @@ pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow, C
 }
 
 /// Submits the next steps of a workflow as far as its earlier steps have ended. Idempotent.
-pub(crate) async fn advance(app: &AppState, id: &str) -> Result<(), CommandError> {
+pub(crate) async fn advance(app: &AppState, id: &str) -> Result<()> {
     for _move in 0..MAX_MOVES {
         let Some(stored) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
         let known = read(id, &stored)?;
@@ -156,12 +149,12 @@ pub(crate) async fn advance(app: &AppState, id: &str) -> Result<(), CommandError
             }
         }
         if known.is_settled() {
-            return settle(app, id).await;
+            return remove_running(app, id).await;
         }
         let seen = observe(app, &known).await?;
         let seen: Vec<(&str, StepObservation)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
         let next = known.moved(&seen, app.clock.now());
-        app.unended_steps.note(id, next.steps_together());
+        app.unended_steps.set(id, next.steps_together());
         let json = to_json(&next);
         if json != stored {
             let before = stored.clone();
@@ -180,18 +173,14 @@ pub(crate) async fn advance(app: &AppState, id: &str) -> Result<(), CommandError
     Ok(())
 }
 
-/// Returns the states of the steps in flight.
-async fn observe(
-    app: &AppState,
-    workflow: &Workflow,
-) -> Result<Vec<(String, StepObservation)>, CommandError> {
+async fn observe(app: &AppState, workflow: &Workflow) -> Result<Vec<(String, StepObservation)>> {
     let mut seen = Vec::new();
     for step in workflow.all().filter(|step| step.stage == StepState::Running) {
         let mut state = deferred_submission::observe(app, step.is_action(), &step.id).await?;
         let is_new = state == StepObservation::Underway && !step.is_submitted;
-        if is_new && deferred_submission::is_half_handed_on(app, step).await? {
-            // The step is submitted only when all of its inputs are stored. The node that began to
-            // submit it may have ended.
+        if is_new && deferred_submission::is_partly_submitted(app, step).await? {
+            // The step is submitted with its last input. The node that began to submit it may have
+            // ended.
             state = StepObservation::Nothing;
         }
         seen.push((step.id.clone(), state));
@@ -199,8 +188,8 @@ async fn observe(
     Ok(seen)
 }
 
-/// Submits the steps in flight that have not been submitted. Returns true if there were any.
-async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, CommandError> {
+/// Returns true if there were steps to submit.
+async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool> {
     let mut has_any = false;
     for placed in workflow.placed() {
         let step = placed.step;
@@ -214,8 +203,7 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, Comma
         let context = SubmissionContext { workflow: Some(&workflow.id), before };
         match deferred_submission::submit(app, &step.document, &step.id, context).await {
             Err(CommandError::Rejected(rejection)) => {
-                // The step was valid when the workflow was submitted. Its plan has been deleted
-                // since, or its queue is full.
+                // The step was valid: its plan has been deleted since, or its queue is full.
                 error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
                 let reason = rejection.to_string();
                 let fail = move |step: &mut WorkflowStep| {
@@ -245,13 +233,12 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, Comma
     Ok(has_any)
 }
 
-/// Applies `change` to a step in flight of the current workflow.
 async fn change_step(
     app: &AppState,
     workflow: &Workflow,
     step_id: &str,
     change: impl Fn(&mut WorkflowStep) + Send + Sync + 'static,
-) -> Result<(), CommandError> {
+) -> Result<()> {
     let step_id = step_id.to_owned();
     let rule = move |known: Option<&str>| {
         let Some(mut known) = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok()) else {
@@ -268,13 +255,12 @@ async fn change_step(
 }
 
 /// Removes a workflow without remaining steps from the list of running workflows.
-async fn settle(app: &AppState, id: &str) -> Result<(), CommandError> {
+async fn remove_running(app: &AppState, id: &str) -> Result<()> {
     let rule = |_: Option<&str>| Ok(DocumentChange::Remove);
     Ok(app.store.update_document(DocumentKind::Running, id, Box::new(rule)).await??)
 }
 
-/// Advances all running workflows.
-pub(crate) async fn advance_all(app: &AppState) -> Result<(), CommandError> {
+pub(crate) async fn advance_all(app: &AppState) -> Result<()> {
     for (id, since) in app.store.documents(DocumentKind::Running).await? {
         forget_unfinished(app, &id, &since).await?;
         if let Err(error) = advance(app, &id).await {
@@ -285,17 +271,16 @@ pub(crate) async fn advance_all(app: &AppState) -> Result<(), CommandError> {
 }
 
 /// Removes the entry of a workflow whose submission was interrupted before the workflow was stored.
-async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<(), CommandError> {
+async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<()> {
     let since = Timestamp(since.parse().unwrap_or_default());
     let is_old = app.clock.now().ms_since(since) > UNFINISHED_MS;
     if is_old && app.store.document(DocumentKind::Workflow, id).await?.is_none() {
-        settle(app, id).await?;
+        remove_running(app, id).await?;
     }
     Ok(())
 }
 
-/// Deletes workflows that ended before a time.
-pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<(), CommandError> {
+pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()> {
     for workflow in list(app).await? {
         if workflow.is_settled() && workflow.ended_at.is_some_and(|at| at < before) {
             let rule = |_: Option<&str>| Ok(DocumentChange::Remove);

@@ -6,34 +6,31 @@ use agenix_rules::{job::Job, workflow::Workflow};
 use super::{put, read};
 use crate::{
     app::AppState,
-    error::CommandError,
+    error::Result,
     store::{DocumentChange, DocumentKind},
 };
 
-/// Place of a job or an action in a workflow.
 #[derive(Debug)]
 pub(crate) struct WorkflowPosition {
     workflow_id: String,
     step_id: String,
 }
 
-/// Returns the place of a job in a workflow. A job of an action has the place of its action.
-pub(crate) async fn place_of(app: &AppState, job: &Job) -> Result<Option<WorkflowPosition>, CommandError> {
+/// A job of an action has the place of its action.
+pub(crate) async fn place_of(app: &AppState, job: &Job) -> Result<Option<WorkflowPosition>> {
     let Some(ojs) = &job.ojs else { return place_of_action(app, &job.action_id).await };
     let step_id = job.job_id.as_str().to_owned();
     Ok(ojs.workflow.clone().map(|workflow_id| WorkflowPosition { workflow_id, step_id }))
 }
 
-/// Returns the place of an action in a workflow.
 pub(crate) async fn place_of_action(
     app: &AppState,
     action_id: &ActionId,
-) -> Result<Option<WorkflowPosition>, CommandError> {
+) -> Result<Option<WorkflowPosition>> {
     if !app.store.has_documents(DocumentKind::Workflow).await? {
         return Ok(None);
     }
-    // An action does not contain the id of its workflow. A search for the id in the text saves the
-    // parsing of most workflows.
+    // An action does not name its workflow. The search in the text saves the parsing of most.
     let quoted = to_json(action_id);
     for (workflow_id, json) in app.store.documents(DocumentKind::Workflow).await? {
         let step_id = action_id.as_str();
@@ -46,10 +43,9 @@ pub(crate) async fn place_of_action(
     Ok(None)
 }
 
-/// Resumes the workflow whose step is at `place`. A caller does so before it retries the job,
-/// because the workflow may reject the retry. It does so again afterwards, because another task may
-/// have observed the failed job in between.
-pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> Result<(), CommandError> {
+/// A caller resumes before the retry, because the workflow may reject it, and again afterwards,
+/// because another task may have observed the failed job in between.
+pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> Result<()> {
     let Some(WorkflowPosition { workflow_id: id, step_id }) = place else { return Ok(()) };
     // A workflow that has been deleted does not prevent the retry.
     let Some(json) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
@@ -66,7 +62,6 @@ pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> 
         Ok(next.map_or(DocumentChange::Keep, |next| DocumentChange::Put(to_json(&next))))
     };
     app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
-    // Until now the reaper may have observed the workflow as settled, and may have removed its
-    // entry.
+    // Until now the reaper may have seen the workflow as settled, and removed its entry.
     mark().await
 }

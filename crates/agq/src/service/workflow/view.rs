@@ -4,14 +4,12 @@ use agenix_rules::workflow::{Callback, Nested, StepState, Workflow, WorkflowKind
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Type of the job that a step submits.
 #[derive(Deserialize)]
 struct JobTypeField {
     #[serde(rename = "type")]
     kind: Option<String>,
 }
 
-/// Returns a workflow as RESP and HTTP show it.
 pub(crate) fn workflow_view(workflow: &Workflow) -> Value {
     let Workflow { kind, steps, callbacks, .. } = workflow;
     let mut document = parts(*kind, workflow.name.as_deref(), steps, callbacks);
@@ -28,8 +26,7 @@ pub(crate) fn workflow_view(workflow: &Workflow) -> Value {
     document.into()
 }
 
-/// Returns the metadata that clients of the Open Job Spec read: the number of jobs and actions on
-/// all levels, without the callbacks, and the number of those that have ended.
+/// Counts of jobs and actions on all levels, without callbacks, for clients of the Open Job Spec.
 fn metadata(workflow: &Workflow) -> Value {
     let placed = workflow.placed();
     let steps = || placed.iter().filter(|placed| !placed.is_callback()).map(|placed| placed.step);

@@ -229,7 +229,7 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
     let jobs = new_jobs(&action_id, 0, first, count)?;
     let note =
         args.take_key("note").map(|json| (DocumentKind::Arriving, action_id.to_string(), json.to_owned()));
-    let new = NewAction { action, needs: needs(args), terms, jobs, notes: note.into_iter().collect() };
+    let new = NewAction { action, needs: needs(args), terms, jobs, documents: note.into_iter().collect() };
     Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
 }
 

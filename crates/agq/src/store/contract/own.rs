@@ -123,8 +123,13 @@ fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFut
     };
     let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
     let action = Action::new(action_id, plan_id, now);
-    let new =
-        NewAction { action, needs: Needs::default(), terms: JobParams::default(), jobs, notes: Vec::new() };
+    let new = NewAction {
+        action,
+        needs: Needs::default(),
+        terms: JobParams::default(),
+        jobs,
+        documents: Vec::new(),
+    };
     Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
 }
 

@@ -12,6 +12,7 @@
 //! - `connection`: opening, pooling and checking of connections.
 //! - `codec`, `schema`, `sql_types`: encoding of records, migrations, and conversions of numbers.
 //! - `lane_cache`, `read_cache`: caches of lanes, workers and plans.
+//! - `ready_positions`: positions in the lanes at which claims begin.
 //! - `export`: export and import of a whole database.
 
 pub(crate) mod cluster;
@@ -25,6 +26,7 @@ mod manual;
 mod old_snapshots;
 mod queries;
 mod read_cache;
+mod ready_positions;
 mod records;
 mod schema;
 mod settings;
@@ -64,11 +66,13 @@ use crate::store::postgres::{
     },
     lane_cache::LaneCache,
     read_cache::TtlCache,
+    ready_positions::ReadyNotices,
     txn::PgTxn,
     writer::{
         PgWriter,
         late_writes::Late,
         queue::{PgQueue, PgWriteHandle},
+        shards::Shards,
         subject::Subjects,
         table_growth::Growth,
     },
@@ -81,8 +85,6 @@ pub(crate) use crate::store::postgres::export::{export, import};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
-/// Number of shards of the counts. If more nodes write, some of them share a shard.
-const SHARDS: i16 = 1024;
 
 /// Maximum number of notices that wait to be sent. More are dropped, and waiters find the changes
 /// by polling.
@@ -190,6 +192,7 @@ impl PostgresStore {
         let runtime = Handle::current();
         let pool = access.pool(settings.connections - WRITERS);
         let (notices, outgoing_notices) = mpsc::channel(MAX_NOTICES);
+        let ready_notices = Arc::<ReadyNotices>::default();
         let mut writers = Vec::new();
         let mut start_writer = |name: &str| {
             let queue = Arc::new(PgQueue::default());
@@ -201,8 +204,9 @@ impl PostgresStore {
                 runtime: runtime.clone(),
                 queue: Arc::clone(&queue),
                 notifier: Arc::clone(&notifier),
-                shard: fastrand::i16(0..SHARDS),
-                lanes: LaneCache::default(),
+                shards: Shards::random(),
+                lanes: LaneCache::new(Arc::clone(&ready_notices), settings.poll),
+                ready_notices: Arc::clone(&ready_notices),
                 session: None,
                 answer_timeout: settings.answer_timeout(),
                 late: Late::default(),
@@ -217,6 +221,7 @@ impl PostgresStore {
             dedicated: DedicatedConnection::new(access.clone()),
             nodes: Arc::clone(&nodes),
             notifier: Arc::clone(&notifier),
+            ready_notices,
             settings,
         };
         let (notify_bus, mut background_tasks) = (Arc::new(notify_bus), JoinSet::new());

@@ -1,7 +1,7 @@
 //! Implements the traits of the store: each call is a write for a writer thread, or a read of its
 //! own.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use agenix_protocol::{
     documents::Status,
@@ -293,17 +293,6 @@ impl StoreAdmin for PostgresStore {
     fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
         self.query(async |pool| old_snapshots::oldest(&pool).await)
     }
-
-    fn submit(&self, _connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
-        work();
-        None
-    }
-
-    fn waits_for_writers(&self, _round: u64, _since: Option<Instant>) -> bool {
-        false
-    }
-
-    fn flush_round(&self, _round: u64) {}
 
     fn wait_until_applied(&self) -> StoreFuture<()> {
         self.write_on(subject::Subjects::all(), AckLevel::Visible, |_| Ok(()))

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::{
     file::{DatabaseReport, examine, lock_dir, parent},
-    writer::Writer,
+    writer::{Writer, group_commit::GroupCommit},
 };
 pub(crate) use crate::store::redb::{
     file::export::{export, import},
@@ -49,10 +49,7 @@ use crate::store::redb::{
     engine::{Committer, Flusher, Snapshot, Versions, begin_wal, replay_wal},
     file::migrations,
     txn::WriteTxn,
-    writer::{
-        group_commit::GroupCommit,
-        queue::{WriteHandle, WriteSize},
-    },
+    writer::queue::{WriteHandle, WriteSize},
 };
 
 /// A store in a redb database with a WAL. One writer changes it, and any number of readers use
@@ -61,7 +58,7 @@ pub(crate) struct RedbStore {
     /// `None` while the store closes.
     write_handle: Option<WriteHandle>,
     /// `None` if the simulation runs the writer.
-    group_commit: Option<Arc<GroupCommit>>,
+    pub(crate) group_commit: Option<Arc<GroupCommit>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     versions: Arc<Versions>,
     notifier: Arc<ChangeNotifier>,

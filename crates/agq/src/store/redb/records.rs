@@ -4,7 +4,6 @@ use std::{
     collections::HashSet,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
 };
 
 use agenix_protocol::{
@@ -218,7 +217,7 @@ impl DocumentStore for RedbStore {
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = id.to_owned();
-        self.write(AckLevel::Durable, move |txn| txn.decide_note(kind, &id, &rule))
+        self.write(AckLevel::Durable, move |txn| txn.decide_document(kind, &id, &rule))
     }
 }
 
@@ -262,26 +261,6 @@ impl WorkerStore for RedbStore {
 }
 
 impl StoreAdmin for RedbStore {
-    fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
-        match &self.group_commit {
-            Some(group_commit) => group_commit.submit(connection, work),
-            None => {
-                work();
-                None
-            }
-        }
-    }
-
-    fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool {
-        self.group_commit.as_ref().is_some_and(|group_commit| group_commit.waits_for_writers(round, since))
-    }
-
-    fn flush_round(&self, round: u64) {
-        if let Some(group_commit) = &self.group_commit {
-            group_commit.flush_round(round);
-        }
-    }
-
     fn wait_until_applied(&self) -> StoreFuture<()> {
         self.write(AckLevel::Visible, |_| Ok(()))
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::store::{
-    ChangeNotifier,
+    ChangeNotifier, OldestSnapshot,
     postgres::{
         CONNECT_TIMEOUT,
         connection::{dedicated::DedicatedConnection, open::ConnectOptions, pool::Pool, session::within},
@@ -25,6 +25,9 @@ use crate::store::{
 
 /// Delay before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(1);
+/// Age from which on a snapshot changes how this node writes. No transaction of a node takes that
+/// long.
+const LONG_SNAPSHOT: Duration = Duration::from_secs(10);
 
 /// Membership of a node: its heartbeats, its lease as the leader, and the other nodes that it has
 /// found.
@@ -48,6 +51,7 @@ pub(crate) struct Nodes {
     /// Nodes with other settings about which this node has warned.
     warned_nodes: Mutex<HashSet<String>>,
     snapshots: SnapshotWatch,
+    is_snapshot_old: AtomicBool,
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
     has_peers: AtomicBool,
@@ -67,6 +71,7 @@ impl Nodes {
             settings: OnceLock::new(),
             warned_nodes: Mutex::default(),
             snapshots: SnapshotWatch::default(),
+            is_snapshot_old: AtomicBool::default(),
             lease: Mutex::default(),
             has_peers: AtomicBool::default(),
             notifier,
@@ -125,14 +130,28 @@ impl Nodes {
             let sql = "WITH old AS (DELETE FROM agq.messages WHERE sent_at < now() - interval '1 minute') \
                  DELETE FROM agq.instances WHERE last_seen_at < now() - make_interval(secs => greatest($1, silence_secs))";
             query(sql).bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
-            match old_snapshots::oldest(&mut *connection).await {
-                Ok(oldest) => self.snapshots.note(oldest.as_ref()),
-                Err(error) => debug!(%error, "the oldest snapshot could not be read"),
-            }
+        }
+        match old_snapshots::oldest(&mut *connection).await {
+            Ok(oldest) => self.note_oldest_snapshot(oldest.as_ref()),
+            Err(error) => debug!(%error, "the oldest snapshot could not be read"),
         }
         let others = self.others(connection).await?;
         self.has_remote_subscribers.store(others.values().any(|listens| *listens), Ordering::Relaxed);
         Ok(())
+    }
+
+    fn note_oldest_snapshot(&self, oldest: Option<&OldestSnapshot>) {
+        // The leader warns for all nodes.
+        if self.leads() {
+            self.snapshots.note(oldest);
+        }
+        let is_old = oldest.is_some_and(|oldest| Duration::from_secs(oldest.secs) >= LONG_SNAPSHOT);
+        self.is_snapshot_old.store(is_old, Ordering::Relaxed);
+    }
+
+    /// Returns true if a transaction had an old snapshot at the latest heartbeat.
+    pub(crate) fn is_snapshot_old(&self) -> bool {
+        self.is_snapshot_old.load(Ordering::Relaxed)
     }
 
     /// Reads whether other nodes share the database, unless this node has found one before.

@@ -31,6 +31,7 @@ use crate::store::{
         connection::{
             dedicated::DedicatedConnection, errors::is_disconnect, open::ConnectOptions, session::within,
         },
+        ready_positions::{ReadyNotices, ReadyPositions},
     },
 };
 
@@ -63,7 +64,7 @@ const RETRY_FOR: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) enum BusMessage {
     /// Ready jobs.
-    Jobs,
+    Jobs(ReadyPositions),
     /// List with new elements.
     List(Bytes),
     /// Pub/sub message on a channel.
@@ -82,6 +83,8 @@ pub(crate) struct NotifyBus {
     pub(crate) dedicated: DedicatedConnection,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) notifier: Arc<ChangeNotifier>,
+    /// Ready jobs of other nodes, for the claims of this node.
+    pub(crate) ready_notices: Arc<ReadyNotices>,
     pub(crate) settings: PostgresSettings,
 }
 
@@ -146,7 +149,7 @@ impl NotifyBus {
     ) -> Result<(&'static str, String), Error> {
         let node = &self.nodes.name;
         Ok(match notice {
-            BusMessage::Jobs => (JOBS, node.clone()),
+            BusMessage::Jobs(ready) => (JOBS, format!("{node} {}", ready.encode())),
             BusMessage::Beat => (NODES, node.clone()),
             BusMessage::Event(channel, json) => (channel, json.clone()),
             BusMessage::List(key) if key.len() * 2 < MAX_PAYLOAD - node.len() => {
@@ -180,6 +183,7 @@ impl NotifyBus {
                     debug!(%error, "the search for other nodes failed");
                 }
                 if self.nodes.has_peers() {
+                    self.ready_notices.add(ReadyPositions::any());
                     self.notifier.announce_all();
                 }
             }
@@ -190,7 +194,9 @@ impl NotifyBus {
             }
             let mut is_disconnected = false;
             loop {
-                if let Err(error) = self.listen(&tell, &mut is_disconnected).await {
+                let listening = self.listen(&tell, &mut is_disconnected).await;
+                self.ready_notices.set_listening(false);
+                if let Err(error) = listening {
                     if is_disconnected {
                         debug!(%error, "the LISTEN connection still cannot be opened");
                     } else {
@@ -240,6 +246,7 @@ impl NotifyBus {
             info!("LISTEN was repeated: notifications from other nodes arrive again");
         }
         // Notifications from before LISTEN were missed.
+        self.ready_notices.set_listening(true);
         self.notifier.announce_all();
         while let Some(notification) = within(LISTEN_TIMEOUT, listener.try_recv()).await? {
             within(LISTEN_TIMEOUT, self.handle(&notification, tell)).await?;
@@ -271,7 +278,11 @@ impl NotifyBus {
         }
         match (notification.channel(), words.next().map(unhex), words.next().map(unhex)) {
             (NODES, ..) => {}
-            (JOBS, ..) => self.notifier.announce(BatchEvents { jobs: true, ..BatchEvents::default() }),
+            (JOBS, ..) => {
+                let ready = payload.split_once(' ').map_or("", |(_node, ready)| ready);
+                self.ready_notices.add(ReadyPositions::decode(ready));
+                self.notifier.announce(BatchEvents { jobs: true, ..BatchEvents::default() });
+            }
             (LISTS, Some(Some(key)), _) => {
                 let lists = [key].into();
                 self.notifier.announce(BatchEvents { lists, ..BatchEvents::default() });

@@ -76,7 +76,7 @@ pub(super) async fn submit(
 ) -> RuleResult<AddOutcome> {
     let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
     store
-        .add_action(NewAction { action, needs, terms: JobParams::default(), jobs, notes: Vec::new() })
+        .add_action(NewAction { action, needs, terms: JobParams::default(), jobs, documents: Vec::new() })
         .await
         .unwrap()
 }

@@ -7,11 +7,12 @@ mod making;
 mod nodes;
 mod records;
 mod statements;
+mod waiting_claims;
 
 use e2e::Database;
 use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
-use crate::store::postgres::{PostgresSettings, PostgresStore, txn::jobs::CANDIDATES};
+use crate::store::postgres::{PostgresSettings, PostgresStore, txn::candidates::CANDIDATES};
 
 /// Opens a store on `database` that does not listen to other nodes.
 async fn store_on(database: &Database) -> PostgresStore {
@@ -39,10 +40,10 @@ async fn claim_is_an_index_scan_among_a_million_jobs() {
     // As at the writer: planned once, for any parameters.
     let mut writers = store.pool.acquire().await.unwrap();
     let prepared = format!(
-        "SET plan_cache_mode = force_generic_plan; PREPARE c (integer[], bigint, boolean) AS {CANDIDATES}"
+        "SET plan_cache_mode = force_generic_plan; PREPARE c (integer[], bigint[], smallint[], bigint[], boolean) AS {CANDIDATES}"
     );
     raw_sql(AssertSqlSafe(prepared)).execute(&mut *writers).await.unwrap();
-    let explained = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE c ('{1,2,3}', 8, true)";
+    let explained = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE c ('{1,2,3}', '{8,8,8}', '{1,1,1}', '{1,1,1}', true)";
     let plan: Vec<String> = raw_sql(explained)
         .fetch_all(&mut *writers)
         .await
@@ -57,6 +58,7 @@ async fn claim_is_an_index_scan_among_a_million_jobs() {
     // which takes longer than the query.
     let jit: String = query_scalar("SHOW jit").fetch_one(&mut *writers).await.unwrap();
     assert_eq!(jit, "off");
-    let locked = query(CANDIDATES).bind(vec![1]).bind(1_i64).bind(true).fetch_all(&store.pool).await.unwrap();
+    let locked = query(CANDIDATES).bind(vec![1]).bind(vec![1_i64]).bind(vec![100_i16]).bind(vec![1_i64]);
+    let locked = locked.bind(true).fetch_all(&store.pool).await.unwrap();
     assert_eq!(locked.len(), 1);
 }

@@ -6,7 +6,7 @@ use agenix_rules::{
     job::{self, Job, RuleOutcome},
 };
 use e2e::{Database, eventually};
-use sqlx::{AssertSqlSafe, Row, query, raw_sql};
+use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
 use super::{
     super::{PostgresSettings, PostgresStore, codec::encode, migrate},
@@ -144,11 +144,35 @@ async fn submissions_do_not_use_up_lane_numbers() {
     let other = node(&database).await;
     submit(&other, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();
     assert_eq!(number(&store, "SELECT last_value FROM agq.lanes_lane_seq").await, 1);
-    // The sequence starts again after the last number, and free numbers are used.
-    raw_sql("SELECT setval('agq.lanes_lane_seq', 2147483647)").execute(&store.pool).await.unwrap();
-    let needs = Needs { tools: vec!["jq".into()], ..Needs::default() };
-    assert_eq!(submit(&store, "c", needs, vec![plain("c-0")]).await, Ok(AddOutcome::New));
-    assert_eq!(number(&store, "SELECT max(lane)::bigint FROM agq.lanes").await, 2);
+    // The sequence starts again after the last number, and numbers in use are skipped.
+    let fill = "INSERT INTO agq.lanes (lane, queue, needs) OVERRIDING SYSTEM VALUE \
+         SELECT n, 'other', convert_to(n::text, 'UTF8') FROM generate_series(2, 5000) AS n; \
+         SELECT setval('agq.lanes_lane_seq', 2147483646)";
+    raw_sql(fill).execute(&store.pool).await.unwrap();
+    for (id, lane) in [("c", i64::from(i32::MAX)), ("d", 5_001)] {
+        let needs = Needs { tools: vec![id.into()], ..Needs::default() };
+        assert_eq!(submit(&store, id, needs, vec![plain(&format!("{id}-0"))]).await, Ok(AddOutcome::New));
+        let sql = query_scalar("SELECT lane::bigint FROM agq.jobs WHERE action_id = $1").bind(id);
+        let used: i64 = sql.fetch_one(&store.pool).await.unwrap();
+        assert_eq!(used, lane);
+    }
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs WHERE lane = 1").await, 21);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_lane_stays_while_its_number_is_among_the_next_ones() {
+    let database = Database::new();
+    let store = node(&database).await;
+    submit(&store, "a", Needs::default(), vec![own("a-0", None, None)]).await.unwrap();
+    let claimed = claim(&store, 1).await;
+    ack(&store, &claimed[0].job.job_id).await;
+    let keep = Retention { ended_since: Timestamp(NOW.0 + 1), dead_since: NOW, count: 0 };
+    assert_eq!(store.prune(keep, 100).await.unwrap(), 1);
+    for (last, count) in [(i64::from(i32::MAX), 0), (2_000_000_000, 1), (1, 1)] {
+        let sql = query("SELECT setval('agq.lanes_lane_seq', $1)").bind(last);
+        sql.execute(&store.pool).await.unwrap();
+        assert_eq!(store.unused(NOW).await.unwrap().lanes.len(), count, "{last}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,15 @@
 //! Statements read only the rows that they need, however many rows there are.
 
+use agenix_protocol::ids::JobId;
+use agenix_rules::{
+    capability::Needs,
+    job::{self, Job},
+};
 use e2e::Database;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, query_scalar, raw_sql};
+use sqlx::{AssertSqlSafe, Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    StoreAdmin,
+    AckLevel, JobRule, JobStore, StoreAdmin,
     postgres::{
         keyspace::{
             ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES,
@@ -12,8 +17,9 @@ use crate::store::{
         },
         lane_cache::READY_LANES,
         queries::{LEASED, OVERDUE_KEYS, WAITING},
-        tests::making::node,
-        txn::{documents::MAKE_LIMITS, retention::OLDEST},
+        ready_positions::Position,
+        tests::making::{claim, node, plain, submit},
+        txn::{PgTxn, candidates::CANDIDATES, documents::MAKE_LIMITS, retention::OLDEST},
     },
 };
 
@@ -97,6 +103,50 @@ async fn oldest_snapshot_names_its_session() {
     assert_eq!((oldest.application.as_str(), oldest.user.as_str()), ("dump", "agq"));
     raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
     assert!(store.oldest_snapshot().await.unwrap().is_none_or(|oldest| oldest.pid != pid));
+}
+
+/// Returns the number of pages that the candidates of a claim are read from, in lane 1 from a
+/// position on.
+fn pages_read(batch: &PgTxn<'_>, (rank, turn): Position) -> Result<u64, Error> {
+    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {CANDIDATES}");
+    let sql = query(AssertSqlSafe(sql)).bind(vec![1]).bind(vec![1_i64]).bind(vec![rank]).bind(vec![turn]);
+    let lines = batch.session.rows(sql.bind(false))?;
+    let lines = lines.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, Error>>()?;
+    // The first line is that of the whole statement.
+    let buffers = lines.iter().find(|line| line.contains("Buffers:")).expect("it reads something");
+    let words = buffers.split_whitespace().filter_map(|word| word.split_once('='));
+    Ok(words
+        .filter(|(kind, _)| matches!(*kind, "hit" | "read"))
+        .filter_map(|(_, n)| n.parse::<u64>().ok())
+        .sum())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_skips_the_index_entries_of_claimed_jobs_under_an_old_snapshot() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let jobs = (0..3_000).map(|n| plain(&format!("a-{n:04}"))).collect();
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    let mut other = PgConnection::connect(&database.url()).await.unwrap();
+    raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").execute(&mut other).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(claim(&store, 500).await.len(), 500);
+    }
+    let pages = store.write(AckLevel::Visible, |batch| {
+        let from = batch.lanes.ready_from(1);
+        Ok((pages_read(batch, from)?, pages_read(batch, (i16::MIN, i64::MIN))?))
+    });
+    let (from_the_position, from_the_beginning) = pages.await.unwrap();
+    assert!(from_the_position < 40, "{from_the_position}");
+    assert!(from_the_beginning > 100, "the snapshot keeps no index entries: {from_the_beginning}");
+    // A job that comes back before the position is found.
+    let rule: JobRule = Box::new(|job: Option<&Job>| {
+        let job = job.expect("it is there");
+        Ok(job::given_back(job, job.holder.as_deref().expect("it is claimed"), None))
+    });
+    let job_id = JobId::new("a-0007").unwrap();
+    assert!(store.decide(&job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap().is_some());
+    assert_eq!(claim(&store, 1).await[0].job.job_id, job_id);
 }
 
 const FILL_KEYS: &str = "INSERT INTO agq.keys (key, number, text, expires_at) \

@@ -82,7 +82,7 @@ impl PgTxn<'_> {
             if is_new[at] {
                 let own = turns.drain(..new.jobs.len());
                 self.buffer_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
-                for (kind, id, json) in &new.notes {
+                for (kind, id, json) in &new.documents {
                     put(self.session, *kind, (vec![id.clone()], vec![json.clone()]))?;
                 }
             }
@@ -131,7 +131,7 @@ impl PgTxn<'_> {
             Ok(AddOutcome::New)
         } else {
             let (needs, terms) = (new.needs.clone(), new.terms.clone());
-            let rest = NewAction { action: new.action.clone(), needs, terms, jobs, notes: Vec::new() };
+            let rest = NewAction { action: new.action.clone(), needs, terms, jobs, documents: Vec::new() };
             self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?
         };
         Ok(outcome.map(|added| match added {

@@ -86,6 +86,8 @@ impl PgTxn<'_> {
         }) {
             let ids = vec![action_id.as_str()];
             self.session.run(query(DISARM).bind(DocumentKind::Halted.as_str()).bind(ids))?;
+            // Claims have passed over the jobs of the action.
+            self.any_ready();
         }
         Ok(())
     }

@@ -14,8 +14,13 @@ use crate::store::{
     dedup::{check_only, revived},
     postgres::{
         codec::{decode, or_skip},
+        ready_positions::position_of,
         sql_types,
-        txn::{PgTxn, documents::put},
+        txn::{
+            PgTxn,
+            candidates::{Candidates, LockedJob, LockedJobs},
+            documents::put,
+        },
     },
 };
 
@@ -34,40 +39,9 @@ pub(crate) struct Decision {
     pub(crate) rule: JobRule,
 }
 
-/// Ready job that is locked by this transaction.
-struct LockedJob {
-    job: Job,
-    has_plan: bool,
-    /// Input and plan of the job, if they were read with the job.
-    texts: Option<(String, String)>,
-}
-
-/// Query that locks the first ready jobs of each lane. Jobs that another transaction has locked,
-/// jobs of paused queues, and jobs of halted actions are passed over.
-///
-/// The check for the halted mark is a subquery, because a join would sort all ready jobs. The other
-/// columns are subqueries for each job, because a generic plan does not know how few jobs there
-/// are, and would join whole tables. A lane thus costs one index lookup and `$2` rows.
-pub(crate) const CANDIDATES: &str = "SELECT c.lane, c.record, \
-         EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan, \
-         CASE WHEN $3 THEN (SELECT json FROM agq.inputs WHERE job_id = c.job_id) END AS input, \
-         CASE WHEN $3 THEN (SELECT json FROM agq.plans WHERE plan_id = c.plan_id) END AS plan FROM unnest($1::integer[]) AS w (lane) \
-     JOIN agq.lanes AS l ON l.lane = w.lane AND NOT EXISTS (SELECT FROM agq.paused WHERE paused.queue = l.queue) \
-     CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
-         WHERE j.lane = l.lane AND j.is_ready \
-         AND (SELECT true FROM agq.notes AS n WHERE n.kind = 'halted' AND n.id = j.action_id) IS NULL ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
-     ORDER BY c.lane, c.rank, c.turn";
 /// Query for the inputs of claimed jobs, and for their plans, each plan once.
 const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = ANY ($1) \
      UNION ALL SELECT plan_id, json, false FROM agq.plans WHERE plan_id = ANY ($2)";
-/// Maximum number of candidates that are read with their inputs and plans, which saves a round
-/// trip. Of more candidates, agq reads only the inputs and plans of claimed jobs, because these
-/// texts may be large.
-const MAX_WITH_TEXTS: usize = 4;
-/// Maximum number of lanes that a claim looks into without asking first which of them have ready
-/// jobs.
-const FEW_LANES: usize = 16;
-
 /// Maximum number of jobs of a lane that one look of a claim reads. A claim reads that many if jobs
 /// that can no longer run are in front of the others.
 const MAX_BEHIND_ENDED: usize = 1_000;
@@ -78,8 +52,6 @@ struct ClaimRound {
     /// Number of jobs that the look ended, because they can no longer run.
     ended: usize,
 }
-
-type LockedJobs = BTreeMap<i32, VecDeque<LockedJob>>;
 
 impl PgTxn<'_> {
     /// Applies every rule, in order, to the current record of its job.
@@ -146,6 +118,7 @@ impl PgTxn<'_> {
     /// Claims a job for each claimant, if there is one.
     pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>]) -> Result<Vec<Option<Claim>>, Error> {
         self.lanes.refresh(self.session)?;
+        self.add_own_ready();
         let mut most = all.len();
         let ClaimRound { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
         let mut has_looked_again = false;
@@ -161,11 +134,13 @@ impl PgTxn<'_> {
                 // Looks again, because a lane may be new. If the first look took long, another node
                 // may have locked the jobs that were there when it began, and left those that came
                 // later.
-                let is_worthwhile = self.lanes.load(self.session)? || self.lanes.has_peers;
+                let is_worthwhile = self.lanes.look_again(self.session)? || self.lanes.has_peers;
                 if has_looked_again || !is_worthwhile {
                     return Ok(claims);
                 }
+                self.add_own_ready();
                 has_looked_again = true;
+                most = without.len();
             }
             let others: Vec<ClaimRequest<'_>> = without.iter().map(|at| all[*at]).collect();
             let found = self.claim_in_known_lanes(&others, most)?;
@@ -178,10 +153,11 @@ impl PgTxn<'_> {
     fn claim_in_known_lanes(&mut self, all: &[ClaimRequest<'_>], most: usize) -> Result<ClaimRound, Error> {
         self.write_claimable()?;
         let takers = self.takers(all)?;
-        let wanted = self.wanted(all, &takers)?;
+        let wanted = self.wanted(all, &takers);
         let now = all.iter().map(|wanting| wanting.now).max().unwrap_or_default();
         let open = self.open_lanes(wanted, now)?;
-        let mut lanes = self.candidates(&open, most)?;
+        let counts = self.wanted_counts(all, &takers, &open, most)?;
+        let Candidates { jobs: mut lanes, rest_from } = self.candidates(&counts)?;
         let mut ended = 0;
         let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
@@ -207,30 +183,29 @@ impl PgTxn<'_> {
             self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(again))?;
         }
         self.add_texts(&mut claims)?;
+        for (lane, rest_from) in rest_from {
+            let left = lanes.get(&lane).and_then(VecDeque::front);
+            self.lanes.set_ready_from(lane, left.map_or(rest_from, |first| position_of(&first.job)));
+        }
         self.note_left(&claims, &lanes, now);
         Ok(ClaimRound { claims, ended })
     }
 
     /// Returns the lanes in which a claim looks for jobs.
-    fn wanted(&mut self, all: &[ClaimRequest<'_>], takers: &BTreeSet<&str>) -> Result<BTreeSet<i32>, Error> {
+    fn wanted(&self, all: &[ClaimRequest<'_>], takers: &BTreeSet<&str>) -> BTreeSet<i32> {
         let claimants = || {
             let all = all.iter().map(|wanting| wanting.claimant);
             all.filter(|claimant| takers.contains(&*claimant.holder))
         };
         let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
         let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.lanes.of_queue(queue)).collect();
-        if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.lanes.limit_of(*lane).is_some()) {
-            // Most of these lanes may have had jobs once and have none now. A claim also need not
-            // lock a limit under which no job waits.
-            lanes = self.lanes.ready(self.session)?;
-        }
         let is_wanted = |lane: &i32| {
             claimants().any(|claimant| {
                 claimant.queues.iter().any(|queue| self.lanes.is_for(*lane, queue, &claimant.abilities))
             })
         };
         lanes.retain(is_wanted);
-        Ok(lanes)
+        lanes
     }
 
     /// Locks the limits of `lanes`, and returns the lanes whose jobs may begin.
@@ -275,8 +250,15 @@ impl PgTxn<'_> {
     fn note_left(&mut self, claims: &[Option<Claim>], lanes: &LockedJobs, now: Timestamp) {
         let may_begin =
             |lane: &i32| self.lanes.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
-        let is_left = lanes.iter().any(|(lane, left)| !left.is_empty() && may_begin(lane));
-        self.has_left |= is_left && claims.iter().any(Option::is_some);
+        if claims.iter().all(Option::is_none) {
+            return;
+        }
+        for (lane, left) in lanes.iter().filter(|(lane, _)| may_begin(lane)) {
+            if let Some(first) = left.front() {
+                self.has_left = true;
+                self.ready.add(*lane, position_of(&first.job));
+            }
+        }
     }
 
     /// Returns the holders that may take jobs. Workers are checked again, because a claimant may
@@ -291,39 +273,6 @@ impl PgTxn<'_> {
             }
         }
         Ok(takers)
-    }
-
-    fn candidates(&self, lanes: &[i32], of_each: usize) -> Result<LockedJobs, Error> {
-        if lanes.is_empty() {
-            return Ok(LockedJobs::new());
-        }
-        let has_texts = lanes.len() * of_each <= MAX_WITH_TEXTS;
-        // Unreadable jobs must not keep a claim from the jobs behind them.
-        let mut most_unreadable = 0;
-        loop {
-            let limit = sql_types::limit(of_each + most_unreadable);
-            let sql = query(CANDIDATES).bind(lanes).bind(limit).bind(has_texts);
-            let rows = self.session.rows(sql)?;
-            let mut found = LockedJobs::new();
-            let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
-            for row in rows {
-                let lane = row.try_get("lane")?;
-                let Some(job) = or_skip(decode(row.try_get("record")?)) else {
-                    *unreadable.entry(lane).or_default() += 1;
-                    continue;
-                };
-                let (input, plan): (Option<String>, Option<String>) =
-                    (row.try_get("input")?, row.try_get("plan")?);
-                let texts = has_texts.then(|| (input.unwrap_or_default(), plan.unwrap_or_default()));
-                let candidate = LockedJob { job, has_plan: row.try_get("has_plan")?, texts };
-                found.entry(lane).or_default().push_back(candidate);
-            }
-            let unreadable = unreadable.into_values().max().unwrap_or_default();
-            if unreadable <= most_unreadable {
-                return Ok(found);
-            }
-            most_unreadable = unreadable;
-        }
     }
 
     /// Takes the next job for a claimant: from the first of its queues that has one, the highest

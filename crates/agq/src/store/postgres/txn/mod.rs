@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod bulk_insert;
+pub(crate) mod candidates;
 pub(crate) mod checks;
 pub(crate) mod documents;
 pub(crate) mod halts;
@@ -29,6 +30,8 @@ use crate::store::{
         codec::decode,
         connection::session::DatabaseSession,
         lane_cache::LaneCache,
+        ready_positions::{ReadyPositions, position_of},
+        sql_types,
         txn::{
             bulk_insert::{Deltas, EndedRows, JobRows},
             documents::HeldLimits,
@@ -48,7 +51,7 @@ pub(super) struct PgTxn<'b> {
     /// Notices that are sent after the commit.
     pub(super) events: Vec<BusMessage>,
     pub(super) touched: Vec<ActionId>,
-    /// Shard of the tallies and totals that this node writes.
+    /// Shard of the counts that this transaction writes.
     shard: i16,
     /// True if a client of any node subscribes to changes.
     has_subscribers: bool,
@@ -61,6 +64,9 @@ pub(super) struct PgTxn<'b> {
     /// True if the transaction locked ready jobs that no claimant of this node got, so that other
     /// nodes passed over them.
     pub(super) has_left: bool,
+    /// Jobs that other nodes may claim: those that have become ready, and those that were locked
+    /// and left.
+    pub(super) ready: ReadyPositions,
     /// Number of rows of new and ended jobs that the transaction wrote, for the growth of the
     /// tables.
     pub(super) grown_by: usize,
@@ -93,6 +99,7 @@ impl<'b> PgTxn<'b> {
             deltas: Deltas::default(),
             limits: HeldLimits::default(),
             has_left: false,
+            ready: ReadyPositions::default(),
             grown_by: 0,
         }
     }
@@ -100,7 +107,10 @@ impl<'b> PgTxn<'b> {
     /// Buffers a change of a job, with its counts, events and limits.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
         let was_ready = before.is_some_and(|before| before.state == JobState::Available);
-        self.arrived.jobs |= job.state == JobState::Available && !was_ready;
+        if job.state == JobState::Available {
+            self.arrived.jobs |= !was_ready;
+            self.ready.add(sql_types::lane(job.lane), position_of(job));
+        }
         self.count(before.map(Job::status), job.status());
         if before.is_none_or(|before| before.state != job.state) {
             before.into_iter().for_each(|before| self.deltas.in_lane(before, -1));
@@ -129,7 +139,7 @@ impl<'b> PgTxn<'b> {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
             let has_subscribers = self.has_subscribers;
-            self.arrived.tell(ChangeEvent::Job {
+            self.arrived.record(ChangeEvent::Job {
                 job: Box::new(job.clone()),
                 was,
                 has_progressed,
@@ -143,6 +153,17 @@ impl<'b> PgTxn<'b> {
                 self.job_writes.insert(job.job_id.clone(), both);
             }
         }
+    }
+
+    /// Records that any job may have become claimable.
+    pub(super) fn any_ready(&mut self) {
+        self.ready.any = true;
+        self.lanes.forget_positions();
+    }
+
+    /// Lets claims look for the jobs that have become ready in this transaction.
+    pub(super) fn add_own_ready(&mut self) {
+        self.ready.first.iter().for_each(|(lane, position)| self.lanes.add_ready(*lane, *position));
     }
 
     /// Returns the latest state of a job that this transaction has buffered.

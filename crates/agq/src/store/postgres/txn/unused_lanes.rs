@@ -14,8 +14,13 @@ use crate::store::{
 
 /// Maximum number of lanes, and of limits, that are removed at a time.
 const MAX_REMOVED: usize = 1_000;
-/// Query for lanes without any job, ended jobs included.
-const EMPTY_LANES: &str = "SELECT lane FROM agq.lanes AS l WHERE l.is_counted AND NOT EXISTS (\
+/// Query for lanes without any job, ended jobs included. A lane stays if its number is one of the
+/// next ones, because nodes may have a removed lane in their caches, and its number must not be
+/// used again as long as they have.
+const EMPTY_LANES: &str = "SELECT lane FROM agq.lanes AS l WHERE l.is_counted \
+         AND (l.lane - 1 - (SELECT coalesce(last_value, 0) FROM pg_sequences \
+         WHERE schemaname = 'agq' AND sequencename = 'lanes_lane_seq') + 2147483647) % 2147483647 >= 100000000 \
+         AND NOT EXISTS (\
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
          GROUP BY i HAVING sum(n) <> 0) \
      ORDER BY lane LIMIT $1";

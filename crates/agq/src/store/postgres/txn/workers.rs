@@ -63,6 +63,7 @@ impl PgTxn<'_> {
             "INSERT INTO agq.paused (queue) VALUES ($1) ON CONFLICT DO NOTHING"
         } else {
             self.arrived.jobs = true;
+            self.any_ready();
             "DELETE FROM agq.paused WHERE queue = $1"
         };
         self.session.run(query(sql).bind(queue)).map(drop)

@@ -7,6 +7,7 @@ pub(crate) mod grouped_writes;
 pub(crate) mod late_writes;
 pub(crate) mod lock_order;
 pub(crate) mod queue;
+pub(crate) mod shards;
 pub(crate) mod subject;
 pub(crate) mod table_growth;
 
@@ -34,12 +35,14 @@ use crate::store::{
         },
         lane_cache::LaneCache,
         queries,
+        ready_positions::{ReadyNotices, ReadyPositions},
         txn::PgTxn,
         writer::{
             failure::{FailurePhase, TxnFailure, is_locked, is_retryable},
             grouped_writes::{add, claim, decide},
             late_writes::{Late, LateWrite},
             queue::{PgQueue, PgWrite, WriteKind},
+            shards::Shards,
             table_growth::Growth,
         },
     },
@@ -78,9 +81,9 @@ pub(super) struct PgWriter {
     pub(super) nodes: Arc<Nodes>,
     /// Sender of notices for other nodes.
     pub(super) notices: mpsc::Sender<BusMessage>,
-    /// Shard of the tallies and totals that this node writes.
-    pub(super) shard: i16,
+    pub(super) shards: Shards,
     pub(super) lanes: LaneCache,
+    pub(super) ready_notices: Arc<ReadyNotices>,
     /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
     /// Maximum time to wait for an answer.
@@ -94,6 +97,8 @@ pub(super) struct PgWriter {
 struct TxnEffects {
     arrived: BatchEvents,
     events: Vec<BusMessage>,
+    /// Ready jobs for the claims of other nodes.
+    ready: ReadyPositions,
     /// True if other nodes passed over ready jobs that no claimant of this node got.
     has_left: bool,
     /// True if this node passed over jobs whose limits another node held.
@@ -168,7 +173,10 @@ impl PgWriter {
     }
 
     fn answer(&mut self, effects: TxnEffects, writes: Vec<PgWrite>) {
-        self.notify_peers(&effects.arrived, effects.events, effects.has_left);
+        if self.nodes.has_peers() && (effects.arrived.jobs || effects.has_left) {
+            self.send_notice(BusMessage::Jobs(effects.ready));
+        }
+        self.notify_peers(&effects.arrived, effects.events);
         self.notifier.announce(effects.arrived);
         writes.into_iter().for_each(|write| write.answer(Ok(())));
         self.growth.note(effects.grown_by, &self.runtime, &self.pool);
@@ -177,11 +185,12 @@ impl PgWriter {
         }
     }
 
-    /// Wakes all waiters after a short while, so that they look again.
+    /// Wakes all waiters after a short while, so that they look at all lanes again.
     fn wake_waiters(&self) {
-        let notifier = Arc::clone(&self.notifier);
+        let (notifier, ready_notices) = (Arc::clone(&self.notifier), Arc::clone(&self.ready_notices));
         self.runtime.spawn(async move {
             tokio::time::sleep(RELOOK_DELAY).await;
+            ready_notices.add(ReadyPositions::any());
             notifier.announce_all();
         });
     }
@@ -203,15 +212,15 @@ impl PgWriter {
 
     /// Notifies other nodes and other programs. A lost notification only delays waiters until they
     /// poll.
-    fn notify_peers(&self, arrived: &BatchEvents, events: Vec<BusMessage>, has_left: bool) {
-        let send = |notice| drop(self.notices.try_send(notice));
+    fn notify_peers(&self, arrived: &BatchEvents, events: Vec<BusMessage>) {
         if self.nodes.has_peers() {
-            if arrived.jobs || has_left {
-                send(BusMessage::Jobs);
-            }
-            arrived.lists.iter().for_each(|key| send(BusMessage::List(key.clone())));
+            arrived.lists.iter().for_each(|key| self.send_notice(BusMessage::List(key.clone())));
         }
-        events.into_iter().for_each(send);
+        events.into_iter().for_each(|event| self.send_notice(event));
+    }
+
+    fn send_notice(&self, notice: BusMessage) {
+        let _full = self.notices.try_send(notice);
     }
 
     /// Commits `writes` in one transaction. Retries after a conflict, and over a new connection if
@@ -233,7 +242,7 @@ impl PgWriter {
                 }
                 Err(failure) => {
                     // The lanes in the cache may have existed in this transaction only.
-                    self.lanes = LaneCache::default();
+                    self.lanes.clear();
                     // A server that takes no writes has done nothing, and another server may be
                     // there by now.
                     let is_stale =
@@ -245,12 +254,22 @@ impl PgWriter {
                     } else {
                         session.give_up();
                     }
+                    self.notify_of_unlocked(writes);
                     if attempts == MAX_ATTEMPTS || !is_stale && !is_retryable(&failure.error) {
                         return Err(failure);
                     }
                     attempts += 1;
                 }
             }
+        }
+    }
+
+    /// Notifies other nodes after a rollback if the transaction may have locked ready jobs, which
+    /// they have passed over.
+    fn notify_of_unlocked(&self, writes: &[PgWrite]) {
+        let has_claims = writes.iter().any(|write| matches!(write.work, WriteKind::Claim(..)));
+        if has_claims && self.nodes.has_peers() {
+            self.send_notice(BusMessage::Jobs(ReadyPositions::any()));
         }
     }
 
@@ -296,7 +315,7 @@ impl PgWriter {
         {
             Ok(found) => found
                 .into_iter()
-                .for_each(|(action, tally)| arrived.tell(ChangeEvent::Action(Box::new(action), tally))),
+                .for_each(|(action, tally)| arrived.record(ChangeEvent::Action(Box::new(action), tally))),
             // The writes are committed even if the change events are incomplete.
             Err(error) => debug!(%error, "the changed actions could not be read for subscribers"),
         }
@@ -313,7 +332,8 @@ impl PgWriter {
             // session.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
-        let mut txn = PgTxn::open(session, &mut self.lanes, self.shard, has_subscribers);
+        let shard = self.shards.next(self.nodes.is_snapshot_old());
+        let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers);
         let limits = txn.lock_first(writes)?;
         decide(&mut txn, writes)?;
         txn.hold_limits(writes, limits)?;
@@ -327,9 +347,11 @@ impl PgWriter {
         }
         claim(&mut txn, writes)?;
         txn.write()?;
+        txn.add_own_ready();
         let effects = TxnEffects {
             arrived: take(&mut txn.arrived),
             events: take(&mut txn.events),
+            ready: take(&mut txn.ready),
             has_left: txn.has_left,
             has_passed_over: txn.limits.has_passed_over,
             grown_by: txn.grown_by,

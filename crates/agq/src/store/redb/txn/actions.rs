@@ -73,7 +73,7 @@ impl WriteTxn<'_> {
             self.put_tally(&new.action.action_id, JobCounts::default());
             self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
-            for (kind, id, json) in &new.notes {
+            for (kind, id, json) in &new.documents {
                 self.put_note(*kind, id, json);
             }
         }

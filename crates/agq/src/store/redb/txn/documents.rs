@@ -13,7 +13,7 @@ use crate::store::{
 };
 
 impl WriteTxn<'_> {
-    pub(crate) fn decide_note(
+    pub(crate) fn decide_document(
         &mut self,
         kind: DocumentKind,
         id: &str,

@@ -85,7 +85,7 @@ impl<'t> WriteTxn<'t> {
             if self.has_subscribers
                 && let Some(action) = self.tables.actions.get(action_id.as_str())?
             {
-                self.arrived.tell(ChangeEvent::Action(Box::new(decode(action.value())?), *tally));
+                self.arrived.record(ChangeEvent::Action(Box::new(decode(action.value())?), *tally));
             }
         }
         for (plan_id, by) in &self.changed_loads {
@@ -160,7 +160,7 @@ impl<'t> WriteTxn<'t> {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
             let has_subscribers = self.has_subscribers;
-            self.arrived.tell(ChangeEvent::Job {
+            self.arrived.record(ChangeEvent::Job {
                 job: Box::new(job.clone()),
                 was,
                 has_progressed,

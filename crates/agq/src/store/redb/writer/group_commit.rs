@@ -1,6 +1,7 @@
 //! Group commit without a thread switch (ADR 14). The batch is written by the writer thread, or, if
 //! that is fast, by the task that has just submitted a write (the leader), because waking a thread
-//! takes as long as a sync.
+//! takes as long as a sync. A caller that does not call [`GroupCommit::commit`] leaves the batch to
+//! the writer thread.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
@@ -8,15 +9,12 @@ use std::{
     time::Instant,
 };
 
-use crate::store::redb::writer::{
-    MAX_BATCH, Writer,
-    batching_policy::SubmitterHistory,
-    queue::{WriteQueue, count_submitted},
-};
+use crate::store::redb::writer::{MAX_BATCH, Writer, batching_policy::SubmitterHistory, queue::WriteQueue};
 
+/// Handle of a store by which callers commit the writes that they have submitted.
 pub(crate) struct GroupCommit {
     writer: Mutex<Writer>,
-    queue: Arc<WriteQueue>,
+    pub(super) queue: Arc<WriteQueue>,
     callers: Mutex<SubmitterHistory>,
 }
 
@@ -43,21 +41,31 @@ impl GroupCommit {
         })
     }
 
-    /// Runs `work`, which submits writes of `who` without waiting for any. `None` stands for
-    /// several submitters. Returns the current round if any write needs a leader.
-    pub(crate) fn submit(&self, who: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
-        if count_submitted(work) == 0 {
-            return None;
+    /// Commits the writes that wait, together with those of other callers: here, or by the writer
+    /// thread. Does nothing if no write waits.
+    ///
+    /// `who` is the connection that has submitted them, or `None` if they belong to many. The
+    /// future waits as long as more writers are expected.
+    pub(crate) fn commit(&self, who: Option<u64>) -> impl Future<Output = ()> {
+        // The promise is kept even if this future is dropped, because other callers rely on it.
+        let promise = self.queue.promise().map(|round| {
+            self.callers().record(who);
+            Promise { group_commit: self, round }
+        });
+        async move {
+            let Some(promise) = promise else { return };
+            let mut since = None;
+            while self.waits_for_writers(promise.round, since) {
+                since.get_or_insert_with(Instant::now);
+                tokio::task::yield_now().await;
+            }
         }
-        self.callers().record(who);
-        self.queue.count_submitted_write();
-        Some(self.queue.rounds())
     }
 
     /// Returns true if it is worth to wait for other submitters before the writes of `round` are
     /// committed. Without `since`, tasks that are ready now are meant, and only a submitter that
     /// has been alone for a while does not wait for them.
-    pub(crate) fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool {
+    pub(super) fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool {
         let is_worth_it = || match since {
             None => !self.callers().is_one(),
             Some(since) => self
@@ -73,7 +81,7 @@ impl GroupCommit {
     }
 
     /// Commits the writes of `round`, here or by the writer thread, unless they were taken already.
-    pub(crate) fn flush_round(&self, round: u64) {
+    fn flush_round(&self, round: u64) {
         if self.queue.rounds() != round || self.queue.is_empty() {
             return;
         }
@@ -105,5 +113,17 @@ impl GroupCommit {
             writer.poison();
             writer
         })
+    }
+}
+
+/// Promise of a leader to commit a round. The drop commits it.
+struct Promise<'g> {
+    group_commit: &'g GroupCommit,
+    round: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.group_commit.flush_round(self.round);
     }
 }

@@ -7,11 +7,11 @@
 //!     +--- the leader: first task that resumes --+--- or the writer thread
 //! ```
 //!
-//! - A task that submits writes yields once, so that other tasks can submit theirs. The first task
-//!   that resumes is the leader, and writes everything that is queued on its own thread
-//!   ([`GroupCommit`](group_commit::GroupCommit)).
-//! - The writer thread takes over if a batch is slow to apply or to sync, if a write adds many
-//!   jobs, if the WAL is full, or if writes are left over.
+//! - A task that submits writes calls [`GroupCommit::commit`](group_commit::GroupCommit::commit),
+//!   which yields once, so that other tasks can submit theirs. The first task that resumes is the
+//!   leader, and writes everything that is queued on its own thread.
+//! - The writer thread takes over if nobody has promised to commit a write, if a batch is slow to
+//!   apply or to sync, if a write adds many jobs, if the WAL is full, or if writes are left over.
 //! - [`batching_policy`] decides whether a batch waits for more submitters.
 //! - A batch has at most [`MAX_BATCH`] writes and about [`MAX_NEW_JOBS`] new jobs. Bulk submissions
 //!   take turns with all other writes, so that neither delays the other for long.

@@ -1,12 +1,13 @@
 //! Queue of writes that wait for the writer, in order of submission.
 
 use std::{
-    cell::Cell,
     mem::take,
+    pin::Pin,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -37,7 +38,7 @@ impl WriteSize {
 }
 
 /// A submitted write.
-pub(crate) trait QueuedWrite: Send {
+pub(super) trait QueuedWrite: Send {
     fn ack_level(&self) -> AckLevel;
     fn size(&self) -> WriteSize;
     fn apply(&mut self, txn: &mut WriteTxn<'_>) -> Result<(), Error>;
@@ -85,33 +86,10 @@ where
 /// thread, because they would delay other clients of the leader's thread.
 const MAX_LEADER_JOBS: usize = 16;
 
-thread_local! {
-    /// Number of writes that this thread has submitted and will commit as the leader. They do not
-    /// wake the writer thread.
-    static LEADER_WRITES: Cell<Option<u32>> = const { Cell::new(None) };
-}
-
-/// Runs `work` without waking the writer thread, and returns the number of submitted writes. The
-/// caller has to commit them.
-pub(crate) fn count_submitted(work: impl FnOnce()) -> u32 {
-    LEADER_WRITES.set(Some(0));
-    let _also_after_a_panic = CountingScope;
-    work();
-    LEADER_WRITES.get().unwrap_or_default()
-}
-
-struct CountingScope;
-
-impl Drop for CountingScope {
-    fn drop(&mut self) {
-        LEADER_WRITES.set(None);
-    }
-}
-
 #[derive(Default)]
 pub(crate) struct WriteQueue {
-    waiting: Mutex<Vec<Box<dyn QueuedWrite>>>,
-    /// Number of times that the queue was emptied.
+    round: Mutex<Round>,
+    /// Number of times that the queue was emptied. Changes only while `round` is locked.
     rounds: AtomicU64,
     /// Number of submissions since the queue was last emptied. Several writes of one submission
     /// count once.
@@ -119,6 +97,24 @@ pub(crate) struct WriteQueue {
     /// Wake-up of the writer thread.
     call: Mutex<Wakeup>,
     called: Condvar,
+}
+
+/// Writes between two times that the queue is emptied.
+#[derive(Default)]
+struct Round {
+    waiting: Vec<Box<dyn QueuedWrite>>,
+    committer: RoundCommitter,
+}
+
+/// Thread that will commit a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum RoundCommitter {
+    #[default]
+    Undecided,
+    /// A task that has promised it.
+    Leader,
+    /// The writer thread, which is awake.
+    WriterThread,
 }
 
 #[derive(Default)]
@@ -133,14 +129,62 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl WriteQueue {
     pub(crate) fn is_empty(&self) -> bool {
-        locked(&self.waiting).is_empty()
+        locked(&self.round).waiting.is_empty()
+    }
+
+    /// Adds a write to the current round, and returns the number of the round. Wakes the writer
+    /// thread for a large write only.
+    fn push(&self, write: Box<dyn QueuedWrite>) -> u64 {
+        let is_large = write.size().new_jobs() > MAX_LEADER_JOBS;
+        let mut round = locked(&self.round);
+        round.waiting.push(write);
+        let number = self.rounds();
+        if is_large {
+            self.leave_to_writer_thread(round);
+        }
+        number
     }
 
     /// Removes all waiting writes, and returns them in order.
-    pub(crate) fn take(&self) -> Vec<Box<dyn QueuedWrite>> {
-        let mut waiting = locked(&self.waiting);
+    pub(super) fn take(&self) -> Vec<Box<dyn QueuedWrite>> {
+        let mut round = locked(&self.round);
         self.rounds.fetch_add(1, Ordering::Relaxed);
-        take(&mut *waiting)
+        take(&mut *round).waiting
+    }
+
+    /// Promises that the caller commits the current round, and returns the number of the round.
+    /// Returns `None` if there is nothing to commit, or if the writer thread does it.
+    pub(crate) fn promise(&self) -> Option<u64> {
+        let mut round = locked(&self.round);
+        if round.waiting.is_empty() {
+            return None;
+        }
+        if round.committer == RoundCommitter::WriterThread {
+            self.leave_to_writer_thread(round);
+            return None;
+        }
+        round.committer = RoundCommitter::Leader;
+        self.count_submission();
+        Some(self.rounds())
+    }
+
+    /// Wakes the writer thread if the writes of round `number` are still waiting, and no leader has
+    /// promised to commit them.
+    fn call_unless_promised(&self, number: u64) {
+        // The first comparison needs no lock.
+        if self.rounds() == number {
+            let round = locked(&self.round);
+            if self.rounds() == number && round.committer != RoundCommitter::Leader {
+                self.leave_to_writer_thread(round);
+            }
+        }
+    }
+
+    fn leave_to_writer_thread(&self, mut round: MutexGuard<'_, Round>) {
+        round.committer = RoundCommitter::WriterThread;
+        drop(round);
+        self.count_submission();
+        self.call();
     }
 
     /// Returns the number of the current round. Writes that were submitted in this round are still
@@ -150,7 +194,7 @@ impl WriteQueue {
     }
 
     /// Counts a submission.
-    pub(crate) fn count_submitted_write(&self) {
+    fn count_submission(&self) {
         self.submissions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -206,16 +250,46 @@ impl WriteHandle {
     {
         let (reply, answer) = oneshot::channel();
         let write = ClosureTxn { ack_level, size, work: Some(work), done: None, reply };
-        locked(&self.0.waiting).push(Box::new(write));
+        let round = self.0.push(Box::new(write));
         count_submitted_write();
-        match LEADER_WRITES.get() {
-            Some(count) if size.new_jobs() <= MAX_LEADER_JOBS => LEADER_WRITES.set(Some(count + 1)),
-            _ => {
-                self.0.count_submitted_write();
-                self.0.call();
+        Box::pin(WriteTicket { queue: Arc::clone(&self.0), round, polls: 0, answer })
+    }
+}
+
+/// Future of a submitted write.
+///
+/// It does not wake the writer thread at once, because its caller may commit the round itself
+/// ([`GroupCommit::commit`](super::group_commit::GroupCommit::commit)). If nobody has promised that
+/// by the second poll, or when the future is dropped, it wakes the writer thread.
+struct WriteTicket<T> {
+    queue: Arc<WriteQueue>,
+    round: u64,
+    /// Number of polls, counted up to 2.
+    polls: u8,
+    answer: oneshot::Receiver<Result<T, StoreError>>,
+}
+
+impl<T> Future for WriteTicket<T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = Pin::new(&mut self.answer).poll(cx);
+        if answer.is_pending() && self.polls < 2 {
+            self.polls += 1;
+            match self.polls {
+                1 => cx.waker().wake_by_ref(),
+                _ => self.queue.call_unless_promised(self.round),
             }
         }
-        Box::pin(async move { answer.await.map_err(|_| StoreError("the store has stopped".into()))? })
+        answer.map(|answer| answer.map_err(|_| StoreError("the store has stopped".into()))?)
+    }
+}
+
+impl<T> Drop for WriteTicket<T> {
+    fn drop(&mut self) {
+        if self.polls < 2 {
+            self.queue.call_unless_promised(self.round);
+        }
     }
 }
 

@@ -12,10 +12,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::poll;
 use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
 use crate::store::{
-    AckLevel, Durability, KeyEntry, Keyspace, StoreAdmin, StoreFuture, StoredValue, at_once, look,
+    AckLevel, Durability, GroupCommit, KeyEntry, Keyspace, StoreAdmin, StoreFuture, StoredValue, look,
     redb::{RedbStore, WalFile, writer::queue::WriteSize},
 };
 
@@ -58,6 +59,10 @@ fn set(store: &RedbStore, key: String, value: &'static str) -> StoreFuture<()> {
     store.update(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
 }
 
+fn leader(store: &RedbStore) -> Arc<GroupCommit> {
+    store.group_commit.clone().unwrap()
+}
+
 #[tokio::test]
 async fn writer_syncs_once_for_a_hundred_waiting_writes() {
     let backend = Counting::default();
@@ -65,7 +70,12 @@ async fn writer_syncs_once_for_a_hundred_waiting_writes() {
     let store = RedbStore::with_wal(backend).unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
     // The writer is kept busy while a hundred writes are submitted.
-    let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    let mut first =
+        store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    assert!(
+        poll!(&mut first).is_pending() && poll!(&mut first).is_pending(),
+        "the second poll wakes the writer"
+    );
     begun.recv().unwrap();
     let waiting: Vec<_> = (0..100).map(|n| set(&store, format!("k{n}"), "")).collect();
     let before = syncs.load(Ordering::Relaxed);
@@ -92,10 +102,9 @@ async fn writer_lets_other_tasks_submit_first_and_writes_for_dropped_tasks() {
     let hand_in = |number| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
-            let mut answer = None;
-            at_once(&*store, Some(number), &mut || answer = Some(set(&store, format!("k{number}"), "")))
-                .await;
-            answer.unwrap().await.unwrap();
+            let answer = set(&store, format!("k{number}"), "");
+            leader(&store).commit(Some(number)).await;
+            answer.await.unwrap();
         })
     };
     let all: Vec<_> = (0..10).map(hand_in).collect();
@@ -103,10 +112,31 @@ async fn writer_lets_other_tasks_submit_first_and_writes_for_dropped_tasks() {
         one.await.unwrap();
     }
     assert_eq!(syncs.load(Ordering::Relaxed) - before, 1);
-    let mut answer = None;
-    drop(at_once(&*store, None, &mut || answer = Some(set(&store, "gone".into(), ""))));
-    answer.unwrap().await.unwrap();
+    let answer = set(&store, "gone".into(), "");
+    drop(leader(&store).commit(None));
+    answer.await.unwrap();
     assert_eq!(syncs.load(Ordering::Relaxed) - before, 2);
+}
+
+#[tokio::test]
+async fn writer_writes_for_callers_that_neither_commit_nor_wait() {
+    let store = RedbStore::in_memory().unwrap();
+    let (note, noted) = mpsc::channel();
+    let write = |size| {
+        let note = note.clone();
+        store.write_sized(AckLevel::Visible, size, move |_| Ok(note.send(size).is_ok()))
+    };
+    drop(write(WriteSize::Small));
+    assert_eq!(noted.recv().unwrap(), WriteSize::Small);
+    let mut polled = write(WriteSize::Jobs(1));
+    assert!(poll!(&mut polled).is_pending());
+    drop(polled);
+    assert_eq!(noted.recv().unwrap(), WriteSize::Jobs(1));
+    // A large write is not left to a leader.
+    let large = write(WriteSize::Jobs(17));
+    drop(leader(&store).commit(None));
+    assert_eq!(noted.recv().unwrap(), WriteSize::Jobs(17));
+    assert!(large.await.unwrap());
 }
 
 #[tokio::test]
@@ -114,28 +144,29 @@ async fn writer_waits_briefly_for_submitters_of_the_last_batch() {
     let backend = Counting { sync_time: Duration::from_micros(100), ..Counting::default() };
     backend.set_len(1 << 20).unwrap();
     let store = RedbStore::with_wal(backend).unwrap();
+    let leader = leader(&store);
     let both = async |number| {
-        let (mut one, mut other) = (None, None);
-        let first = at_once(&store, Some(1), &mut || one = Some(set(&store, format!("a{number}"), "")));
-        let second = at_once(&store, Some(2), &mut || other = Some(set(&store, format!("b{number}"), "")));
-        tokio::join!(first, second);
-        (one.unwrap().await.unwrap(), other.unwrap().await.unwrap())
+        let one = set(&store, format!("a{number}"), "");
+        let first = leader.commit(Some(1));
+        let other = set(&store, format!("b{number}"), "");
+        tokio::join!(first, leader.commit(Some(2)));
+        (one.await.unwrap(), other.await.unwrap())
     };
-    let mut answer = None;
     let mut is_waited_for = false;
     // While the machine is so busy that a sync takes long, no batch waits for others.
     for number in 0..500 {
         both(number).await;
-        let round = store.submit(Some(1), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
+        let answer = set(&store, "alone".into(), "");
+        let (committed, round) = (leader.commit(Some(1)), leader.queue.rounds());
         let now = Instant::now();
         let (just_now, long_ago) =
             (now + Duration::from_secs(9), now.checked_sub(Duration::from_secs(9)).unwrap());
-        assert!(store.waits_for_writers(round, None), "they may be there already");
-        assert!(!store.waits_for_writers(round, Some(long_ago)));
-        is_waited_for = store.waits_for_writers(round, Some(just_now));
-        store.flush_round(round);
-        answer.take().unwrap().await.unwrap();
-        assert!(!store.waits_for_writers(round, Some(just_now)), "it is written");
+        assert!(leader.waits_for_writers(round, None), "they may be there already");
+        assert!(!leader.waits_for_writers(round, Some(long_ago)));
+        is_waited_for = leader.waits_for_writers(round, Some(just_now));
+        drop(committed);
+        answer.await.unwrap();
+        assert!(!leader.waits_for_writers(round, Some(just_now)), "it is written");
         if is_waited_for {
             break;
         }
@@ -143,10 +174,11 @@ async fn writer_waits_briefly_for_submitters_of_the_last_batch() {
     assert!(is_waited_for);
     let mut waits = Vec::new();
     for _ in 0..20 {
-        let round = store.submit(Some(3), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
-        waits.push(store.waits_for_writers(round, None));
-        store.flush_round(round);
-        answer.take().unwrap().await.unwrap();
+        let answer = set(&store, "alone".into(), "");
+        let committed = leader.commit(Some(3));
+        waits.push(leader.waits_for_writers(leader.queue.rounds(), None));
+        drop(committed);
+        answer.await.unwrap();
     }
     assert!(waits[0] && !waits[19], "it was alone for a while");
 }
@@ -155,7 +187,12 @@ async fn writer_waits_briefly_for_submitters_of_the_last_batch() {
 async fn writer_lets_small_writes_overtake_bulk_submissions() {
     let store = RedbStore::in_memory().unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
-    let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    let mut first =
+        store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    assert!(
+        poll!(&mut first).is_pending() && poll!(&mut first).is_pending(),
+        "the second poll wakes the writer"
+    );
     begun.recv().unwrap();
     let ((note, order), bulk) = (mpsc::channel(), WriteSize::Bulk(10_000));
     let writes = [("a", bulk), ("b", WriteSize::Small), ("c", bulk), ("d", WriteSize::Jobs(1))];

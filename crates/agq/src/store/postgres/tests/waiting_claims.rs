@@ -1,0 +1,157 @@
+//! Claims that wait at one node for jobs that another node locks, leaves, or makes ready. The nodes
+//! poll so rarely that only a notification helps.
+
+use std::{sync::Arc, time::Duration};
+
+use agenix_protocol::ids::JobId;
+use agenix_rules::{
+    capability::Needs,
+    job::{self, Job},
+};
+use e2e::{Database, eventually};
+use futures_util::future::join_all;
+use sqlx::{Error, raw_sql};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    task::{JoinHandle, block_in_place},
+};
+
+use crate::store::{
+    AckLevel, JobRule, JobStore,
+    postgres::{
+        PostgresSettings, PostgresStore,
+        tests::making::{NOW, claim, claimants, node, plain, submit},
+        txn::{PgTxn, jobs::ClaimRequest},
+    },
+};
+
+/// Opens nodes that hear of each other's jobs only by notifications.
+async fn listening_nodes(database: &Database, count: usize) -> Vec<Arc<PostgresStore>> {
+    // Adds the plan.
+    drop(node(database).await);
+    let mut nodes = Vec::new();
+    let settings = PostgresSettings { poll: Duration::from_secs(3_600), ..PostgresSettings::default() };
+    for _ in 0..count {
+        let store = PostgresStore::open(&database.url(), settings).await.unwrap();
+        let (_nothing, outgoing) = mpsc::channel(1);
+        store.join("", outgoing, |_, _| {});
+        store.notifier.set_job_interest(true);
+        nodes.push(Arc::new(store));
+    }
+    let hears =
+        |node: &Arc<PostgresStore>| node.nodes.has_peers() && node.notify_bus.ready_notices.is_listening();
+    block_in_place(|| eventually("the other nodes", || nodes.iter().all(hears).then_some(())));
+    nodes
+}
+
+/// Returns the needs of a lane.
+fn of(tool: &str) -> Needs {
+    Needs { tools: vec![tool.into()], ..Needs::default() }
+}
+
+/// Claims in the transaction of a write, and returns the ids of the jobs.
+fn claim_in(batch: &mut PgTxn<'_>, count: usize) -> Result<Vec<String>, Error> {
+    let claimants = claimants(count);
+    let request = |claimant| ClaimRequest { claimant, now: NOW, start_timeout_ms: 0 };
+    let claims = batch.claim(&claimants.iter().map(request).collect::<Vec<_>>())?;
+    batch.write()?;
+    Ok(claims.into_iter().flatten().map(|claim| claim.job.job_id.to_string()).collect())
+}
+
+/// Returns the ids of the jobs that `count` claimants get.
+async fn got(store: &PostgresStore, count: usize) -> Vec<String> {
+    claim(store, count).await.iter().map(|claim| claim.job.job_id.to_string()).collect()
+}
+
+/// Starts to wait for a job, as a waiting claimant does.
+fn wait_for_a_job(node: &Arc<PostgresStore>, claimants: usize) -> JoinHandle<Vec<String>> {
+    let node = Arc::clone(node);
+    tokio::spawn(async move {
+        loop {
+            node.notifier.jobs().await;
+            let jobs = got(&node, claimants).await;
+            if !jobs.is_empty() {
+                return jobs;
+            }
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_locks_only_the_jobs_that_it_takes() {
+    let database = Database::new();
+    let (first, second) = (node(&database).await, Arc::new(node(&database).await));
+    first.nodes.on_new_node();
+    submit(&first, "a", of("jq"), vec![plain("a-0"), plain("a-1")]).await.unwrap();
+    submit(&first, "b", of("yq"), vec![plain("b-0")]).await.unwrap();
+    submit(&first, "c", of("jq"), vec![plain("c-0")]).await.unwrap();
+    let (handle, other) = (Handle::current(), Arc::clone(&second));
+    let taken = first.write(AckLevel::Visible, move |batch| {
+        let own = claim_in(batch, 2)?;
+        // The other node claims before this transaction is committed.
+        Ok((own, handle.block_on(got(&other, 4))))
+    });
+    let (own, others) = taken.await.unwrap();
+    assert_eq!((own, others), (vec!["a-0".into(), "a-1".into()], vec!["b-0".to_owned(), "c-0".into()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_was_locked_and_left_is_claimed_at_another_node() {
+    let database = Database::new();
+    let nodes = listening_nodes(&database, 2).await;
+    let unreadable = r"INSERT INTO agq.workers VALUES ('w0', '\xc0')";
+    raw_sql(unreadable).execute(&nodes[0].pool).await.unwrap();
+    submit(&nodes[0], "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
+    let (handle, other) = (Handle::current(), Arc::clone(&nodes[1]));
+    let taken = nodes[0].write(AckLevel::Visible, move |batch| {
+        // Of two claimants, one gets no job.
+        let own = claim_in(batch, 2)?;
+        Ok((own, handle.block_on(got(&other, 2))))
+    });
+    assert_eq!(taken.await.unwrap(), (vec!["a-0".to_owned()], Vec::<String>::new()));
+    let waiting = wait_for_a_job(&nodes[1], 2);
+    block_in_place(|| eventually("the job that was left", || waiting.is_finished().then_some(())));
+    assert_eq!(waiting.await.unwrap(), ["a-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_returns_to_its_place_is_claimed_at_another_node() {
+    let database = Database::new();
+    let nodes = listening_nodes(&database, 2).await;
+    submit(&nodes[0], "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
+    // The second node has found no further job in the lane.
+    assert_eq!(got(&nodes[1], 3).await, ["a-0", "a-1"]);
+    let waiting = wait_for_a_job(&nodes[1], 1);
+    let rule: JobRule = Box::new(|job: Option<&Job>| {
+        let job = job.expect("it is there");
+        Ok(job::given_back(job, job.holder.as_deref().expect("it is claimed"), None))
+    });
+    let job_id = JobId::new("a-0").unwrap();
+    assert!(nodes[0].decide(&job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap().is_some());
+    block_in_place(|| eventually("the returned job", || waiting.is_finished().then_some(())));
+    assert_eq!(waiting.await.unwrap(), ["a-0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_claimants_of_three_nodes_get_the_jobs_of_two_lanes() {
+    let database = Database::new();
+    let nodes = listening_nodes(&database, 3).await;
+    let wait = |(node, count): (&Arc<PostgresStore>, usize)| {
+        let node = Arc::clone(node);
+        tokio::spawn(async move {
+            let mut missing = count;
+            while missing > 0 {
+                node.notifier.jobs().await;
+                missing -= got(&node, missing).await.len();
+            }
+        })
+    };
+    let waiting: Vec<_> = nodes.iter().zip([7, 7, 6]).map(wait).collect();
+    let lane = |id: &'static str| (0..10).map(|n| plain(&format!("{id}-{n}"))).collect();
+    let (first, second) = (lane("a"), lane("b"));
+    let submitted = [submit(&nodes[0], "a", of("jq"), first), submit(&nodes[1], "b", of("yq"), second)];
+    join_all(submitted).await.into_iter().for_each(|added| drop(added.unwrap()));
+    let all_have = || waiting.iter().all(JoinHandle::is_finished).then_some(());
+    block_in_place(|| eventually("a job for each claimant", all_have));
+}

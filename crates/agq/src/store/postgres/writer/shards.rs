@@ -1,0 +1,52 @@
+//! Choice of the shard of the counts for each transaction.
+
+/// Number of shards of the counts. If more nodes write, some of them share a shard.
+const SHARDS: u16 = 1024;
+/// Number of shards that a node uses in turn under an old snapshot.
+const IN_TURN: u32 = 32;
+/// Number of transactions in a row that use the same shard.
+const PER_TURN: u32 = 1_000;
+
+/// Shards that a node writes.
+///
+/// As long as a transaction has an old snapshot, PostgreSQL keeps all versions of a row, and each
+/// change of a count has to pass over them. A node then uses several shards in turn, so that each
+/// row has fewer versions. Otherwise it uses one shard, because readers add up all shards.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    first: u16,
+    count: u32,
+}
+
+impl Shards {
+    /// Chooses shards at random, because other nodes write, too.
+    pub(crate) fn random() -> Self {
+        Self { first: fastrand::u16(0..SHARDS), count: 0 }
+    }
+
+    /// Returns the shard for the next transaction.
+    pub(crate) fn next(&mut self, is_snapshot_old: bool) -> i16 {
+        let turn = if is_snapshot_old { self.count / PER_TURN % IN_TURN } else { 0 };
+        self.count = self.count.wrapping_add(u32::from(is_snapshot_old));
+        let shard = (u32::from(self.first) + turn) % u32::from(SHARDS);
+        i16::try_from(shard).expect("there are fewer shards")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{IN_TURN, PER_TURN, SHARDS, Shards};
+
+    #[test]
+    fn shards_take_turns_only_under_an_old_snapshot() {
+        let mut shards = Shards { first: SHARDS - 1, count: 0 };
+        let mut used = |is_snapshot_old| {
+            (0..PER_TURN * IN_TURN * 2).map(|_| shards.next(is_snapshot_old)).collect::<BTreeSet<i16>>()
+        };
+        assert_eq!(used(false), [1_023].into());
+        assert_eq!(used(true), (0..31).chain([1_023]).collect());
+        assert_eq!(used(false), [1_023].into());
+    }
+}
