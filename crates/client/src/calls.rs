@@ -70,7 +70,7 @@ impl Connection {
         optional_document(reply)
     }
 
-    /// ACTION.ADD of a JSON array from index `at`, which makes it idempotent. Returns the job count.
+    /// ACTION.ADD of a JSON array from index `at`, so it is idempotent. Returns the number of jobs.
     pub async fn add_inputs(
         &mut self,
         action_id: &ActionId,

@@ -60,7 +60,7 @@ pub enum Rejection {
     /// The job is dead, and the request has no FORCE (AGQ API spec §3, JOB.RETRY).
     #[error("Max retries exceeded")]
     RetriesExceeded,
-    /// The report is about a job that is not active (the OJS worker spec). The Open Job Spec names the state.
+    /// The report is about a job in another state than active (the OJS worker spec names them).
     #[error("Job is not active: {job_id} is {state}")]
     NotActive { job_id: JobId, state: &'static str },
     #[error("Job is not staged: {0}")]
