@@ -30,6 +30,10 @@ pub fn is_sole_opener(file: &File) -> bool {
 /// A session leader cannot give up its terminal without losing these signals. In a session leader,
 /// the call ignores SIGTTIN and SIGTTOU instead: reads of children from the terminal fail, and
 /// writes of children reach the terminal.
+///
+/// # Errors
+///
+/// Returns the error of the system if the system refuses the call.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub fn leave_terminal() -> io::Result<()> {

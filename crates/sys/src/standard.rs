@@ -37,7 +37,11 @@ fn is_open(descriptor: libc::c_int) -> bool {
     unsafe { libc::fcntl(descriptor, libc::F_GETFD) >= 0 }
 }
 
-/// Checks that a standard stream was open at the start. `EBADF` if it was closed.
+/// Checks that a standard stream was open when this process started.
+///
+/// # Errors
+///
+/// Returns the error `EBADF` if the stream was closed.
 pub fn check(stream: Standard) -> io::Result<()> {
     let is_closed = match stream {
         Standard::Stdin => &IS_STDIN_CLOSED,

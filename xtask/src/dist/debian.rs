@@ -14,8 +14,8 @@ use agenix_harness::{
 use anyhow::{Context, bail};
 
 /// Makes the package from programs that are built: those of `target`, which are in
-/// `TARGET/release`, or those of this machine with the profile `checked`. Returns `None` if a tool is
-/// missing and cannot be installed.
+/// `TARGET/release`, or those of this machine with the profile `checked`. Returns `None` if a tool
+/// is missing and cannot be installed.
 pub(super) fn package(
     report: &mut Report,
     target: Option<(&str, &Path)>,

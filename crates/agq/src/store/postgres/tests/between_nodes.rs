@@ -13,7 +13,7 @@ use crate::store::{
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
-        txn::{documents::make_limits, jobs::ClaimRequest},
+        txn::{candidates::ClaimRequest, documents::make_limits},
     },
 };
 

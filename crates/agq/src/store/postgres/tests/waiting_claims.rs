@@ -22,7 +22,7 @@ use crate::store::{
     postgres::{
         PostgresSettings, PostgresStore,
         tests::making::{NOW, claim, claimants, node, plain, submit},
-        txn::{PgTxn, jobs::ClaimRequest},
+        txn::{PgTxn, candidates::ClaimRequest},
     },
 };
 

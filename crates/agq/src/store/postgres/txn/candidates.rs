@@ -2,15 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use agenix_protocol::time::Timestamp;
 use agenix_rules::job::Job;
 use sqlx::{Error, Row, query};
 
-use crate::store::postgres::{
-    codec::{decode, or_skip},
-    ready_positions::{END, Position, position_of},
-    sql_types,
-    txn::{PgTxn, jobs::ClaimRequest},
+use crate::store::{
+    Claimant,
+    postgres::{
+        codec::{decode, or_skip},
+        ready_positions::{END, Position, position_of},
+        sql_types,
+        txn::PgTxn,
+    },
 };
+
+/// Claimant with the parameters of its claim.
+#[derive(Clone, Copy)]
+pub(crate) struct ClaimRequest<'w> {
+    pub(crate) claimant: &'w Claimant,
+    pub(crate) now: Timestamp,
+    pub(crate) start_timeout_ms: u64,
+}
 
 /// Ready job that is locked by this transaction.
 pub(crate) struct LockedJob {

@@ -18,19 +18,11 @@ use crate::store::{
         sql_types,
         txn::{
             PgTxn,
-            candidates::{Candidates, LockedJob, LockedJobs},
+            candidates::{Candidates, ClaimRequest, LockedJob, LockedJobs},
             documents::put,
         },
     },
 };
-
-/// Claimant with the parameters of its claim.
-#[derive(Clone, Copy)]
-pub(crate) struct ClaimRequest<'w> {
-    pub(crate) claimant: &'w Claimant,
-    pub(crate) now: Timestamp,
-    pub(crate) start_timeout_ms: u64,
-}
 
 /// Rule that decides about one job.
 pub(crate) struct Decision {

@@ -5,7 +5,7 @@ use sqlx::Result;
 use crate::store::{
     NewAction,
     postgres::{
-        txn::{PgTxn, jobs::ClaimRequest},
+        txn::{PgTxn, candidates::ClaimRequest},
         writer::queue::{Adding, Claiming, Deciding, PgWrite, WriteKind},
     },
 };

@@ -126,19 +126,19 @@ async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
 
 fn put<'k, 'v, K: Key + 'static, V: Value + 'static>(
     transaction: &WriteTransaction,
-    table: Definition<K, V>,
+    Definition { table, .. }: Definition<K, V>,
     key: impl Borrow<K::SelfType<'k>>,
     value: impl Borrow<V::SelfType<'v>>,
 ) {
-    transaction.open_table(table.table).unwrap().insert(key, value).unwrap();
+    transaction.open_table(table).unwrap().insert(key, value).unwrap();
 }
 
 fn cut<'k, K: Key + 'static, V: Value + 'static>(
     transaction: &WriteTransaction,
-    table: Definition<K, V>,
+    Definition { table, .. }: Definition<K, V>,
     key: impl Borrow<K::SelfType<'k>>,
 ) {
-    assert!(transaction.open_table(table.table).unwrap().remove(key).unwrap().is_some(), "it was not there");
+    assert!(transaction.open_table(table).unwrap().remove(key).unwrap().is_some(), "it was not there");
 }
 
 type RecordTable = Definition<&'static str, &'static [u8]>;
