@@ -8,6 +8,7 @@ use agenix_protocol::documents::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+/// One of the output streams of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stream {

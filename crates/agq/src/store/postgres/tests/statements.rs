@@ -122,11 +122,11 @@ fn pages_read(batch: &PgTxn<'_>, (rank, turn): Position) -> Result<u64, Error> {
 async fn claim_skips_the_index_entries_of_claimed_jobs_under_an_old_snapshot() {
     let database = Database::new();
     let store = node(&database).await;
-    let jobs = (0..3_000).map(|n| plain(&format!("a-{n:04}"))).collect();
+    let jobs = (0..6_000).map(|n| plain(&format!("a-{n:04}"))).collect();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     let mut other = PgConnection::connect(&database.url()).await.unwrap();
     raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").execute(&mut other).await.unwrap();
-    for _ in 0..5 {
+    for _ in 0..11 {
         assert_eq!(claim(&store, 500).await.len(), 500);
     }
     let pages = store.write(AckLevel::Visible, |batch| {
