@@ -269,8 +269,8 @@ impl PgWriter {
             // The writer looks all rows up by index, but a plan from the time when a table was
             // small would scan the table.
             ("enable_seqscan", "off"),
-            // The planner takes the ready jobs of a lane behind a position for few, and would sort all
-            // of them instead of reading the first ones in the order of the index.
+            // The planner expects few ready jobs of a lane behind a position, and would sort all of
+            // them instead of reading the first ones in the order of the index.
             ("enable_bitmapscan", "off"),
             ("lock_timeout", LOCK_TIMEOUT_MS),
         ]);
