@@ -88,7 +88,7 @@ fn a_drained_worker_stays_and_takes_jobs_again_when_it_is_resumed() {
     eventually("the job starts", || children(&agw).pop());
     let mut raw = Raw::open(&lab, &agq);
     assert_eq!(raw.ask("WORKER.DRAIN w1"), "+OK");
-    eventually("the worker hears it", || agw.log().contains("to take no more jobs").then_some(()));
+    eventually("the worker hears it", || agw.log().contains("to claim no more jobs").then_some(()));
     assert_eq!(worker_state(&lab, &agq), "draining");
     lab.submit_action(&agq, "short", "b", "[{}]");
     lab.file("go", "");
