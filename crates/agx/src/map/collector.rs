@@ -285,8 +285,10 @@ impl Collector<'_> {
 
     /// Takes the results of ended jobs by input, because jobs end in about this order.
     async fn take(&mut self, status: &ActionStatus) -> Result<()> {
+        // Once every job has ended, all are asked for: counts differ if a job was lost.
+        let are_all_ended = status.pending + status.running == 0;
         let mut from = 0;
-        while status.ended() > self.state.collected.taken() {
+        while are_all_ended || status.ended() > self.state.collected.taken() {
             let width = width(status.running, self.state.result_bytes);
             let asked = self.state.left.range(from..).take(width);
             let asked: Vec<(u64, JobId)> =

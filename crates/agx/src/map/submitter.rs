@@ -166,6 +166,7 @@ impl Submitter {
         let Some(begun) = self.begun.take() else { return self.add(batch).await };
         self.action.open = !is_last;
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
+        let mut unsent = 0;
         let (submitted, rest) = match self.agq.submit(&self.action).await {
             // The inputs follow by `add`, which finds the one that agq refuses.
             Err(ClientError::Rejected(reason))
@@ -176,8 +177,8 @@ impl Submitter {
             }
             submitted => {
                 self.action.inputs = Vec::new();
-                if submitted.is_ok() {
-                    self.announce(batch);
+                if let Ok(stored) = &submitted {
+                    unsent = self.announce_stored(batch, stored.jobs_created);
                 }
                 (submitted.map(drop), None)
             }
@@ -190,8 +191,18 @@ impl Submitter {
         let _nobody = begun.send(());
         match rest {
             Some(batch) => self.add(batch).await,
-            None => Ok(0),
+            None => Ok(unsent),
         }
+    }
+
+    /// Announces the first `stored` inputs, and returns the number of the others: a halt leaves out
+    /// the inputs that agq has not stored by then.
+    fn announce_stored(&mut self, mut batch: InputBatch, stored: u64) -> u64 {
+        let all = batch.inputs.len();
+        batch.inputs.truncate(usize::try_from(stored).unwrap_or(usize::MAX));
+        let unsent = all - batch.inputs.len();
+        self.announce(batch);
+        unsent as u64
     }
 
     /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
