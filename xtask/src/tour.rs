@@ -10,10 +10,10 @@ Start with these three
   test            run everything that CI runs, install what it needs     17 min, longer the first time
 
 Test one thing
-  e2e NAME        end-to-end tests on the real binaries                  4 min once for the release build
-  simulate        seeds of the deterministic simulation                  3 min for the build, then seconds
+  e2e NAME        end-to-end tests on the real binaries                  6 min once for the release build
+  simulate        seeds of the deterministic simulation                  5 min for the build, then seconds
   crash-images    files as crashes and damage leave them                 2 min
-  (cargo nextest run -p agq NAME runs a unit test, under 1 min after a change)
+  (cargo nextest run --workspace --all-features --lib NAME runs a unit test, under 1 min after a change)
 
 Generate
   command-table   the table of commands in docs/protocol/README.md       1 s
