@@ -101,6 +101,14 @@ impl InputBatch {
         self.inputs.iter().map(|(_, document)| &**document).collect()
     }
 
+    /// Keeps the first `stored` inputs, and returns the number of the others. A halt that is met
+    /// while agq stores a batch in pieces leaves the last inputs out.
+    fn truncate(&mut self, stored: u64) -> u64 {
+        let all = self.inputs.len();
+        self.inputs.truncate(usize::try_from(stored).unwrap_or(usize::MAX));
+        (all - self.inputs.len()) as u64
+    }
+
     /// Splits the batch into two halves.
     fn split(mut self) -> (Self, Self) {
         let second = self.inputs.split_off(self.inputs.len() / 2);
@@ -162,7 +170,7 @@ impl Submitter {
     }
 
     /// Submits a batch, the first as a new action. Returns how many inputs were not submitted.
-    async fn submit(&mut self, batch: InputBatch, is_last: bool) -> Result<u64> {
+    async fn submit(&mut self, mut batch: InputBatch, is_last: bool) -> Result<u64> {
         let Some(begun) = self.begun.take() else { return self.add(batch).await };
         self.action.open = !is_last;
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
@@ -178,7 +186,8 @@ impl Submitter {
             submitted => {
                 self.action.inputs = Vec::new();
                 if let Ok(stored) = &submitted {
-                    unsent = self.announce_stored(batch, stored.jobs_created);
+                    unsent = batch.truncate(stored.jobs_created);
+                    self.announce(batch);
                 }
                 (submitted.map(drop), None)
             }
@@ -193,16 +202,6 @@ impl Submitter {
             Some(batch) => self.add(batch).await,
             None => Ok(unsent),
         }
-    }
-
-    /// Announces the first `stored` inputs, and returns the number of the others: a halt leaves out
-    /// the inputs that agq has not stored by then.
-    fn announce_stored(&mut self, mut batch: InputBatch, stored: u64) -> u64 {
-        let all = batch.inputs.len();
-        batch.inputs.truncate(usize::try_from(stored).unwrap_or(usize::MAX));
-        let unsent = all - batch.inputs.len();
-        self.announce(batch);
-        unsent as u64
     }
 
     /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
@@ -347,6 +346,20 @@ mod tests {
         batch
     }
 
+    fn numbers(batch: &InputBatch) -> Vec<u64> {
+        batch.inputs.iter().map(|(input, _)| input.seq).collect()
+    }
+
+    #[test]
+    fn truncated_batch_keeps_the_stored_inputs_and_counts_the_others() {
+        for (stored, kept, others) in
+            [(0, vec![], 3), (2, vec![1, 2], 1), (3, vec![1, 2, 3], 0), (9, vec![1, 2, 3], 0)]
+        {
+            let mut batch = batch(&[2; 3]);
+            assert_eq!((batch.truncate(stored), numbers(&batch)), (others, kept), "{stored}");
+        }
+    }
+
     #[test]
     fn batches_are_bounded_before_they_are_sent() {
         assert!(batch(&[]).takes(&document(3 * MOST_BYTES)), "one may be larger, and travels alone");
@@ -358,8 +371,6 @@ mod tests {
     #[test]
     fn split_batches_keep_all_inputs_in_order() {
         let (first, second) = batch(&[2; 5]).split();
-        let numbers =
-            |batch: &InputBatch| batch.inputs.iter().map(|(input, _)| input.seq).collect::<Vec<_>>();
         assert_eq!((numbers(&first), numbers(&second)), (vec![1, 2], vec![3, 4, 5]));
     }
 
