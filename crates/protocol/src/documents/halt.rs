@@ -130,9 +130,19 @@ mod tests {
 
     #[test]
     fn invalid_halt_policy_is_refused_with_an_example() {
-        for wrong in
-            " 0 1 never now later,fail=1 now,fail now,lost=1 now,fail=0 now,fail=x now,fail=%".split(' ')
-        {
+        for wrong in [
+            "",
+            "0",
+            "1",
+            "never",
+            "now",
+            "later,fail=1",
+            "now,fail",
+            "now,lost=1",
+            "now,fail=0",
+            "now,fail=x",
+            "now,fail=%",
+        ] {
             let refused = wrong.parse::<Halt>().unwrap_err().to_string();
             assert!(refused.contains("now,fail=1"), "{wrong}");
         }

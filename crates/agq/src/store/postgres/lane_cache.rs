@@ -70,12 +70,12 @@ impl LaneCache {
     /// `MAX_AGE`.
     pub(super) fn refresh(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.clear_if_old();
-        let told = self.notices.take();
+        let notified = self.notices.take();
         let refresh_after = if self.notices.is_listening() { self.poll } else { REFRESH_AFTER };
-        if told.any || self.loaded_at.is_none_or(|at| at.elapsed() >= refresh_after) {
+        if notified.any || self.loaded_at.is_none_or(|at| at.elapsed() >= refresh_after) {
             return self.load(session).map(drop);
         }
-        told.first.into_iter().for_each(|(lane, position)| self.add_ready(lane, position));
+        notified.first.into_iter().for_each(|(lane, position)| self.add_ready(lane, position));
         self.add_keys(session)
     }
 

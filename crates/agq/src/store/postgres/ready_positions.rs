@@ -29,7 +29,7 @@ pub(super) type Position = (i16, i64);
 pub(super) const END: Position = (i16::MAX, i64::MAX);
 
 /// Maximum number of lanes in a notification, which has a maximum length.
-const MAX_LANES_TOLD: usize = 100;
+const MAX_NOTIFIED_LANES: usize = 100;
 
 /// Returns the position of a job in its lane.
 pub(super) fn position_of(job: &Job) -> Position {
@@ -57,7 +57,7 @@ impl ReadyPositions {
 
     /// Returns the text for a notification.
     pub(super) fn encode(&self) -> String {
-        if self.any || self.first.len() > MAX_LANES_TOLD {
+        if self.any || self.first.len() > MAX_NOTIFIED_LANES {
             return "any".into();
         }
         let mut text = String::from("of");
@@ -87,16 +87,16 @@ impl ReadyPositions {
 /// Ready jobs of which other nodes have notified this node since the latest claim.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyNotices {
-    told: Mutex<ReadyPositions>,
+    notified: Mutex<ReadyPositions>,
     /// True if this node receives the notifications of other nodes.
     is_listening: AtomicBool,
 }
 
 impl ReadyNotices {
     pub(super) fn add(&self, ready: ReadyPositions) {
-        let mut told = self.locked();
-        told.any |= ready.any;
-        ready.first.into_iter().for_each(|(lane, position)| told.add(lane, position));
+        let mut notified = self.locked();
+        notified.any |= ready.any;
+        ready.first.into_iter().for_each(|(lane, position)| notified.add(lane, position));
     }
 
     pub(super) fn take(&self) -> ReadyPositions {
@@ -115,13 +115,13 @@ impl ReadyNotices {
     }
 
     fn locked(&self) -> MutexGuard<'_, ReadyPositions> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{END, MAX_LANES_TOLD, ReadyNotices, ReadyPositions};
+    use super::{END, MAX_NOTIFIED_LANES, ReadyNotices, ReadyPositions};
 
     #[test]
     fn positions_round_trip_through_a_notification() {
@@ -141,7 +141,7 @@ mod tests {
             assert_eq!(ReadyPositions::decode(text), ReadyPositions::any(), "{text}");
         }
         let mut ready = ReadyPositions::default();
-        (0..=MAX_LANES_TOLD).for_each(|lane| ready.add(i32::try_from(lane).unwrap(), (1, 1)));
+        (0..=MAX_NOTIFIED_LANES).for_each(|lane| ready.add(i32::try_from(lane).unwrap(), (1, 1)));
         assert_eq!(ReadyPositions::decode(&ready.encode()), ReadyPositions::any());
     }
 

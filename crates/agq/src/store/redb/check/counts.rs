@@ -99,27 +99,28 @@ fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Rep
         report!(found, "tallies: {id} counts {sum} jobs, but should count {total}");
     }
     for status in STATUSES {
-        let (told, are, word) = (tally.jobs[status as usize], jobs.jobs[status as usize], status.as_str());
-        if told < are {
-            report!(found, "tallies: {id} counts {told} {word} jobs, but should count {are} at least");
-        } else if told > are && !status.is_ended() {
-            report!(found, "tallies: {id} counts {told} {word} jobs, but should count {are}");
+        let (recorded, are, word) =
+            (tally.jobs[status as usize], jobs.jobs[status as usize], status.as_str());
+        if recorded < are {
+            report!(found, "tallies: {id} counts {recorded} {word} jobs, but should count {are} at least");
+        } else if recorded > are && !status.is_ended() {
+            report!(found, "tallies: {id} counts {recorded} {word} jobs, but should count {are}");
         }
     }
     if tally.last_ended_at < jobs.last_ended_at {
-        let [told, last] = [tally, jobs].map(|tally| tally.last_ended_at.unwrap_or_default().0);
-        report!(found, "tallies: {id} has {told} as the end of its last job, but one ended at {last}");
+        let [recorded, last] = [tally, jobs].map(|tally| tally.last_ended_at.unwrap_or_default().0);
+        report!(found, "tallies: {id} has {recorded} as the end of its last job, but one ended at {last}");
     }
 }
 
 fn loads(tables: &Tables<'_>, mut counted: BTreeMap<String, u64>, found: &mut Report) -> Result<()> {
-    let mut report = |id: &str, told: u64, are: u64| {
-        report!(found, "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}");
+    let mut report = |id: &str, recorded: u64, are: u64| {
+        report!(found, "plan_loads: {id} counts {recorded} jobs that have not ended, but should count {are}");
     };
-    tables.plan_loads.for_each(|id, told| {
+    tables.plan_loads.for_each(|id, recorded| {
         let are = counted.remove(id).unwrap_or_default();
-        if told != are {
-            report(id, told, are);
+        if recorded != are {
+            report(id, recorded, are);
         }
         Ok::<_, Error>(())
     })?;
@@ -143,11 +144,11 @@ fn lengths(
         }
         match tables.lane_lengths.get(*lane)?.map(|length| length.value()) {
             None => report!(found, "lane_lengths: lane {lane} has no length"),
-            Some(told) if told != (ready, all) => report!(
+            Some(recorded) if recorded != (ready, all) => report!(
                 found,
                 "lane_lengths: lane {lane} counts {} ready jobs of {}, but should count {ready} of {all}",
-                told.0,
-                told.1
+                recorded.0,
+                recorded.1
             ),
             Some(_) => {}
         }
@@ -172,12 +173,15 @@ fn by_queue(
         let sum = are.entry(queue.clone()).or_default();
         sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    tables.queue_counts.for_each(|queue, told| {
+    tables.queue_counts.for_each(|queue, recorded| {
         let are = are.remove(queue).unwrap_or_default();
-        match decode::<[u64; 8]>(told) {
+        match decode::<[u64; 8]>(recorded) {
             Err(_) => report!(found, "queue_counts: {queue} has a record that cannot be read"),
-            Ok(told) if told != are => {
-                report!(found, "queue_counts: {queue} counts {told:?} by state, but should count {are:?}");
+            Ok(recorded) if recorded != are => {
+                report!(
+                    found,
+                    "queue_counts: {queue} counts {recorded:?} by state, but should count {are:?}"
+                );
             }
             Ok(_) => {}
         }

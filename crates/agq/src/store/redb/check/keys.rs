@@ -50,9 +50,9 @@ fn list(tables: &Tables<'_>, key: &[u8], head: i64, tail: i64, found: &mut Repor
     }
     let mut items = tables.list_items.table().range((key, head)..(key, tail))?;
     let are = items.try_fold(0_u64, |count, item| item.map(|_| count + 1))?;
-    let told = tail.abs_diff(head);
-    if told != are {
-        report!(found, "list_items: {shown} has {are} elements, but should have {told}");
+    let recorded = tail.abs_diff(head);
+    if recorded != are {
+        report!(found, "list_items: {shown} has {are} elements, but should have {recorded}");
     }
     Ok(())
 }
