@@ -14,10 +14,22 @@ use e2e::{Postgres, SHARED};
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let mut report = Report::default();
     let bin = binaries::build()?;
-    report.step("end-to-end tests", |report| on_redb(report, &bin, filter))?;
-    report.step("end-to-end tests on PostgreSQL", |report| on_postgres(report, &bin, filter))?;
+    let stories = Stories { bin: &bin, profile: "dev", filter };
+    report.step("end-to-end tests", |report| on_redb(report, stories))?;
+    report.step("end-to-end tests on PostgreSQL", |report| on_postgres(report, stories))?;
     report.print();
     Ok(())
+}
+
+/// End-to-end tests to run.
+#[derive(Clone, Copy)]
+pub(crate) struct Stories<'s> {
+    /// Directory of the programs under test.
+    pub(crate) bin: &'s Path,
+    /// Profile with which cargo builds the tests themselves.
+    pub(crate) profile: &'s str,
+    /// Part of the names of the tests, if not all are to run.
+    pub(crate) filter: Option<&'s str>,
 }
 
 /// Filter for the tests that need PostgreSQL on either store.
@@ -29,26 +41,25 @@ const POOLER: &str = "test(/^nodes::pooled::/)";
 /// Filter for the tests of data files, which agq does not have on PostgreSQL.
 const DATA_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data)";
 
-/// Runs the tests on redb, and the tests of several nodes, with the programs in `bin`.
-pub(crate) fn on_redb(report: &mut Report, bin: &Path, filter: Option<&str>) -> anyhow::Result<()> {
+/// Runs the tests on redb, and the tests of several nodes.
+pub(crate) fn on_redb(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {
     let cluster = tools::postgres(report);
     let nodes = if cluster.is_some() { "none()" } else { NODES };
     let browser = if tools::browser(report) { "none()" } else { BROWSER };
     let pooler = if tools::pooler(report) { "none()" } else { POOLER };
-    must(&mut nextest(report, bin, filter, &format!("{nodes} | {browser} | {pooler}"), cluster.as_ref())?)
+    must(&mut nextest(report, stories, &format!("{nodes} | {browser} | {pooler}"), cluster.as_ref())?)
 }
 
 /// Runs the tests on PostgreSQL, without those that do not depend on the store.
-pub(crate) fn on_postgres(report: &mut Report, bin: &Path, filter: Option<&str>) -> anyhow::Result<()> {
+pub(crate) fn on_postgres(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     let excluded = format!("{NODES} | {DATA_FILES} | {BROWSER}");
-    must(nextest(report, bin, filter, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
+    must(nextest(report, stories, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
 }
 
 fn nextest(
     report: &mut Report,
-    bin: &Path,
-    filter: Option<&str>,
+    Stories { bin, profile, filter }: Stories<'_>,
     excluded: &str,
     cluster: Option<&Postgres>,
 ) -> anyhow::Result<Command> {
@@ -56,7 +67,7 @@ fn nextest(
     let tools = tools::real_clients(report)?;
     let mut nextest =
         cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "stories", "--locked"]);
-    nextest.args(["--no-fail-fast", "--no-tests=pass"]);
+    nextest.args(["--cargo-profile", profile, "--no-fail-fast", "--no-tests=pass"]);
     // A test waits for half of its time.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     nextest.args(["--test-threads", &threads.to_string()]);

@@ -9,7 +9,14 @@ use agenix_harness::{
     tools,
 };
 
-use crate::{dist, e2e, simulate, tidy};
+use crate::{
+    dist,
+    e2e::{self, Stories},
+    simulate, tidy,
+};
+
+/// Profile of all tests, so that each crate is built once for them.
+const CHECKED: &str = "checked";
 
 pub(crate) fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
@@ -33,6 +40,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let cluster = tools::postgres(report);
         let mut nextest =
             cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]);
+        nextest.args(["--cargo-profile", CHECKED]);
         if cluster.is_none() {
             nextest.args(["-E", "not (test(on_postgres) | test(/^store::postgres::/))"]);
         }
@@ -44,7 +52,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
                 .env("RUSTDOCFLAGS", "--deny warnings"),
         )?;
         // nextest runs no examples of the documentation.
-        must(&mut cargo(&["test", "--doc", "--workspace", "--all-features", "--locked", "--quiet"]))
+        must(
+            cargo(&["test", "--doc", "--workspace", "--all-features", "--locked", "--quiet"])
+                .args(["--profile", CHECKED]),
+        )
     })?;
     let mut bin = PathBuf::new();
     report.step("build of the programs under test", |_| {
@@ -56,8 +67,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report.step("crash images and damage", |_| simulate::crash_images(false))?;
     report
         .step("instruction counts", |report| report.run(&mut tool("agenix-bench", &["bench", "--check"])))?;
-    report.step("end-to-end tests", |report| e2e::on_redb(report, &bin, None))?;
-    report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, &bin, None))?;
+    let stories = Stories { bin: &bin, profile: CHECKED, filter: None };
+    report.step("end-to-end tests", |report| e2e::on_redb(report, stories))?;
+    report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, stories))?;
     report.step("the Debian package under systemd", |report| dist::test(report, &bin))?;
     report.step("a minute of chaos", |_| {
         must(tool("agenix-chaos", &["--minutes", "1"]).arg("--bin").arg(&bin))
