@@ -131,7 +131,9 @@ fn try_spawn(
         .arg(lab.path().join("data"))
         .args(lab.database().into_iter().flat_map(|database| {
             // The lease is short, because tests wait for its end.
-            ["--store".to_owned(), database.url(), "--store-lease".to_owned(), "2".to_owned()]
+            let store = ["--store".to_owned(), database.url(), "--store-lease".to_owned(), "2".to_owned()];
+            let blobs = ["--blob-dir".to_owned(), lab.path().join("blobs").display().to_string()];
+            store.into_iter().chain(blobs)
         }))
         .args(http.iter().flat_map(|http| ["--http".to_owned(), format!("127.0.0.1:{http}")]))
         .args(args)

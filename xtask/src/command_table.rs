@@ -13,11 +13,12 @@ use agenix_harness::{generated::spliced, report::root};
 
 const INDEX: &str = "docs/protocol/README.md";
 /// Pages that describe commands, in the order of the table: name of the file, title.
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 11] = [
     ("connections", "Connections"),
     ("plans", "Plans"),
     ("actions", "Actions"),
     ("jobs", "Jobs"),
+    ("outputs", "Outputs"),
     ("queues", "Queues"),
     ("workers", "Workers"),
     ("schedules-and-workflows", "Schedules and workflows"),

@@ -126,6 +126,11 @@ impl Clock {
         self.ordered().simple().to_string()
     }
 
+    /// Returns the suffix of a file that no other file has.
+    pub(crate) fn suffix(&self) -> String {
+        format!("{:032x}", self.source.random())
+    }
+
     /// Returns an id in the form of the Open Job Spec, for a job, a workflow or a request.
     pub(crate) fn uuid(&self) -> String {
         self.ordered().to_string()

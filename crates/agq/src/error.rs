@@ -2,7 +2,7 @@
 
 use agenix_rules::rejection::Rejection;
 
-use crate::{registry::backups::BackupError, store::StoreError};
+use crate::{blobs::BlobError, registry::backups::BackupError, store::StoreError};
 
 /// Result of an operation of `service`.
 pub(crate) type Result<T, E = CommandError> = std::result::Result<T, E>;
@@ -15,6 +15,8 @@ pub(crate) enum CommandError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Backup(#[from] BackupError),
+    #[error(transparent)]
+    Blob(#[from] BlobError),
 }
 
 impl CommandError {
@@ -24,6 +26,7 @@ impl CommandError {
             Self::Rejected(rejection) => rejection.line(),
             Self::Store(error) => format!("ERR {error}"),
             Self::Backup(error) => format!("ERR {error}"),
+            Self::Blob(error) => format!("ERR {error}"),
         }
     }
 }

@@ -5,6 +5,7 @@ mod admin;
 mod app;
 mod auth;
 mod background;
+mod blobs;
 mod clock;
 mod config;
 mod error;

@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) keep_dead_ms: u64,
     /// Maximum number of ended jobs that are kept, without the dead ones; 0 for no limit.
     pub(crate) keep_ended_count: u64,
+    /// Maximum number of bytes of all blobs; 0 for no limit.
+    pub(crate) keep_blob_bytes: u64,
     /// Set if workers that fail far more often than others are quarantined.
     pub(crate) quarantine: bool,
     pub(crate) brpop_reply: PopReply,
@@ -75,7 +77,7 @@ impl Settings {
     pub(crate) fn shared_by_nodes(&self) -> String {
         let seconds = |ms: u64| std::time::Duration::from_millis(ms).as_secs_f64();
         format!(
-            "heartbeat-interval={} heartbeat-factor={} job-timeout={} start-timeout={} keep-ended={} keep-dead={} keep-ended-count={}",
+            "heartbeat-interval={} heartbeat-factor={} job-timeout={} start-timeout={} keep-ended={} keep-dead={} keep-ended-count={} keep-blob-bytes={}",
             seconds(self.heartbeat_interval_ms),
             self.heartbeat_factor,
             seconds(self.job_timeout_ms),
@@ -83,6 +85,7 @@ impl Settings {
             seconds(self.keep_ended_ms),
             seconds(self.keep_dead_ms),
             self.keep_ended_count,
+            self.keep_blob_bytes,
         )
     }
 

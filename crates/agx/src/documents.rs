@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_protocol::{
+    blob::BlobHash,
     documents::{ActionStatus, QueueStats, Status, WorkerStatus},
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
 };
@@ -54,7 +55,11 @@ pub(crate) struct ActionRetried {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct JobResultSummary {
     pub(crate) status: Status,
+    /// First bytes of stdout.
     pub(crate) stdout: String,
+    /// SHA-256 of the whole stdout, if it is larger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stdout_blob: Option<BlobHash>,
 }
 
 /// An input whose jobs ended differently, or that only one of the actions has.

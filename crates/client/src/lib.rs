@@ -28,6 +28,7 @@ mod connection;
 mod error;
 mod key;
 mod orders;
+mod outputs;
 mod refusal;
 mod schedules;
 mod tls;

@@ -30,6 +30,20 @@ pub enum ErrorKind {
     WorkerNotRegistered,
     /// The worker did not send the output of a job in time.
     OutputNotAvailable,
+    /// The worker does not hold the job.
+    NotHolder,
+    /// The report is about an earlier attempt.
+    StaleAttempt,
+    /// The job does not run.
+    JobNotActive,
+    /// The piece does not follow the bytes that agq has received, for example after a restart.
+    UploadOffset,
+    /// agq does not accept the bytes of an upload.
+    InvalidUpload,
+    /// The report names a blob that agq does not have.
+    BlobNotFound,
+    /// The storage of blobs failed, and the command may succeed later.
+    BlobStoreFailed,
     /// The command is too large. agq closes the connection.
     MessageTooLarge,
     /// The address has too many connections. agq closes the new one.
@@ -47,7 +61,7 @@ pub enum ErrorKind {
 }
 
 /// Beginnings of error lines. A longer text precedes its own beginning.
-const PREFIXES: [(&str, ErrorKind); 20] = [
+const PREFIXES: [(&str, ErrorKind); 26] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
@@ -60,6 +74,12 @@ const PREFIXES: [(&str, ErrorKind); 20] = [
     ("Job not found", ErrorKind::JobNotFound),
     ("Worker not registered", ErrorKind::WorkerNotRegistered),
     ("Output not available", ErrorKind::OutputNotAvailable),
+    ("Stale attempt", ErrorKind::StaleAttempt),
+    ("Job is not active", ErrorKind::JobNotActive),
+    ("Invalid upload: offset", ErrorKind::UploadOffset),
+    ("Invalid upload", ErrorKind::InvalidUpload),
+    ("Blob not found", ErrorKind::BlobNotFound),
+    ("the blob store failed", ErrorKind::BlobStoreFailed),
     ("Message too large", ErrorKind::MessageTooLarge),
     ("Too many connections", ErrorKind::TooManyConnections),
     ("Too many commands", ErrorKind::TooManyCommands),
@@ -83,6 +103,10 @@ impl ErrorKind {
     /// ```
     pub fn of(line: &str) -> Self {
         let text = line.strip_prefix("ERR ").unwrap_or(line);
+        // The text begins with the id of the worker.
+        if text.starts_with("Worker ") && text.contains(" cannot update job claimed by ") {
+            return Self::NotHolder;
+        }
         let known = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix));
         known.map_or(Self::Other, |&(_, kind)| kind)
     }

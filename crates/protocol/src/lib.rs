@@ -51,6 +51,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blob;
 pub mod documents;
 pub mod errors;
 pub mod glob;

@@ -9,6 +9,7 @@ mod command;
 mod encode;
 mod keys;
 mod options;
+mod outputs;
 mod session;
 mod table;
 
@@ -20,6 +21,7 @@ pub use self::{
     command::{Command, CommandAccess, CommandKind},
     keys::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions, integer_of},
     options::{DEFAULT_LIMIT, Page, Search, Slice},
+    outputs::{OutputCommand, UploadKey},
     session::ClientCommand,
 };
 use crate::{
@@ -74,6 +76,7 @@ pub enum Request {
     JobExplain { job_id: JobId },
     JobOutput { job_id: JobId, position: Option<Bytes> },
     JobsSearch { search: Search },
+    Output(OutputCommand),
     WorkerRegister { worker: Bytes },
     WorkerHeartbeat { worker_id: WorkerId, stats: Option<Bytes> },
     WorkerUnregister { worker_id: WorkerId },

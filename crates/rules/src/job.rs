@@ -35,7 +35,9 @@ pub use lease::{
 };
 pub use ojs::{JobFailure, MAX_FAILURES_KEPT, Ojs, Progress, ReportedFailure};
 pub use ojs_report::{NOBODY, Reporter, acked, extended, nacked, progressed};
-pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, counts_against_worker, updated, verdict};
+pub use report::{
+    MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, check_upload, counts_against_worker, updated, verdict,
+};
 pub use state::JobState;
 pub use unique::{OnConflict, Unique, UniqueOutcome};
 pub use user_request::{activated, cancelled, cancelled_unclaimed, orphaned, retried};

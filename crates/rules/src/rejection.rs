@@ -2,6 +2,7 @@
 //! them: the worker spec, the AGQ API spec and the RESP spec.
 
 use agenix_protocol::{
+    blob::BlobHash,
     documents::{Halt, Status},
     ids::{ActionId, JobId, PlanId, WorkerId},
 };
@@ -141,6 +142,14 @@ pub enum Rejection {
     /// No pending challenge has the id of the answer.
     #[error("Challenge not found: {0}")]
     ChallengeNotFound(String),
+    /// The upload does not fit the bytes that agq has received, or the request.
+    #[error("Invalid upload: {0}")]
+    InvalidUpload(String),
+    #[error("Blob not found: {0}")]
+    BlobNotFound(BlobHash),
+    /// The range begins behind the end of the stream.
+    #[error("Invalid range: it begins at {offset}, but the stream has {length} bytes")]
+    InvalidRange { offset: u64, length: u64 },
     /// The document of a JOB.OUTPUT or WORKER.OUTPUT breaks a rule.
     #[error("Invalid output: {0}")]
     InvalidOutput(String),

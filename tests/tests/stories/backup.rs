@@ -72,7 +72,7 @@ fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
     let beside = std::fs::read_dir(lab.path().join("data")).unwrap();
     let mut names: Vec<_> = beside.map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["agq.journal", "agq.redb"], "nothing is left beside the database");
+    assert_eq!(names, ["agq.journal", "agq.redb", "blobs"], "nothing is left beside the database");
     let busy = agq_does(&lab, &["check", "data"]).expect(1);
     assert!(busy.err.contains("another agq has data/agq.redb open"), "{busy:?}");
     let sound = agq_does(&lab, &["check", "copy.redb"]).expect(0);

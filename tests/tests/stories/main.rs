@@ -30,6 +30,7 @@ mod map_ends;
 mod map_text;
 mod nodes;
 mod orders;
+mod outputs;
 mod pages;
 mod pipelining;
 mod replies;

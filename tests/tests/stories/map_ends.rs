@@ -217,11 +217,14 @@ fn a_long_input_has_results_of_its_own_and_short_messages() {
 #[test]
 fn an_output_that_was_cut_is_tried_again() {
     let lab = Lab::on_files();
+    let agq = lab.agq(&["--blob-dir", "off"]);
+    let _agw = lab.agw(&agq, "w1", &[]);
     let run = |more: &[&str]| {
         let own = ["--joblog", "log", "--", "sh -c 'echo x >> ran.$0; seq $0' {}", ":::", "1000000", "1"];
-        Ran::from(map(&lab, &[more, &own].concat()).output().unwrap()).expect(1)
+        let mut command = map(&lab, &[more, &own].concat());
+        Ran::from(command.env("AGQ_ADDR", agq.address()).output().unwrap()).expect(1)
     };
-    assert!(run(&[]).err.contains("only 4194304 of 6888896 bytes"));
+    assert!(run(&[]).err.contains("only 65536 of 6888896 bytes"));
     run(&["--resume-failed"]);
     assert_eq!(["ran.1000000", "ran.1"].map(|name| lines(&lab.path().join(name))), [2, 1]);
 }

@@ -2,18 +2,20 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::{database, say};
 use crate::{
-    config::CheckArgs,
+    blobs::check::check_directory,
+    config::{BLOBS, CheckArgs},
     store::redb::{DatabaseReport, FORMAT, examine},
 };
 
 /// Prints the result of the check. Returns true if the database is sound.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
     let file = database(&args.path);
-    let found = examine(&file);
+    let found = examine(&file).and_then(|found| with_blobs(found, args));
     if args.json {
         say(&document(&file, &found).to_string())?;
         return Ok(found.is_ok_and(|found| found.inconsistencies.is_empty()));
@@ -24,6 +26,17 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
     }
     say(&summary(&file, &found))?;
     Ok(found.inconsistencies.is_empty())
+}
+
+/// Adds the faults of the files of blobs, if there is a directory of blobs.
+fn with_blobs(mut found: DatabaseReport, args: &CheckArgs) -> anyhow::Result<DatabaseReport> {
+    let beside = args.path.join(BLOBS);
+    let directory = args.blob_dir.clone().or_else(|| beside.is_dir().then_some(beside));
+    if let Some(directory) = directory {
+        let faults = check_directory(&directory, &found.blobs);
+        found.inconsistencies.extend(faults.with_context(|| format!("cannot read {}", directory.display()))?);
+    }
+    Ok(found)
 }
 
 fn summary(file: &Path, found: &DatabaseReport) -> String {
@@ -51,6 +64,7 @@ fn document(file: &Path, found: &anyhow::Result<DatabaseReport>) -> Value {
             "plans": found.plans,
             "actions": found.actions,
             "jobs": found.jobs,
+            "blobs": found.blobs.len(),
             "inconsistencies": found.inconsistencies,
         }),
         Err(error) => json!({"file": file, "is_sound": false, "error": format!("{error:#}")}),

@@ -5,7 +5,7 @@ mod capability_cache;
 mod outcome_tracker;
 mod unended_steps;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use agenix_protocol::{documents::PlanCache, time::Timestamp};
 
@@ -17,6 +17,7 @@ pub(crate) use self::{
 };
 use crate::{
     auth::audit_log::AuditLog,
+    blobs::{BlobStorage, uploads::Uploads},
     clock::Clock,
     registry::{
         backups::Backups, challenges::Challenges, connections::ConnectionRegistry, event_log::EventLog,
@@ -32,6 +33,11 @@ pub(crate) struct AppState {
     /// Group commit of the store, if connections commit writes on their own threads.
     pub(crate) group_commit: Option<Arc<GroupCommit>>,
     pub(crate) store: Arc<dyn Store>,
+    /// Storage of blobs, or `None` if this agq stores none.
+    pub(crate) blobs: Option<Arc<dyn BlobStorage>>,
+    pub(crate) uploads: Uploads,
+    /// Number of bytes of all blobs, as the last sweep has counted them.
+    pub(crate) blob_bytes: AtomicU64,
     pub(crate) waiters: Waiters,
     pub(crate) clock: Clock,
     pub(crate) capabilities: CapabilityCache,

@@ -25,6 +25,7 @@ use crate::{
     error::Result,
     redis,
     service::{
+        blob_sweep::BlobSweep,
         chunked_submission::StalledSubmissions,
         halting,
         job_changes::{if_exists, release_all},
@@ -77,6 +78,7 @@ struct Reaper<'r> {
     detector: &'r PauseDetector,
     corrections: Corrections,
     stalled_submissions: StalledSubmissions,
+    blob_sweep: BlobSweep,
 }
 
 /// Corrections that a change of the clock or of the leader makes necessary.
@@ -112,7 +114,8 @@ impl Corrections {
 impl<'r> Reaper<'r> {
     fn new(app: &'r AppState, detector: &'r PauseDetector) -> Self {
         let corrections = Corrections::after_start(app.store.leads());
-        Self { app, detector, corrections, stalled_submissions: StalledSubmissions::default() }
+        let (stalled_submissions, blob_sweep) = Default::default();
+        Self { app, detector, corrections, stalled_submissions, blob_sweep }
     }
 
     /// Logs errors, because the next round tries again.
@@ -138,7 +141,7 @@ impl<'r> Reaper<'r> {
             return;
         }
         self.correct_times().await;
-        if let Err(error) = make_round(self.app, self.detector, &mut self.stalled_submissions).await {
+        if let Err(error) = self.make_round().await {
             error!(%error, "a round of the reaper failed; the next one tries again");
         }
     }
@@ -162,43 +165,43 @@ impl<'r> Reaper<'r> {
             }
         }
     }
-}
 
-async fn make_round(
-    app: &AppState,
-    detector: &PauseDetector,
-    stalled_submissions: &mut StalledSubmissions,
-) -> Result<()> {
-    // Due jobs come first, because they must not wait for the rest of the round.
-    for _step in 0..MAX_DUE_STEPS {
-        if fire_due_jobs(app, MAX_DUE).await? < MAX_DUE {
-            break;
+    async fn make_round(&mut self) -> Result<()> {
+        let app = self.app;
+        // Due jobs come first, because they must not wait for the rest of the round.
+        for _step in 0..MAX_DUE_STEPS {
+            if fire_due_jobs(app, MAX_DUE).await? < MAX_DUE {
+                break;
+            }
         }
-    }
-    expire_silent_workers(app, detector).await?;
-    requeue_orphaned_jobs(app).await?;
-    limits::wake_waiting(app).await?;
-    halting::advance_all(app).await?;
-    stalled_submissions.continue_stalled(app).await?;
-    schedules::run_due(app).await?;
-    workflow::advance_all(app).await?;
-    prune_old_jobs(app).await?;
-    if app.throughput.is_due(app.clock.now()) {
-        app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
-        prune_old_workflows(app).await?;
-        let unused = app.store.unused(app.clock.now()).await?;
-        if unused != UnusedRecords::default() {
-            app.store.forget_unused(unused).await?;
+        expire_silent_workers(app, self.detector).await?;
+        requeue_orphaned_jobs(app).await?;
+        limits::wake_waiting(app).await?;
+        halting::advance_all(app).await?;
+        self.stalled_submissions.continue_stalled(app).await?;
+        schedules::run_due(app).await?;
+        workflow::advance_all(app).await?;
+        prune_old_jobs(app).await?;
+        if app.throughput.is_due(app.clock.now()) {
+            app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
+            prune_old_workflows(app).await?;
+            let unused = app.store.unused(app.clock.now()).await?;
+            if unused != UnusedRecords::default() {
+                app.store.forget_unused(unused).await?;
+            }
+            if let Err(error) = self.blob_sweep.run(app).await {
+                error!(%error, "a sweep of the blobs failed; the next one tries again");
+            }
         }
-    }
-    for _step in 0..MAX_DUE_STEPS {
-        if redis::expire(&*app.store, app.clock.now(), MAX_DUE).await? < MAX_DUE {
-            break;
+        for _step in 0..MAX_DUE_STEPS {
+            if redis::expire(&*app.store, app.clock.now(), MAX_DUE).await? < MAX_DUE {
+                break;
+            }
         }
+        // Claims and heartbeats are acknowledged before they are synced; this syncs them.
+        app.store.sync().await?;
+        Ok(())
     }
-    // Claims and heartbeats are acknowledged before they are synced; this syncs them.
-    app.store.sync().await?;
-    Ok(())
 }
 
 /// Declares silent workers dead (worker spec §5.3). [`requeue_orphaned_jobs`] gives their jobs to

@@ -148,6 +148,10 @@ pub(crate) struct BackupArgs {
 pub(crate) struct CheckArgs {
     /// Data directory, database or backup
     pub(crate) path: PathBuf,
+    /// Directory of large outputs, whose files are checked too [default: blobs in the data
+    /// directory, if PATH is one]
+    #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR")]
+    pub(crate) blob_dir: Option<PathBuf>,
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,

@@ -68,6 +68,8 @@ pub(crate) enum StoreLocation {
     Postgres { url: String, settings: postgres::PostgresSettings },
 }
 
+/// Directory of blobs in the data directory.
+pub(crate) const BLOBS: &str = "blobs";
 /// Default ports of RESP and HTTP.
 const DEFAULT_PORT: u16 = 6380;
 const DEFAULT_HTTP_PORT: u16 = 6381;
@@ -76,6 +78,8 @@ const DEFAULT_HTTP_PORT: u16 = 6381;
 pub(crate) struct ServerConfig {
     pub(crate) listen: ListenAddresses,
     pub(crate) data_dir: PathBuf,
+    /// Directory of blobs, or `None` if this agq stores none.
+    pub(crate) blob_dir: Option<PathBuf>,
     pub(crate) store: StoreLocation,
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) opening: OpenOptions,
@@ -101,10 +105,15 @@ impl Cli {
             keys.add_session_key(key.hash())?;
         }
         let options = self.options.or(file);
+        let data_dir = options.data_dir.clone().map_or_else(default_data_dir, Ok)?;
+        let store = store_location(&options)?;
+        // Nodes that share a database may not share a disk.
+        let default_blobs = Some(data_dir.join(BLOBS)).filter(|_| store == StoreLocation::DataDir);
         Ok(ServerConfig {
             listen: listen_addresses(&options)?,
-            data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
-            store: store_location(&options)?,
+            blob_dir: options.blob_dir.clone().or(default_blobs).filter(|dir| dir.as_os_str() != "off"),
+            data_dir,
+            store,
             audit_log: options.audit_log.clone(),
             opening: options.opening(),
             settings: options.settings()?,

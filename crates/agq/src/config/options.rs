@@ -99,6 +99,11 @@ options! {
     /// Directory of the database; created if it is missing [default: ~/.agq]
     #[arg(long, env = "AGQ_DATA_DIR", value_name = "DIR", help_heading = FILES)]
     data_dir: PathBuf,
+    /// Directory of large outputs, or `off`, so that agq keeps their first bytes only; several agq
+    /// that share a PostgreSQL database share this directory, too [default: blobs in the data
+    /// directory; with --store, off]
+    #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR", help_heading = FILES)]
+    blob_dir: PathBuf,
     /// Keep all data in this PostgreSQL database, which several agq may share:
     /// postgres://USER@HOST/DATABASE. The password is read from ~/.pgpass or PGPASSWORD [default: a
     /// database in the data directory]
@@ -165,6 +170,10 @@ options! {
     /// Maximum number of ended jobs, without dead ones; 0 = no limit [default: 1000000]
     #[arg(long, env = "AGQ_KEEP_ENDED_COUNT", value_name = "N", help_heading = JOBS)]
     keep_ended_count: u64,
+    /// Maximum number of bytes of large outputs; beyond it, the jobs with large outputs that ended
+    /// first are removed; 0 = no limit [default: 0]
+    #[arg(long, env = "AGQ_KEEP_BLOB_BYTES", value_name = "N", help_heading = JOBS)]
+    keep_blob_bytes: u64,
     /// Also give jobs to workers that fail far more often than others
     #[arg(long, env = "AGQ_NO_QUARANTINE", value_name = "BOOL", help_heading = JOBS, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new(),

@@ -43,6 +43,7 @@ impl Options {
             keep_ended_ms: bound("keep-ended", self.keep_ended.unwrap_or(7.0 * DAY_SECS))?,
             keep_dead_ms: bound("keep-dead", self.keep_dead.unwrap_or(30.0 * DAY_SECS))?,
             keep_ended_count: self.keep_ended_count.unwrap_or(1_000_000),
+            keep_blob_bytes: self.keep_blob_bytes.unwrap_or_default(),
             quarantine: !self.no_quarantine.unwrap_or_default(),
             brpop_reply: self.brpop_reply.unwrap_or_default(),
             auth_errors: self.auth_errors.unwrap_or_default(),

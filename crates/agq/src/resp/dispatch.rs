@@ -21,8 +21,8 @@ use bytes::Bytes;
 use super::{
     audit,
     handlers::{
-        action, backup, capability, challenge, info, job, keyspace, metrics, output, plan, queue, schedule,
-        virtual_keys, worker, workflow,
+        action, backup, capability, challenge, info, job, keyspace, metrics, output, outputs, plan, queue,
+        schedule, virtual_keys, worker, workflow,
     },
     outcome::{CommandOutcome, CommandResult},
 };
@@ -187,6 +187,7 @@ async fn run_job_command(app: &AppState, caller: &Caller, request: Request) -> G
         Request::JobExplain { job_id } => job::explain(app, &job_id).await,
         Request::JobOutput { job_id, position } => output::show(app, &job_id, position.as_ref()).await,
         Request::JobsSearch { search } => job::search(app, search).await,
+        Request::Output(command) => outputs::run(app, caller, command).await,
         other => return Err(other),
     })
 }

@@ -7,7 +7,7 @@
 use std::{borrow::Cow, collections::HashMap, mem::take};
 
 use agenix_protocol::{
-    documents::{ActionSubmission, OjsDocument, Status, TaskResult, parse_object},
+    documents::{ActionSubmission, CapturedOutput, OjsDocument, Status, TaskResult, parse_object},
     ids::{ActionId, JobId},
     limits::exceeds,
     request::Slice,
@@ -26,7 +26,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{
     action_changes,
     action_submission::{self, add_inputs},
-    lookup,
+    blobs, lookup,
     ojs_submission::submit_named,
 };
 use crate::{
@@ -37,6 +37,8 @@ use crate::{
 /// Size at which `submit_outputs` submits a piece. The last output may go beyond it.
 const PIECE_BYTES: usize = 1024 * 1024;
 const PIECE_INPUTS: usize = 1000;
+/// Maximum number of bytes of a large output that the next step gets.
+const MAX_HANDED_ON_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct SubmissionContext<'c> {
@@ -316,6 +318,13 @@ enum JobOutputValue<'o> {
     Returned(&'o RawValue),
 }
 
+/// Returns the bytes of a stream that the next step gets, as text.
+async fn first_bytes<'c>(app: &AppState, captured: &'c CapturedOutput) -> Result<Cow<'c, str>> {
+    let Some(hash) = captured.blob else { return Ok(String::from_utf8_lossy(&captured.bytes)) };
+    let bytes = blobs::read(app, hash, (0, MAX_HANDED_ON_BYTES)).await?;
+    Ok(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
 /// Returns the job's id, output and own input.
 async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<Box<RawValue>>> {
     let Some(job) = app.store.job(job_id).await? else { return Ok(None) };
@@ -323,7 +332,7 @@ async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<Box<RawValue
     let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
     let raw = |json| serde_json::from_str::<&RawValue>(json).unwrap_or(RawValue::NULL);
     let output = match tasks.last() {
-        Some(last) => JobOutputValue::Text(String::from_utf8_lossy(&last.stdout.bytes)),
+        Some(last) => JobOutputValue::Text(first_bytes(app, &last.stdout).await?),
         None => JobOutputValue::Returned(raw(results)),
     };
     let input = to_raw_value(&StepOutput { input: raw(&job.input), job_id, output });

@@ -1,13 +1,13 @@
 //! Operations on one job: report, cancel, retry, release, show.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use agenix_protocol::{
+    blob::BlobHash,
     documents::{CapturedOutput, JobStatus, JobUpdate, Status, TaskResult},
     ids::{JobId, WorkerId},
 };
-use agenix_rules::{job, plan};
-use bytes::Bytes;
+use agenix_rules::{job, plan, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     app::{AppState, Caller},
     error::Result,
-    store::{AckLevel, StoreError, StoredJob},
+    store::{AckLevel, ReportedResults, StoreError, StoredJob},
 };
 
 /// `results` is a JSON array.
@@ -39,7 +39,8 @@ pub(crate) async fn report(
     let level = if is_end { AckLevel::Durable } else { AckLevel::Visible };
     let (now, jitter, holder) = (app.clock.now(), app.clock.chance(), Arc::clone(&reporter));
     let rule = for_existing(job_id, move |job| job::updated(job, &update, &holder, exit_code, now, jitter));
-    let change = app.store.decide(job_id, level, results.map(Bytes::from), rule).await??;
+    let results = results.map(|json| reported(json, is_end)).transpose()?;
+    let change = app.store.decide(job_id, level, results, rule).await??;
     let Some(change) = change else { return Ok(()) };
     let is_failure = match status {
         Some(Status::Completed) => Some(false),
@@ -47,6 +48,19 @@ pub(crate) async fn report(
         _ => None,
     };
     on_report(app, &reporter, &change, is_failure).await
+}
+
+/// Returns the results of a report, with the blobs that they name.
+fn reported(json: String, is_end: bool) -> Result<ReportedResults, Rejection> {
+    let names_blobs = json.contains("_blob\"");
+    let results = if names_blobs { read_results(&json) } else { Vec::new() };
+    let streams = results.iter().flat_map(|result| [&result.stdout, &result.stderr]);
+    let blobs: BTreeSet<BlobHash> = streams.filter_map(|stream| stream.blob).collect();
+    if !is_end && !blobs.is_empty() {
+        let text = "only the report of an end may name blobs";
+        return Err(Rejection::InvalidUpdate(text.into()));
+    }
+    Ok(ReportedResults { json, blobs })
 }
 
 /// Cancelling an ended job again changes nothing.

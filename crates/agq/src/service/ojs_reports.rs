@@ -1,5 +1,7 @@
 //! Reports of OJS workers on jobs: ACK, NACK and progress.
 
+use std::collections::BTreeSet;
+
 use agenix_protocol::{
     documents::{OjsAck, OjsFault, OjsNack, OjsProgress, to_json},
     ids::{JobId, WorkerId},
@@ -9,7 +11,6 @@ use agenix_rules::{
     job::{self, Job, Progress, ReportedFailure, Reporter},
     rejection::Rejection,
 };
-use bytes::Bytes;
 
 use super::{
     job_changes::for_existing,
@@ -20,7 +21,7 @@ use super::{
 use crate::{
     app::AppState,
     error::Result,
-    store::{AckLevel, JobChange, StoredJob},
+    store::{AckLevel, JobChange, ReportedResults, StoredJob},
 };
 
 pub(crate) async fn ack(
@@ -43,7 +44,15 @@ pub(crate) async fn ack(
         let reporter = Reporter { who: worker.as_ref().map(WorkerId::as_str), attempt };
         job::acked(job, reporter, now)
     });
-    let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
+    let change = app
+        .store
+        .decide(
+            job_id,
+            AckLevel::Durable,
+            results.map(|json| ReportedResults { json, blobs: BTreeSet::new() }),
+            rule,
+        )
+        .await??;
     follow_up(app, job_id, change, false).await
 }
 

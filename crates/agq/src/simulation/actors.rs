@@ -18,6 +18,14 @@ pub(super) struct HeldJob {
     pub(super) attempt: u32,
 }
 
+/// Blob that a job of an actor may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CommittedBlob {
+    pub(super) job_id: String,
+    pub(super) attempt: u32,
+    pub(super) content: String,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Actor {
     /// `None` for a connection that registers no worker.
@@ -27,6 +35,8 @@ pub(super) struct Actor {
     /// Number of the claim for which the actor waits.
     pub(super) waits: Option<u64>,
     pub(super) holds: Vec<HeldJob>,
+    /// Blobs that agq has acknowledged, and no report has named.
+    pub(super) committed: Vec<CommittedBlob>,
     /// Reports that the actor has sent, as job id and document. Some are sent again later.
     pub(super) sent: Vec<(String, String)>,
     /// Claims whose replies may not have arrived at the actor.
@@ -44,6 +54,7 @@ impl Actor {
             registered: false,
             waits: None,
             holds: Vec::new(),
+            committed: Vec::new(),
             sent: Vec::new(),
             unconfirmed: Vec::new(),
             silent_until_ms: 0,

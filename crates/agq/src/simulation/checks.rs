@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::{ids::ActionId, request::Page, resp::Reply};
-use agenix_rules::{capability::Abilities, job::Job};
+use agenix_protocol::{blob::BlobHash, ids::ActionId, request::Page, resp::Reply};
+use agenix_rules::{blob::JobBlobs, capability::Abilities, job::Job};
+use futures_util::FutureExt;
+use sha2::{Digest, Sha256};
 
 use crate::{
+    service::blobs,
     simulation::{
         keys::{KeysVersion, read, readers},
         ledger::CheckResult,
@@ -13,7 +16,7 @@ use crate::{
         process::{SimulatedProcess, now},
         world::{PendingRequest, World},
     },
-    store::{JobStore, WorkerStore},
+    store::{DocumentKind, DocumentStore, JobStore, WorkerStore},
 };
 
 impl World {
@@ -25,8 +28,26 @@ impl World {
         }
         let jobs = process.store.jobs().map_err(|error| error.to_string())?;
         jobs.iter().try_for_each(|job| self.ledger.check_job(job))?;
+        self.check_blobs()?;
         if !self.ledger.forgets && jobs.len() < self.ledger.jobs.len() {
             return Err(format!("there are {} jobs, and were {}", jobs.len(), self.ledger.jobs.len()));
+        }
+        Ok(())
+    }
+
+    /// Checks that every blob that results name can be read, and has the content of its name.
+    fn check_blobs(&self) -> CheckResult {
+        let Some(process) = &self.process else { return Ok(()) };
+        for (job_id, json) in now(process.store.documents(DocumentKind::JobBlobs))? {
+            let of_job: JobBlobs = serde_json::from_str(&json).map_err(|error| error.to_string())?;
+            for hash in of_job.blobs {
+                let read = blobs::read(&process.app, hash, (0, usize::MAX)).now_or_never();
+                let content = read.ok_or("a blob is not read at once")?;
+                let content = content.map_err(|error| format!("job {job_id} has lost {hash}: {error}"))?;
+                if BlobHash(Sha256::digest(&content).into()) != hash {
+                    return Err(format!("job {job_id}: the blob {hash} has other content"));
+                }
+            }
         }
         Ok(())
     }

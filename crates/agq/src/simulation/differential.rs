@@ -25,6 +25,7 @@ use crate::{
     settings::Settings,
     simulation::{
         actors::close_connection,
+        blob_disk::BlobDisk,
         ojs_jobs,
         operations::Operation,
         run::{SeedFailure, SeedScript, guarded},
@@ -94,8 +95,8 @@ impl PostgresReplica {
         let store = Arc::new(store);
         let clock = Clock::of(Arc::new(time.clone()));
         let audit = AuditLog::open(None).map_err(shown)?;
-        let (app, works) =
-            services::build(Arc::clone(&store) as Arc<dyn Store>, None, clock, audit, settings.clone());
+        let (blobs, of_store) = (Arc::new(BlobDisk::new(time)), Arc::clone(&store) as Arc<dyn Store>);
+        let (app, works) = services::build(of_store, Some(blobs), None, clock, audit, settings.clone());
         let mut pool = LocalPool::new();
         {
             let _inside = runtime.enter();

@@ -60,7 +60,7 @@ impl Fixture {
         let journal = InMemoryBackend::new();
         journal.set_len(8 << 20)?;
         let (time, settings) = (SimulatedTime::new(1), default_settings()?);
-        let process = SimulatedProcess::begin_on(InMemoryBackend::new(), journal, &time, &settings)
+        let process = SimulatedProcess::begin_on(InMemoryBackend::new(), journal, None, &time, &settings)
             .map_err(|why| anyhow!(why))?;
         let mut stand = Self { process, worker: Actor::new(1, Some("w")), number: 0 };
         stand.ask(&["PLAN.SUBMIT", PLAN])?;

@@ -35,6 +35,7 @@
 //!   counted.
 
 mod actors;
+mod blob_disk;
 mod checks;
 mod cli;
 mod corruption;

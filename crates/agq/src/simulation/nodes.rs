@@ -110,7 +110,7 @@ async fn work_beside(
         settings.heartbeat_interval_ms = HEARTBEAT_MS;
         let audit = AuditLog::open(None).map_err(|error| error.to_string())?;
         let store = Arc::clone(store) as Arc<dyn Store>;
-        let (app, works) = services::build(store, None, Clock::default(), audit, settings);
+        let (app, works) = services::build(store, None, None, Clock::default(), audit, settings);
         works.into_iter().for_each(|work| drop(aside.spawn(work)));
         for client in 0..CLIENTS {
             let client = Client {

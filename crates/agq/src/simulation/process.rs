@@ -14,10 +14,11 @@ use futures_util::{
 use redb::StorageBackend;
 use tokio::sync::mpsc;
 
-use super::{disk::Disk, time::SimulatedTime};
+use super::{blob_disk::BlobDisk, disk::Disk, time::SimulatedTime};
 use crate::{
     app::{AppState, Caller},
     auth::audit_log::AuditLog,
+    blobs::BlobStorage,
     clock::{Clock, TimeSource},
     registry::pubsub::{QueuedMessage, SubscriptionKind},
     resp::dispatch,
@@ -46,14 +47,20 @@ pub(super) struct SimulatedProcess {
 
 impl SimulatedProcess {
     /// Starts agq. The error is the message with which agq would exit.
-    pub(super) fn begin(disk: &Disk, time: &SimulatedTime, settings: &Settings) -> Result<Self, String> {
+    pub(super) fn begin(
+        disk: &Disk,
+        blobs: &BlobDisk,
+        time: &SimulatedTime,
+        settings: &Settings,
+    ) -> Result<Self, String> {
         let [database, journal] = disk.open();
-        Self::begin_on(database, journal, time, settings)
+        Self::begin_on(database, journal, Some(Arc::new(blobs.clone())), time, settings)
     }
 
     pub(super) fn begin_on(
         database: impl StorageBackend,
         journal: impl StorageBackend,
+        blobs: Option<Arc<dyn BlobStorage>>,
         time: &SimulatedTime,
         settings: &Settings,
     ) -> Result<Self, String> {
@@ -64,8 +71,8 @@ impl SimulatedProcess {
         let failure = store.failure();
         let (mut pool, clock) = (LocalPool::new(), Clock::of(Arc::new(time.clone())));
         let audit = AuditLog::open(None).map_err(shown)?;
-        let (app, works) =
-            services::build(Arc::clone(&store) as Arc<dyn Store>, None, clock, audit, settings.clone());
+        let of_store = Arc::clone(&store) as Arc<dyn Store>;
+        let (app, works) = services::build(of_store, blobs, None, clock, audit, settings.clone());
         start_over(&mut pool, &mut writer, &app)?;
         let messages = app.pubsub.join(LISTENER, Arc::default());
         app.pubsub.subscribe(LISTENER, SubscriptionKind::Pattern, &Bytes::from_static(b"job:*"));

@@ -55,6 +55,9 @@ impl World {
                 }
                 self.reported(actor, &holder, &job_id, end, &done.reply);
             }
+            PendingRequest::Committed(actor, blob) if done.reply == Reply::ok() => {
+                self.actors[actor].committed.push(blob);
+            }
             PendingRequest::Beat(actor) => self.beaten(actor, &done.reply)?,
             PendingRequest::Left(actor) if is_ok => self.actors[actor].registered = false,
             _ => {}

@@ -54,7 +54,7 @@ impl World {
     fn something_goes_wrong(&mut self) -> CheckResult {
         self.counts.faults += 1;
         let after = if self.rng.bool() { self.rng.u64(..4) } else { self.rng.u64(..40) };
-        let which = self.rng.u8(..12);
+        let which = self.rng.u8(..13);
         match which {
             0 | 1 => {
                 self.tell(|| "agq is killed".into());
@@ -79,6 +79,10 @@ impl World {
                 self.disk.plan(DiskFault::Full);
             }
             8 => return self.stop(),
+            9 => {
+                self.tell(|| format!("the storage of blobs will fail once, after {after} more changes"));
+                self.blobs.plan_failure(after);
+            }
             _ => {
                 let span = [2_000, 100_000, 90_000_000][self.rng.usize(..3)];
                 let by = self.rng.i64(-span..span);

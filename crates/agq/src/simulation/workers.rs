@@ -3,12 +3,24 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::documents::{JobUpdate, Status};
+use agenix_protocol::{
+    blob::BlobHash,
+    documents::{JobUpdate, Status},
+};
+use sha2::{Digest, Sha256};
 
 use super::{
+    actors::{CommittedBlob, HeldJob},
     ledger::CheckResult,
     world::{PendingRequest, World},
 };
+
+/// Contents of outputs, before they are repeated.
+const CONTENTS: [&str; 3] = ["few", "more-bytes", "the-most-bytes-of-all"];
+
+fn hash_of(content: &str) -> BlobHash {
+    BlobHash(Sha256::digest(content).into())
+}
 
 impl World {
     pub(super) fn worker_acts(&mut self) -> CheckResult {
@@ -103,7 +115,8 @@ impl World {
                 let json = format!(r#"{{"status":"failed","attempt":{attempt},"task_results":{results}}}"#);
                 (Some(Status::Failed), json)
             }
-            _ => (Some(Status::Completed), format!(r#"{{"status":"completed","attempt":{attempt}}}"#)),
+            4 => return self.upload(at, &held),
+            _ => (Some(Status::Completed), self.completion(at, &held)),
         };
         // Some workers do not name the attempt in their reports.
         let says_attempt = self.rng.u8(..4) > 0;
@@ -119,6 +132,41 @@ impl World {
         self.actors[at].sent.push((held.job_id.clone(), json.clone()));
         let asked = self.asks_to_report(at, &held.job_id, end, &json);
         self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json]).map(drop)
+    }
+
+    /// Uploads the output of a job in two pieces. The contents are few, so that jobs share blobs.
+    fn upload(&mut self, at: usize, held: &HeldJob) -> CheckResult {
+        let content = CONTENTS[self.rng.usize(..CONTENTS.len())].repeat(3);
+        let (hash, attempt) = (hash_of(&content), held.attempt.to_string());
+        let (first, second) = content.split_at(self.rng.usize(1..content.len()));
+        let (job_id, offset) = (&held.job_id, first.len().to_string());
+        let write = |offset, data| ["OUTPUT.WRITE", job_id, &attempt, "1", "stdout", offset, data];
+        self.actor_asks(at, PendingRequest::Anything, &write("0", first))?;
+        self.actor_asks(at, PendingRequest::Anything, &write(&offset, second))?;
+        let length = content.len().to_string();
+        let words = ["OUTPUT.COMMIT", job_id, &attempt, "1", "stdout", &length, &hash.to_string()];
+        let (job_id, attempt) = (held.job_id.clone(), held.attempt);
+        let committed = CommittedBlob { job_id, attempt, content: content.clone() };
+        self.actor_asks(at, PendingRequest::Committed(at, committed), &words).map(drop)
+    }
+
+    /// Returns the report of the completion of a job, which names the blob that was committed for
+    /// it. Some reports name a blob that agq may not have.
+    fn completion(&mut self, at: usize, held: &HeldJob) -> String {
+        let attempt = held.attempt;
+        let is_its = |blob: &CommittedBlob| (&blob.job_id, blob.attempt) == (&held.job_id, attempt);
+        let committed = &mut self.actors[at].committed;
+        let named = match committed.iter().position(is_its) {
+            Some(place) => Some(committed.swap_remove(place).content),
+            None => (self.rng.u8(..16) == 0).then(|| CONTENTS[0].repeat(3)),
+        };
+        let Some(content) = named else {
+            return format!(r#"{{"status":"completed","attempt":{attempt}}}"#);
+        };
+        let (hash, length) = (hash_of(&content), content.len());
+        format!(
+            r#"{{"status":"completed","attempt":{attempt},"task_results":[{{"task_number":1,"command":"sort","exit_code":0,"stdout_bytes":{length},"stdout_blob":"{hash}"}}]}}"#
+        )
     }
 
     pub(super) fn asks_to_report(

@@ -16,7 +16,8 @@ use crate::{
     config,
     settings::Settings,
     simulation::{
-        actors::{Actor, close_connection},
+        actors::{Actor, CommittedBlob, close_connection},
+        blob_disk::BlobDisk,
         disk::{Disk, DiskEvent},
         keys::KeyHistory,
         ledger::{CheckResult, Ledger, ObservedJob},
@@ -64,6 +65,8 @@ pub(super) enum PendingRequest {
         end: Option<Status>,
         attempt: Option<u32>,
     },
+    /// An acknowledgement means that the blob of an upload is stored.
+    Committed(usize, CommittedBlob),
     Beat(usize),
     Left(usize),
     Anything,
@@ -91,12 +94,14 @@ pub(super) struct Elements {
 pub(super) struct Expectations {
     ledger: Ledger,
     keys: KeyHistory,
+    blobs: BlobDisk,
 }
 
 pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) time: SimulatedTime,
     pub(super) disk: Disk,
+    pub(super) blobs: BlobDisk,
     pub(super) settings: Settings,
     pub(super) process: Option<SimulatedProcess>,
     pub(super) ops: BTreeMap<u64, InFlightRequest>,
@@ -131,7 +136,9 @@ impl World {
     /// Starts agq on the disk of another world, and checks that everything in `promised` exists.
     pub(super) fn on(seed: u64, image: &[u8], promised: &Expectations) -> Result<Self, String> {
         let mut world = Self::before(seed, image, false)?;
-        Expectations { ledger: world.ledger, keys: world.keys } = promised.clone();
+        let blobs = promised.blobs.with_all_files(&world.time);
+        Expectations { ledger: world.ledger, keys: world.keys, blobs: world.blobs } =
+            Expectations { blobs, ..promised.clone() };
         world.start()?;
         world.check_store()?;
         Ok(world)
@@ -147,8 +154,10 @@ impl World {
         let forgets = rng.u8(..4) == 0;
         (settings.keep_ended_ms, settings.keep_dead_ms) = if forgets { (3000, 6000) } else { (0, 0) };
         let time_seed = rng.u64(..);
+        let time = SimulatedTime::new(time_seed);
         let mut world = Self {
-            time: SimulatedTime::new(time_seed),
+            blobs: BlobDisk::new(&time),
+            time,
             time_seed,
             rng,
             disk: Disk::with(image),
@@ -202,7 +211,8 @@ impl World {
     fn mark(&mut self) {
         if let Some(promised) = &mut self.promised {
             self.disk.mark(promised.len());
-            promised.push(Expectations { ledger: self.ledger.clone(), keys: self.keys.clone() });
+            let (ledger, keys) = (self.ledger.clone(), self.keys.clone());
+            promised.push(Expectations { ledger, keys, blobs: self.blobs.clone() });
         }
     }
 
@@ -225,8 +235,10 @@ impl World {
     ///
     /// If a fault prevents the start, the disk is repaired, and the start is repeated.
     pub(super) fn start(&mut self) -> CheckResult {
+        // A restart forgets all uploads, so their files may be lost as after a power failure.
+        self.blobs.lose_power(&mut self.rng);
         let process = loop {
-            match SimulatedProcess::begin(&self.disk, &self.time, &self.settings) {
+            match SimulatedProcess::begin(&self.disk, &self.blobs, &self.time, &self.settings) {
                 Ok(process) => break process,
                 Err(message) => {
                     self.tell(|| format!("agq cannot start: {message}"));
@@ -238,6 +250,7 @@ impl World {
                 }
             }
         };
+        self.blobs.repair();
         self.process = Some(process);
         self.counts.restarts += 1;
         self.tell(|| "agq has started".into());

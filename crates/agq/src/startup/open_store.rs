@@ -10,6 +10,7 @@ use crate::{
     app::AppState,
     auth::audit_log::AuditLog,
     background::event_publisher,
+    blobs::{BlobStorage, directory::BlobDirectory},
     clock::Clock,
     config::{ServerConfig, StoreLocation},
     store::{Store, postgres::PostgresStore, redb::RedbStore},
@@ -21,8 +22,9 @@ const MAX_OUTGOING: usize = 10_000;
 
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
+    let blobs = open_blobs(config)?;
     let build = |store, group_commit| {
-        services::build(store, group_commit, Clock::default(), audit, config.settings.clone())
+        services::build(store, blobs, group_commit, Clock::default(), audit, config.settings.clone())
     };
     match &config.store {
         StoreLocation::DataDir => {
@@ -48,6 +50,12 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
             Ok((app, tasks))
         }
     }
+}
+
+/// Opens the directory of blobs, which lies beside a database of files by default.
+fn open_blobs(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn BlobStorage>>> {
+    let Some(directory) = &config.blob_dir else { return Ok(None) };
+    Ok(Some(Arc::new(BlobDirectory::open(directory)?)))
 }
 
 fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {

@@ -1,6 +1,6 @@
 //! Builds the application state on a store, and its background tasks.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use agenix_protocol::documents::PlanCache;
 
@@ -8,6 +8,7 @@ use crate::{
     app::{AppState, CapabilityCache, OutcomeTracker, UnendedSteps},
     auth::audit_log::AuditLog,
     background::{event_publisher, reaper},
+    blobs::{BlobStorage, uploads::Uploads},
     clock::Clock,
     registry::{
         backups::Backups, challenges::Challenges, connections::ConnectionRegistry, event_log::EventLog,
@@ -20,10 +21,11 @@ use crate::{
     waiters::{BackgroundTask, Waiters},
 };
 
-/// Returns the application state on `store`, and the background tasks that must run beside the
-/// commands. `group_commit` belongs to `store`.
+/// Returns the application state on `store` and `blobs`, and the background tasks that must run
+/// beside the commands. `group_commit` belongs to `store`.
 pub(crate) fn build(
     store: Arc<dyn Store>,
+    blobs: Option<Arc<dyn BlobStorage>>,
     group_commit: Option<Arc<GroupCommit>>,
     clock: Clock,
     audit: AuditLog,
@@ -36,6 +38,9 @@ pub(crate) fn build(
         waiters,
         group_commit,
         store,
+        blobs,
+        uploads: Uploads::default(),
+        blob_bytes: AtomicU64::default(),
         started_at,
         clock,
         capabilities: CapabilityCache::default(),
@@ -68,5 +73,6 @@ pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Sett
     let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
     let mut settings = crate::config::default_settings().unwrap();
     adjust(&mut settings);
-    build(Arc::new(store), None, Clock::default(), AuditLog::default(), settings).0
+    let blobs = crate::blobs::directory::BlobDirectory::open(&dir.join("blobs")).unwrap();
+    build(Arc::new(store), Some(Arc::new(blobs)), None, Clock::default(), AuditLog::default(), settings).0
 }

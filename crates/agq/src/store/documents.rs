@@ -30,6 +30,10 @@ macro_rules! define_kinds {
 }
 
 define_kinds! {
+    /// [`StoredBlob`](agenix_rules::blob::StoredBlob), by its hash.
+    Blob "blob";
+    /// [`JobBlobs`](agenix_rules::blob::JobBlobs) of a job whose results name blobs, by its id.
+    JobBlobs "job_blobs";
     /// Mark of an action whose inputs are not all stored yet, by the id of the action.
     Arriving "arriving";
     /// Schedule, by its name.
@@ -69,6 +73,13 @@ pub(crate) trait DocumentStore: Send + Sync + 'static {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
     /// Returns all documents of a kind with their ids, in the order of their ids.
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
+    /// Returns at most `limit` documents of a kind whose ids follow `after`, in the order of ids.
+    fn documents_after(
+        &self,
+        kind: DocumentKind,
+        after: &str,
+        limit: usize,
+    ) -> StoreFuture<Vec<(String, String)>>;
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
     fn update_document(&self, kind: DocumentKind, id: &str, rule: DocumentRule) -> RuleFuture<()>;
     /// Returns lanes and limits that no kept job uses. Such a limit holds no job back.

@@ -1,5 +1,10 @@
 //! Trait of a store for plans, actions and jobs, with the indexes that find them.
 
+use super::{
+    AckLevel, ActionRule, AddOutcome, AppendJobs, Claim, Claimant, JobChange, JobFilter, JobRule,
+    LaneSummary, NewAction, QueueCounts, ReportedResults, Retention, RuleResult, StoreFuture, StoredJob,
+    StoredPlan, Totals,
+};
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId},
@@ -9,12 +14,6 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
-};
-use bytes::Bytes;
-
-use super::{
-    AckLevel, ActionRule, AddOutcome, AppendJobs, Claim, Claimant, JobChange, JobFilter, JobRule,
-    LaneSummary, NewAction, QueueCounts, Retention, RuleResult, StoreFuture, StoredJob, StoredPlan, Totals,
 };
 
 /// Plans, actions and jobs, with their indexes. [`store`](super) has the rules for order, atomicity
@@ -56,13 +55,14 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>>;
     fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>>;
     /// Applies `rule` to a job, and updates its indexes and the counts of its action in the same
-    /// transaction. Stores `results`, which must be UTF-8, if the rule changes the job. Returns the
-    /// change, or `None` if the rule changes nothing.
+    /// transaction. Stores `results` if the rule changes the job, and counts the job with their
+    /// blobs; rejected if the record of a blob is missing. Returns the change, or `None` if the
+    /// rule changes nothing.
     fn decide(
         &self,
         job_id: &JobId,
         level: AckLevel,
-        results: Option<Bytes>,
+        results: Option<ReportedResults>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>>;
     /// Claims a job for each claimant, in the order of `claimants`, and returns one entry for each;

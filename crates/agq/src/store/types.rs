@@ -6,6 +6,7 @@ use std::{
 };
 
 use agenix_protocol::{
+    blob::BlobHash,
     documents::Status,
     ids::{ActionId, JobId, PlanId},
     time::Timestamp,
@@ -110,6 +111,15 @@ pub(crate) struct StoredJob {
     pub(crate) input: String,
     /// Report of the worker about the tasks, as JSON.
     pub(crate) results: Option<String>,
+}
+
+/// Results that a report brings, for a job that the report changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReportedResults {
+    /// Results of the tasks, as JSON.
+    pub(crate) json: String,
+    /// Blobs that the results name.
+    pub(crate) blobs: BTreeSet<BlobHash>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -101,7 +101,7 @@ async fn collect_output(mut receiver: mpsc::UnboundedReceiver<Vec<u8>>) -> Strin
 /// Decodes the output, cut to [`MOST_BYTES`]: replacements of invalid UTF-8 lengthen the text.
 fn text(bytes: &[u8]) -> String {
     let bytes = String::from_utf8_lossy(bytes).into_owned().into_bytes();
-    let mut text = CapturedOutput { total: bytes.len() as u64, bytes };
+    let mut text = CapturedOutput::whole(bytes);
     text.truncate(MOST_BYTES);
     String::from_utf8_lossy(&text.bytes).into_owned()
 }

@@ -1,6 +1,7 @@
 //! Runs one job: its stages one after the other, until a stage fails.
 
 use agenix_protocol::{
+    blob::{BlobHash, OutputStream},
     documents::{JobDocument, JobUpdate, PlanCache, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
 };
@@ -94,6 +95,22 @@ fn stopped(job: &JobDocument, results: Vec<TaskResult>) -> JobUpdate {
     finished(job, Some("the job was stopped".into()), results)
 }
 
+/// Names the blobs of uploaded streams in the results of an update.
+pub(crate) fn name_blobs(update: &mut JobUpdate, blobs: &[(u32, OutputStream, BlobHash)]) {
+    if blobs.is_empty() {
+        return;
+    }
+    let json = update.task_results.as_deref().map_or("[]", RawValue::get);
+    let mut results: Vec<TaskResult> = parse(json.as_bytes()).unwrap_or_default();
+    for (task_number, stream, hash) in blobs {
+        let result = results.iter_mut().find(|result| result.task_number == *task_number);
+        if let Some(result) = result {
+            result.stream_mut(*stream).blob = Some(*hash);
+        }
+    }
+    update.task_results = Some(fit(&mut results, MAX_UPDATE_BYTES));
+}
+
 /// Returns `update` with task results of at most `most` bytes, or without any if `most` is 0.
 pub(crate) fn shrunk(update: JobUpdate, most: usize) -> JobUpdate {
     let results = update.task_results.as_deref().filter(|_| most > 0);
@@ -131,7 +148,7 @@ mod tests {
     use super::{fit, reason};
 
     fn result(exit_code: i32, stderr: &str) -> TaskResult {
-        let stderr = CapturedOutput { bytes: stderr.into(), total: stderr.len() as u64 };
+        let stderr = CapturedOutput::whole(stderr.into());
         TaskResult { task_number: 2, command: "sort".into(), exit_code, stderr, ..TaskResult::default() }
     }
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use agenix_protocol::{
+    blob::OutputStream,
     documents::{JobOutput, OutputChunk, OutputPosition, TaskOutput, TaskPosition},
     ids::JobId,
 };
@@ -30,8 +31,20 @@ pub(crate) struct LiveOutput {
 pub(crate) struct OutputStreams {
     pub(crate) task_number: u32,
     pub(crate) command: String,
+    /// Number of the earlier task whose stdout file this task reads.
+    pub(crate) reads: Option<u32>,
     pub(crate) stdout: Option<Arc<SpoolFile>>,
     pub(crate) stderr: Option<Arc<SpoolFile>>,
+}
+
+/// Output stream that is too large for a report.
+#[derive(Debug, Clone)]
+pub(crate) struct LargeOutput {
+    pub(crate) task_number: u32,
+    pub(crate) stream: OutputStream,
+    pub(crate) file: Arc<SpoolFile>,
+    /// Number of bytes when the job ended.
+    pub(crate) length: u64,
 }
 
 impl LiveOutput {
@@ -60,6 +73,25 @@ impl LiveOutput {
         let taken: Vec<_> = taken.collect();
         let most = taken.iter().max_by_key(|(bytes, _)| *bytes).map_or(0, |(_, task)| *task);
         (taken.iter().map(|(bytes, _)| bytes).sum(), most)
+    }
+
+    /// Returns the streams of more than `most` bytes, except those that a later task has read.
+    pub(crate) fn larger_than(&self, most: u64) -> Vec<LargeOutput> {
+        let (mut larger, tasks) = (Vec::new(), self.lock());
+        let is_read = |task_number| tasks.iter().any(|later| later.reads == Some(task_number));
+        for written in &*tasks {
+            let task_number = written.task_number;
+            let stdout = written.stdout.as_ref().filter(|_| !is_read(task_number));
+            let streams = [(OutputStream::Stdout, stdout), (OutputStream::Stderr, written.stderr.as_ref())];
+            for (stream, file) in streams {
+                let Some(file) = file else { continue };
+                let length = file.metadata().map_or(0, |metadata| metadata.len());
+                if length > most {
+                    larger.push(LargeOutput { task_number, stream, file: Arc::clone(file), length });
+                }
+            }
+        }
+        larger
     }
 
     /// Cuts each file to `most` bytes, which would stay on the disk as long as the job is followed.
@@ -133,6 +165,7 @@ mod tests {
         live_output.add(OutputStreams {
             task_number: 1,
             command: "sh".into(),
+            reads: None,
             stdout: Some(Arc::clone(&stdout)),
             stderr: Some(Arc::clone(&stderr)),
         });
@@ -147,12 +180,41 @@ mod tests {
     }
 
     #[test]
+    fn large_output_is_what_no_later_task_has_read() {
+        let live_output = LiveOutput::default();
+        let of = |task_number, reads, bytes: usize| {
+            let stdout = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
+            (&**stdout).write_all(&vec![7; bytes]).unwrap();
+            let command = "sh".into();
+            live_output.add(OutputStreams {
+                task_number,
+                command,
+                reads,
+                stdout: Some(stdout),
+                stderr: None,
+            });
+        };
+        of(1, None, 9);
+        of(2, Some(1), 5);
+        of(3, None, 6);
+        let larger = live_output.larger_than(5);
+        assert_eq!(larger.iter().map(|it| (it.task_number, it.length)).collect::<Vec<_>>(), [(3, 6)]);
+        assert_eq!(live_output.larger_than(6).len(), 0);
+    }
+
+    #[test]
     fn live_output_is_split_and_ends_with_the_last_piece() {
         let stderr = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
         (&**stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
         let live_output = LiveOutput::default();
         let stderr = Some(stderr);
-        live_output.add(OutputStreams { task_number: 1, command: "sh".into(), stdout: None, stderr });
+        live_output.add(OutputStreams {
+            task_number: 1,
+            command: "sh".into(),
+            reads: None,
+            stdout: None,
+            stderr,
+        });
         live_output.end();
         let output = since(&live_output, 0, 0);
         assert!(output.more && !output.ended && output.tasks[0].stdout.is_none());

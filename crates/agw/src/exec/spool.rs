@@ -195,7 +195,7 @@ pub(crate) fn kept(file: &File, cap: usize) -> io::Result<CapturedOutput> {
     let keep = usize::try_from(total).unwrap_or(usize::MAX).min(cap);
     let mut bytes = vec![0; keep];
     file.read_exact_at(&mut bytes, 0)?;
-    let mut kept = CapturedOutput { bytes, total };
+    let mut kept = CapturedOutput::inline(bytes, total);
     kept.truncate(cap);
     Ok(kept)
 }

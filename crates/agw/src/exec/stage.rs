@@ -185,7 +185,7 @@ fn unstarted_result(command: &StageCommand, text: String) -> TaskResult {
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
-        stderr: CapturedOutput { total: text.len() as u64, bytes: text.into_bytes() },
+        stderr: CapturedOutput::whole(text.into_bytes()),
         ..TaskResult::default()
     }
 }
@@ -229,14 +229,11 @@ async fn collect(
         Ok(ended) => ended,
         Err(error) => return not_started(command, &Unstarted::Failed(error)),
     };
-    let unreadable = |error: &io::Error| CapturedOutput {
-        bytes: format!("agw: the output cannot be read: {error}").into_bytes(),
-        total: 0,
+    let unreadable = |error: &io::Error| {
+        CapturedOutput::inline(format!("agw: the output cannot be read: {error}").into_bytes(), 0)
     };
     let kept_stdout = match stdout {
-        Out::Pipe(counter) => {
-            CapturedOutput { bytes: Vec::new(), total: counter.count(context.kill_grace).await }
-        }
+        Out::Pipe(counter) => CapturedOutput::inline(Vec::new(), counter.count(context.kill_grace).await),
         Out::File(file) => {
             let is_users = matches!(command.stdout, Stdout::File(_));
             let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));
@@ -268,7 +265,7 @@ mod tests {
     #[test]
     fn append_keeps_the_line_whole_and_cuts_earlier_text() {
         let appended = |bytes: &[u8], total, most| {
-            let mut kept = CapturedOutput { bytes: bytes.to_vec(), total };
+            let mut kept = CapturedOutput::inline(bytes.to_vec(), total);
             append(&mut kept, "ended\n", most);
             (String::from_utf8(kept.bytes).unwrap(), kept.total)
         };

@@ -64,8 +64,12 @@ impl StartedProcess {
             Out::File(file) if command.stdout == Stdout::Spool => Some(Arc::clone(file)),
             _ => None,
         };
+        let reads = match command.stdin {
+            Stdin::Task(from) => Some(from),
+            _ => None,
+        };
         let (task_number, command) = (command.task_number, command.program.clone());
-        OutputStreams { task_number, command, stdout, stderr: self.stderr.clone() }
+        OutputStreams { task_number, command, reads, stdout, stderr: self.stderr.clone() }
     }
 }
 

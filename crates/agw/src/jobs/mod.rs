@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::{ClientError, Connection};
+use agenix_client::ClientError;
 use agenix_protocol::documents::{JobDocument, JobUpdate, Status};
 use tokio::{
     runtime::Handle,
@@ -37,9 +37,11 @@ use crate::{
     },
     report::{
         batch_timer::BatchTimer,
+        link::ReportLink,
         queue::{FinishedJob, ReportQueue},
         registration::ClaimStream,
         reporter::{Reporter, StartReport},
+        upload::LargeOutputs,
     },
     stats::Counters,
 };
@@ -67,7 +69,9 @@ pub(crate) struct JobPool {
     /// Permits for jobs that are claimed and not yet reported.
     permits: Arc<Semaphore>,
     permit_count: u32,
-    reporter: watch::Sender<Option<Connection>>,
+    reporter: watch::Sender<Option<ReportLink>>,
+    /// Permits for jobs that upload large outputs, as many as there are slots.
+    uploads: Arc<Semaphore>,
     /// Notified when a report fails because the connection is dead.
     pub(crate) lost: Arc<Notify>,
     pub(crate) counters: Counters,
@@ -120,6 +124,7 @@ impl JobPool {
             permits: Arc::new(Semaphore::new(permit_count as usize)),
             permit_count,
             reporter: watch::Sender::new(None),
+            uploads: Arc::new(Semaphore::new(slot_count as usize)),
             lost: Arc::default(),
             counters: Counters::default(),
         });
@@ -127,9 +132,9 @@ impl JobPool {
         pool
     }
 
-    /// Sets the connection for reports. `None` holds reports back.
-    pub(crate) fn report_over(&self, connection: Option<Connection>) {
-        self.reporter.send_replace(connection);
+    /// Sets the connections for reports and uploads. `None` holds reports back.
+    pub(crate) fn report_over(&self, link: Option<ReportLink>) {
+        self.reporter.send_replace(link);
     }
 
     /// Returns the execution context of jobs that start from now on.
@@ -254,12 +259,13 @@ impl JobPool {
                     () = long_cancelled(&cancel) => None,
                 };
                 match ended {
-                    Some((update, under_way)) => {
+                    Some((update, large_outputs, under_way)) => {
                         let job_id = job.job_id;
                         pool.reports.put(FinishedJob {
                             number,
                             job_id,
                             update,
+                            large_outputs,
                             reporter,
                             under_way,
                             cancel,
@@ -273,15 +279,16 @@ impl JobPool {
         running.add(RunningJob { job_id, attempt, task: task.abort_handle(), cancel, live_output });
     }
 
-    /// Runs a job and frees its slot. Returns the report of the end, and the progress report that
-    /// is still in flight. Returns `None` without a report if `cancel` was cancelled.
+    /// Runs a job and frees its slot. Returns the report of the end, the outputs that do not fit
+    /// into it, and the progress report that is still in flight. Returns `None` without a report if
+    /// `cancel` was cancelled.
     async fn work(
         &self,
         job: &JobDocument,
         reporter: &Reporter,
         (cancel, live_output): (&CancelToken, &LiveOutput),
         mut slot: SlotGuard,
-    ) -> Option<(JobUpdate, Option<StartReport>)> {
+    ) -> Option<(JobUpdate, LargeOutputs, Option<StartReport>)> {
         let (context, started) = (self.context(), Instant::now());
         let (sender, receiver) = watch::channel(None);
         let progress = |now: JobProgress| {
@@ -297,6 +304,7 @@ impl JobPool {
         live_output.end();
         let took = started.elapsed();
         slot.took = Some(took);
+        let large_outputs = self.large_outputs(live_output, context.kept_bytes).await;
         // The next job starts while this job is reported.
         drop(slot);
         if cancel.is_cancelled() {
@@ -304,7 +312,18 @@ impl JobPool {
             return None;
         }
         self.counters.ended(update.status == Some(Status::Completed), took);
-        Some((update, under_way))
+        Some((update, large_outputs, under_way))
+    }
+
+    /// Returns the outputs that do not fit into a report. Waits while as many jobs upload as there
+    /// are slots, because the files of all outputs take disk.
+    async fn large_outputs(&self, live_output: &LiveOutput, kept_bytes: usize) -> LargeOutputs {
+        let streams = live_output.larger_than(kept_bytes as u64);
+        if streams.is_empty() {
+            return LargeOutputs::default();
+        }
+        let permit = Arc::clone(&self.uploads).acquire_owned().await;
+        LargeOutputs { streams, _permit: Some(permit.expect("the semaphore is never closed")) }
     }
 
     /// Reports finished jobs in batches, and never returns.

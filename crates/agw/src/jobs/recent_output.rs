@@ -77,7 +77,13 @@ mod tests {
         for number in 0..MOST_FILES as u64 {
             let live_output = LiveOutput::default();
             let (stdout, stderr) = (Some(Arc::clone(&file)), Some(Arc::clone(&file)));
-            live_output.add(OutputStreams { task_number: 1, command: "sh".into(), stdout, stderr });
+            live_output.add(OutputStreams {
+                task_number: 1,
+                command: "sh".into(),
+                reads: None,
+                stdout,
+                stderr,
+            });
             let job = format!("j{number}").parse().unwrap();
             let now = start + std::time::Duration::from_millis(number);
             assert!(recent_output.of(&job, Some((1, Arc::new(live_output))), now).is_some());

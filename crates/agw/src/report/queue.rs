@@ -13,7 +13,8 @@ use crate::{
     exec::cancel::CancelToken,
     report::{
         batch_timer::BatchTimer,
-        reporter::{Reporter, StartReport},
+        reporter::{Reported, Reporter, StartReport},
+        upload::LargeOutputs,
     },
 };
 
@@ -23,6 +24,7 @@ pub(crate) struct FinishedJob {
     pub(crate) number: u64,
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
+    pub(crate) large_outputs: LargeOutputs,
     pub(crate) reporter: Reporter,
     /// Progress report that is still in flight.
     pub(crate) under_way: Option<StartReport>,
@@ -34,13 +36,15 @@ pub(crate) struct FinishedJob {
 impl FinishedJob {
     /// Reports the end of the job unless the job is cancelled, and returns the permit.
     pub(crate) async fn report(self) -> OwnedSemaphorePermit {
-        let Self { job_id, update, mut reporter, under_way, cancel, permit, .. } = self;
+        let Self { job_id, mut update, large_outputs, mut reporter, under_way, cancel, permit, .. } = self;
         let reported = async {
             if let Some(start) = under_way {
                 // The reply does not matter, but the progress must reach agq before the end.
                 let _started = start.await;
             }
-            reporter.report(&job_id, update).await;
+            while reporter.upload(&job_id, &large_outputs.streams, &mut update).await
+                && reporter.report(&job_id, update.clone()).await == Reported::BlobMissing
+            {}
         };
         tokio::select! {
             () = reported => {}
@@ -92,23 +96,25 @@ impl ReportQueue {
 mod tests {
     use std::sync::{Arc, LazyLock};
 
-    use agenix_client::Connection;
     use agenix_protocol::documents::JobUpdate;
     use futures_util::FutureExt;
     use tokio::sync::{Semaphore, watch};
 
     use super::{FinishedJob, ReportQueue};
     use crate::exec::cancel::CancelToken;
-    use crate::report::{batch_timer::BatchTimer, reporter::Reporter};
+    use crate::report::{
+        batch_timer::BatchTimer, link::ReportLink, reporter::Reporter, upload::LargeOutputs,
+    };
 
     /// Reporter channel that never gets a connection.
-    static NOWHERE: LazyLock<watch::Sender<Option<Connection>>> = LazyLock::new(|| watch::Sender::new(None));
+    static NOWHERE: LazyLock<watch::Sender<Option<ReportLink>>> = LazyLock::new(|| watch::Sender::new(None));
 
     fn ended(permits: &Arc<Semaphore>, number: u64) -> FinishedJob {
         FinishedJob {
             number,
             job_id: format!("job-{number}").parse().unwrap(),
             update: JobUpdate::default(),
+            large_outputs: LargeOutputs::default(),
             reporter: Reporter::new(NOWHERE.subscribe(), Arc::default()),
             under_way: None,
             cancel: CancelToken::default(),

@@ -16,6 +16,8 @@ use tokio::{
 };
 use tracing::debug;
 
+use crate::report::link::ReportLink;
+
 /// Time that a claim waits in agq, and is then repeated: agq may have lost the registration.
 const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
 /// Maximum time for the reply to a claim. It is much longer than the wait in agq, because agq may
@@ -69,6 +71,11 @@ impl Registration {
         };
         let claims = registration.claims().await?;
         Ok((registration, claims))
+    }
+
+    /// Returns the connections for reports and uploads.
+    pub(crate) fn link(&self) -> ReportLink {
+        ReportLink::new(self.reports.clone(), self.server.clone(), self.worker_id.clone())
     }
 
     /// Opens a connection for claims.

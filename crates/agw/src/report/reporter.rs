@@ -3,12 +3,13 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use agenix_client::{ClientError, Connection};
+use agenix_client::ClientError;
 use agenix_protocol::{
     documents::{JobDocument, JobUpdate, Status, to_json},
     errors::ErrorKind,
     ids::JobId,
     limits::MAX_UPDATE_BYTES,
+    request::UploadKey,
 };
 use tokio::{
     sync::{Notify, watch},
@@ -17,7 +18,13 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::exec::{cancel::CancelToken, job, stages::JobProgress};
+use crate::{
+    exec::{cancel::CancelToken, job, live_output::LargeOutput, stages::JobProgress},
+    report::{
+        link::ReportLink,
+        upload::{Uploaded, upload},
+    },
+};
 
 /// Size limit below which a report leaves out the task results.
 const LEAST_UPDATE_BYTES: usize = 4096;
@@ -34,26 +41,42 @@ const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
 
 pub(crate) struct Reporter {
-    current: watch::Receiver<Option<Connection>>,
+    current: watch::Receiver<Option<ReportLink>>,
     lost: Arc<Notify>,
+}
+
+/// Outcome of the report of an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// agq has accepted or refused the report.
+    Done,
+    /// agq does not have a blob that the report names.
+    BlobMissing,
 }
 
 impl Reporter {
     /// Creates a reporter for the connection in `current`. The reporter notifies `lost` when the
     /// connection is dead, because without a claim in flight only the next heartbeat would notice.
-    pub(crate) fn new(current: watch::Receiver<Option<Connection>>, lost: Arc<Notify>) -> Self {
+    pub(crate) fn new(current: watch::Receiver<Option<ReportLink>>, lost: Arc<Notify>) -> Self {
         Self { current, lost }
     }
 
     /// Reports the end of a job, and repeats the report until agq has accepted or refused it.
-    pub(crate) async fn report(&mut self, job_id: &JobId, mut update: JobUpdate) {
+    /// Returns the reason if the report has to be made again after an upload.
+    pub(crate) async fn report(&mut self, job_id: &JobId, mut update: JobUpdate) -> Reported {
         let (mut json, mut most) = (to_json(&update), MAX_UPDATE_BYTES);
         loop {
             // After a failure, only a newer connection is worth another try.
-            let connection = self.current.borrow_and_update().clone();
-            if let Some(mut connection) = connection {
+            let link = self.current.borrow_and_update().clone();
+            if let Some(ReportLink { reports: mut connection, .. }) = link {
                 match connection.update_job_json(job_id, json.clone()).await {
-                    Ok(()) => return,
+                    Ok(()) => return Reported::Done,
+                    Err(ClientError::Rejected(reason))
+                        if ErrorKind::of(&reason) == ErrorKind::BlobNotFound =>
+                    {
+                        warn!(%job_id, reason, "agq no longer has an output, which is sent again");
+                        return Reported::BlobMissing;
+                    }
                     Err(error @ ClientError::Unreachable { .. }) => {
                         debug!(%job_id, %error, "the report waits for a new connection");
                         self.report_lost_job();
@@ -83,14 +106,37 @@ impl Reporter {
                     }
                     Err(error) => {
                         warn!(%job_id, %error, "agq refused the report, and the job no longer belongs to this worker");
-                        return;
+                        return Reported::Done;
                     }
                 }
             }
             if self.current.changed().await.is_err() {
-                return;
+                return Reported::Done;
             }
         }
+    }
+
+    /// Uploads the large outputs of a job, and names their blobs in `update`. Returns false if the
+    /// job no longer belongs to this worker.
+    pub(crate) async fn upload(
+        &mut self,
+        job_id: &JobId,
+        outputs: &[LargeOutput],
+        update: &mut JobUpdate,
+    ) -> bool {
+        let mut blobs = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            let (task_number, stream) = (output.task_number, output.stream);
+            let attempt = update.attempt.unwrap_or_default();
+            let key = UploadKey { job_id: job_id.clone(), attempt, task_number, stream };
+            match upload(&key, output, &mut self.current).await {
+                Uploaded::Blob(hash) => blobs.push((task_number, stream, hash)),
+                Uploaded::Refused => {}
+                Uploaded::NotOurs => return false,
+            }
+        }
+        job::name_blobs(update, &blobs);
+        true
     }
 
     /// Notifies `lost` that the connection is dead, unless a newer connection exists.
@@ -124,8 +170,8 @@ impl Reporter {
                 return std::future::pending().await;
             }
             let now = *progress.borrow_and_update();
-            let connection = self.current.borrow().clone();
-            let (Some(now), Some(mut connection)) = (now, connection) else {
+            let link = self.current.borrow().clone();
+            let (Some(now), Some(ReportLink { reports: mut connection, .. })) = (now, link) else {
                 is_heard = now.is_none();
                 sleep(REPEAT_PAUSE).await;
                 continue;
@@ -162,8 +208,9 @@ impl Reporter {
 
 /// Returns true if the refusal means that the job has ended or belongs to another claim.
 fn is_not_ours(reason: &str) -> bool {
-    let ended = ["Invalid status transition: ", "Stale attempt: ", "Job not found: "];
-    ended.iter().any(|start| reason.starts_with(start)) || reason.contains(" cannot update job claimed by ")
+    let kind = ErrorKind::of(reason);
+    reason.starts_with("Invalid status transition: ")
+        || matches!(kind, ErrorKind::StaleAttempt | ErrorKind::JobNotFound | ErrorKind::NotHolder)
 }
 
 #[cfg(test)]

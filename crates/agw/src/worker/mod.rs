@@ -204,7 +204,7 @@ impl Worker {
         tokio::pin!(lost);
         // From here on, a notification of a failed report is not missed.
         lost.as_mut().enable();
-        pool.report_over(Some(registration.reports.clone()));
+        pool.report_over(Some(registration.link()));
         let (wake, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
         let beat = heartbeat::run(registration, &self.host_stats, &pool, &wake, &tell);
         let calls = registration.listen(&wake, |call| answer(&pool, &registration.reports, call));

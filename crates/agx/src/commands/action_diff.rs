@@ -43,8 +43,9 @@ async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<
     });
     let jobs: Vec<Option<JobStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
     let end = |job: JobStatus| {
+        let stdout_blob = job.results().last().and_then(|last| last.stdout.blob);
         let stdout = job.stdout.unwrap_or_default();
-        (job.inputs.get().to_owned(), JobResultSummary { status: job.status, stdout })
+        (job.inputs.get().to_owned(), JobResultSummary { status: job.status, stdout, stdout_blob })
     };
     Ok(jobs.into_iter().flatten().map(end).collect())
 }
@@ -91,7 +92,10 @@ mod tests {
 
     fn ends(ends: &[(&str, Status, &str)]) -> BTreeMap<String, JobResultSummary> {
         let end = |(input, status, stdout): &(&str, Status, &str)| {
-            ((*input).to_owned(), JobResultSummary { status: *status, stdout: (*stdout).into() })
+            (
+                (*input).to_owned(),
+                JobResultSummary { status: *status, stdout: (*stdout).into(), stdout_blob: None },
+            )
         };
         ends.iter().map(end).collect()
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
+    blob::OutputStream,
     documents::{JobStatus, Status, TaskResult},
     ids::{ActionId, JobId},
 };
@@ -12,8 +13,9 @@ use futures_util::{Stream, StreamExt, stream};
 use crate::{
     error::{CliError, Result},
     output::Output,
+    remote::{retrying_client::RetryingClient, stored_stream::StoredStream},
     server_args::ServerArgs,
-    util::atomic_file::{cannot_write, write_whole},
+    util::atomic_file::cannot_write,
     watch::progress,
 };
 
@@ -28,7 +30,9 @@ pub(super) async fn run(
     output: Output,
 ) -> Result<()> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
-    let mut connection = Connection::open_patiently(&server.server()?).await?;
+    let server = server.server()?;
+    let mut connection = Connection::open_patiently(&server).await?;
+    let mut agq = RetryingClient::new(server, connection.clone(), output);
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     if let Some(dir) = output_dir {
         std::fs::create_dir_all(dir).map_err(|error| cannot_write(dir, &error))?;
@@ -46,7 +50,7 @@ pub(super) async fn run(
             _ => failed += 1,
         }
         if job.status.is_ended() {
-            deliver(&job, output_dir, output)?;
+            deliver(&job, output_dir, output, &mut agq).await?;
         }
     }
     output.flush()?;
@@ -89,7 +93,12 @@ fn fetch(
     }
 }
 
-fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result<()> {
+async fn deliver(
+    job: &JobStatus,
+    output_dir: Option<&Path>,
+    output: Output,
+    agq: &mut RetryingClient,
+) -> Result<()> {
     let results = job.results();
     let last = results.last();
     if output.is_json && output_dir.is_none() {
@@ -99,21 +108,23 @@ fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result
         let why = job.error.as_deref().unwrap_or("no reason was given");
         output.note(&format!("job {} (input {}) {}: {why}", job.job_id, job.index, job.status.as_str()));
         if let (Some(dir), Some(last)) = (output_dir, TaskResult::blamed(&results).or(last)) {
-            write_whole(dir, &format!("{}.err", job.index), &last.stderr.bytes)?;
+            let stored = StoredStream::of(job, last, OutputStream::Stderr);
+            stored.write(dir, &format!("{}.err", job.index), agq).await?;
         }
         return Ok(());
     }
     let Some(last) = last else { return Ok(()) };
-    if last.stdout.is_truncated() {
+    if last.stdout.is_cut() {
         let (kept, total) = (last.stdout.bytes.len(), last.stdout.total);
         output.note(&format!(
             "job {} (input {}): only {kept} of {total} bytes of its output were kept",
             job.job_id, job.index
         ));
     }
+    let stored = StoredStream::of(job, last, OutputStream::Stdout);
     match output_dir {
-        Some(dir) => write_whole(dir, &format!("{}.out", job.index), &last.stdout.bytes),
-        None => output.raw(&last.stdout.bytes),
+        Some(dir) => stored.write(dir, &format!("{}.out", job.index), agq).await,
+        None => stored.print(output, agq).await,
     }
 }
 

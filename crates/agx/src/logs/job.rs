@@ -4,7 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use agenix_client::ClientError;
 use agenix_protocol::{
-    documents::{JobStatus, Status},
+    blob::OutputStream,
+    documents::{JobStatus, OutputChunk, Status, TaskResult},
     errors::ErrorKind,
     ids::JobId,
 };
@@ -14,7 +15,7 @@ use crate::{
     error::Result,
     logs::{position::StreamPositions, printer::LogPrinter},
     output::Output,
-    remote::retrying_client::RetryingClient,
+    remote::{output_reader::OutputReader, retrying_client::RetryingClient},
 };
 
 /// Time without requests for a worker that did not answer.
@@ -79,10 +80,39 @@ impl FollowedJob {
             self.ask(agq, worker, usize::MAX, silent).await?;
         }
         if !is_running && job.attempt > 0 {
-            let fresh = self.positions.of_results(job.attempt, job.results());
+            let results = job.results();
+            self.print_stored(agq, job.attempt, &results).await?;
+            let fresh = self.positions.of_results(job.attempt, results);
             self.printer.print(fresh)?;
         }
         Ok(job.status.is_ended())
+    }
+
+    /// Prints the streams that agq has stored whole, from the positions on.
+    async fn print_stored(
+        &mut self,
+        agq: &mut RetryingClient,
+        attempt: u32,
+        results: &[TaskResult],
+    ) -> Result<()> {
+        for result in results {
+            for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+                let captured = result.stream(stream);
+                if captured.blob.is_none() {
+                    continue;
+                }
+                let stream = (result.task_number, stream);
+                let mut from = self.positions.printed(attempt, stream.0, stream.1);
+                let mut reader = OutputReader::new(&self.job_id, stream, captured.total, from);
+                while let Some(bytes) = reader.next(agq).await? {
+                    let end = from + bytes.len() as u64;
+                    let fresh = self.positions.of_piece(attempt, stream, OutputChunk { from, bytes });
+                    self.printer.print(fresh.into_iter().collect())?;
+                    from = end;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Ends the output: completes unfinished lines.

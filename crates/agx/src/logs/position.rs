@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::documents::{
-    CapturedOutput, JobOutput, OutputChunk, OutputPosition, TaskPosition, TaskResult,
+use agenix_protocol::{
+    blob::OutputStream,
+    documents::{CapturedOutput, JobOutput, OutputChunk, OutputPosition, TaskPosition, TaskResult},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,6 +15,15 @@ use serde::Serialize;
 pub(super) enum Stream {
     Stdout,
     Stderr,
+}
+
+impl From<OutputStream> for Stream {
+    fn from(stream: OutputStream) -> Self {
+        match stream {
+            OutputStream::Stdout => Self::Stdout,
+            OutputStream::Stderr => Self::Stderr,
+        }
+    }
 }
 
 /// New part of a stream.
@@ -66,10 +76,27 @@ impl StreamPositions {
             let number = task.task_number;
             [(number, Stream::Stdout, task.stdout), (number, Stream::Stderr, task.stderr)]
         });
-        let fresh = streams.filter_map(|(number, stream, CapturedOutput { bytes, total })| {
+        let fresh = streams.filter_map(|(number, stream, CapturedOutput { bytes, total, .. })| {
             self.new_output(number, stream, OutputChunk { from: 0, bytes }, Some(total))
         });
         fresh.collect()
+    }
+
+    /// Returns the number of bytes of a stream of an attempt that were printed.
+    pub(super) fn printed(&self, attempt: u32, task_number: u32, stream: OutputStream) -> u64 {
+        let known = self.streams.get(&(task_number, stream.into())).filter(|_| self.attempt == attempt);
+        known.copied().unwrap_or_default()
+    }
+
+    /// Returns the new part of a piece of a stored stream.
+    pub(super) fn of_piece(
+        &mut self,
+        attempt: u32,
+        (task_number, stream): (u32, OutputStream),
+        piece: OutputChunk,
+    ) -> Option<NewOutput> {
+        self.switch_to(attempt);
+        self.new_output(task_number, stream.into(), piece, None)
     }
 
     /// Resets the position if `attempt` is another attempt.
@@ -124,7 +151,7 @@ mod tests {
     }
 
     fn kept(text: &str, total: u64) -> Vec<TaskResult> {
-        let stderr = CapturedOutput { bytes: text.into(), total };
+        let stderr = CapturedOutput::inline(text.into(), total);
         vec![TaskResult { task_number: 1, stderr, ..TaskResult::default() }]
     }
 

@@ -306,19 +306,21 @@ impl Collector<'_> {
         for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
             match job {
                 None => self.lose(at)?,
-                Some(job) if job.status.is_ended() => self.deliver(at, &job)?,
+                Some(job) if job.status.is_ended() && !self.delivery.must_wait(at, &job) => {
+                    self.deliver(at, &job).await?;
+                }
                 Some(_) => {}
             }
         }
         Ok(())
     }
 
-    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<()> {
+    async fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<()> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());
         self.state.result_bytes = (self.state.result_bytes / 2).max(bytes);
-        let went_well = self.delivery.deliver(at, job, &left.input, self.line)?;
+        let went_well = self.delivery.deliver(at, job, &left.input, self.line, self.agq).await?;
         let of = &mut self.state.collected;
         match job.status {
             Status::Cancelled => of.cancelled += 1,

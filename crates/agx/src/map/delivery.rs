@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use agenix_protocol::documents::{JobStatus, Status, Task, TaskResult};
+use agenix_protocol::{
+    blob::OutputStream,
+    documents::{JobStatus, Status, Task, TaskResult},
+};
 use serde_json::json;
 
 use crate::{
@@ -11,10 +14,14 @@ use crate::{
         command_template::filled,
         input::{Input, InvalidInput},
         joblog::{JobLog, JobLogEntry},
-        printer::{JobOutputText, Printer},
+        large_output::JobStreams,
+        printer::Printer,
+        reorder_buffer::JobOutputText,
         results_dir,
+        tag::Tagger,
     },
     output::{Output, SCHEMA},
+    remote::retrying_client::RetryingClient,
     util::{printable::one_line, shorten::shortened},
     watch::{failures::MOST_REPORTED, progress::ProgressLine},
 };
@@ -41,12 +48,13 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     /// Delivers the result of job `at`. Returns whether the job and its delivery succeeded.
-    pub(crate) fn deliver(
+    pub(crate) async fn deliver(
         &mut self,
         at: u64,
         job: &JobStatus,
         input: &Input,
         line: &ProgressLine,
+        agq: &mut RetryingClient,
     ) -> Result<bool> {
         if job.status == Status::Cancelled {
             // A cancelled job has no result, and a later run with --resume runs its input again.
@@ -56,17 +64,82 @@ impl Delivery {
         let results = job.results();
         // A job that failed half-way has written nothing yet.
         let last = results.last().filter(|last| last.task_number as usize == self.tasks.len());
-        let stdout = last.map_or(&[][..], |last| &last.stdout.bytes);
-        let stderr: Vec<u8> = results.iter().flat_map(|result| &result.stderr.bytes).copied().collect();
-        let kept = self.keep(input, stdout, &stderr);
+        let streams = JobStreams::of(&results, last);
+        let kept = if streams.are_large() {
+            self.deliver_pieces(at, (job, input), &streams, line, agq).await?
+        } else {
+            let stdout = last.map_or(&[][..], |last| &last.stdout.bytes);
+            let stderr: Vec<u8> = results.iter().flat_map(|result| &result.stderr.bytes).copied().collect();
+            let kept = self.keep(input, stdout, &stderr);
+            let text = self.text(job, input, stdout, &stderr);
+            self.printer.print(at, text, line)?;
+            kept
+        };
         let trouble = failure_text(job, &results, self.tasks.last()).or(kept.err());
-        let text = self.text(job, input, stdout, &stderr);
-        self.printer.print(at, text, line)?;
         self.log(job, input, &results, trouble.is_none());
         if let Some(what) = &trouble {
             line.aside(|| self.report_failure(input.seq, &named(input), what));
         }
         Ok(trouble.is_none())
+    }
+
+    /// Fetches the output of a job in pieces, prints it, and writes it to the files of --results.
+    /// The inner error is the reason for which the job counts as failed.
+    async fn deliver_pieces(
+        &mut self,
+        at: u64,
+        (job, input): (&JobStatus, &Input),
+        streams: &JobStreams<'_>,
+        line: &ProgressLine,
+        agq: &mut RetryingClient,
+    ) -> Result<Result<(), String>> {
+        let (mut files, mut failure) = (None, None);
+        if let Some(dir) = &self.results {
+            match results_dir::begin(dir, &named_in_dir(input)) {
+                Ok(begun) => files = Some(begun),
+                Err(error) => failure = Some(error.to_string()),
+            }
+        }
+        let tag = self.tags.then(|| tag_of(input));
+        let mut taggers = [Tagger::new(tag.as_deref()), Tagger::new(tag.as_deref())];
+        let (printer, is_json) = (&mut self.printer, self.output.is_json);
+        let mut printed = printer.begin(at);
+        let mut stopped = None;
+        if is_json {
+            printer.print_piece(&mut printed, OutputStream::Stdout, &document(job), line)?;
+        }
+        let take = |stream, piece: &[u8]| {
+            if let Some(begun) = &mut files
+                && let Err(error) = begun.write(stream, piece)
+            {
+                (failure, files) = (Some(error.to_string()), None);
+            }
+            if is_json {
+                return Ok(());
+            }
+            let tagged = taggers[stream as usize].tagged(piece);
+            printer.print_piece(&mut printed, stream, &tagged, line).inspect_err(|_| stopped = Some(()))
+        };
+        // Without files, a document needs no output.
+        let fetched = if is_json && self.results.is_none() {
+            Ok(())
+        } else {
+            streams.fetch(agq, &job.job_id, take).await
+        };
+        if stopped.is_some() {
+            return fetched.map(Ok);
+        }
+        self.printer.end(&printed, line)?;
+        if let Err(error) = fetched {
+            return Ok(Err(error.to_string()));
+        }
+        let written = files.map_or(Ok(()), |files| files.finish(input.seq));
+        Ok(failure.map_or(Ok(()), Err).and(written.map_err(|error| error.to_string())))
+    }
+
+    /// Returns true if the output of job `at` has to stay at agq until there is room for it.
+    pub(crate) fn must_wait(&self, at: u64, job: &JobStatus) -> bool {
+        self.printer.must_wait(at) && JobStreams::of(&job.results(), None).are_large()
     }
 
     /// Reports an input that no job can have.
@@ -84,18 +157,23 @@ impl Delivery {
     /// Writes the files of --results.
     fn keep(&self, input: &Input, stdout: &[u8], stderr: &[u8]) -> Result<(), String> {
         let Some(dir) = &self.results else { return Ok(()) };
-        let args = if input.block.is_some() { vec![input.seq.to_string()] } else { input.args.clone() };
-        results_dir::write(dir, &args, input.seq, stdout, stderr).map_err(|error| error.to_string())
+        let write = || {
+            let mut files = results_dir::begin(dir, &named_in_dir(input))?;
+            files.write(OutputStream::Stdout, stdout)?;
+            files.write(OutputStream::Stderr, stderr)?;
+            files.finish(input.seq)
+        };
+        write().map_err(|error| error.to_string())
     }
 
     /// Returns the text that agx prints for a job.
     fn text(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> JobOutputText {
         if self.output.is_json {
-            let document = json!({"schema": SCHEMA, "kind": "action.result", "data": job});
-            return JobOutputText { stdout: format!("{document}\n").into_bytes(), stderr: Vec::new() };
+            return JobOutputText { stdout: document(job), stderr: Vec::new() };
         }
-        let tag = self.tags.then(|| one_line(&input.args.join(" ")) + "\t");
-        JobOutputText { stdout: tagged(stdout, tag.as_deref()), stderr: tagged(stderr, tag.as_deref()) }
+        let tag = self.tags.then(|| tag_of(input));
+        let tagged = |bytes| Tagger::new(tag.as_deref()).tagged(bytes);
+        JobOutputText { stdout: tagged(stdout), stderr: tagged(stderr) }
     }
 
     fn report_failure(&mut self, seq: u64, named: &str, what: &str) {
@@ -164,7 +242,7 @@ fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) ->
         });
     }
     let kept = &results.last()?.stdout;
-    (kept.is_truncated() && last.is_some_and(|task| task.stdout.is_none())).then(|| {
+    (kept.is_cut() && last.is_some_and(|task| task.stdout.is_none())).then(|| {
         format!(
             "only {} of {} bytes of its output were kept; write it to a file instead: … > {{#}}.out",
             kept.bytes.len(),
@@ -173,17 +251,26 @@ fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) ->
     })
 }
 
-/// Returns `bytes` with `tag` in front of each line.
-fn tagged(bytes: &[u8], tag: Option<&str>) -> Vec<u8> {
-    let Some(tag) = tag else { return bytes.to_vec() };
-    bytes.split_inclusive(|&byte| byte == b'\n').flat_map(|line| [tag.as_bytes(), line].concat()).collect()
+/// Returns the inputs that name the directory of a job.
+fn named_in_dir(input: &Input) -> Vec<String> {
+    if input.block.is_some() { vec![input.seq.to_string()] } else { input.args.clone() }
+}
+
+fn tag_of(input: &Input) -> String {
+    one_line(&input.args.join(" ")) + "\t"
+}
+
+/// Returns the document of an ended job, on one line.
+fn document(job: &JobStatus) -> Vec<u8> {
+    let document = json!({"schema": SCHEMA, "kind": "action.result", "data": job});
+    format!("{document}\n").into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use agenix_protocol::documents::TaskResult;
 
-    use super::{exit_of, tagged};
+    use super::exit_of;
 
     #[test]
     fn joblog_exit_code_of_a_failed_job_is_never_zero() {
@@ -196,12 +283,5 @@ mod tests {
         assert_eq!(exit_of(&ran(3, None, false), false), (3, 0));
         assert_eq!(exit_of(&ran(137, Some(9), false), false), (0, 9));
         assert_eq!(exit_of(&ran(143, Some(15), true), false), (-1, 15));
-    }
-
-    #[test]
-    fn tagged_output_has_the_tag_on_every_line() {
-        assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
-        assert_eq!(tagged(b"", Some("x\t")), b"");
-        assert_eq!(tagged(b"a\n", None), b"a\n");
     }
 }

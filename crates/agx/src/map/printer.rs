@@ -1,119 +1,22 @@
-//! Prints the output of jobs as they end, or in the order of the inputs. Output that waits for its
-//! turn stays in memory up to a bound, and goes to an unnamed temporary file beyond it.
+//! Prints the output of jobs as they end, or in the order of the inputs.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{Read, Seek, SeekFrom, Write},
+use std::io::Write;
+
+use agenix_protocol::blob::OutputStream;
+
+use crate::{
+    error::Result,
+    map::reorder_buffer::{FileRegion, JobOutputText, ReorderBuffer},
+    output::Output,
+    watch::progress::ProgressLine,
 };
 
-use crate::{error::Result, output::Output, watch::progress::ProgressLine};
-
-/// Maximum number of waiting bytes in memory.
-const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
-/// Numbers of waiting bytes and of waiting jobs beyond which agx submits no more jobs.
-const MOST_BYTES: u64 = 1024 * 1024 * 1024;
-const MOST_JOBS: usize = 1_000_000;
-
-/// Output of a job as agx prints it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct JobOutputText {
-    pub(crate) stdout: Vec<u8>,
-    pub(crate) stderr: Vec<u8>,
-}
-
-impl JobOutputText {
-    fn len(&self) -> usize {
-        self.stdout.len() + self.stderr.len()
-    }
-}
-
-/// Output that waits for its turn.
+/// Output of a job that comes in pieces. Its stderr comes after its stdout.
 #[derive(Debug)]
-enum BufferedOutput {
-    InMemory(JobOutputText),
-    /// Offset in the file, and the numbers of bytes of stdout and of stderr.
-    InFile(u64, usize, usize),
-}
-
-/// Waiting outputs, by the index of their job.
-#[derive(Debug, Default)]
-struct ReorderBuffer {
-    next: u64,
-    waiting: BTreeMap<u64, BufferedOutput>,
-    in_memory: usize,
-    bytes: u64,
-    file: Option<File>,
-    /// Number of waiting outputs in the file.
-    in_file: usize,
-    /// Offset of the end of the file.
-    end: u64,
-}
-
-impl ReorderBuffer {
-    fn put(&mut self, at: u64, text: JobOutputText) -> std::io::Result<()> {
-        let len = text.len();
-        self.bytes += len as u64;
-        let is_much = self.in_memory + len > MOST_IN_MEMORY && at != self.next;
-        let waiting = if is_much {
-            let file = match &mut self.file {
-                Some(file) => file,
-                none => none.insert(tempfile::tempfile()?),
-            };
-            let from = self.end;
-            file.seek(SeekFrom::Start(from))?;
-            file.write_all(&text.stdout)?;
-            file.write_all(&text.stderr)?;
-            self.end += len as u64;
-            self.in_file += 1;
-            BufferedOutput::InFile(from, text.stdout.len(), text.stderr.len())
-        } else {
-            self.in_memory += len;
-            BufferedOutput::InMemory(text)
-        };
-        self.waiting.insert(at, waiting);
-        Ok(())
-    }
-
-    /// Takes the next output if it is there. With `skips`, takes the first output that is there.
-    fn take(&mut self, skips: bool) -> std::io::Result<Option<JobOutputText>> {
-        let Some(first) = self.waiting.first_entry() else { return Ok(None) };
-        let at = *first.key();
-        if at != self.next && !skips {
-            return Ok(None);
-        }
-        let text = match first.remove() {
-            BufferedOutput::InMemory(text) => {
-                self.in_memory -= text.len();
-                text
-            }
-            BufferedOutput::InFile(from, stdout, stderr) => {
-                self.in_file -= 1;
-                let mut text = JobOutputText { stdout: vec![0; stdout], stderr: vec![0; stderr] };
-                if let Some(file) = &mut self.file {
-                    file.seek(SeekFrom::Start(from))?;
-                    file.read_exact(&mut text.stdout)?;
-                    file.read_exact(&mut text.stderr)?;
-                }
-                text
-            }
-        };
-        self.next = at + 1;
-        self.bytes -= text.len() as u64;
-        // The file is emptied, because no waiting output needs it.
-        if self.in_file == 0
-            && self.end > 0
-            && let Some(file) = &mut self.file
-        {
-            file.set_len(0)?;
-            self.end = 0;
-        }
-        Ok(Some(text))
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.max(self.end) > MOST_BYTES || self.waiting.len() > MOST_JOBS
-    }
+pub(crate) struct PieceByPiece {
+    at: u64,
+    /// Region of the reorder buffer, if the output has to wait for its turn.
+    waiting: Option<FileRegion>,
 }
 
 #[derive(Debug)]
@@ -130,8 +33,42 @@ impl Printer {
 
     /// Prints the output of the job with index `at`, now or at its turn.
     pub(crate) fn print(&mut self, at: u64, text: JobOutputText, line: &ProgressLine) -> Result<()> {
-        let Some(queue) = &mut self.queue else { return line.aside(|| write(self.output, &text)) };
+        let Some(queue) = &mut self.queue else {
+            return line.aside(|| {
+                write(self.output, OutputStream::Stdout, &text.stdout)?;
+                write(self.output, OutputStream::Stderr, &text.stderr)
+            });
+        };
         queue.put(at, text)?;
+        self.print_waiting(false, line)
+    }
+
+    /// Begins to print output that comes in pieces. It must end before any other output.
+    pub(crate) fn begin(&self, at: u64) -> PieceByPiece {
+        let queue = self.queue.as_ref().filter(|queue| !queue.is_next(at));
+        PieceByPiece { at, waiting: queue.map(ReorderBuffer::begin) }
+    }
+
+    pub(crate) fn print_piece(
+        &mut self,
+        of: &mut PieceByPiece,
+        stream: OutputStream,
+        bytes: &[u8],
+        line: &ProgressLine,
+    ) -> Result<()> {
+        match (&mut of.waiting, &mut self.queue) {
+            (Some(region), Some(queue)) => Ok(queue.append(region, stream, bytes)?),
+            _ => line.aside(|| write(self.output, stream, bytes)),
+        }
+    }
+
+    pub(crate) fn end(&mut self, of: &PieceByPiece, line: &ProgressLine) -> Result<()> {
+        let PieceByPiece { at, waiting } = *of;
+        let Some(queue) = &mut self.queue else { return Ok(()) };
+        match waiting {
+            Some(region) => queue.put_region(at, region),
+            None => queue.pass(at),
+        }
         self.print_waiting(false, line)
     }
 
@@ -141,10 +78,9 @@ impl Printer {
     }
 
     fn print_waiting(&mut self, skips: bool, line: &ProgressLine) -> Result<()> {
-        let Some(queue) = &mut self.queue else { return Ok(()) };
-        while let Some(text) = queue.take(skips)? {
-            line.aside(|| write(self.output, &text))?;
-        }
+        let (output, Some(queue)) = (self.output, &mut self.queue) else { return Ok(()) };
+        let print = |stream, bytes: &[u8]| line.aside(|| write(output, stream, bytes));
+        while queue.write_next(skips, print)? {}
         Ok(())
     }
 
@@ -152,79 +88,32 @@ impl Printer {
     pub(crate) fn is_full(&self) -> bool {
         self.queue.as_ref().is_some_and(ReorderBuffer::is_full)
     }
+
+    /// Returns true if large output of job `at` would have to wait for more room.
+    pub(crate) fn must_wait(&self, at: u64) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.is_full() && !queue.is_next(at))
+    }
 }
 
 impl Drop for Printer {
     /// Prints the waiting outputs, because the joblog has these jobs as done. Errors are ignored.
     fn drop(&mut self) {
-        let Some(queue) = &mut self.queue else { return };
-        while let Ok(Some(text)) = queue.take(true) {
-            if write(self.output, &text).is_err() {
-                return;
-            }
-        }
+        let (output, Some(queue)) = (self.output, &mut self.queue) else { return };
+        while queue.write_next(true, |stream, bytes| write(output, stream, bytes)).is_ok_and(|more| more) {}
     }
 }
 
-fn write(output: Output, text: &JobOutputText) -> Result<()> {
-    if !text.stdout.is_empty() {
-        output.raw(&text.stdout)?;
-        output.flush()?;
+fn write(output: Output, stream: OutputStream, bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
     }
-    // A closed stderr is not an error.
-    let _unread = std::io::stderr().lock().write_all(&text.stderr);
+    match stream {
+        OutputStream::Stdout => {
+            output.raw(bytes)?;
+            output.flush()?;
+        }
+        // A closed stderr is not an error.
+        OutputStream::Stderr => drop(std::io::stderr().lock().write_all(bytes)),
+    }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{JobOutputText, MOST_IN_MEMORY, ReorderBuffer};
-
-    fn text(stdout: &[u8]) -> JobOutputText {
-        JobOutputText { stdout: stdout.to_vec(), stderr: b"e".to_vec() }
-    }
-
-    #[test]
-    fn printer_keeps_the_order_of_the_inputs() {
-        let mut queue = ReorderBuffer::default();
-        queue.put(1, text(b"b")).unwrap();
-        assert_eq!(queue.take(false).unwrap(), None, "the first is missing");
-        queue.put(0, text(b"a")).unwrap();
-        assert_eq!(queue.take(false).unwrap(), Some(text(b"a")));
-        assert_eq!(queue.take(false).unwrap(), Some(text(b"b")));
-        assert_eq!(queue.take(false).unwrap(), None);
-        queue.put(3, text(b"d")).unwrap();
-        assert_eq!(queue.take(false).unwrap(), None);
-        assert_eq!(queue.take(true).unwrap(), Some(text(b"d")), "what is missing is passed over");
-    }
-
-    #[test]
-    fn printer_spills_waiting_output_to_a_file_and_empties_it() {
-        let mut queue = ReorderBuffer::default();
-        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY / 2]);
-        for (at, byte) in [(1, b'b'), (2, b'c'), (3, b'd'), (4, b'e')] {
-            queue.put(at, much(byte)).unwrap();
-        }
-        assert!(queue.in_memory <= MOST_IN_MEMORY && queue.end > 0);
-        queue.put(0, much(b'a')).unwrap();
-        for byte in *b"abcde" {
-            assert_eq!(queue.take(false).unwrap(), Some(much(byte)));
-        }
-        assert_eq!((queue.in_memory, queue.bytes, queue.end), (0, 0, 0));
-    }
-
-    #[test]
-    fn printer_empties_the_file_while_output_waits_in_memory() {
-        let mut queue = ReorderBuffer::default();
-        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY - 10]);
-        queue.put(1, much(b'b')).unwrap();
-        queue.put(2, much(b'c')).unwrap();
-        queue.put(0, text(b"a")).unwrap();
-        assert!(queue.in_file == 1 && queue.end > 0);
-        assert_eq!(queue.take(false).unwrap(), Some(text(b"a")));
-        assert_eq!(queue.take(false).unwrap(), Some(much(b'b')));
-        queue.put(4, text(b"e")).unwrap();
-        assert_eq!(queue.take(false).unwrap(), Some(much(b'c')));
-        assert_eq!((queue.in_file, queue.end, queue.waiting.len()), (0, 0, 1));
-    }
 }

@@ -1,9 +1,14 @@
 //! Directories of `--results DIR`: one for each job, named after its input as in GNU Parallel:
 //! `DIR/1/a.txt/stdout`. A name that is too long for a directory is cut and gets a hash.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
+use agenix_protocol::blob::OutputStream;
 use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
 
 use crate::{
     error::Result,
@@ -57,18 +62,55 @@ fn name(arg: &str) -> String {
     }
 }
 
-pub(super) fn write(dir: &Path, args: &[String], seq: u64, stdout: &[u8], stderr: &[u8]) -> Result<()> {
+/// Files of a job that are being written.
+pub(super) struct ResultFiles {
+    place: PathBuf,
+    /// Stdout and stderr under temporary names.
+    streams: [NamedTempFile; 2],
+}
+
+/// Begins the files of the job with these inputs.
+pub(super) fn begin(dir: &Path, args: &[String]) -> Result<ResultFiles> {
     let place = place(dir, args);
-    std::fs::create_dir_all(&place).map_err(|error| cannot_write(&place, &error))?;
-    write_whole(&place, "seq", format!("{seq}").as_bytes())?;
-    write_whole(&place, "stderr", stderr)?;
-    // stdout is written last, so its presence means that all files are complete.
-    write_whole(&place, "stdout", stdout)
+    let begin = || {
+        std::fs::create_dir_all(&place)?;
+        Ok([NamedTempFile::new_in(&place)?, NamedTempFile::new_in(&place)?])
+    };
+    let streams = begin().map_err(|error| cannot_write(&place, &error))?;
+    Ok(ResultFiles { place, streams })
+}
+
+impl ResultFiles {
+    pub(super) fn write(&mut self, stream: OutputStream, piece: &[u8]) -> Result<()> {
+        let written = self.streams[stream as usize].write_all(piece);
+        written.map_err(|error| cannot_write(&self.place.join(stream.as_str()), &error))
+    }
+
+    /// Gives the files their names.
+    pub(super) fn finish(self, seq: u64) -> Result<()> {
+        let Self { place, streams: [stdout, stderr] } = self;
+        write_whole(&place, "seq", format!("{seq}").as_bytes())?;
+        // stdout is named last, so its presence means that all files are complete.
+        for (file, stream) in [(stderr, OutputStream::Stderr), (stdout, OutputStream::Stdout)] {
+            let path = place.join(stream.as_str());
+            file.persist(&path).map_err(|error| cannot_write(&path, &error.error))?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{place, write};
+    use agenix_protocol::blob::OutputStream;
+
+    use super::place;
+
+    fn write(dir: &std::path::Path, args: &[String], seq: u64, stdout: &[u8], stderr: &[u8]) {
+        let mut files = super::begin(dir, args).unwrap();
+        files.write(OutputStream::Stdout, stdout).unwrap();
+        files.write(OutputStream::Stderr, stderr).unwrap();
+        files.finish(seq).unwrap();
+    }
 
     #[test]
     fn results_directory_is_named_after_the_input_and_stays_below_its_root() {
@@ -89,7 +131,7 @@ mod tests {
         let many = |last: &str| (0..20).map(|_| "y".repeat(230)).chain([last.to_owned()]).collect::<Vec<_>>();
         let wide = vec!["é".repeat(200)];
         for (seq, args) in (1..).zip([long("a"), long("b"), many("a"), many("b"), wide]) {
-            write(dir.path(), &args, seq, seq.to_string().as_bytes(), b"").unwrap();
+            write(dir.path(), &args, seq, seq.to_string().as_bytes(), b"");
             let place = place(dir.path(), &args);
             let of = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
             assert_eq!([of("seq"), of("stdout")], [seq.to_string(), seq.to_string()]);
@@ -102,7 +144,7 @@ mod tests {
     #[test]
     fn results_files_hold_stdout_stderr_and_seq() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &["a".into()], 3, b"out", b"err").unwrap();
+        write(dir.path(), &["a".into()], 3, b"out", b"err");
         let of = |name: &str| std::fs::read_to_string(dir.path().join("1/a").join(name)).unwrap();
         assert_eq!([of("seq"), of("stdout"), of("stderr")], ["3", "out", "err"]);
     }

@@ -14,6 +14,7 @@ mod plan;
 mod plans;
 mod queue;
 mod strict;
+mod task_result;
 mod worker;
 
 use serde::de::DeserializeOwned;
@@ -23,7 +24,7 @@ pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
 pub use halt::{Halt, HaltCondition, HaltParseError, HaltThreshold};
-pub use job::{CapturedOutput, JobDocument, JobStatus, JobUpdate, Status, TaskResult};
+pub use job::{JobDocument, JobStatus, JobUpdate, Status};
 pub use ojs::{
     OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsEnqueue, OjsError, OjsFault, OjsFetch, OjsHeartbeat,
     OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,
@@ -36,6 +37,7 @@ pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::PlanCache;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
+pub use task_result::{CapturedOutput, TaskResult};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 
 /// Error of a document: the place, and then the reason.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{bytes_of, text_of};
+use super::task_result::{bytes_of, text_of};
 use crate::ids::{ActionId, JobId};
 
 /// Position of a reader in the output of a job. The next chunk begins there.

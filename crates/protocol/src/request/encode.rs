@@ -30,6 +30,7 @@ impl Request {
             Self::Key(key) => key.encode(),
             Self::BlockingPop(pop) => pop.encode(),
             Self::Backup(backup) => backup.encode(),
+            Self::Output(output) => output.encode(),
             Self::Subscribe { channels } => command("SUBSCRIBE", channels),
             Self::PSubscribe { patterns } => command("PSUBSCRIBE", patterns),
             Self::Unsubscribe { channels } => command("UNSUBSCRIBE", channels),

@@ -11,7 +11,7 @@ use super::{
     command::{Command, CommandAccess, CommandKind},
     keys::{KEY_COMMANDS, integer_of},
     options::{Page, Search, Slice, is_slice},
-    session,
+    outputs, session,
 };
 
 /// Returns a row without keys.
@@ -127,6 +127,8 @@ pub(super) static COMMANDS: &[Command] = &[
             [id, position] => Ok(Request::JobOutput { job_id: id_of(id)?, position: Some(position.clone()) }),
             _ => Err(RequestError::Syntax),
         }),
+    row("JOB.RESULT", -4, Steps, Client, "<job_id> <task_number> stdout|stderr [offset length]",
+        "Returns bytes of the output of an ended attempt.", outputs::result),
     row("JOBS.SEARCH", -1, Read, Client,
         "[status] [plan_id] [STATUS <status>] [PLAN <id>] [ACTION <id>] [WORKER <id>] [SINCE <time>] [UNTIL <time>] [LIMIT <n>]",
         "Finds jobs, the newest first.", |args| Ok(Request::JobsSearch { search: Search::parse(args)? })),
@@ -143,6 +145,10 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::WorkerAnswer { challenge_id: args[0].clone(), answer: args[1].clone() })),
     row("WORKER.OUTPUT", 3, Write, Worker, "<request_id> <output_json>", "Delivers the output of a job's tasks.",
         |args| Ok(Request::WorkerOutput { request_id: args[0].clone(), output: args[1].clone() })),
+    row("OUTPUT.WRITE", 7, Steps, Worker, "<job_id> <attempt> <task_number> stdout|stderr <offset> <bytes>",
+        "Writes a piece of the output of a job.", outputs::write),
+    row("OUTPUT.COMMIT", 7, Steps, Worker, "<job_id> <attempt> <task_number> stdout|stderr <length> <sha256>",
+        "Stores the output of a job as a blob.", outputs::commit),
     row("WORKER.LIST", 1, Read, Client, "", "Shows all workers.", |_| Ok(Request::WorkerList)),
     row("WORKER.GET", 2, Read, Client, "<worker_id>", "Shows a worker.",
         |args| Ok(Request::WorkerGet { worker_id: id_of(&args[0])? })),

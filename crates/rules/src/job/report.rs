@@ -45,10 +45,7 @@ pub fn updated(
     if job.state != JobState::Active {
         return report_after_the_end(job, update, who);
     }
-    if !job.is_held_by(who) {
-        let holder = job.holder.clone().unwrap_or_default();
-        return Err(Rejection::NotHolder { worker: who.to_owned(), holder });
-    }
+    check_holder(job, who)?;
     let mut next = job.clone();
     next.confirm();
     next.current_task = update.current_task.or(next.current_task);
@@ -70,6 +67,30 @@ pub fn updated(
         Some(to) => return Err(Rejection::IllegalTransition { from: job.status(), to }),
     }
     Ok(RuleOutcome::Changed(Box::new(next)))
+}
+
+fn check_holder(job: &Job, who: &str) -> Result<(), Rejection> {
+    if !job.is_held_by(who) {
+        let holder = job.holder.clone().unwrap_or_default();
+        return Err(Rejection::NotHolder { worker: who.to_owned(), holder });
+    }
+    Ok(())
+}
+
+/// Checks that `who` may upload output of an attempt.
+///
+/// The error is [`Rejection::NotActive`] for a job that does not run, [`Rejection::NotHolder`] for
+/// a worker that does not hold the job, and [`Rejection::StaleAttempt`] for another attempt.
+pub fn check_upload(job: &Job, who: &str, attempt: u32) -> Result<(), Rejection> {
+    if job.state != JobState::Active {
+        return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.as_str() });
+    }
+    check_holder(job, who)?;
+    if attempt != job.attempt {
+        let (job_id, current) = (job.job_id.clone(), job.attempt);
+        return Err(Rejection::StaleAttempt { job_id, reported: attempt, current });
+    }
+    Ok(())
 }
 
 /// Handles a report on a job that is not active. A repeated report of the holder on the same

@@ -10,6 +10,7 @@ pub(crate) mod job;
 pub(crate) mod keyspace;
 pub(crate) mod metrics;
 pub(crate) mod output;
+pub(crate) mod outputs;
 pub(crate) mod plan;
 pub(crate) mod queue;
 pub(crate) mod schedule;

@@ -21,8 +21,8 @@ use goldenscript::ArgumentConsumer;
 
 use super::shown;
 use crate::store::{
-    AckLevel, ActionRule, AppendJobs, Claimant, DocumentKind, JobRule, LaneSummary, NewAction, Retention,
-    RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
+    AckLevel, ActionRule, AppendJobs, Claimant, DocumentKind, JobRule, LaneSummary, NewAction,
+    ReportedResults, Retention, RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
 };
 
 pub(super) type Args<'a> = ArgumentConsumer<'a>;
@@ -294,7 +294,10 @@ fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
 fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     let job_id: JobId = id(args)?;
     let now = at(args)?;
-    let results = args.take_key("results").map(|json| Bytes::from(json.to_owned()));
+    let blobs = args.take_key("blobs").map(|list| list.split(',').map(str::parse).collect());
+    let blobs = blobs.transpose()?.unwrap_or_default();
+    let json = args.take_key("results").map(str::to_owned);
+    let results = json.map(|json| ReportedResults { json, blobs });
     let who = args.next_pos().map(str::to_owned).unwrap_or_default();
     let missing = Rejection::JobNotFound(job_id.clone());
     let rule: JobRule = match name {

@@ -271,6 +271,18 @@ pub(super) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<(St
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
+pub(super) async fn documents_after(
+    pool: &Pool,
+    kind: DocumentKind,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<(String, String)>> {
+    let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3";
+    let rows =
+        query(sql).bind(kind.as_str()).bind(after).bind(sql_types::limit(limit)).fetch_all(pool).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
 pub(super) async fn lanes(pool: &Pool) -> Result<Vec<LaneSummary>> {
     let sql = "SELECT lane, queue, needs, count(*) AS length, min(created_at) AS first, max(created_at) AS last \
          FROM agq.jobs JOIN agq.lanes USING (lane) WHERE is_ready GROUP BY lane, queue, needs ORDER BY lane";

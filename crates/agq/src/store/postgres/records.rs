@@ -14,15 +14,14 @@ use agenix_rules::{
     job::Job,
     worker::Worker,
 };
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending, ready};
 use sqlx::{query, query_scalar};
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
     DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
-    OldestSnapshot, QueueCounts, Retention, RuleResult, StoreAdmin, StoreError, StoreFuture, StoredJob,
-    StoredPlan, Totals, UnusedRecords, WorkerRule, WorkerStore,
+    OldestSnapshot, QueueCounts, ReportedResults, Retention, RuleResult, StoreAdmin, StoreError, StoreFuture,
+    StoredJob, StoredPlan, Totals, UnusedRecords, WorkerRule, WorkerStore,
     postgres::{
         PostgresStore,
         codec::readable,
@@ -112,17 +111,11 @@ impl JobStore for PostgresStore {
         &self,
         job_id: &JobId,
         level: AckLevel,
-        results: Option<Bytes>,
+        results: Option<ReportedResults>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
-        let results = results.as_deref().map(|results| String::from_utf8(results.to_vec())).transpose();
-        match results {
-            Ok(results) => {
-                let decision = Decision { job_id: job_id.clone(), results, rule };
-                self.submit_write(|handle| handle.decide(level, decision))
-            }
-            Err(error) => Box::pin(ready(Err(StoreError(error.to_string())))),
-        }
+        let decision = Decision { job_id: job_id.clone(), results, rule };
+        self.submit_write(|handle| handle.decide(level, decision))
     }
 
     fn claim(
@@ -224,6 +217,16 @@ impl DocumentStore for PostgresStore {
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
         self.query(async move |pool| queries::documents(&pool, kind).await)
+    }
+
+    fn documents_after(
+        &self,
+        kind: DocumentKind,
+        after: &str,
+        limit: usize,
+    ) -> StoreFuture<Vec<(String, String)>> {
+        let after = after.to_owned();
+        self.query_long(async move |pool| queries::documents_after(&pool, kind, &after, limit).await)
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {

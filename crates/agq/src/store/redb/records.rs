@@ -17,15 +17,13 @@ use agenix_rules::{
     job::Job,
     worker::Worker,
 };
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
-use redb::Error;
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
     DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
-    QueueCounts, Retention, RuleResult, StoreAdmin, StoreFuture, StoredJob, StoredPlan, Totals,
-    UnusedRecords, WorkerRule, WorkerStore,
+    QueueCounts, ReportedResults, Retention, RuleResult, StoreAdmin, StoreFuture, StoredJob, StoredPlan,
+    Totals, UnusedRecords, WorkerRule, WorkerStore,
     redb::{
         RedbStore,
         file::backup,
@@ -101,15 +99,11 @@ impl JobStore for RedbStore {
         &self,
         job_id: &JobId,
         ack_level: AckLevel,
-        results: Option<Bytes>,
+        results: Option<ReportedResults>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
         let job_id = job_id.clone();
-        self.write(ack_level, move |txn| {
-            let results = results.as_deref().map(std::str::from_utf8).transpose();
-            let results = results.map_err(|error| Error::Corrupted(error.to_string()))?;
-            txn.decide(&job_id, results, &rule)
-        })
+        self.write(ack_level, move |txn| txn.decide(&job_id, results.as_ref(), &rule))
     }
 
     fn claim(
@@ -216,6 +210,16 @@ impl DocumentStore for RedbStore {
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
         self.scan(move |snapshot| documents::documents(snapshot, kind))
+    }
+
+    fn documents_after(
+        &self,
+        kind: DocumentKind,
+        after: &str,
+        limit: usize,
+    ) -> StoreFuture<Vec<(String, String)>> {
+        let after = after.to_owned();
+        self.scan(move |snapshot| documents::documents_after(snapshot, kind, &after, limit))
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {

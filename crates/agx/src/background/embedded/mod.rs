@@ -21,9 +21,6 @@ use crate::{
     error::{CliError, Result},
 };
 
-/// Maximum number of bytes of a task's output that agq keeps; the limit is the size of a message.
-const KEPT_BYTES: &str = "4194304";
-
 /// Interval of the check that both processes run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -50,7 +47,7 @@ impl EmbeddedCluster {
         let mut agq = ManagedProcess::start("agq", &mut agq, dir.path())?;
         agq.wait_until_listening()?;
         let mut agw = command("agw", &key)?;
-        agw.args(["--end-with-stdin", "--kept-bytes", KEPT_BYTES, "--agq"]).arg(address(&socket));
+        agw.args(["--end-with-stdin", "--agq"]).arg(address(&socket));
         agw.arg("--spool-dir").arg(dir.path());
         if let Some(jobs) = jobs {
             agw.arg("--max-concurrent-jobs").arg(jobs.to_string());

@@ -10,7 +10,7 @@ use agenix_rules::{
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult,
+    Claim, Claimant, DocumentKind, JobChange, JobRule, ReportedResults, RuleResult,
     dedup::{check_only, revived},
     postgres::{
         codec::{decode, or_skip},
@@ -27,7 +27,7 @@ use crate::store::{
 /// Rule that decides about one job.
 pub(crate) struct Decision {
     pub(crate) job_id: JobId,
-    pub(crate) results: Option<String>,
+    pub(crate) results: Option<ReportedResults>,
     pub(crate) rule: JobRule,
 }
 
@@ -91,9 +91,15 @@ impl PgTxn<'_> {
             let first = (vec![kind.to_owned()], vec![decision.job_id.to_string()]);
             put(self.session, DocumentKind::Unique, first)?;
         }
+        if let Some(results) = &decision.results
+            && let Err(rejection) = self.check_blobs(&results.blobs)?
+        {
+            return Ok(Err(rejection));
+        }
         self.put_job(Some(&before), &next);
         if let Some(results) = &decision.results {
-            self.put_results(&decision.job_id, results);
+            self.put_results(&decision.job_id, &results.json);
+            self.set_blobs(&next, results);
         }
         jobs.insert(decision.job_id.clone(), (*next).clone());
         Ok(Ok(Some(JobChange { before, after: *next })))
@@ -172,7 +178,9 @@ impl PgTxn<'_> {
         }
         if !again.is_empty() {
             // The results of an earlier attempt are not the results of this one.
-            self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(again))?;
+            let again: Vec<&str> = again.iter().map(String::as_str).collect();
+            self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(&again))?;
+            self.blobs.release(self.session, &again)?;
         }
         self.add_texts(&mut claims)?;
         for (lane, rest_from) in rest_from {

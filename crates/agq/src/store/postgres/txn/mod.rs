@@ -1,6 +1,7 @@
 //! Write transaction: collects the changes of jobs and counts, and writes them in a few statements.
 
 pub(crate) mod actions;
+pub(crate) mod blobs;
 pub(crate) mod bulk_insert;
 pub(crate) mod candidates;
 pub(crate) mod checks;
@@ -33,6 +34,7 @@ use crate::store::{
         ready_positions::{ReadyPositions, position_of},
         sql_types,
         txn::{
+            blobs::BlobUses,
             bulk_insert::{Deltas, JobRows},
             documents::HeldLimits,
         },
@@ -59,6 +61,7 @@ pub(super) struct PgTxn<'b> {
     /// Inputs of new jobs: ids and texts.
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
+    pub(super) blobs: BlobUses,
     pub(super) deltas: Deltas,
     pub(super) limits: HeldLimits,
     /// True if the transaction locked ready jobs, which other nodes passed over, and left them.
@@ -94,6 +97,7 @@ impl<'b> PgTxn<'b> {
             job_writes: BTreeMap::new(),
             inputs: Default::default(),
             results: BTreeMap::new(),
+            blobs: BlobUses::default(),
             deltas: Deltas::default(),
             limits: HeldLimits::default(),
             has_left: false,
@@ -220,7 +224,8 @@ impl<'b> PgTxn<'b> {
         let results = std::mem::take(&mut self.results);
         let deltas = std::mem::take(&mut self.deltas);
         self.touched.extend(deltas.actions());
-        deltas.write_with(self.session, self.shard, changed, ended, &results)
+        deltas.write_with(self.session, self.shard, changed, ended, &results)?;
+        self.blobs.write(self.session)
     }
 
     pub(super) fn totals(&self) -> Result<Totals> {

@@ -61,7 +61,8 @@ impl PgTxn<'_> {
         let ids: Vec<&str> = gone.iter().map(|job| job.job_id.as_str()).collect();
         let sql = "WITH i AS (DELETE FROM agq.inputs WHERE job_id = ANY ($1)), \
              r AS (DELETE FROM agq.results WHERE job_id = ANY ($1)) DELETE FROM agq.ended WHERE job_id = ANY ($1)";
-        self.session.run(query(sql).bind(ids))?;
+        self.session.run(query(sql).bind(&ids))?;
+        self.blobs.release(self.session, &ids)?;
         self.remove_empty_actions(gone)?;
         self.forget_firsts(gone)?;
         for job in gone {

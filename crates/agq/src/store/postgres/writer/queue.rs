@@ -177,7 +177,7 @@ pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 impl PgWriteHandle {
     pub(crate) fn decide(&self, level: AckLevel, decision: Decision) -> RuleFuture<Option<JobChange>> {
         let (pending, answer) = PendingReply::new();
-        let bytes = decision.results.as_ref().map_or(0, String::len);
+        let bytes = decision.results.as_ref().map_or(0, |results| results.json.len());
         self.submit(level, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
     }
 
@@ -259,17 +259,18 @@ impl Drop for PgWriteHandle {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
     use agenix_protocol::ids::JobId;
     use agenix_rules::job::RuleOutcome;
 
     use super::{PgQueue, PgWriteHandle};
-    use crate::store::{AckLevel, postgres::txn::jobs::Decision};
+    use crate::store::{AckLevel, ReportedResults, postgres::txn::jobs::Decision};
 
     fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
-        let results = Some("x".repeat(bytes));
+        let json = "x".repeat(bytes);
+        let results = Some(ReportedResults { json, blobs: BTreeSet::new() });
         let decision = Decision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
         drop(handle.decide(AckLevel::Durable, decision));
     }

@@ -11,6 +11,7 @@ macro_rules! report {
     };
 }
 
+pub(crate) mod blobs;
 mod counts;
 mod indexes;
 mod jobs;
@@ -48,6 +49,7 @@ pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
     own_ids::<StoredPlan>("plans", &tables.plans, |plan| plan.plan_id.as_str(), &mut found)?;
     workers(&tables, &mut found)?;
     keys::check(&tables, &mut found)?;
+    blobs::check(read, &mut found)?;
     Ok(found.told())
 }
 

@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agenix_protocol::blob::BlobHash;
+use agenix_rules::blob::StoredBlob;
 use anyhow::{Context, anyhow, bail};
 use redb::{
     Builder, Database, DatabaseError, StorageError,
@@ -34,6 +36,7 @@ pub(crate) struct DatabaseReport {
     pub(crate) plans: u64,
     pub(crate) actions: u64,
     pub(crate) jobs: u64,
+    pub(crate) blobs: Vec<(BlobHash, StoredBlob)>,
     /// Contradictions in the database, one a line.
     pub(crate) inconsistencies: Vec<String>,
 }
@@ -141,6 +144,7 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<DatabaseReport> {
         plans: snapshot.table(&PLANS).len()?,
         actions: snapshot.table(&ACTIONS).len()?,
         jobs: snapshot.table(&JOBS).len()?,
+        blobs: check::blobs::records(&snapshot)?,
         inconsistencies: check::inconsistencies(&snapshot)?,
     })
 }

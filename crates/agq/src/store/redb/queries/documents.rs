@@ -25,13 +25,24 @@ pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts> {
 }
 
 pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>> {
-    let mut all = Vec::new();
-    let kind = kind.as_str();
-    for entry in read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))? {
+    documents_after(read, kind, "", usize::MAX)
+}
+
+/// No document has an empty id.
+pub(crate) fn documents_after(
+    read: &Snapshot<'_>,
+    kind: DocumentKind,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<(String, String)>> {
+    let mut page = Vec::new();
+    let (kind, first) = (kind.as_str(), format!("{after}\0"));
+    let first = if after.is_empty() { "" } else { first.as_str() };
+    for entry in read.table(&NOTES).range((kind, first)..(behind(kind).as_str(), ""))?.take(limit) {
         let (place, note) = entry?;
-        all.push((place.value().1.to_owned(), note.value().to_owned()));
+        page.push((place.value().1.to_owned(), note.value().to_owned()));
     }
-    Ok(all)
+    Ok(page)
 }
 
 /// Returns unused limits, each with its text as its version. Lanes are removed with their last job.

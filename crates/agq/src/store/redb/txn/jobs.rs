@@ -10,7 +10,7 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult, StoredPlan,
+    Claim, Claimant, DocumentKind, JobChange, JobRule, ReportedResults, RuleResult, StoredPlan,
     decisions::accepted,
     dedup::{check_only, revived},
     redb::{
@@ -23,7 +23,7 @@ impl WriteTxn<'_> {
     pub(crate) fn decide(
         &mut self,
         job_id: &JobId,
-        results: Option<&str>,
+        results: Option<&ReportedResults>,
         rule: &JobRule,
     ) -> Result<RuleResult<Option<JobChange>>> {
         let before = self.job(job_id)?;
@@ -34,9 +34,13 @@ impl WriteTxn<'_> {
             accepted!(check_only(job_id, first.as_ref()));
             self.put_note(DocumentKind::Unique, kind, job_id.as_str());
         }
+        if let Some(results) = results {
+            accepted!(self.check_blobs(&results.blobs)?);
+        }
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
-            self.tables.results.insert(job_id.as_str(), results);
+            self.tables.results.insert(job_id.as_str(), results.json.as_str());
+            self.set_blobs(&next, results)?;
         }
         Ok(Ok(Some(JobChange { before, after: *next })))
     }
@@ -75,6 +79,7 @@ impl WriteTxn<'_> {
             if before.attempt > 0 {
                 // The results of an earlier attempt do not belong to this one.
                 self.tables.results.remove(job_id.as_str());
+                self.release_blobs(&job_id)?;
             }
             self.put_job(Some(&before), &job)?;
             let input = self.tables.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
@@ -138,6 +143,7 @@ impl WriteTxn<'_> {
         self.tables.jobs.remove(id);
         self.tables.inputs.remove(id);
         self.tables.results.remove(id);
+        self.release_blobs(&job.job_id)?;
         self.tables.action_jobs.remove((job.action_id.as_str(), job.index));
         self.tables.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
         let totals = self.totals_mut();

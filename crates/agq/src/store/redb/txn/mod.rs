@@ -2,6 +2,7 @@
 //! often are written once, when the transaction is closed.
 
 pub(crate) mod actions;
+pub(crate) mod blobs;
 pub(crate) mod documents;
 pub(crate) mod halts;
 pub(crate) mod jobs;

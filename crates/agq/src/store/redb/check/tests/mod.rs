@@ -5,7 +5,7 @@ mod counts;
 mod jobs;
 mod keys;
 
-use std::{borrow::Borrow, sync::Arc};
+use std::{borrow::Borrow, collections::BTreeSet, sync::Arc};
 
 use agenix_protocol::{
     documents::{JobUpdate, Status, WorkerRegistration, parse},
@@ -23,8 +23,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{MOST, inconsistencies};
 use crate::store::{
-    AckLevel, Claimant, JobRule, JobStore, KeyEntry, NewAction, Retention, StoredPlan, StoredValue,
-    WorkerStore, change,
+    AckLevel, Claimant, JobRule, JobStore, KeyEntry, NewAction, ReportedResults, Retention, StoredPlan,
+    StoredValue, WorkerStore, change,
     redb::{
         RedbStore,
         schema::{
@@ -83,7 +83,7 @@ fn claimant(holder: &str) -> Claimant {
 }
 
 async fn decide(store: &RedbStore, id: &str, results: Option<&'static str>, rule: JobRule) {
-    let results = results.map(Bytes::from);
+    let results = results.map(|json| ReportedResults { json: json.to_owned(), blobs: BTreeSet::new() });
     let decided = store.decide(&id.parse().unwrap(), AckLevel::Durable, results, rule);
     assert!(decided.await.unwrap().unwrap().is_some(), "{id} is as it was");
 }

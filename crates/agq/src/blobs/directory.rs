@@ -1,0 +1,161 @@
+//! Storage of blobs in a local directory, or one that several nodes share.
+//!
+//! `DIR/uploads` has the uploads, and `DIR/00` to `DIR/ff` have the blobs.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    time::UNIX_EPOCH,
+};
+
+use agenix_protocol::time::Timestamp;
+use anyhow::Context;
+use bytes::Bytes;
+
+use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile};
+
+/// Bytes that must stay free on the disk of the directory, because a database may lie beside it.
+const RESERVE_BYTES: u64 = 64 << 20;
+
+#[derive(Debug, Clone)]
+pub(crate) struct BlobDirectory {
+    root: PathBuf,
+}
+
+impl BlobDirectory {
+    /// Opens a directory, which is created if it is missing.
+    pub(crate) fn open(root: &Path) -> anyhow::Result<Self> {
+        let opened = Self { root: root.to_owned() };
+        fs::create_dir_all(opened.uploads()).with_context(|| {
+            format!(
+                "cannot create the directory for blobs {}: choose another with --blob-dir",
+                root.display()
+            )
+        })?;
+        Ok(opened)
+    }
+
+    fn uploads(&self) -> PathBuf {
+        self.root.join("uploads")
+    }
+
+    fn part(&self, part: u8) -> PathBuf {
+        self.root.join(format!("{part:02x}"))
+    }
+
+    fn path_of(&self, file: &BlobFile) -> PathBuf {
+        self.part(file.hash.0[0]).join(file.to_string())
+    }
+
+    fn write_now(&self, upload: &str, offset: u64, data: &[u8]) -> io::Result<()> {
+        let disk = rustix::fs::statvfs(&self.root)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < RESERVE_BYTES + data.len() as u64 {
+            let why = format!("the disk of {} has only {free} bytes left", self.root.display());
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
+        let path = self.uploads().join(upload);
+        let file = OpenOptions::new().write(true).create(offset == 0).truncate(offset == 0).open(path)?;
+        file.write_all_at(data, offset)
+    }
+
+    fn publish_now(&self, upload: &str, file: &BlobFile) -> io::Result<()> {
+        let (from, to) = (self.uploads().join(upload), self.path_of(file));
+        File::open(&from)?.sync_all()?;
+        let part = self.part(file.hash.0[0]);
+        match fs::create_dir(&part) {
+            Ok(()) => File::open(&self.root)?.sync_all()?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        fs::rename(from, to)?;
+        File::open(part)?.sync_all()
+    }
+
+    fn read_now(&self, file: &BlobFile, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, BlobError> {
+        let path = self.path_of(file);
+        let named = |error: io::Error| BlobError::Failed(format!("{}: {error}", path.display()));
+        let opened = File::open(&path).map_err(named)?;
+        let read = |&(offset, length): &(u64, usize)| {
+            let mut bytes = vec![0; length];
+            opened.read_exact_at(&mut bytes, offset).map_err(named)?;
+            Ok(Bytes::from(bytes))
+        };
+        ranges.iter().map(read).collect()
+    }
+}
+
+fn remove_if_there(path: &Path) -> Result<(), BlobError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn list_now(directory: &Path) -> Result<Vec<ListedFile>, BlobError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        // A file that was removed since the directory was read is left out.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let age = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let modified_at = Timestamp(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let name = entry.file_name().to_string_lossy().into_owned();
+        found.push(ListedFile { name, bytes: metadata.len(), modified_at });
+    }
+    Ok(found)
+}
+
+/// Runs an operation on files on a thread that may block.
+fn blocking<T: Send + 'static>(
+    operation: impl FnOnce() -> Result<T, BlobError> + Send + 'static,
+) -> BlobFuture<T> {
+    Box::pin(async move {
+        let done = tokio::task::spawn_blocking(operation).await;
+        done.unwrap_or_else(|error| Err(BlobError::Failed(error.to_string())))
+    })
+}
+
+impl BlobStorage for BlobDirectory {
+    fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()> {
+        let (own, upload) = (self.clone(), upload.to_owned());
+        blocking(move || Ok(own.write_now(&upload, offset, &data)?))
+    }
+
+    fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()> {
+        let (own, upload, file) = (self.clone(), upload.to_owned(), file.clone());
+        blocking(move || Ok(own.publish_now(&upload, &file)?))
+    }
+
+    fn discard(&self, upload: &str) -> BlobFuture<()> {
+        let path = self.uploads().join(upload);
+        blocking(move || remove_if_there(&path))
+    }
+
+    fn read(&self, file: &BlobFile, ranges: Vec<(u64, usize)>) -> BlobFuture<Vec<Bytes>> {
+        let (own, file) = (self.clone(), file.clone());
+        blocking(move || own.read_now(&file, &ranges))
+    }
+
+    fn remove(&self, part: u8, name: &str) -> BlobFuture<()> {
+        let path = self.part(part).join(name);
+        blocking(move || remove_if_there(&path))
+    }
+
+    fn list(&self, part: u8) -> BlobFuture<Vec<ListedFile>> {
+        let directory = self.part(part);
+        blocking(move || list_now(&directory))
+    }
+
+    fn list_uploads(&self) -> BlobFuture<Vec<ListedFile>> {
+        let directory = self.uploads();
+        blocking(move || list_now(&directory))
+    }
+}

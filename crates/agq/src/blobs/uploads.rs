@@ -1,0 +1,173 @@
+//! Unfinished uploads of this process. A restart forgets them, and their workers begin again.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use agenix_protocol::{
+    blob::{BlobHash, OutputStream},
+    ids::JobId,
+    request::UploadKey,
+    time::Timestamp,
+};
+use agenix_rules::rejection::Rejection;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::checksums::BlockSums;
+use crate::sync::lock;
+
+/// Time without a piece after which an upload is removed, in milliseconds.
+const MAX_IDLE_MS: u64 = 3_600_000;
+
+/// Stream of a job, whatever the attempt.
+type StreamKey = (JobId, u32, OutputStream);
+
+/// Unfinished uploads by their stream.
+#[derive(Default)]
+pub(crate) struct Uploads(Mutex<HashMap<StreamKey, Entry>>);
+
+struct Entry {
+    /// Locked while a piece is written, because pieces come in their order.
+    upload: Arc<tokio::sync::Mutex<Upload>>,
+    used_at: Timestamp,
+}
+
+/// Bytes that agq has received of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Upload {
+    attempt: u32,
+    /// Name of the file; empty before the first piece.
+    pub(crate) name: String,
+    length: u64,
+    hash: Sha256,
+    sums: BlockSums,
+}
+
+impl Uploads {
+    /// Returns the upload of a stream, new or in progress.
+    pub(crate) fn of(&self, key: &UploadKey, now: Timestamp) -> Arc<tokio::sync::Mutex<Upload>> {
+        let mut all = lock(&self.0);
+        let new = || Entry { upload: Arc::default(), used_at: now };
+        let entry = all.entry(stream(key)).or_insert_with(new);
+        entry.used_at = now;
+        Arc::clone(&entry.upload)
+    }
+
+    pub(crate) fn remove(&self, key: &UploadKey) {
+        lock(&self.0).remove(&stream(key));
+    }
+
+    /// Removes the uploads without a piece for an hour. Returns the names of their files.
+    pub(crate) fn expire(&self, now: Timestamp) -> Vec<String> {
+        let mut all = lock(&self.0);
+        let idle = all.extract_if(|_, entry| now.ms_since(entry.used_at) > MAX_IDLE_MS);
+        // An upload that is locked has a piece on its way, and its next piece is refused.
+        idle.filter_map(|(_, entry)| Some(entry.upload.try_lock().ok()?.name.clone())).collect()
+    }
+
+    /// Returns the names of the files of all uploads, as far as they are known.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let all: Vec<_> = lock(&self.0).values().map(|entry| Arc::clone(&entry.upload)).collect();
+        all.iter().filter_map(|upload| Some(upload.try_lock().ok()?.name.clone())).collect()
+    }
+}
+
+fn stream(key: &UploadKey) -> StreamKey {
+    (key.job_id.clone(), key.task_number, key.stream)
+}
+
+impl Upload {
+    /// Returns an upload without bytes, in the file `name`.
+    pub(crate) fn begun(attempt: u32, name: String) -> Self {
+        Self { attempt, name, ..Self::default() }
+    }
+
+    /// Checks that a piece of `attempt` follows the bytes that agq has received.
+    pub(crate) fn check_piece(&self, attempt: u32, offset: u64, data: &Bytes) -> Result<(), Rejection> {
+        if data.is_empty() {
+            return Err(Rejection::InvalidUpload("the piece is empty".into()));
+        }
+        let length = if attempt == self.attempt { self.length } else { 0 };
+        if offset != 0 && offset != length {
+            let text = format!("offset is {offset}, but the upload has {length} bytes");
+            return Err(Rejection::InvalidUpload(text));
+        }
+        Ok(())
+    }
+
+    /// Adds a piece that was written. Returns the number of bytes so far.
+    pub(crate) fn add(&mut self, data: &[u8]) -> u64 {
+        self.hash.update(data);
+        self.sums.add(data);
+        self.length += data.len() as u64;
+        self.length
+    }
+
+    /// Checks the whole upload. Returns the checksums that follow the content.
+    pub(crate) fn check_whole(&self, attempt: u32, length: u64, hash: BlobHash) -> Result<Bytes, Rejection> {
+        let received = if attempt == self.attempt { self.length } else { 0 };
+        if received != length {
+            return Err(Rejection::InvalidUpload(format!("it has {received} bytes, not {length}")));
+        }
+        let own = BlobHash(self.hash.clone().finalize().into());
+        if own != hash {
+            return Err(Rejection::InvalidUpload(format!("its SHA-256 is {own}, not {hash}")));
+        }
+        Ok(self.sums.clone().finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{blob::OutputStream, request::UploadKey, time::Timestamp};
+    use bytes::Bytes;
+
+    use super::{MAX_IDLE_MS, Upload, Uploads};
+
+    fn key(attempt: u32) -> UploadKey {
+        let job_id = "j".parse().unwrap();
+        UploadKey { job_id, attempt, task_number: 1, stream: OutputStream::Stdout }
+    }
+
+    #[test]
+    fn upload_takes_pieces_in_their_order() {
+        let mut upload = Upload::begun(1, "u".into());
+        let piece = Bytes::from_static(b"hello");
+        assert_eq!(upload.check_piece(1, 0, &piece), Ok(()));
+        assert_eq!(upload.add(&piece), 5);
+        assert_eq!(upload.check_piece(1, 5, &piece), Ok(()));
+        assert_eq!(upload.check_piece(1, 0, &piece), Ok(()), "it may begin again");
+        let error = |attempt, offset, piece: &Bytes| {
+            upload.check_piece(attempt, offset, piece).unwrap_err().to_string()
+        };
+        assert_eq!(error(1, 4, &piece), "Invalid upload: offset is 4, but the upload has 5 bytes");
+        assert_eq!(error(2, 5, &piece), "Invalid upload: offset is 5, but the upload has 0 bytes");
+        assert_eq!(error(1, 5, &Bytes::new()), "Invalid upload: the piece is empty");
+    }
+
+    #[test]
+    fn upload_is_checked_as_a_whole() {
+        let mut upload = Upload::begun(1, "u".into());
+        upload.add(b"hello world");
+        let hash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9".parse().unwrap();
+        assert_eq!(upload.check_whole(1, 11, hash).unwrap().len(), 4);
+        let error = |attempt, length| upload.check_whole(attempt, length, hash).unwrap_err().to_string();
+        assert_eq!(error(1, 12), "Invalid upload: it has 11 bytes, not 12");
+        assert_eq!(error(2, 11), "Invalid upload: it has 0 bytes, not 11");
+        upload.add(b"!");
+        assert!(upload.check_whole(1, 12, hash).unwrap_err().to_string().contains("its SHA-256 is "));
+    }
+
+    #[tokio::test]
+    async fn uploads_expire_without_a_piece() {
+        let (uploads, start) = (Uploads::default(), Timestamp(1000));
+        *uploads.of(&key(1), start).lock().await = Upload::begun(1, "u".into());
+        let last = start.plus_ms(MAX_IDLE_MS);
+        assert!(uploads.expire(last).is_empty());
+        assert_eq!(uploads.names(), ["u"]);
+        assert_eq!(uploads.expire(last.plus_ms(1)), ["u"]);
+        assert!(uploads.of(&key(1), last).lock().await.name.is_empty());
+    }
+}

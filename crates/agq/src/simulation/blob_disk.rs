@@ -1,0 +1,151 @@
+//! Simulated storage of blobs: keeps published files through every crash, and loses uploads when
+//! the power fails.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use fastrand::Rng;
+use futures_util::future::ready;
+
+use super::time::SimulatedTime;
+use crate::{
+    blobs::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile},
+    clock::TimeSource,
+};
+
+/// A file, with the time of its last change.
+type SimulatedFile = (Vec<u8>, agenix_protocol::time::Timestamp);
+
+#[derive(Debug, Default)]
+struct Files {
+    uploads: BTreeMap<String, SimulatedFile>,
+    /// Published files by their part and name.
+    published: BTreeMap<(u8, String), SimulatedFile>,
+    /// All files that were ever published, for the start on an earlier state of the database.
+    ever: BTreeMap<(u8, String), SimulatedFile>,
+    /// Number of changes after which one change fails, because the disk is full.
+    fails_after: Option<u64>,
+}
+
+/// Directory of blobs on a simulated disk.
+#[derive(Debug, Clone)]
+pub(super) struct BlobDisk {
+    files: Arc<Mutex<Files>>,
+    time: SimulatedTime,
+}
+
+impl BlobDisk {
+    pub(super) fn new(time: &SimulatedTime) -> Self {
+        Self { files: Arc::default(), time: time.clone() }
+    }
+
+    /// Makes one change fail after `after` more changes.
+    pub(super) fn plan_failure(&self, after: u64) {
+        self.lock().fails_after = Some(after);
+    }
+
+    pub(super) fn repair(&self) {
+        self.lock().fails_after = None;
+    }
+
+    /// Loses a random part of each upload, because no upload is synced.
+    pub(super) fn lose_power(&self, rng: &mut Rng) {
+        let mut files = self.lock();
+        files.uploads.retain(|_, _| rng.bool());
+        for (bytes, _) in files.uploads.values_mut() {
+            bytes.truncate(rng.usize(..=bytes.len()));
+        }
+    }
+
+    /// Returns a storage with all files that were ever published to this one.
+    pub(super) fn with_all_files(&self, time: &SimulatedTime) -> Self {
+        let files = Files { published: self.lock().ever.clone(), ..Files::default() };
+        Self { files: Arc::new(Mutex::new(files)), time: time.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the files, unless this change has to fail.
+    fn change(&self, change: impl FnOnce(&mut Files) -> Result<(), BlobError>) -> BlobFuture<()> {
+        let mut files = self.lock();
+        let fails = files.fails_after == Some(0);
+        files.fails_after = files.fails_after.map(|left| left.saturating_sub(1)).filter(|_| !fails);
+        let done = if fails { Err(BlobError::Failed("the disk is full".into())) } else { change(&mut files) };
+        Box::pin(ready(done))
+    }
+}
+
+fn missing(name: &str) -> BlobError {
+    BlobError::Failed(format!("there is no file {name}"))
+}
+
+fn listed((name, (bytes, modified_at)): (&String, &SimulatedFile)) -> ListedFile {
+    ListedFile { name: name.clone(), bytes: bytes.len() as u64, modified_at: *modified_at }
+}
+
+impl BlobStorage for BlobDisk {
+    fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()> {
+        let now = self.time.now();
+        self.change(|files| {
+            if offset == 0 {
+                files.uploads.insert(upload.to_owned(), (Vec::new(), now));
+            }
+            let (bytes, modified_at) = files.uploads.get_mut(upload).ok_or_else(|| missing(upload))?;
+            let end = usize::try_from(offset).unwrap_or(usize::MAX) + data.len();
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[end - data.len()..end].copy_from_slice(&data);
+            *modified_at = now;
+            Ok(())
+        })
+    }
+
+    fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()> {
+        self.change(|files| {
+            let uploaded = files.uploads.remove(upload).ok_or_else(|| missing(upload))?;
+            files.ever.insert((file.hash.0[0], file.to_string()), uploaded.clone());
+            files.published.insert((file.hash.0[0], file.to_string()), uploaded);
+            Ok(())
+        })
+    }
+
+    fn discard(&self, upload: &str) -> BlobFuture<()> {
+        self.change(|files| {
+            files.uploads.remove(upload);
+            Ok(())
+        })
+    }
+
+    fn read(&self, file: &BlobFile, ranges: Vec<(u64, usize)>) -> BlobFuture<Vec<Bytes>> {
+        let files = self.lock();
+        let name = file.to_string();
+        let found = files.published.get(&(file.hash.0[0], name.clone()));
+        let read = |(bytes, _): &SimulatedFile, (offset, length): (u64, usize)| {
+            let start = usize::try_from(offset).unwrap_or(usize::MAX);
+            bytes.get(start..start.saturating_add(length)).map(Bytes::copy_from_slice)
+        };
+        let bytes = found.and_then(|found| ranges.into_iter().map(|range| read(found, range)).collect());
+        Box::pin(ready(bytes.ok_or_else(|| missing(&name))))
+    }
+
+    fn remove(&self, part: u8, name: &str) -> BlobFuture<()> {
+        self.change(|files| {
+            files.published.remove(&(part, name.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn list(&self, part: u8) -> BlobFuture<Vec<ListedFile>> {
+        let files = self.lock();
+        let of_part = files.published.iter().filter(|((of, _), _)| *of == part);
+        Box::pin(ready(Ok(of_part.map(|((_, name), file)| listed((name, file))).collect())))
+    }
+
+    fn list_uploads(&self) -> BlobFuture<Vec<ListedFile>> {
+        Box::pin(ready(Ok(self.lock().uploads.iter().map(listed).collect())))
+    }
+}

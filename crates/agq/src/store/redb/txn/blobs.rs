@@ -1,0 +1,72 @@
+//! Counts of the jobs that name a blob, in a write transaction.
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::{blob::BlobHash, documents::to_json, ids::JobId};
+use agenix_rules::{
+    blob::{JobBlobs, StoredBlob},
+    job::Job,
+    rejection::Rejection,
+};
+use redb::Error;
+
+use crate::store::{
+    DocumentKind, ReportedResults, RuleResult,
+    redb::{schema::Result, txn::WriteTxn},
+};
+
+impl WriteTxn<'_> {
+    /// Rejects results that name a blob without a record.
+    pub(crate) fn check_blobs(&self, blobs: &BTreeSet<BlobHash>) -> Result<RuleResult<()>> {
+        for hash in blobs {
+            if self.blob(*hash)?.is_none() {
+                return Ok(Err(Rejection::BlobNotFound(*hash)));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Counts a job with the blobs of its new results instead of those of its earlier ones.
+    pub(crate) fn set_blobs(&mut self, job: &Job, results: &ReportedResults) -> Result<()> {
+        self.release_blobs(&job.job_id)?;
+        if results.blobs.is_empty() {
+            return Ok(());
+        }
+        for hash in &results.blobs {
+            if let Some(blob) = self.blob(*hash)? {
+                self.put_blob(*hash, &blob.named());
+            }
+        }
+        let of_job = JobBlobs { ended_at: job.ended_at, blobs: results.blobs.iter().copied().collect() };
+        self.put_note(DocumentKind::JobBlobs, job.job_id.as_str(), &to_json(&of_job));
+        Ok(())
+    }
+
+    /// Uncounts a job whose results are removed.
+    pub(crate) fn release_blobs(&mut self, job_id: &JobId) -> Result<()> {
+        let key = (DocumentKind::JobBlobs.as_str(), job_id.as_str());
+        let Some(of_job) = self.tables.notes.get(key)?.map(|note| read::<JobBlobs>(note.value())) else {
+            return Ok(());
+        };
+        for hash in of_job?.blobs {
+            if let Some(blob) = self.blob(hash)? {
+                self.put_blob(hash, &blob.released());
+            }
+        }
+        self.tables.notes.remove(key);
+        Ok(())
+    }
+
+    fn blob(&self, hash: BlobHash) -> Result<Option<StoredBlob>> {
+        let note = self.tables.notes.get((DocumentKind::Blob.as_str(), hash.to_string().as_str()))?;
+        note.map(|note| read(note.value())).transpose()
+    }
+
+    fn put_blob(&mut self, hash: BlobHash, blob: &StoredBlob) {
+        self.put_note(DocumentKind::Blob, &hash.to_string(), &to_json(blob));
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
+    serde_json::from_str(json).map_err(|error| Error::Corrupted(error.to_string()))
+}

@@ -1,0 +1,210 @@
+//! Upload of the large outputs of a job, before the report of its end (ADR 20).
+
+use std::{io, os::unix::fs::FileExt, sync::Arc, time::Duration};
+
+use agenix_client::{ClientError, Connection};
+use agenix_protocol::{blob::BlobHash, errors::ErrorKind, request::UploadKey};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    task::spawn_blocking,
+    time::sleep,
+};
+use tracing::{debug, warn};
+
+use crate::{exec::live_output::LargeOutput, report::link::ReportLink};
+
+/// Number of bytes of a piece.
+const PIECE_BYTES: u64 = 1024 * 1024;
+/// Pause before agq is asked again after an error of its storage, and after a lost connection.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of uploads of a stream whose bytes agq does not accept.
+const MAX_REFUSED: u32 = 3;
+
+/// Output streams of a job that do not fit into its report.
+#[derive(Default)]
+pub(crate) struct LargeOutputs {
+    pub(crate) streams: Vec<LargeOutput>,
+    /// Permit for the upload. Few jobs upload at the same time, because their files take disk.
+    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Result of the upload of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uploaded {
+    Blob(BlobHash),
+    /// agq stores no blobs, or does not accept the bytes. The result keeps the first bytes.
+    Refused,
+    /// The job no longer belongs to this worker.
+    NotOurs,
+}
+
+/// Reaction to the error of an upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reaction {
+    /// Sends the same request again after a pause.
+    Repeat,
+    /// Begins again at offset 0, because agq has lost the upload.
+    Restart,
+    /// Begins again at offset 0, at most [`MAX_REFUSED`] times.
+    Refused,
+    /// Opens another connection, and begins again.
+    Reconnect,
+    /// Keeps the first bytes only.
+    GiveUp,
+    /// Drops the job.
+    Drop,
+}
+
+impl Reaction {
+    fn to(error: &ClientError) -> Self {
+        let text = match error {
+            ClientError::StoreFailed(_) => return Self::Repeat,
+            ClientError::Rejected(text) => text,
+            ClientError::Unexpected(_) => return Self::GiveUp,
+            _ => return Self::Reconnect,
+        };
+        match ErrorKind::of(text) {
+            ErrorKind::BlobStoreFailed | ErrorKind::TooManyCommands => Self::Repeat,
+            ErrorKind::UploadOffset => Self::Restart,
+            ErrorKind::InvalidUpload => Self::Refused,
+            ErrorKind::WorkerNotRegistered => Self::Reconnect,
+            ErrorKind::NotHolder
+            | ErrorKind::StaleAttempt
+            | ErrorKind::JobNotActive
+            | ErrorKind::JobNotFound => Self::Drop,
+            // agq is older, its message limit is lower than a piece, or it has no --blob-dir.
+            _ => Self::GiveUp,
+        }
+    }
+}
+
+/// Uploads one stream, and repeats that until agq has stored or refused it.
+pub(crate) async fn upload(
+    key: &UploadKey,
+    output: &LargeOutput,
+    current: &mut watch::Receiver<Option<ReportLink>>,
+) -> Uploaded {
+    let (job_id, mut refused) = (&key.job_id, 0);
+    loop {
+        let link = current.borrow_and_update().clone();
+        let Some(link) = link else {
+            if current.changed().await.is_err() {
+                return Uploaded::NotOurs;
+            }
+            continue;
+        };
+        let error = match send(key, output, &link).await {
+            Ok(hash) => return Uploaded::Blob(hash),
+            Err(error) => error,
+        };
+        match Reaction::to(&error) {
+            Reaction::Drop => {
+                debug!(%job_id, %error, "the job no longer belongs to this worker, and its output is not needed");
+                return Uploaded::NotOurs;
+            }
+            Reaction::GiveUp => {
+                warn!(%job_id, %error, "agq does not store the whole output; the result keeps its first bytes");
+                return Uploaded::Refused;
+            }
+            Reaction::Refused if refused == MAX_REFUSED => return Uploaded::Refused,
+            Reaction::Refused => refused += 1,
+            Reaction::Reconnect => link.reset_uploads().await,
+            Reaction::Repeat | Reaction::Restart => {}
+        }
+        debug!(%job_id, %error, "the output will be sent again");
+        sleep(PAUSE).await;
+    }
+}
+
+/// Sends a stream from its beginning to its end.
+async fn send(key: &UploadKey, output: &LargeOutput, link: &ReportLink) -> Result<BlobHash, ClientError> {
+    let mut connection = link.uploads().await?;
+    let (mut hash, mut offset) = (Sha256::new(), 0);
+    let mut next = Some(read(output, offset, hash).await?);
+    while let Some((piece, with_piece)) = next {
+        let end = offset + piece.len() as u64;
+        // The next piece is read while agq writes this one.
+        let reading = async {
+            if end < output.length { read(output, end, with_piece.clone()).await.map(Some) } else { Ok(None) }
+        };
+        let (written, read) = tokio::join!(write(&mut connection, key, offset, piece), reading);
+        written?;
+        (next, hash, offset) = (read?, with_piece, end);
+        if next.is_none() {
+            let hash = BlobHash(hash.finalize().into());
+            commit(&mut connection, key, output.length, hash).await?;
+            return Ok(hash);
+        }
+    }
+    Err(ClientError::Unexpected("the output has no bytes".into()))
+}
+
+/// Repeats a piece as long as the storage of agq fails, for example because its disk is full.
+async fn write(
+    connection: &mut Connection,
+    key: &UploadKey,
+    offset: u64,
+    piece: Bytes,
+) -> Result<(), ClientError> {
+    loop {
+        match connection.write_output(key, offset, piece.clone()).await {
+            Err(error) if Reaction::to(&error) == Reaction::Repeat => {
+                warn!(job_id = %key.job_id, %error, "the output will be sent again");
+                sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+async fn commit(
+    connection: &mut Connection,
+    key: &UploadKey,
+    length: u64,
+    hash: BlobHash,
+) -> Result<(), ClientError> {
+    loop {
+        match connection.commit_output(key, length, hash).await {
+            Err(error) if Reaction::to(&error) == Reaction::Repeat => {
+                warn!(job_id = %key.job_id, %error, "the output will be committed again");
+                sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Reads the piece from `offset`, and adds it to the hash.
+async fn read(output: &LargeOutput, offset: u64, mut hash: Sha256) -> Result<(Bytes, Sha256), ClientError> {
+    let (file, length) = (Arc::clone(&output.file), PIECE_BYTES.min(output.length - offset));
+    let read = spawn_blocking(move || {
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        file.read_exact_at(&mut bytes, offset)?;
+        hash.update(&bytes);
+        Ok::<_, io::Error>((Bytes::from(bytes), hash))
+    });
+    let read = read.await.map_err(io::Error::other).and_then(|read| read);
+    read.map_err(|error| ClientError::Unexpected(format!("the output cannot be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_client::ClientError;
+
+    use super::Reaction;
+
+    #[test]
+    fn upload_reacts_to_the_kind_of_an_error() {
+        let to = |text: &str| Reaction::to(&ClientError::Rejected(text.into()));
+        assert_eq!(to("the blob store failed: the disk is full"), Reaction::Repeat);
+        assert_eq!(to("Invalid upload: offset is 5, but the upload has 0 bytes"), Reaction::Restart);
+        assert_eq!(to("Invalid upload: its SHA-256 is a, not b"), Reaction::Refused);
+        assert_eq!(to("Worker w1 cannot update job claimed by w2"), Reaction::Drop);
+        assert_eq!(to("Stale attempt: attempt 1 of job j is over, it is at attempt 2"), Reaction::Drop);
+        assert_eq!(to("Job is not active: j is cancelled"), Reaction::Drop);
+        assert_eq!(to("Blobs are disabled: start agq with --blob-dir"), Reaction::GiveUp);
+        assert_eq!(to("Unknown command 'OUTPUT.WRITE'"), Reaction::GiveUp);
+    }
+}

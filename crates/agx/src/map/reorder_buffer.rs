@@ -1,0 +1,276 @@
+//! Reorder buffer: output that waits for its turn. It stays in memory up to a bound, and goes to an
+//! unnamed temporary file beyond it.
+
+use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt};
+
+use agenix_protocol::blob::OutputStream;
+
+use crate::error::Result;
+
+/// Maximum number of waiting bytes in memory.
+const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
+/// Numbers of waiting bytes and of waiting jobs beyond which agx submits no more jobs.
+const MOST_BYTES: u64 = 1024 * 1024 * 1024;
+const MOST_JOBS: usize = 1_000_000;
+/// Number of bytes that are read from the file at once.
+const PIECE_BYTES: u64 = 1024 * 1024;
+
+/// Output of a job as agx prints it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobOutputText {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl JobOutputText {
+    fn len(&self) -> usize {
+        self.stdout.len() + self.stderr.len()
+    }
+}
+
+/// Output that waits for its turn.
+#[derive(Debug)]
+enum BufferedOutput {
+    InMemory(JobOutputText),
+    InFile(FileRegion),
+}
+
+/// Output of a job in the file: its stdout, and its stderr behind that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileRegion {
+    from: u64,
+    stdout: u64,
+    stderr: u64,
+}
+
+impl BufferedOutput {
+    fn len(&self) -> u64 {
+        match self {
+            Self::InMemory(text) => text.len() as u64,
+            Self::InFile(region) => region.stdout + region.stderr,
+        }
+    }
+}
+
+/// Waiting outputs, by the index of their job.
+#[derive(Debug, Default)]
+pub(crate) struct ReorderBuffer {
+    next: u64,
+    waiting: BTreeMap<u64, BufferedOutput>,
+    in_memory: usize,
+    bytes: u64,
+    file: Option<File>,
+    /// Number of waiting outputs in the file.
+    in_file: usize,
+    /// Offset of the end of the file.
+    end: u64,
+}
+
+impl ReorderBuffer {
+    pub(crate) fn put(&mut self, at: u64, text: JobOutputText) -> io::Result<()> {
+        let is_much = self.in_memory + text.len() > MOST_IN_MEMORY && at != self.next;
+        if is_much {
+            let mut region = self.begin();
+            self.append(&mut region, OutputStream::Stdout, &text.stdout)?;
+            self.append(&mut region, OutputStream::Stderr, &text.stderr)?;
+            self.put_region(at, region);
+        } else {
+            self.in_memory += text.len();
+            self.insert(at, BufferedOutput::InMemory(text));
+        }
+        Ok(())
+    }
+
+    /// Begins a region at the end of the file. No other region may begin before it is put.
+    pub(crate) fn begin(&self) -> FileRegion {
+        FileRegion { from: self.end, stdout: 0, stderr: 0 }
+    }
+
+    /// Appends bytes to a region. Its stderr comes after its stdout.
+    pub(crate) fn append(
+        &mut self,
+        region: &mut FileRegion,
+        stream: OutputStream,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(tempfile::tempfile()?),
+        };
+        file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        match stream {
+            OutputStream::Stdout => region.stdout += bytes.len() as u64,
+            OutputStream::Stderr => region.stderr += bytes.len() as u64,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put_region(&mut self, at: u64, region: FileRegion) {
+        self.in_file += 1;
+        self.insert(at, BufferedOutput::InFile(region));
+    }
+
+    fn insert(&mut self, at: u64, output: BufferedOutput) {
+        self.bytes += output.len();
+        self.waiting.insert(at, output);
+    }
+
+    /// Returns true if output `at` is the next one.
+    pub(crate) fn is_next(&self, at: u64) -> bool {
+        at == self.next
+    }
+
+    /// Notes that output `at` was printed without waiting.
+    pub(crate) fn pass(&mut self, at: u64) {
+        self.next = at + 1;
+    }
+
+    /// Writes the next output if it is there, or with `skips` the first output that is there.
+    /// Returns false if there is none.
+    pub(crate) fn write_next(
+        &mut self,
+        skips: bool,
+        mut write: impl FnMut(OutputStream, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let Some(first) = self.waiting.first_entry() else { return Ok(false) };
+        let at = *first.key();
+        if at != self.next && !skips {
+            return Ok(false);
+        }
+        let output = first.remove();
+        self.next = at + 1;
+        self.bytes -= output.len();
+        let written = match output {
+            BufferedOutput::InMemory(text) => {
+                self.in_memory -= text.len();
+                write(OutputStream::Stdout, &text.stdout)
+                    .and_then(|()| write(OutputStream::Stderr, &text.stderr))
+            }
+            BufferedOutput::InFile(region) => {
+                self.in_file -= 1;
+                self.write_region(region, write)
+            }
+        };
+        // The file is emptied, because no waiting output needs it.
+        if self.in_file == 0
+            && self.end > 0
+            && let Some(file) = &mut self.file
+        {
+            file.set_len(0)?;
+            self.end = 0;
+        }
+        written.map(|()| true)
+    }
+
+    fn write_region(
+        &self,
+        region: FileRegion,
+        mut write: impl FnMut(OutputStream, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let stderr_from = region.from + region.stdout;
+        let streams = [
+            (OutputStream::Stdout, region.from, stderr_from),
+            (OutputStream::Stderr, stderr_from, stderr_from + region.stderr),
+        ];
+        for (stream, mut from, end) in streams {
+            while from < end {
+                let length = (end - from).min(PIECE_BYTES);
+                let mut piece = vec![0; usize::try_from(length).unwrap_or_default()];
+                file.read_exact_at(&mut piece, from)?;
+                write(stream, &piece)?;
+                from += length;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.max(self.end) > MOST_BYTES || self.waiting.len() > MOST_JOBS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::blob::OutputStream;
+
+    use super::{JobOutputText, MOST_IN_MEMORY, ReorderBuffer};
+
+    fn text(stdout: &[u8]) -> JobOutputText {
+        JobOutputText { stdout: stdout.to_vec(), stderr: b"e".to_vec() }
+    }
+
+    /// Returns the next output, or the first one with `skips`.
+    fn take(queue: &mut ReorderBuffer, skips: bool) -> Option<JobOutputText> {
+        let mut text = JobOutputText::default();
+        let write = |stream, bytes: &[u8]| {
+            match stream {
+                OutputStream::Stdout => text.stdout.extend(bytes),
+                OutputStream::Stderr => text.stderr.extend(bytes),
+            }
+            Ok(())
+        };
+        queue.write_next(skips, write).unwrap().then_some(text)
+    }
+
+    #[test]
+    fn reorder_buffer_keeps_the_order_of_the_inputs() {
+        let mut queue = ReorderBuffer::default();
+        queue.put(1, text(b"b")).unwrap();
+        assert_eq!(take(&mut queue, false), None, "the first is missing");
+        queue.put(0, text(b"a")).unwrap();
+        assert_eq!(take(&mut queue, false), Some(text(b"a")));
+        assert_eq!(take(&mut queue, false), Some(text(b"b")));
+        assert_eq!(take(&mut queue, false), None);
+        queue.put(3, text(b"d")).unwrap();
+        assert_eq!(take(&mut queue, false), None);
+        assert_eq!(take(&mut queue, true), Some(text(b"d")), "what is missing is passed over");
+    }
+
+    #[test]
+    fn reorder_buffer_spills_output_to_a_file_and_empties_it() {
+        let mut queue = ReorderBuffer::default();
+        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY / 2]);
+        for (at, byte) in [(1, b'b'), (2, b'c'), (3, b'd'), (4, b'e')] {
+            queue.put(at, much(byte)).unwrap();
+        }
+        assert!(queue.in_memory <= MOST_IN_MEMORY && queue.end > 0);
+        queue.put(0, much(b'a')).unwrap();
+        for byte in *b"abcde" {
+            assert_eq!(take(&mut queue, false), Some(much(byte)));
+        }
+        assert_eq!((queue.in_memory, queue.bytes, queue.end), (0, 0, 0));
+    }
+
+    #[test]
+    fn reorder_buffer_empties_the_file_while_output_waits_in_memory() {
+        let mut queue = ReorderBuffer::default();
+        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY - 10]);
+        queue.put(1, much(b'b')).unwrap();
+        queue.put(2, much(b'c')).unwrap();
+        queue.put(0, text(b"a")).unwrap();
+        assert!(queue.in_file == 1 && queue.end > 0);
+        assert_eq!(take(&mut queue, false), Some(text(b"a")));
+        assert_eq!(take(&mut queue, false), Some(much(b'b')));
+        queue.put(4, text(b"e")).unwrap();
+        assert_eq!(take(&mut queue, false), Some(much(b'c')));
+        assert_eq!((queue.in_file, queue.end, queue.waiting.len()), (0, 0, 1));
+    }
+
+    #[test]
+    fn reorder_buffer_takes_a_region_in_pieces() {
+        let mut queue = ReorderBuffer::default();
+        let mut region = queue.begin();
+        for piece in [&b"ab"[..], b"cd"] {
+            queue.append(&mut region, OutputStream::Stdout, piece).unwrap();
+        }
+        queue.append(&mut region, OutputStream::Stderr, b"e").unwrap();
+        queue.put_region(1, region);
+        assert_eq!((queue.bytes, take(&mut queue, false)), (5, None));
+        assert!(queue.is_next(0));
+        queue.pass(0);
+        assert_eq!(take(&mut queue, false), Some(text(b"abcd")));
+        assert_eq!((queue.bytes, queue.end), (0, 0));
+    }
+}

@@ -1,0 +1,49 @@
+//! Tag of `--tag`: the input and a tab before each line of output.
+
+/// Puts a tag in front of the lines of a stream that comes in pieces.
+#[derive(Debug)]
+pub(crate) struct Tagger<'t> {
+    tag: Option<&'t [u8]>,
+    is_in_line: bool,
+}
+
+impl<'t> Tagger<'t> {
+    /// Creates a tagger for a stream. Without a tag, the stream stays as it is.
+    pub(crate) fn new(tag: Option<&'t str>) -> Self {
+        Self { tag: tag.map(str::as_bytes), is_in_line: false }
+    }
+
+    /// Returns the next piece of the stream with its tags.
+    pub(crate) fn tagged(&mut self, piece: &[u8]) -> Vec<u8> {
+        let Some(tag) = self.tag else { return piece.to_vec() };
+        let mut tagged = Vec::with_capacity(piece.len() + tag.len());
+        for line in piece.split_inclusive(|&byte| byte == b'\n') {
+            if !self.is_in_line {
+                tagged.extend(tag);
+            }
+            tagged.extend(line);
+            self.is_in_line = !line.ends_with(b"\n");
+        }
+        tagged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tagger;
+
+    #[test]
+    fn tagged_output_has_the_tag_on_every_line() {
+        let tagged = |bytes: &[u8], tag| Tagger::new(tag).tagged(bytes);
+        assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
+        assert_eq!(tagged(b"", Some("x\t")), b"");
+        assert_eq!(tagged(b"a\n", None), b"a\n");
+    }
+
+    #[test]
+    fn tagged_pieces_are_those_of_the_whole() {
+        let mut tagger = Tagger::new(Some("x:"));
+        let pieces = [&b"a"[..], b"b\nc", b"\n", b"d"].map(|piece| tagger.tagged(piece));
+        assert_eq!(pieces.concat(), b"x:ab\nx:c\nx:d");
+    }
+}

@@ -1,0 +1,114 @@
+//! Name of a blob, and the stream of a task that a blob holds.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// SHA-256 of the content of a blob, which is its name. As text, 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct BlobHash(pub [u8; 32]);
+
+/// Error for a text that is not the name of a blob.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("sha256 '{0}' is not valid: use 64 hexadecimal digits")]
+pub struct BadBlobHash(String);
+
+impl FromStr for BlobHash {
+    type Err = BadBlobHash;
+
+    fn from_str(text: &str) -> Result<Self, BadBlobHash> {
+        let bad = || BadBlobHash(text.chars().take(80).collect::<String>().escape_debug().to_string());
+        let mut bytes = [0; 32];
+        if text.len() != 2 * bytes.len() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(bad());
+        }
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| bad())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl TryFrom<String> for BlobHash {
+    type Error = BadBlobHash;
+
+    fn try_from(text: String) -> Result<Self, BadBlobHash> {
+        text.parse()
+    }
+}
+
+impl From<BlobHash> for String {
+    fn from(hash: BlobHash) -> Self {
+        hash.to_string()
+    }
+}
+
+/// Output stream of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+impl OutputStream {
+    /// Returns the word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+impl FromStr for OutputStream {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "stdout" => Ok(Self::Stdout),
+            "stderr" => Ok(Self::Stderr),
+            _ => Err(format!("'{}' is not a stream: use stdout or stderr", word.escape_debug())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BlobHash, OutputStream};
+
+    #[test]
+    fn blob_hash_is_64_hexadecimal_digits() {
+        let text = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
+        let hash: BlobHash = text.parse().unwrap();
+        assert_eq!((hash.0[0], hash.to_string().as_str()), (0xb9, text));
+        assert_eq!(text.to_uppercase().parse(), Ok(hash));
+        for wrong in ["", &text[1..], &format!("{text}0"), &text.replace('b', "g"), &text.replace('b', "+")] {
+            assert!(wrong.parse::<BlobHash>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn output_streams_have_words() {
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            assert_eq!(stream.as_str().parse(), Ok(stream));
+        }
+        assert!("STDOUT".parse::<OutputStream>().unwrap_err().contains("use stdout or stderr"));
+    }
+}

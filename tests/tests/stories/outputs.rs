@@ -1,0 +1,190 @@
+//! Outputs of any size come back, whole or not at all.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use e2e::{Agq, Lab, eventually};
+
+use crate::support::{ended, plan};
+
+const MIB: usize = 1024 * 1024;
+/// Number and size of the files that the map with kills unpacks.
+const FILES: usize = 20;
+const FILE_BYTES: usize = 64 * MIB;
+
+/// Runs a shell command in the directory of the lab, and returns what it prints.
+fn sh(lab: &Lab, script: &str) -> String {
+    let ran = Command::new("sh").arg("-c").arg(script).current_dir(lab.path()).output().unwrap();
+    assert!(ran.status.success(), "{script}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+fn sha256(lab: &Lab, command: &str) -> String {
+    sh(lab, &format!("{command} | sha256sum"))
+}
+
+/// Returns the largest resident memory of a process so far, in MiB.
+fn peak_mib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
+}
+
+fn blobs(lab: &Lab) -> Vec<PathBuf> {
+    let root = if Lab::is_on_postgres() { lab.path().join("blobs") } else { lab.path().join("data/blobs") };
+    let files =
+        |part: std::fs::DirEntry| std::fs::read_dir(part.path()).unwrap().map(|file| file.unwrap().path());
+    let parts = std::fs::read_dir(root).unwrap().map(Result::unwrap);
+    parts.filter(|part| part.file_name() != "uploads").flat_map(files).collect()
+}
+
+/// Ends the job of an action with a megabyte of output.
+fn with_output(lab: &Lab, agq: &Agq) {
+    lab.submit_plan(agq, &plan("p", "seq", &["150000"]));
+    lab.submit_action(agq, "p", "a", "[{}]");
+    assert_eq!(ended(lab, agq, "a")["status"], "completed");
+}
+
+#[test]
+fn a_map_without_a_server_returns_outputs_of_any_size() {
+    let lab = Lab::on_files();
+    let map = |options: &str, words: &str| {
+        let agx = lab.bin().join("agx");
+        sh(&lab, &format!("{} map {options} -- {words}", agx.display()))
+    };
+    let sizes = ["10", "9000", "300000", "2000000"];
+    let expected: String = sizes.map(|size| sh(&lab, &format!("seq {size}"))).concat();
+    assert!(map("-k -j 2", "'seq {}' ::: 10 9000 300000 2000000") == expected, "the order is kept");
+    lab.file("slow.sh", "test $1 != 10 || until test -e go; do sleep 0.01; done; touch go.$1; seq $1");
+    lab.file("go.sh", "until test -e go.2000000; do sleep 0.01; done; touch go");
+    let slow_first = "'sh slow.sh {}' ::: 10 9000 300000 2000000 & sh go.sh; wait";
+    assert!(map("-k -j 4", slow_first) == expected, "later outputs wait in a file");
+    let tagged = map("--tag", "'seq {}' ::: 300000");
+    assert_eq!(tagged.lines().count(), 300_000);
+    assert!(tagged.lines().all(|line| line.starts_with("300000\t")));
+    map("--results out", "'seq {}' ::: 300000");
+    assert!(sh(&lab, "cat out/1/300000/stdout") == sh(&lab, "seq 300000"));
+    lab.file("both.sh", "seq 300000 >&2; seq 5");
+    let both = map("", "'sh both.sh' ::: x 2>&1 >stdout");
+    assert!(both == sh(&lab, "seq 300000") && sh(&lab, "cat stdout") == sh(&lab, "seq 5"));
+}
+
+#[test]
+fn every_byte_comes_back_although_agq_and_a_worker_are_killed() {
+    let lab = Lab::on_files();
+    // A gzip file may have several members, so one large member is compressed once.
+    sh(&lab, &format!("seq 100000000 | head -c {FILE_BYTES} | gzip -1 > common"));
+    sh(&lab, &format!("for n in $(seq -w {FILES}); do (echo $n | gzip; cat common) > $n.gz; done"));
+    let expected = sha256(&lab, "zcat *.gz");
+    let mut agq = lab.agq(&["--heartbeat-interval", "1"]);
+    let mut first = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1"]);
+    let mut second = lab.agw(&agq, "w2", &["--max-concurrent-jobs", "1"]);
+    let files: Vec<String> =
+        (1..=FILES).map(|n| lab.path().join(format!("{n:02}.gz")).display().to_string()).collect();
+    let printed = lab.path().join("printed");
+    let mut map = lab.command("agx");
+    map.env("AGQ_ADDR", agq.address()).args(["map", "-k", "--retries", "3", "zcat {}", ":::"]).args(&files);
+    map.stdout(File::create(&printed).unwrap()).stderr(Stdio::inherit());
+    let mut map = map.spawn().unwrap();
+    let printed_mib = || std::fs::metadata(&printed).map_or(0, |metadata| metadata.len()) / MIB as u64;
+    eventually("the first output is printed", || (printed_mib() >= 64).then_some(()));
+    first.kill();
+    eventually("more output is printed", || (printed_mib() >= 200).then_some(()));
+    agq.kill();
+    agq.start_again(&lab);
+    let mut peak_of_agx = 0;
+    let ended_well = eventually("the map ends", || {
+        peak_of_agx = peak_mib(map.id()).unwrap_or(peak_of_agx);
+        map.try_wait().unwrap()
+    });
+    assert!(ended_well.success());
+    assert_eq!(sha256(&lab, "cat printed"), expected);
+    let peaks = [peak_mib(agq.pid()).unwrap(), peak_mib(second.pid()).unwrap(), peak_of_agx];
+    assert!(peaks[0] < 300 && peaks[1] < 100 && peaks[2] < 100, "MiB of agq, agw and agx: {peaks:?}");
+    // The outputs outlive the workers, and agq.
+    second.terminate();
+    second.wait();
+    agq.stop();
+    agq.start_again(&lab);
+    let history = lab.agx(&agq, &["history", "--json"]).expect(0).data();
+    let action = history[0]["action_id"].as_str().unwrap().to_owned();
+    lab.agx(&agq, &["action", "results", &action, "--output-dir", "out"]).expect(0);
+    let in_order: String = (0..FILES).map(|at| format!(" out/{at}.out")).collect();
+    assert_eq!(sha256(&lab, &format!("cat {in_order}")), expected);
+}
+
+#[test]
+fn an_interrupted_download_is_continued() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    let whole = sh(&lab, "seq 150000");
+    // The first part is right, the second one is that of another output.
+    for part in [&whole[..700_000], "something else"] {
+        std::fs::create_dir_all(lab.path().join("out")).unwrap();
+        lab.file("out/0.out.part", part);
+        lab.agx(&agq, &["action", "results", "a", "--output-dir", "out"]).expect(0);
+        assert!(std::fs::read_to_string(lab.path().join("out/0.out")).unwrap() == whole);
+        assert!(!lab.path().join("out/0.out.part").exists());
+    }
+}
+
+/// Stops agq, and checks that `agq check` reports `fault`. Only a data directory can be checked.
+fn check_fails(lab: &Lab, agq: &mut Agq, fault: &str) {
+    if Lab::is_on_postgres() {
+        return;
+    }
+    agq.stop();
+    let checked = lab.command("agq").args(["check", "data"]).output().unwrap();
+    let lines = String::from_utf8(checked.stdout).unwrap();
+    assert!(!checked.status.success() && lines.contains(fault), "{lines}");
+    agq.start_again(lab);
+}
+
+#[test]
+fn equal_outputs_are_stored_once_and_a_damaged_one_is_never_returned() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    lab.submit_action(&agq, "p", "b", "[{},{}]");
+    eventually("the other jobs end", || {
+        let status = lab.agx(&agq, &["action", "status", "b", "--json"]).expect(0).data();
+        (status["completed"].as_u64() == Some(2)).then_some(())
+    });
+    let files = blobs(&lab);
+    let [file] = files.as_slice() else { panic!("one file, not {files:?}") };
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[500_000] ^= 1;
+    std::fs::write(file, &bytes).unwrap();
+    let damaged = lab.agx(&agq, &["action", "results", "a", "--output-dir", "out"]);
+    assert_ne!(damaged.code, 0);
+    assert!(damaged.err.contains(name) && damaged.err.contains("is damaged"), "{}", damaged.err);
+    assert!(!lab.path().join("out/0.out").exists());
+    check_fails(&lab, &mut agq, "is damaged");
+    std::fs::remove_file(file).unwrap();
+    check_fails(&lab, &mut agq, "is missing, and 3 jobs name it");
+    let missing = lab.agx(&agq, &["action", "results", "a"]);
+    assert_ne!(missing.code, 0);
+    assert!(missing.out.is_empty() && missing.err.contains(name), "{}", missing.err);
+}
+
+#[test]
+fn blobs_are_removed_with_their_jobs() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--keep-ended-count", "1", "--heartbeat-interval", "1"]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    assert_eq!(blobs(&lab).len(), 1);
+    lab.submit_plan(&agq, &plan("other", "seq", &["160000"]));
+    lab.submit_action(&agq, "other", "b", "[{}]");
+    let remains = |path: &Path| path.exists();
+    let first = blobs(&lab).remove(0);
+    eventually("the first blob is removed", || (!remains(&first)).then_some(()));
+    assert!(lab.agx(&agq, &["action", "results", "b"]).expect(0).out == sh(&lab, "seq 160000"));
+}
