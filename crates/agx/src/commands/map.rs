@@ -20,8 +20,8 @@ use crate::{
     documents::MapCommand,
     error::{CliError, Result},
     map::{
-        self, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Printer,
-        ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
+        self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck,
+        Printer, ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
         is_decided_by_agq, split,
     },
     output::{Output, counted},
@@ -38,8 +38,9 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
     }
     let delimiter = if args.null { b'\0' } else { b'\n' };
-    let sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
-    let mut pipeline = read(&words, &args, sources.count())?;
+    let mut sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
+    let columns = columns(&args, &mut sources)?;
+    let mut pipeline = read(&words, &args, sources.count(), &columns)?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
     let done = match (joblog(&args), args.resume, args.resume_failed) {
@@ -47,7 +48,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         (Some((log, _)), _, true) => done(&log, ResumeScope::Well)?,
         _ => BTreeMap::new(),
     };
-    let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.placeholders.clone());
+    let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.fields.clone());
     let resumed = Resumed::new(done, command, output);
     if args.dry_run {
         return show(sources, &args, (resumed, check), output);
@@ -111,6 +112,12 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
         output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id)
+}
+
+/// Returns the columns of the inputs. The sources lose their headers.
+fn columns(args: &MapArgs, sources: &mut Sources) -> Result<Columns> {
+    let columns = Columns::new(args.colsep.clone());
+    Ok(if args.header.is_some() { columns.named_by(&sources.take_headers()?) } else { columns })
 }
 
 /// Returns the path of the joblog, and whether agx appends (`+FILE`, as in GNU Parallel).
@@ -239,8 +246,8 @@ fn engine(
         reported: 0,
         broken: None,
     };
-    let (placeholders, action_id) = (pipeline.placeholders, action_id.clone());
-    Ok(Engine { server, plan, action, action_id, placeholders, delivery, halt: args.halt, slots })
+    let (fields, action_id) = (pipeline.fields, action_id.clone());
+    Ok(Engine { server, plan, action, action_id, fields, delivery, halt: args.halt, slots })
 }
 
 fn not_sent(unsent: UnsentInputs) -> Option<String> {

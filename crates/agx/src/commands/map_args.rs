@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agenix_protocol::{documents::Halt, ids::QueueName};
 use clap::Args;
 
-use crate::map::{Placeholder, parse_halt};
+use crate::map::{Placeholder, Separator, parse_halt};
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -21,8 +21,16 @@ pub(crate) struct MapArgs {
     /// Inputs end with NUL instead of a line feed, as from `find -print0`
     #[arg(short = '0', long)]
     pub(crate) null: bool,
+    /// Split each input into columns, which {1}, {2} … name; {} is the whole line. One character
+    /// stands for itself, and a longer text is a regular expression, as '[ \t]+'
+    #[arg(short = 'C', long, value_name = "REGEX", value_parser = Separator::parse)]
+    pub(crate) colsep: Option<Separator>,
+    /// Take the first line of each source as the names of its columns: {name} is then a placeholder;
+    /// columns end with a tab unless --colsep is given
+    #[arg(long, value_name = ":", value_parser = parse_header)]
+    pub(crate) header: Option<Header>,
     /// Split stdin into blocks of whole lines, and pass each block to a job as its stdin
-    #[arg(long, conflicts_with_all = ["arg_file", "null"])]
+    #[arg(long, conflicts_with_all = ["arg_file", "null", "colsep", "header"])]
     pub(crate) pipe: bool,
     /// Minimum size of a block in bytes; k and M are allowed
     #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
@@ -90,8 +98,13 @@ pub(crate) struct MapArgs {
     pub(crate) priority: i32,
 }
 
+/// Option `--header :`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header;
+
 const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   without its extension\n  {/}   without directories   \
-{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source\n  \
+{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source, or of the second column (--colsep)\n  \
+{name}  of the column with this name (--header)\n  \
 \\{}   a backslash makes a placeholder text; with -I @@ the input is @@, and all braces are text\n\n\
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \
 agx map -j 8 -- 'cut -d, -f2 {} | sort | uniq -c | sort -rn' ::: *.csv\n  \
@@ -99,6 +112,15 @@ seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\
 Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
 No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
+
+/// Parses the value of --header: `:` stands for the first line, as in GNU Parallel.
+fn parse_header(text: &str) -> Result<Header, String> {
+    if text == ":" {
+        Ok(Header)
+    } else {
+        Err("only : is known: the first line of each source has the names".into())
+    }
+}
 
 /// Parses the number of jobs at once: a number, +N, -N or N% of the processors (GNU Parallel).
 fn parse_jobs(text: &str) -> Result<u32, String> {

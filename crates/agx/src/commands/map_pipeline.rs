@@ -8,7 +8,7 @@ use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 use super::{map_args::MapArgs, refused};
 use crate::{
     error::{CliError, Result},
-    map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
+    map::{BLOCK, BraceMeaning, BraceParser, Columns, InputFields, Placeholder, appended},
 };
 
 /// Timeout of a task of a map. Every task of a plan needs a timeout, so "none" is a hundred years.
@@ -20,9 +20,9 @@ pub(super) struct Pipeline {
     /// Text of the pipeline as the user wrote it.
     pub(super) text: String,
     pub(super) tasks: Vec<Task>,
-    pub(super) placeholders: BTreeSet<Placeholder>,
+    pub(super) fields: InputFields,
     /// Placeholders at the start of a word that a program may read as an option.
-    pub(super) leading: BTreeSet<Placeholder>,
+    pub(super) leading: InputFields,
     /// Notes about the pipeline for the user.
     pub(super) notes: Vec<String>,
 }
@@ -54,10 +54,14 @@ impl ParserNotes {
     }
 }
 
-pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline> {
+pub(super) fn read(words: &[String], args: &MapArgs, sources: usize, columns: &Columns) -> Result<Pipeline> {
     let found = RefCell::new(ParserNotes::default());
-    let reader =
-        BraceParser { sources, is_renamed: args.replace.is_some(), may_be_code: args.inputs_may_be_code };
+    let reader = BraceParser {
+        sources: columns.count(sources),
+        names: &columns.names(),
+        is_renamed: args.replace.is_some(),
+        may_be_code: args.inputs_may_be_code,
+    };
     let meaning = |braces: &Braces<'_>| {
         let braced = reader.read(braces);
         if !braces.is_escaped {
@@ -95,7 +99,8 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
     }
     let ParserNotes { placeholders, leading, notes } = found;
     let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
-    Ok(Pipeline { text, tasks, placeholders, leading, notes })
+    let fields = |placeholders| InputFields { placeholders, columns: columns.clone() };
+    Ok(Pipeline { text, tasks, fields: fields(placeholders), leading: fields(leading), notes })
 }
 
 /// Appends the input as the last argument of a command without a placeholder.
@@ -135,7 +140,7 @@ fn feed_block(tasks: &mut [Task]) -> Result<()> {
 mod tests {
     use clap::Parser;
 
-    use super::{Pipeline, read};
+    use super::{Columns, Pipeline, read};
     use crate::{
         cli::{Cli, Command},
         commands::map_args::MapArgs,
@@ -150,7 +155,7 @@ mod tests {
 
     fn pipeline(words: &[&str], sources: usize) -> Result<Pipeline, String> {
         let args = args(words);
-        read(&args.words.clone(), &args, sources).map_err(|failure| failure.to_string())
+        read(&args.words.clone(), &args, sources, &Columns::default()).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -168,7 +173,7 @@ mod tests {
             (&["-I@", "--", "rm @"], true),
             (&["--inputs-may-be-options", "--", "rm {}"], false),
         ] {
-            let leading = pipeline(words, 1).unwrap().leading;
+            let leading = pipeline(words, 1).unwrap().leading.placeholders;
             assert_eq!(!leading.is_empty(), expected, "{words:?}");
         }
     }

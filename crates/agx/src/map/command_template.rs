@@ -1,29 +1,26 @@
 //! Command of a map as a template, and its instances.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use agenix_protocol::{documents::Task, template};
-use serde_json::{json, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
-use crate::map::placeholders::Placeholder;
+use crate::map::fields::InputFields;
 
 /// Command of the map, with placeholders for its inputs.
 #[derive(Debug)]
 pub(crate) struct CommandTemplate {
     tasks: Vec<Task>,
-    placeholders: BTreeSet<Placeholder>,
+    fields: InputFields,
 }
 
 impl CommandTemplate {
-    pub(crate) fn new(tasks: Vec<Task>, placeholders: BTreeSet<Placeholder>) -> Self {
-        Self { tasks, placeholders }
+    pub(crate) fn new(tasks: Vec<Task>, fields: InputFields) -> Self {
+        Self { tasks, fields }
     }
 
     /// Returns the command of one job as a shell would read it.
     pub(crate) fn of(&self, args: &[String], seq: u64) -> String {
-        let value = |one: &Placeholder| (one.field(), one.value(args, seq));
-        let fields: BTreeMap<_, _> = self.placeholders.iter().map(value).collect();
-        agenix_shell::render(&filled(&self.tasks, &json!(fields).to_string()))
+        let input = Value::Object(self.fields.of(args, seq)).to_string();
+        agenix_shell::render(&filled(&self.tasks, &input))
     }
 }
 

@@ -17,8 +17,8 @@ use crate::{
     map::{
         collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
+        fields::InputFields,
         input::Read,
-        placeholders::Placeholder,
         read_ahead::ReadAhead,
         submitter::{StopLevel, Submitter, UnsentInputs},
     },
@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     /// Action without its inputs.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
-    pub(crate) placeholders: std::collections::BTreeSet<Placeholder>,
+    pub(crate) fields: InputFields,
     pub(crate) delivery: Delivery,
     pub(crate) halt: Option<Halt>,
     /// Number of jobs at once, if it is known.
@@ -74,7 +74,7 @@ impl Engine {
             agq: feeding,
             action: self.action,
             action_id: self.action_id.clone(),
-            placeholders: self.placeholders,
+            fields: self.fields,
             sent: send,
             begun: Some(begin),
             ahead: ahead.clone(),

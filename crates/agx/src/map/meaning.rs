@@ -22,16 +22,18 @@ pub(crate) enum BraceMeaning {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BraceParser {
-    /// Number of sources of inputs.
+pub(crate) struct BraceParser<'n> {
+    /// Number of values of an input: of its sources, or of its columns.
     pub(crate) sources: usize,
+    /// Names of the columns (`--header`).
+    pub(crate) names: &'n [String],
     /// True if `-I` names the text of the placeholder.
     pub(crate) is_renamed: bool,
     /// True if inputs may become parts of scripts.
     pub(crate) may_be_code: bool,
 }
 
-impl BraceParser {
+impl BraceParser<'_> {
     pub(crate) fn read(self, braces: &Braces<'_>) -> BraceMeaning {
         if !self.is_renamed && braces.inside.trim_start().starts_with("input.") {
             let written = written(braces);
@@ -40,7 +42,7 @@ impl BraceParser {
                 format!("write {{}} for the input, or \\{written} for these characters as they are"),
             );
         }
-        let Some(placeholder) = Placeholder::parse(braces.inside) else { return BraceMeaning::Text };
+        let Some(placeholder) = Placeholder::parse(braces.inside) else { return self.named(braces) };
         if self.is_renamed {
             return self.in_code(placeholder, braces);
         }
@@ -55,6 +57,33 @@ impl BraceParser {
         }
     }
 
+    /// Reads `{name}`, which is text unless a column has the name.
+    fn named(self, braces: &Braces<'_>) -> BraceMeaning {
+        let placeholder = Placeholder::named(braces.inside, self.names).filter(|_| !self.is_renamed);
+        let Some(placeholder) = placeholder else { return BraceMeaning::Text };
+        let name = placeholder.source().and_then(|number| self.names.get(number - 1));
+        if self.names.iter().filter(|one| Some(*one) == name).count() > 1 {
+            return refused(
+                format!("{} names several columns", written(braces)),
+                "write the number of the column, as {2}, or give each column its own name",
+            );
+        }
+        if braces.is_double { two_meanings(braces) } else { self.in_code(placeholder, braces) }
+    }
+
+    /// Returns the refusal of `{5}` if there are fewer values.
+    fn beyond(self, source: usize, written: &str) -> BraceMeaning {
+        let (kind, instead) = match self.names {
+            [] => ("source", "give another ::: with values"),
+            _ => ("column", "name a column of the header"),
+        };
+        let (is, are) = (format!("{kind} is given"), format!("{kind}s are given"));
+        refused(
+            format!("{written} stands for {kind} {source}, and {}", counted(self.sources as u64, &is, &are)),
+            format!("{instead}, or write \\{written} for these characters as they are"),
+        )
+    }
+
     /// Reads `{2}`, which may be a repetition in a regular expression after something repeatable.
     fn numbered(self, source: usize, placeholder: Placeholder, braces: &Braces<'_>) -> BraceMeaning {
         let may_repeat = placeholder.is_whole() && is_repeatable(braces.before);
@@ -63,13 +92,7 @@ impl BraceParser {
             if may_repeat {
                 return BraceMeaning::Text;
             }
-            let given = counted(self.sources as u64, "source is given", "sources are given");
-            return refused(
-                format!("{written} stands for source {source}, and {given}"),
-                format!(
-                    "give another ::: with values, or write \\{written} for these characters as they are"
-                ),
-            );
+            return self.beyond(source, &written);
         }
         if may_repeat && self.sources == 1 {
             return refused(
@@ -198,9 +221,10 @@ mod tests {
 
     use super::{BraceMeaning, BraceParser, Braces, in_plan};
 
-    const ONE: BraceParser = BraceParser { sources: 1, is_renamed: false, may_be_code: false };
-    const TWO: BraceParser = BraceParser { sources: 2, ..ONE };
-    const CODE: BraceParser = BraceParser { may_be_code: true, ..ONE };
+    const ONE: BraceParser<'static> =
+        BraceParser { sources: 1, names: &[], is_renamed: false, may_be_code: false };
+    const TWO: BraceParser<'static> = BraceParser { sources: 2, ..ONE };
+    const CODE: BraceParser<'static> = BraceParser { may_be_code: true, ..ONE };
 
     /// Returns the last argument of the command, or the refusal with its advice.
     fn last(text: &str, meaning: &dyn Fn(&Braces<'_>) -> Meaning) -> Result<String, String> {
@@ -209,7 +233,7 @@ mod tests {
             .map_err(|refusal| format!("{refusal}\n{}", refusal.instead()))
     }
 
-    fn of(text: &str, reader: BraceParser) -> Result<String, String> {
+    fn of(text: &str, reader: BraceParser<'_>) -> Result<String, String> {
         last(text, &|braces| reader.read(braces).into())
     }
 
@@ -335,6 +359,24 @@ mod tests {
         };
         assert!(is_doubtful("grep -E 'a{1}x' {2}"));
         assert!(!is_doubtful("touch a{1}x {2}") && !is_doubtful("grep -e {1} {2}"));
+    }
+
+    #[test]
+    fn names_of_columns_are_placeholders() {
+        let names = ["file", "n", "n"].map(String::from);
+        let reader = BraceParser { sources: 3, names: &names, ..ONE };
+        assert_eq!(of("a {file}.x", reader).unwrap(), "{{input.arg1}}.x");
+        assert_eq!(of("a {file/.}-{3}", reader).unwrap(), "{{input.arg1_stem}}-{{input.arg3}}");
+        assert_eq!(of("awk '{print}' {file}", reader).unwrap(), "{{input.arg1}}");
+        for (text, what, instead) in [
+            ("a {n}", "{n} names several columns", "write the number"),
+            ("a {4}", "{4} stands for column 4, and 3 columns are given", "name a column of the header"),
+            ("sh -c 'wc {file}'", "{file} would become a part of a shell script", "sh -c"),
+            ("a '{{file}}'", "or the placeholder {file} in braces", "\\{{file}}"),
+        ] {
+            let refusal = of(text, reader).unwrap_err();
+            assert!(refusal.contains(what) && refusal.contains(instead), "{text}: {refusal}");
+        }
     }
 
     #[test]

@@ -5,12 +5,15 @@
 
 mod code;
 mod collector;
+mod columns;
 mod command_template;
 mod delivery;
 mod engine;
+mod fields;
 mod halt;
 mod input;
 mod joblog;
+mod lines;
 mod meaning;
 mod options;
 mod placeholders;
@@ -24,9 +27,11 @@ mod submitter;
 
 pub(crate) use code::appended;
 pub(crate) use collector::MapCounts;
+pub(crate) use columns::{Columns, Separator};
 pub(crate) use command_template::CommandTemplate;
 pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MapOutcome, end};
+pub(crate) use fields::InputFields;
 pub(crate) use halt::{is_decided_by_agq, parse as parse_halt};
 pub(crate) use input::BLOCK;
 pub(crate) use joblog::{JobLog, ResumeScope, done};

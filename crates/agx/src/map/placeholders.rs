@@ -23,7 +23,7 @@ enum InputPart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placeholder {
     part: InputPart,
-    /// Number of the source, counted from 1, if the placeholder names one: `{2}`, `{2/.}`.
+    /// Number of the source or column, from 1, if the placeholder names one: `{2}`, `{2/.}`.
     source: Option<usize>,
 }
 
@@ -48,7 +48,23 @@ impl Placeholder {
         Some(Self { part, source })
     }
 
-    /// Returns the number of the source that the placeholder names, counted from 1.
+    /// Parses the text between braces as the name of a column, as `{name}` or `{name.}`.
+    pub(crate) fn named(text: &str, names: &[String]) -> Option<Self> {
+        let parts = [
+            ("", InputPart::Whole),
+            ("/.", InputPart::Stem),
+            ("//", InputPart::Directory),
+            ("/", InputPart::Name),
+            (".", InputPart::NoExtension),
+        ];
+        parts.into_iter().find_map(|(end, part)| {
+            let name = text.strip_suffix(end).filter(|name| !name.is_empty())?;
+            let at = names.iter().position(|one| one == name)?;
+            Some(Self { part, source: Some(at + 1) })
+        })
+    }
+
+    /// Returns the number of the source or column that the placeholder names, counted from 1.
     pub(crate) fn source(self) -> Option<usize> {
         self.source
     }
@@ -141,6 +157,24 @@ mod tests {
         for text in ["0", "x", "1#", "print $1", "1,2", "-1", "%", "..", "99999999999999999999"] {
             assert_eq!(Placeholder::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn placeholders_name_columns() {
+        let names = ["file", "a.", "a", "2"].map(String::from);
+        let field = |text: &str| Placeholder::named(text, &names).map(Placeholder::field);
+        for (text, expected) in [
+            ("file", "arg1"),
+            ("file.", "arg1_noext"),
+            ("file/", "arg1_name"),
+            ("file//", "arg1_dir"),
+            ("file/.", "arg1_stem"),
+            ("a.", "arg2"),
+            ("a", "arg3"),
+        ] {
+            assert_eq!(field(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!([field("files"), field(""), field("/")], [None, None, None]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Submits inputs to agq as they arrive: in one command if all are there at once, otherwise to an
 //! open action.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use agenix_client::ClientError;
 use agenix_protocol::{
@@ -18,8 +18,8 @@ use tokio::{
 use crate::{
     error::{CliError, Result},
     map::{
+        fields::InputFields,
         input::{Input, InvalidInput, Read},
-        placeholders::Placeholder,
         read_ahead::ReadAhead,
     },
     remote::{
@@ -68,7 +68,7 @@ pub(crate) struct Submitter {
     /// Action without its inputs. The action has an id.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
-    pub(crate) placeholders: BTreeSet<Placeholder>,
+    pub(crate) fields: InputFields,
     /// Sender of the inputs that agq has, in this order, and of those that no job can have.
     pub(crate) sent: mpsc::UnboundedSender<SubmittedInput>,
     /// Notified when agq has the action.
@@ -293,7 +293,7 @@ impl Submitter {
                     return Err(failure);
                 }
                 Some(Read::Unfit(unfit)) => self.announce_invalid(unfit),
-                Some(Read::Input(input, _room)) => match input.document(&self.placeholders) {
+                Some(Read::Input(input, _room)) => match input.document(&self.fields) {
                     Ok(document) => source.held = Some((input, document)),
                     Err(why) => self.announce_invalid(InvalidInput { seq: input.seq, why }),
                 },
