@@ -40,6 +40,9 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let delimiter = if args.null { b'\0' } else { b'\n' };
     let mut sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
     let columns = columns(&args, &mut sources)?;
+    if let Some(per_job) = args.per_job {
+        group(&mut sources, per_job)?;
+    }
     let mut pipeline = read(&words, &args, sources.count(), &columns)?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
@@ -112,6 +115,18 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
         output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id)
+}
+
+/// Gives each job several inputs (`-N`).
+fn group(sources: &mut Sources, per_job: usize) -> Result<()> {
+    if sources.count() != 1 {
+        return Err(CliError::usage(
+            format!("-N takes the inputs of one source, and {} are given", sources.count()),
+            "leave -N out: each job has one input of each source",
+        ));
+    }
+    sources.group(per_job);
+    Ok(())
 }
 
 /// Returns the columns of the inputs. The sources lose their headers.

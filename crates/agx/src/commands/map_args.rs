@@ -21,6 +21,11 @@ pub(crate) struct MapArgs {
     /// Inputs end with NUL instead of a line feed, as from `find -print0`
     #[arg(short = '0', long)]
     pub(crate) null: bool,
+    /// Give each job N inputs: {1}, {2} … stand for them, and {} for all, one argument each; the
+    /// last job may have fewer
+    #[arg(short = 'N', visible_short_alias = 'n', long = "max-args", visible_alias = "max-replace-args", value_name = "N",
+          value_parser = parse_per_job, conflicts_with_all = ["colsep", "header", "pipe"])]
+    pub(crate) per_job: Option<usize>,
     /// Split each input into columns, which {1}, {2} … name; {} is the whole line. One character
     /// stands for itself, and a longer text is a regular expression, as '[ \t]+'
     #[arg(short = 'C', long, value_name = "REGEX", value_parser = Separator::parse)]
@@ -98,6 +103,13 @@ pub(crate) struct MapArgs {
     pub(crate) priority: i32,
 }
 
+impl MapArgs {
+    /// Returns true if a job may have several inputs.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.per_job.is_some_and(|per_job| per_job > 1)
+    }
+}
+
 /// Option `--header :`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header;
@@ -112,6 +124,14 @@ seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\
 Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
 No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
+
+/// Maximum number of inputs per job.
+const MOST_PER_JOB: usize = 100_000;
+
+fn parse_per_job(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST_PER_JOB).contains(number));
+    number.ok_or_else(|| format!("give a number from 1 to {MOST_PER_JOB}"))
+}
 
 /// Parses the value of --header: `:` stands for the first line, as in GNU Parallel.
 fn parse_header(text: &str) -> Result<Header, String> {

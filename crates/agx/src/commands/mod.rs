@@ -10,6 +10,7 @@ pub(crate) mod job;
 pub(crate) mod logs;
 pub(crate) mod map;
 pub(crate) mod map_args;
+mod map_lists;
 mod map_pipeline;
 pub(crate) mod overview;
 pub(crate) mod plan;

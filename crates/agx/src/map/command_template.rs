@@ -29,7 +29,7 @@ pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
     let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);
     let fill = |text: &String| template::fill(text, input).unwrap_or_else(|_| text.clone());
     let filled = |task: &Task| Task {
-        args: task.args.iter().map(fill).collect(),
+        args: template::fill_args(&task.args, input).unwrap_or_else(|_| task.args.clone()),
         env: task.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
         stdin_file: task.stdin_file.as_ref().map(fill),
         stdout: task.stdout.as_ref().map(fill),

@@ -16,24 +16,26 @@ pub(crate) struct InputFields {
 impl InputFields {
     /// Returns the fields of job `number`, from 1.
     pub(crate) fn of(&self, args: &[String], number: u64) -> Map<String, Value> {
-        let columns = self.columns_of(args);
-        let columns = columns.as_deref().unwrap_or(args);
-        let fields = self.placeholders.iter().map(|placeholder| {
-            let args = if placeholder.source().is_some() { columns } else { args };
-            (placeholder.field(), Value::from(placeholder.value(args, number)))
-        });
-        fields.collect()
+        let field = |(placeholder, mut values): (Placeholder, Vec<String>)| {
+            let value = if placeholder.is_list() { values.into() } else { values.pop().into() };
+            (placeholder.field(), value)
+        };
+        self.filled(args, number).into_iter().map(field).collect()
     }
 
     /// Returns the values of the placeholders in job `number`, from 1.
     pub(crate) fn values(&self, args: &[String], number: u64) -> Vec<String> {
+        self.filled(args, number).into_iter().flat_map(|(_, values)| values).collect()
+    }
+
+    fn filled(&self, args: &[String], number: u64) -> Vec<(Placeholder, Vec<String>)> {
         let columns = self.columns_of(args);
         let columns = columns.as_deref().unwrap_or(args);
-        let value = |placeholder: &Placeholder| {
+        let filled = |&placeholder: &Placeholder| {
             let args = if placeholder.source().is_some() { columns } else { args };
-            placeholder.value(args, number)
+            (placeholder, placeholder.values(args, number))
         };
-        self.placeholders.iter().map(value).collect()
+        self.placeholders.iter().map(filled).collect()
     }
 
     fn columns_of(&self, args: &[String]) -> Option<Vec<String>> {
@@ -60,5 +62,15 @@ mod tests {
         let fields = InputFields { placeholders: placeholders.into(), columns };
         let fields = serde_json::Value::from(fields.of(&["x.gz, b".to_owned()], 1)).to_string();
         assert_eq!(fields, r#"{"arg1_noext":"x","arg2":"b","arg3":"","line":"x.gz, b"}"#);
+    }
+
+    #[test]
+    fn fields_of_a_group_are_lists() {
+        let placeholders = ["", "2"].map(|text| Placeholder::parse(text).unwrap().of_group());
+        let fields = InputFields::from(std::collections::BTreeSet::from(placeholders));
+        let args = ["a".to_owned(), "b".to_owned()];
+        let document = serde_json::Value::from(fields.of(&args, 1)).to_string();
+        assert_eq!(document, r#"{"arg2":"b","lines":["a","b"]}"#);
+        assert_eq!(fields.values(&args, 1), ["a", "b", "b"]);
     }
 }

@@ -10,6 +10,7 @@ mod command_template;
 mod delivery;
 mod engine;
 mod fields;
+mod grouping;
 mod halt;
 mod input;
 mod joblog;
@@ -25,7 +26,7 @@ mod resumed;
 mod sources;
 mod submitter;
 
-pub(crate) use code::appended;
+pub(crate) use code::{appended, extended};
 pub(crate) use collector::MapCounts;
 pub(crate) use columns::{Columns, Separator};
 pub(crate) use command_template::CommandTemplate;

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::lines::Lines;
+use super::{grouping::grouped, lines::Lines};
 use crate::error::{CliError, Result};
 
 /// Input, or the reason why it cannot be one.
@@ -38,6 +38,8 @@ pub(crate) struct Sources {
     delimiter: u8,
     /// Files whose first line was read, by the position of their source.
     opened: BTreeMap<usize, Lines>,
+    /// Number of inputs per job, if there are several.
+    per_job: Option<usize>,
 }
 
 /// Splits the command from its sources. `:::` may have no values: a glob may match nothing.
@@ -97,12 +99,17 @@ impl Sources {
         if given.is_empty() {
             given.push(LinkedSource { source: InputSource::File("-".into()), is_linked: false });
         }
-        Self { given, delimiter, opened: BTreeMap::new() }
+        Self { given, delimiter, opened: BTreeMap::new(), per_job: None }
     }
 
     /// Returns the number of sources, the highest N of `{N}`.
     pub(crate) fn count(&self) -> usize {
         self.given.len()
+    }
+
+    /// Gives each job `per_job` inputs of the only source.
+    pub(crate) fn group(&mut self, per_job: usize) {
+        self.per_job = Some(per_job);
     }
 
     /// Removes the first value of each source (`--header`), and returns these values. The header of
@@ -127,8 +134,16 @@ impl Sources {
         Ok(headers)
     }
 
+    /// Passes the rows of the jobs until `take` returns false.
+    pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<()> {
+        match self.per_job {
+            Some(per_job) => grouped(per_job, |take| self.combinations(take), &mut take),
+            None => self.combinations(&mut take),
+        }
+    }
+
     /// Passes combinations, the last source varying fastest, until `take` returns false.
-    pub(crate) fn each(mut self, mut take: impl FnMut(InputRow) -> bool) -> Result<()> {
+    fn combinations(mut self, take: &mut dyn FnMut(InputRow) -> bool) -> Result<()> {
         let delimiter = self.delimiter;
         if let [LinkedSource { source: InputSource::File(file), .. }] = &self.given[..] {
             let opened = self.opened.remove(&0);
@@ -157,7 +172,7 @@ impl Sources {
                 _ => groups.push(values.into_iter().map(|value| vec![value]).collect()),
             }
         }
-        combine(&groups, &mut Vec::new(), &mut take);
+        combine(&groups, &mut Vec::new(), take);
         Ok(())
     }
 }
@@ -166,7 +181,7 @@ impl Sources {
 fn combine(
     groups: &[Vec<Vec<SourceValue>>],
     chosen: &mut Vec<SourceValue>,
-    take: &mut impl FnMut(InputRow) -> bool,
+    take: &mut dyn FnMut(InputRow) -> bool,
 ) -> bool {
     let Some((first, rest)) = groups.split_first() else { return take(chosen.iter().cloned().collect()) };
     let before = chosen.len();
