@@ -20,7 +20,7 @@ use crate::{
     documents::MapCommand,
     error::{CliError, Result},
     map::{
-        self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck,
+        self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Pace,
         Printer, ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
         is_decided_by_agq, split,
     },
@@ -42,6 +42,9 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let columns = columns(&args, &mut sources)?;
     if let Some(per_job) = args.per_job {
         group(&mut sources, per_job)?;
+    }
+    if args.shuf {
+        sources.shuffle();
     }
     let mut pipeline = read(&words, &args, sources.count(), &columns)?;
     pipeline.notes.iter().for_each(|note| output.note(note));
@@ -262,7 +265,17 @@ fn engine(
         broken: None,
     };
     let (fields, action_id) = (pipeline.fields, action_id.clone());
-    Ok(Engine { server, plan, action, action_id, fields, delivery, halt: args.halt, slots })
+    Ok(Engine {
+        server,
+        plan,
+        action,
+        action_id,
+        fields,
+        delivery,
+        halt: args.halt,
+        pace: Pace::new(args.delay),
+        slots,
+    })
 }
 
 fn not_sent(unsent: UnsentInputs) -> Option<String> {

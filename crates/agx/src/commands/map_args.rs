@@ -1,11 +1,11 @@
 //! Arguments of `agx map`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use agenix_protocol::{documents::Halt, ids::QueueName};
 use clap::Args;
 
-use crate::map::{Placeholder, Separator, parse_halt};
+use crate::map::{Placeholder, Separator, parse_delay, parse_halt};
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -53,6 +53,13 @@ pub(crate) struct MapArgs {
     /// as +1, -1 or 200% [default: 100%]; on a cluster, each worker sets its own number
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_jobs, allow_negative_numbers = true)]
     pub(crate) jobs: Option<u32>,
+    /// Run the jobs in random order: agx reads all inputs first, at most a million
+    #[arg(long, conflicts_with_all = ["pipe", "resume", "resume_failed"])]
+    pub(crate) shuf: bool,
+    /// Submit an input at most every TIME: seconds with fractions, or a number with s, m, h or d;
+    /// jobs that wait for a worker may start closer together
+    #[arg(long, value_name = "TIME", default_value = "0", hide_default_value = true, value_parser = parse_delay)]
+    pub(crate) delay: Duration,
     /// Print results in the order of the inputs
     #[arg(short = 'k', long)]
     pub(crate) keep_order: bool,

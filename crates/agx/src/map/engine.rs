@@ -19,6 +19,7 @@ use crate::{
         delivery::Delivery,
         fields::InputFields,
         input::Read,
+        pace::Pace,
         read_ahead::ReadAhead,
         submitter::{StopLevel, Submitter, UnsentInputs},
     },
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) fields: InputFields,
     pub(crate) delivery: Delivery,
     pub(crate) halt: Option<Halt>,
+    /// Pause between submissions.
+    pub(crate) pace: Pace,
     /// Number of jobs at once, if it is known.
     pub(crate) slots: Option<u64>,
 }
@@ -80,6 +83,7 @@ impl Engine {
             ahead: ahead.clone(),
             stop_level: stop_level.subscribe(),
             count: 0,
+            pace: self.pace,
         };
         let mut line = ProgressLine::for_a_filter(output, self.slots);
         let collector = Collector {

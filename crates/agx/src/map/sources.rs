@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::{grouping::grouped, lines::Lines};
+use super::{grouping::grouped, lines::Lines, shuffle::shuffled};
 use crate::error::{CliError, Result};
 
 /// Input, or the reason why it cannot be one.
@@ -40,6 +40,8 @@ pub(crate) struct Sources {
     opened: BTreeMap<usize, Lines>,
     /// Number of inputs per job, if there are several.
     per_job: Option<usize>,
+    /// True if the jobs come in random order.
+    is_shuffled: bool,
 }
 
 /// Splits the command from its sources. `:::` may have no values: a glob may match nothing.
@@ -99,7 +101,7 @@ impl Sources {
         if given.is_empty() {
             given.push(LinkedSource { source: InputSource::File("-".into()), is_linked: false });
         }
-        Self { given, delimiter, opened: BTreeMap::new(), per_job: None }
+        Self { given, delimiter, opened: BTreeMap::new(), per_job: None, is_shuffled: false }
     }
 
     /// Returns the number of sources, the highest N of `{N}`.
@@ -110,6 +112,11 @@ impl Sources {
     /// Gives each job `per_job` inputs of the only source.
     pub(crate) fn group(&mut self, per_job: usize) {
         self.per_job = Some(per_job);
+    }
+
+    /// Puts the jobs in random order.
+    pub(crate) fn shuffle(&mut self) {
+        self.is_shuffled = true;
     }
 
     /// Removes the first value of each source (`--header`), and returns these values. The header of
@@ -136,9 +143,17 @@ impl Sources {
 
     /// Passes the rows of the jobs until `take` returns false.
     pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<()> {
+        if self.is_shuffled {
+            shuffled(|take| self.in_order(take), &mut take)
+        } else {
+            self.in_order(&mut take)
+        }
+    }
+
+    fn in_order(self, take: &mut dyn FnMut(InputRow) -> bool) -> Result<()> {
         match self.per_job {
-            Some(per_job) => grouped(per_job, |take| self.combinations(take), &mut take),
-            None => self.combinations(&mut take),
+            Some(per_job) => grouped(per_job, |take| self.combinations(take), take),
+            None => self.combinations(take),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::{
     map::{
         fields::InputFields,
         input::{Input, InvalidInput, Read},
+        pace::Pace,
         read_ahead::ReadAhead,
     },
     remote::{
@@ -77,6 +78,7 @@ pub(crate) struct Submitter {
     pub(crate) stop_level: watch::Receiver<StopLevel>,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
+    pub(crate) pace: Pace,
 }
 
 /// Inputs that are sent in one command.
@@ -162,7 +164,13 @@ impl Submitter {
     async fn send(&mut self, source: &mut InputReceiver) -> Result<u64> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
-            let unsent = if batch.inputs.is_empty() { 0 } else { self.submit(batch, is_last).await? };
+            let unsent = if batch.inputs.is_empty() {
+                0
+            } else if self.pace.turn(&mut self.stop_level).await {
+                self.submit(batch, is_last).await?
+            } else {
+                batch.inputs.len() as u64
+            };
             if is_last || unsent > 0 {
                 return Ok(unsent);
             }
@@ -267,7 +275,7 @@ impl Submitter {
                 batch.push(input, document);
             }
             let is_first = batch.inputs.is_empty();
-            if !is_first && (self.is_over() || !self.ahead.has_room()) {
+            if !is_first && (self.is_over() || self.pace.is_set() || !self.ahead.has_room()) {
                 return Ok((batch, false));
             }
             let next = if is_first {
