@@ -29,6 +29,7 @@ mod map;
 mod map_ends;
 mod map_text;
 mod nodes;
+mod open_action;
 mod orders;
 mod pages;
 mod pipelining;
