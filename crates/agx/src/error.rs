@@ -144,7 +144,7 @@ impl From<ClientError> for CliError {
     }
 }
 
-/// Returns true if no process listens at the address: the port is closed, or the socket is not there.
+/// Returns true if no process listens at the address: the port is closed, or there is no socket.
 fn is_nobody_there(reason: &str) -> bool {
     ["Connection refused", "No such file or directory"].iter().any(|text| reason.contains(text))
 }

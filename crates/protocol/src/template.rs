@@ -2,9 +2,9 @@
 //!
 //! A value is data: it fills the one text that contains its placeholder, and never becomes two
 //! arguments. An argument that is exactly `{{input.field[]}}` is the exception: each element of the
-//! array becomes one argument. Numbers keep the text of the submitter, because the input is parsed in parts without
-//! a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more opening braces in
-//! quotation marks.
+//! array becomes one argument. Numbers keep the text of the submitter, because the input is parsed
+//! in parts without a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more
+//! opening braces in quotation marks.
 
 use std::{borrow::Cow, fmt};
 

@@ -33,19 +33,7 @@ use crate::{
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
 pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
-    let (words, behind) = split(std::mem::take(&mut args.words))?;
-    if args.pipe && !behind.is_empty() {
-        return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
-    }
-    let delimiter = if args.null { b'\0' } else { b'\n' };
-    let mut sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
-    let columns = columns(&args, &mut sources)?;
-    if let Some(per_job) = args.per_job {
-        group(&mut sources, per_job)?;
-    }
-    if args.shuf {
-        sources.shuffle();
-    }
+    let (words, sources, columns) = sources(&mut args)?;
     let mut pipeline = read(&words, &args, sources.count(), &columns)?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
@@ -120,22 +108,32 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
     CliError::Detached(action_id)
 }
 
-/// Gives each job several inputs (`-N`).
-fn group(sources: &mut Sources, per_job: usize) -> Result<()> {
-    if sources.count() != 1 {
-        return Err(CliError::usage(
-            format!("-N takes the inputs of one source, and {} are given", sources.count()),
-            "leave -N out: each job has one input of each source",
-        ));
+/// Returns the words of the command, its sources, and the columns of their inputs. The sources lose
+/// their headers.
+fn sources(args: &mut MapArgs) -> Result<(Vec<String>, Sources, Columns)> {
+    let (words, behind) = split(std::mem::take(&mut args.words))?;
+    if args.pipe && !behind.is_empty() {
+        return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
     }
-    sources.group(per_job);
-    Ok(())
-}
-
-/// Returns the columns of the inputs. The sources lose their headers.
-fn columns(args: &MapArgs, sources: &mut Sources) -> Result<Columns> {
-    let columns = Columns::new(args.colsep.clone());
-    Ok(if args.header.is_some() { columns.named_by(&sources.take_headers()?) } else { columns })
+    let delimiter = if args.null { b'\0' } else { b'\n' };
+    let mut sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
+    let mut columns = Columns::new(args.colsep.clone());
+    if args.header.is_some() {
+        columns = columns.named_by(&sources.take_headers()?);
+    }
+    if let Some(per_job) = args.per_job {
+        if sources.count() != 1 {
+            return Err(CliError::usage(
+                format!("-N takes the inputs of one source, and {} are given", sources.count()),
+                "leave -N out: each job has one input of each source",
+            ));
+        }
+        sources.group(per_job);
+    }
+    if args.shuf {
+        sources.shuffle();
+    }
+    Ok((words, sources, columns))
 }
 
 /// Returns the path of the joblog, and whether agx appends (`+FILE`, as in GNU Parallel).

@@ -30,8 +30,8 @@ pub(crate) struct MapArgs {
     /// stands for itself, and a longer text is a regular expression, as '[ \t]+'
     #[arg(short = 'C', long, value_name = "REGEX", value_parser = Separator::parse)]
     pub(crate) colsep: Option<Separator>,
-    /// Take the first line of each source as the names of its columns: {name} is then a placeholder;
-    /// columns end with a tab unless --colsep is given
+    /// Take the first line of each source as the names of its columns, as in {name}; columns end
+    /// with a tab unless --colsep is given
     #[arg(long, value_name = ":", value_parser = parse_header)]
     pub(crate) header: Option<Header>,
     /// Split stdin into blocks of whole lines, and pass each block to a job as its stdin
