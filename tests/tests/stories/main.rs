@@ -27,6 +27,7 @@ mod load;
 mod logs;
 mod map;
 mod map_ends;
+mod map_like_others;
 mod map_text;
 mod nodes;
 mod open_action;
