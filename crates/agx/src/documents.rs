@@ -37,6 +37,22 @@ pub(crate) struct ActionSubmitted {
     pub(crate) jobs_created: u64,
 }
 
+/// An open action with further inputs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ActionExtended {
+    pub(crate) action_id: ActionId,
+    /// Number of inputs of the command.
+    pub(crate) jobs_created: u64,
+    /// Number of jobs that the action has now.
+    pub(crate) total_jobs: u64,
+}
+
+/// An action that takes no more inputs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ActionClosed {
+    pub(crate) action_id: ActionId,
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ActionCancelled {
     pub(crate) action_id: ActionId,

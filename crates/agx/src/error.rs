@@ -119,6 +119,10 @@ impl From<ClientError> for CliError {
             {
                 "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit"
             }
+            ClientError::Unreachable { reason, .. } if is_nobody_there(reason) => {
+                "nothing is running there: start one with `agq`, or an agq and a worker on this machine with `agx up`, or give \
+                 its address with --agq or AGQ_ADDR: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH"
+            }
             ClientError::Unreachable { .. } => {
                 "start one with `agq`, or an agq and a worker on this machine with `agx up`, or give its address with --agq or \
                  AGQ_ADDR: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH"
@@ -138,6 +142,11 @@ impl From<ClientError> for CliError {
             _ => Self::NoServer { what, help },
         }
     }
+}
+
+/// Returns true if no process listens at the address: the port is closed, or there is no socket.
+fn is_nobody_there(reason: &str) -> bool {
+    ["Connection refused", "No such file or directory"].iter().any(|text| reason.contains(text))
 }
 
 /// Returns the kind of the object that agq does not have, if `kind` is the error of one.

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     documents::{
-        ActionCancelled, ActionRetried, ActionSubmitted, Down, ErrorDocument, Finding, JobRef, Joined,
-        MapCommand, NameRef, OverviewDocument, PlanChecked, PlanRef, ProfileListed, ProfileSet, QueueRef,
-        ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
+        ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, Down, ErrorDocument,
+        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanRef, ProfileListed,
+        ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -26,8 +26,10 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 42] = [
+const KINDS: [DocumentKind; 44] = [
+    ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
+    ("action.close", of::<ActionClosed>),
     ("action.diff", of::<Vec<ResultDifference>>),
     ("action.result", of::<JobStatus>),
     ("action.retry", of::<ActionRetried>),

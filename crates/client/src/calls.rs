@@ -82,6 +82,14 @@ impl Connection {
         field(&reply, "total_jobs")
     }
 
+    /// ACTION.ADD after the last input. Returns the number of jobs that the action has then. A
+    /// repetition adds the inputs once more.
+    pub async fn append_inputs(&mut self, action_id: &ActionId, inputs: String) -> Result<u64, ClientError> {
+        let (action_id, inputs) = (action_id.clone(), inputs.into());
+        let reply = self.call(&Request::ActionAdd { action_id, inputs, at: None }).await?;
+        field(&reply, "total_jobs")
+    }
+
     /// ACTION.CANCEL. Returns the number of jobs that were cancelled.
     pub async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
         self.cancel_jobs(action_id, false).await

@@ -1,9 +1,10 @@
 //! Placeholders in a plan: `{{input.field}}` stands for a field of the input of the job.
 //!
 //! A value is data: it fills the one text that contains its placeholder, and never becomes two
-//! arguments. Numbers keep the text of the submitter, because the input is parsed in parts without
-//! a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more opening braces in
-//! quotation marks.
+//! arguments. An argument that is exactly `{{input.field[]}}` is the exception: each element of the
+//! array becomes one argument. Numbers keep the text of the submitter, because the input is parsed
+//! in parts without a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more
+//! opening braces in quotation marks.
 
 use std::{borrow::Cow, fmt};
 
@@ -21,6 +22,15 @@ pub enum TemplateError {
         "'{{{{{0}}}}}' is not a placeholder: write {{{{input.FIELD}}}}, or {{{{\"{{{{\"}}}} for two braces as they are"
     )]
     NotAnInput(String),
+    /// The placeholder of a list is not a whole argument.
+    #[error(
+        "'{{{{input.{0}[]}}}}' stands for a list of arguments, so it has to be a whole element of args: write {{{{input.{0}}}}} \
+         for the value as one text"
+    )]
+    ListInText(String),
+    /// The field of the placeholder of a list is not an array.
+    #[error("the field '{0}' of the input is not an array")]
+    NotAList(String),
     /// The input lacks the field.
     #[error("the input has no field '{0}'")]
     Missing(String),
@@ -40,6 +50,9 @@ fn pieces(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
         let close = rest[open..].find("}}").ok_or(TemplateError::Unclosed)? + open;
         let inner = rest[open + 2..close].trim();
         found.push(TemplatePart::Text(&rest[..open]));
+        if let Some(field) = list_field(inner) {
+            return Err(TemplateError::ListInText(field.to_owned()));
+        }
         found.push(match inner.strip_prefix("input.").filter(|field| is_path(field)) {
             Some(field) => TemplatePart::Field(field),
             None => TemplatePart::Text(
@@ -56,6 +69,16 @@ fn pieces(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
 fn quoted_braces(inner: &str) -> Option<&str> {
     let braces = inner.strip_prefix('"')?.strip_suffix('"')?;
     (!braces.is_empty() && braces.bytes().all(|byte| byte == b'{')).then_some(braces)
+}
+
+/// Returns the field of `input.field[]`, the text between the braces of the placeholder of a list.
+fn list_field(inner: &str) -> Option<&str> {
+    inner.strip_prefix("input.")?.strip_suffix("[]").filter(|field| is_path(field))
+}
+
+/// Returns the field whose elements become arguments if `arg` is exactly `{{input.field[]}}`.
+pub fn list(arg: &str) -> Option<&str> {
+    list_field(arg.strip_prefix("{{")?.strip_suffix("}}")?.trim())
 }
 
 fn is_path(field: &str) -> bool {
@@ -108,6 +131,28 @@ impl<'v> Visitor<'v> for FieldOf<'_> {
     }
 }
 
+/// Returns the arguments that `args` stand for, each filled as [`fill`] does. The placeholder of a
+/// list becomes one argument for each element of its array, which may be empty.
+pub fn fill_args(args: &[String], input: &RawValue) -> Result<Vec<String>, TemplateError> {
+    let mut filled = Vec::with_capacity(args.len());
+    for arg in args {
+        let Some(path) = list(arg) else {
+            filled.push(fill(arg, input)?);
+            continue;
+        };
+        let value = raw_lookup(input, path).ok_or_else(|| TemplateError::Missing(path.to_owned()))?;
+        let elements: Vec<&RawValue> =
+            serde_json::from_str(value.get()).map_err(|_| TemplateError::NotAList(path.to_owned()))?;
+        filled.extend(elements.into_iter().map(text_of));
+    }
+    Ok(filled)
+}
+
+/// Returns the text that stands for a value: a string as it is, and any other value as its JSON.
+fn text_of(value: &RawValue) -> String {
+    serde_json::from_str(value.get()).unwrap_or_else(|_no_text| compact(value.get()).into_owned())
+}
+
 /// Returns `template` filled: strings as their text, other values as submitted JSON, no blanks.
 pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
     if !template.contains("{{") {
@@ -119,11 +164,7 @@ pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
             TemplatePart::Text(text) => filled.push_str(text),
             TemplatePart::Field(path) => {
                 let missing = || TemplateError::Missing(path.to_owned());
-                let value = raw_lookup(input, path).ok_or_else(missing)?.get();
-                match serde_json::from_str::<String>(value) {
-                    Ok(text) => filled.push_str(&text),
-                    Err(_no_text) => filled.push_str(&compact(value)),
-                }
+                filled.push_str(&text_of(raw_lookup(input, path).ok_or_else(missing)?));
             }
         }
     }
@@ -168,6 +209,31 @@ mod tests {
         assert_eq!(fill("--in={{input.file}}", input).unwrap(), "--in=a b; rm -rf {{input.n}}");
         assert_eq!(fill("{{ input.n }}/{{input.deep.er}}", input).unwrap(), "3/true");
         assert_eq!(fill("plain } text", input).unwrap(), "plain } text");
+    }
+
+    #[test]
+    fn list_placeholders_become_one_argument_for_each_element() {
+        let filled = |args: &[&str], input: &str| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            super::fill_args(&args, serde_json::from_str::<&RawValue>(input).unwrap())
+        };
+        let input =
+            r#"{"files": ["a b", "{{input.x}}", "", 1.10, [ 2, "c" ]], "none": [], "deep": {"x": ["y"]}}"#;
+        assert_eq!(
+            filled(&["-r", "{{input.files[]}}", "z"], input).unwrap(),
+            ["-r", "a b", "{{input.x}}", "", "1.10", r#"[2,"c"]"#, "z"]
+        );
+        assert_eq!(filled(&["{{input.none[]}}", "{{ input.deep.x[] }}"], input).unwrap(), ["y"]);
+        assert_eq!(filled(&["{{input.none}}"], input).unwrap(), ["[]"]);
+        assert_eq!(filled(&["{{input.f[]}}"], input), Err(TemplateError::Missing("f".into())));
+        assert_eq!(filled(&["{{input.deep[]}}"], input), Err(TemplateError::NotAList("deep".into())));
+        for arg in ["x{{input.files[]}}", "{{input.files[]}} ", "{{input.none[]}}{{input.none[]}}"] {
+            assert!(super::list(arg).is_none(), "{arg}");
+            assert!(matches!(fields(arg), Err(TemplateError::ListInText(_))), "{arg}");
+        }
+        for arg in ["{{input.[]}}", "{{files[]}}", "{{input.a[0]}}", "{{input.a[][]}}"] {
+            assert!(matches!(fields(arg), Err(TemplateError::NotAnInput(_))), "{arg}");
+        }
     }
 
     #[test]

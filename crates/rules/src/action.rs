@@ -1,13 +1,10 @@
 //! Rules of actions: checks that inputs fit the plan, and counts the jobs by status.
 
-use std::collections::BTreeSet;
-
 use agenix_protocol::{
     documents::{ActionStatus, ActionSubmission, Halt, Plan, Status, is_object},
     ids::{ActionId, PlanId},
     limits::{Limits, exceeds},
     reserved_keys::{READY, SCHEDULED},
-    template,
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -16,6 +13,7 @@ use serde_json::value::RawValue;
 pub use self::halt::Halted;
 use crate::rejection::Rejection;
 
+mod fields;
 pub mod halt;
 
 /// Bounds of a priority, both included.
@@ -74,12 +72,12 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
     if exceeds(inputs.len(), limits.max_inputs) {
         return Err(Rejection::TooManyInputs(limits.max_inputs));
     }
-    let fields = named_fields(plan);
+    let fields = fields::named(plan);
     for (at, input) in inputs.iter().enumerate() {
         if !is_object(input.get()) {
             return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
         }
-        check_fields(at, input.get(), &fields)?;
+        fields::check(at, input.get(), &fields)?;
     }
     Ok(())
 }
@@ -87,44 +85,18 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
 /// Checks that the placeholders of the plan name only fields of the previous step's outputs.
 pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
     let is_there = |field: &str| field.split('.').next().is_some_and(|first| OUTPUT_FIELDS.contains(&first));
-    match named_fields(plan).into_iter().find(|(field, _)| !is_there(field)) {
+    let unfit = |named: &fields::NamedField| named.is_list || !is_there(&named.field);
+    match fields::named(plan).into_iter().find(unfit) {
         None => Ok(()),
-        Some((field, place)) => Err(Rejection::InvalidAction(format!(
+        Some(fields::NamedField { field, place, is_list: true }) => Err(Rejection::InvalidAction(format!(
+            "its inputs are the outputs of the previous step, whose field '{field}' is not an array, and {place} of the plan \
+             makes arguments of its elements: name {{{{input.output}}}} there, or give the step inputs"
+        ))),
+        Some(fields::NamedField { field, place, .. }) => Err(Rejection::InvalidAction(format!(
             "its inputs are the outputs of the previous step, which have no field '{field}', which {place} of the plan uses: \
              name {{{{input.output}}}} there, or give the step inputs"
         ))),
     }
-}
-
-/// Returns the fields that the placeholders name, each with the first place that names it.
-fn named_fields(plan: &Plan) -> BTreeSet<(String, String)> {
-    let mut seen = BTreeSet::new();
-    let mut named = BTreeSet::new();
-    for task in &plan.tasks {
-        for (place, text) in task.templates() {
-            for field in template::fields(text).unwrap_or_default() {
-                if seen.insert(field.to_owned()) {
-                    named.insert((field.to_owned(), format!("task {} {place}", task.task_number)));
-                }
-            }
-        }
-    }
-    named
-}
-
-fn check_fields(at: usize, input: &str, fields: &BTreeSet<(String, String)>) -> Result<(), Rejection> {
-    let invalid = |text: String| Rejection::InvalidAction(format!("inputs[{at}]{text}"));
-    let input = serde_json::from_str(input).map_err(|error| invalid(format!(": {error}")))?;
-    for (field, place) in fields {
-        match template::lookup(&input, field) {
-            None => return Err(invalid(format!(" has no field '{field}', which {place} of the plan uses"))),
-            Some(serde_json::Value::String(text)) if text.contains('\0') => {
-                return Err(invalid(format!(".{field} contains a NUL byte, which no process can be given")));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
 }
 
 /// Stored record of an action. Fields are durable and positional: append, never reorder.
@@ -316,6 +288,30 @@ mod tests {
         assert_eq!(checked("", 10).unwrap_err(), empty);
         let nul = "Invalid action schema: inputs[0].file contains a NUL byte, which no process can be given";
         assert_eq!(checked(r#"{"file":"a\u0000"}"#, 10).unwrap_err(), nul);
+    }
+
+    #[test]
+    fn lists_of_arguments_need_arrays() {
+        let plan =
+            r#"{"tasks":[{"task_number":1,"command":"cat","args":["{{input.files[]}}","{{input.files}}"]}]}"#;
+        let plan: Plan = parse(plan.as_bytes()).unwrap();
+        let checked = |input: &str| {
+            let inputs = [RawValue::from_string(input.to_owned()).unwrap()];
+            check_inputs(&inputs, &plan, &Limits::default()).map_err(|rejection| rejection.to_string())
+        };
+        assert_eq!([checked(r#"{"files":["a","b"]}"#), checked(r#"{"files":[]}"#)], [Ok(()), Ok(())]);
+        for (input, why) in [
+            ("{}", " has no field 'files', which task 1 args[0] of the plan uses"),
+            (
+                r#"{"files":"a"}"#,
+                ".files is not an array, and task 1 args[0] of the plan makes an argument of each element",
+            ),
+            (r#"{"files":["a","b\u0000"]}"#, ".files contains a NUL byte, which no process can be given"),
+        ] {
+            assert_eq!(checked(input).unwrap_err(), format!("Invalid action schema: inputs[0]{why}"));
+        }
+        let refused = check_takes_outputs(&plan).unwrap_err().to_string();
+        assert!(refused.contains("whose field 'files' is not an array"), "{refused}");
     }
 
     #[test]

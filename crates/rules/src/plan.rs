@@ -78,6 +78,9 @@ fn check_task(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
         if text.contains('\0') && place != "stdin" {
             return Err(format!("{place} contains a NUL byte, which no process can be given"));
         }
+        if place.starts_with("args[") && template::list(text).is_some() {
+            continue;
+        }
         template::fields(text).map_err(|error| format!("{place}: {error}"))?;
     }
     Ok(())
@@ -209,6 +212,21 @@ mod tests {
             (
                 r#"{"task_number":1,"command":"a","args":["{{x"]}"#,
                 r#"tasks[0].args[0]: '{{' is never closed by '}}': write {{"{{"}} for these two characters as they are"#,
+            ),
+            (
+                r#"{"task_number":1,"command":"a","args":["{{input.x[]}}","--f={{input.x[]}}"]}"#,
+                "tasks[0].args[1]: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
+                 write {{input.x}} for the value as one text",
+            ),
+            (
+                r#"{"task_number":1,"command":"a","env":{"X":"{{input.x[]}}"}}"#,
+                "tasks[0].env.X: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
+                 write {{input.x}} for the value as one text",
+            ),
+            (
+                r#"{"task_number":1,"command":"a","cwd":"{{input.x[]}}"}"#,
+                "tasks[0].cwd: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
+                 write {{input.x}} for the value as one text",
             ),
             (
                 r#"{"task_number":1,"command":"a","stdin":"","stdin_file":"f"}"#,

@@ -146,6 +146,21 @@ fn without_any_agq_agx_says_what_to_do() {
             && help.contains("`agx up` starts an agq and a worker"),
         "{help}"
     );
+    let all = "plan get p|action status a|action close a|job list a|worker list|queue stats|schedule list|workflow list|history|logs a";
+    for words in all.split('|') {
+        let run = |key: Option<&str>| {
+            let mut command = lab.command("agx");
+            command.env_remove("AGQ_SESSION_KEY").args(words.split(' '));
+            // A socket that is not there stands for an agq that has ended.
+            key.map(|key| {
+                command.env("AGQ_SESSION_KEY", key).env("AGQ_ADDR", "unix:/no-such-directory/agq.sock")
+            });
+            Ran::from(command.output().unwrap()).expect(3).err
+        };
+        assert!(run(None).contains("no agq is configured or running"), "{words}");
+        let gone = run(Some("key"));
+        assert!(gone.contains("nothing is running there") && gone.contains("`agx up`"), "{words}: {gone}");
+    }
     let typo = Ran::from(lab.command("agx").arg("actoin").output().unwrap()).expect(2);
     assert!(typo.err.contains("'action'"), "{}", typo.err);
     let blind = Ran::from(lab.command("agx").arg("top").output().unwrap()).expect(2);

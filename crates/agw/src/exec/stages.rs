@@ -156,7 +156,7 @@ fn command(task: &Task, input: &RawValue) -> Result<StageCommand, TemplateError>
     Ok(StageCommand {
         task_number: task.task_number,
         program: task.command.clone(),
-        args: task.args.iter().map(fill).collect::<Result<_, _>>()?,
+        args: template::fill_args(&task.args, input)?,
         env: env.collect::<Result<_, _>>()?,
         cwd: task.cwd.as_ref().map(fill).transpose()?,
         stdin,
@@ -254,6 +254,15 @@ mod tests {
     #[test]
     fn stages_reject_a_placeholder_without_its_field() {
         assert!(stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), "{}").is_err());
+    }
+
+    #[test]
+    fn stages_expand_lists_of_arguments() {
+        let plan = plan(r#"{"task_number":1,"command":"wc","args":["-l","{{input.files[]}}","--"]}"#);
+        let args = |input: &str| stages(&plan, input).map(|stages| stages[0].commands[0].args.clone());
+        assert_eq!(args(r#"{"files":["a b","-x"]}"#).unwrap(), ["-l", "a b", "-x", "--"]);
+        assert_eq!(args(r#"{"files":[]}"#).unwrap(), ["-l", "--"]);
+        assert_eq!(args(r#"{"files":"a"}"#), Err(TemplateError::NotAList("files".into())));
     }
 
     #[test]

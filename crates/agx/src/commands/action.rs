@@ -6,6 +6,7 @@ use agenix_protocol::ids::ActionId;
 use clap::Subcommand;
 
 use super::{
+    action_add::{self, AddArgs},
     action_diff, action_results, action_status,
     action_submit::{self, SubmitArgs},
 };
@@ -20,6 +21,10 @@ use crate::{
 pub(crate) enum ActionCommand {
     /// Run a plan on many inputs
     Submit(SubmitArgs),
+    /// Add inputs to an open action
+    Add(AddArgs),
+    /// Close an open action: it takes no more inputs
+    Close { action_id: ActionId },
     /// Show an action's progress
     Status {
         action_id: ActionId,
@@ -51,6 +56,8 @@ pub(crate) enum ActionCommand {
 pub(crate) async fn run(server: &ServerArgs, command: ActionCommand, output: Output) -> Result<()> {
     match command {
         ActionCommand::Submit(args) => action_submit::run(server, args, output).await,
+        ActionCommand::Add(args) => action_add::add(server, args, output).await,
+        ActionCommand::Close { action_id } => action_add::close(server, action_id, output).await,
         ActionCommand::Status { action_id, watch } => {
             action_status::run(server, &action_id, watch, output).await
         }

@@ -20,8 +20,8 @@ use crate::{
     documents::MapCommand,
     error::{CliError, Result},
     map::{
-        self, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Printer,
-        ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
+        self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Pace,
+        Printer, ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
         is_decided_by_agq, split,
     },
     output::{Output, counted},
@@ -33,13 +33,8 @@ use crate::{
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
 pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
-    let (words, behind) = split(std::mem::take(&mut args.words))?;
-    if args.pipe && !behind.is_empty() {
-        return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
-    }
-    let delimiter = if args.null { b'\0' } else { b'\n' };
-    let sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
-    let mut pipeline = read(&words, &args, sources.count())?;
+    let (words, sources, columns) = sources(&mut args)?;
+    let mut pipeline = read(&words, &args, sources.count(), &columns)?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
     let done = match (joblog(&args), args.resume, args.resume_failed) {
@@ -47,7 +42,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         (Some((log, _)), _, true) => done(&log, ResumeScope::Well)?,
         _ => BTreeMap::new(),
     };
-    let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.placeholders.clone());
+    let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.fields.clone());
     let resumed = Resumed::new(done, command, output);
     if args.dry_run {
         return show(sources, &args, (resumed, check), output);
@@ -111,6 +106,34 @@ fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) ->
         output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id)
+}
+
+/// Returns the words of the command, its sources, and the columns of their inputs. The sources lose
+/// their headers.
+fn sources(args: &mut MapArgs) -> Result<(Vec<String>, Sources, Columns)> {
+    let (words, behind) = split(std::mem::take(&mut args.words))?;
+    if args.pipe && !behind.is_empty() {
+        return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
+    }
+    let delimiter = if args.null { b'\0' } else { b'\n' };
+    let mut sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
+    let mut columns = Columns::new(args.colsep.clone());
+    if args.header.is_some() {
+        columns = columns.named_by(&sources.take_headers()?);
+    }
+    if let Some(per_job) = args.per_job {
+        if sources.count() != 1 {
+            return Err(CliError::usage(
+                format!("-N takes the inputs of one source, and {} are given", sources.count()),
+                "leave -N out: each job has one input of each source",
+            ));
+        }
+        sources.group(per_job);
+    }
+    if args.shuf {
+        sources.shuffle();
+    }
+    Ok((words, sources, columns))
 }
 
 /// Returns the path of the joblog, and whether agx appends (`+FILE`, as in GNU Parallel).
@@ -239,8 +262,18 @@ fn engine(
         reported: 0,
         broken: None,
     };
-    let (placeholders, action_id) = (pipeline.placeholders, action_id.clone());
-    Ok(Engine { server, plan, action, action_id, placeholders, delivery, halt: args.halt, slots })
+    let (fields, action_id) = (pipeline.fields, action_id.clone());
+    Ok(Engine {
+        server,
+        plan,
+        action,
+        action_id,
+        fields,
+        delivery,
+        halt: args.halt,
+        pace: Pace::new(args.delay),
+        slots,
+    })
 }
 
 fn not_sent(unsent: UnsentInputs) -> Option<String> {

@@ -1,11 +1,11 @@
 //! Arguments of `agx map`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use agenix_protocol::{documents::Halt, ids::QueueName};
 use clap::Args;
 
-use crate::map::{Placeholder, parse_halt};
+use crate::map::{Placeholder, Separator, parse_delay, parse_halt};
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -21,8 +21,21 @@ pub(crate) struct MapArgs {
     /// Inputs end with NUL instead of a line feed, as from `find -print0`
     #[arg(short = '0', long)]
     pub(crate) null: bool,
+    /// Give each job N inputs: {1}, {2} … stand for them, and {} for all, one argument each; the
+    /// last job may have fewer
+    #[arg(short = 'N', visible_short_alias = 'n', long = "max-args", visible_alias = "max-replace-args", value_name = "N",
+          value_parser = parse_per_job, conflicts_with_all = ["colsep", "header", "pipe"])]
+    pub(crate) per_job: Option<usize>,
+    /// Split each input into columns, which {1}, {2} … name; {} is the whole line. One character
+    /// stands for itself, and a longer text is a regular expression, as '[ \t]+'
+    #[arg(short = 'C', long, value_name = "REGEX", value_parser = Separator::parse)]
+    pub(crate) colsep: Option<Separator>,
+    /// Take the first line of each source as the names of its columns, as in {name}; columns end
+    /// with a tab unless --colsep is given
+    #[arg(long, value_name = ":", value_parser = parse_header)]
+    pub(crate) header: Option<Header>,
     /// Split stdin into blocks of whole lines, and pass each block to a job as its stdin
-    #[arg(long, conflicts_with_all = ["arg_file", "null"])]
+    #[arg(long, conflicts_with_all = ["arg_file", "null", "colsep", "header"])]
     pub(crate) pipe: bool,
     /// Minimum size of a block in bytes; k and M are allowed
     #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
@@ -40,6 +53,13 @@ pub(crate) struct MapArgs {
     /// as +1, -1 or 200% [default: 100%]; on a cluster, each worker sets its own number
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_jobs, allow_negative_numbers = true)]
     pub(crate) jobs: Option<u32>,
+    /// Run the jobs in random order: agx reads all inputs first, at most a million
+    #[arg(long, conflicts_with_all = ["pipe", "resume", "resume_failed"])]
+    pub(crate) shuf: bool,
+    /// Submit an input at most every TIME: seconds with fractions, or a number with s, m, h or d;
+    /// jobs that wait for a worker may start closer together
+    #[arg(long, value_name = "TIME", default_value = "0", hide_default_value = true, value_parser = parse_delay)]
+    pub(crate) delay: Duration,
     /// Print results in the order of the inputs
     #[arg(short = 'k', long)]
     pub(crate) keep_order: bool,
@@ -90,8 +110,20 @@ pub(crate) struct MapArgs {
     pub(crate) priority: i32,
 }
 
+impl MapArgs {
+    /// Returns true if a job may have several inputs.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.per_job.is_some_and(|per_job| per_job > 1)
+    }
+}
+
+/// Option `--header :`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header;
+
 const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   without its extension\n  {/}   without directories   \
-{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source\n  \
+{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source, or of the second column (--colsep)\n  \
+{name}  of the column with this name (--header)\n  \
 \\{}   a backslash makes a placeholder text; with -I @@ the input is @@, and all braces are text\n\n\
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \
 agx map -j 8 -- 'cut -d, -f2 {} | sort | uniq -c | sort -rn' ::: *.csv\n  \
@@ -99,6 +131,23 @@ seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\
 Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
 No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
+
+/// Maximum number of inputs per job.
+const MOST_PER_JOB: usize = 100_000;
+
+fn parse_per_job(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST_PER_JOB).contains(number));
+    number.ok_or_else(|| format!("give a number from 1 to {MOST_PER_JOB}"))
+}
+
+/// Parses the value of --header: `:` stands for the first line, as in GNU Parallel.
+fn parse_header(text: &str) -> Result<Header, String> {
+    if text == ":" {
+        Ok(Header)
+    } else {
+        Err("only : is known: the first line of each source has the names".into())
+    }
+}
 
 /// Parses the number of jobs at once: a number, +N, -N or N% of the processors (GNU Parallel).
 fn parse_jobs(text: &str) -> Result<u32, String> {

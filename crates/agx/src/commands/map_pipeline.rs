@@ -5,10 +5,10 @@ use std::{cell::RefCell, collections::BTreeSet};
 use agenix_protocol::documents::Task;
 use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 
-use super::{map_args::MapArgs, refused};
+use super::{map_args::MapArgs, map_lists::check_lists, refused};
 use crate::{
     error::{CliError, Result},
-    map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
+    map::{BLOCK, BraceMeaning, BraceParser, Columns, InputFields, Placeholder, appended},
 };
 
 /// Timeout of a task of a map. Every task of a plan needs a timeout, so "none" is a hundred years.
@@ -20,9 +20,9 @@ pub(super) struct Pipeline {
     /// Text of the pipeline as the user wrote it.
     pub(super) text: String,
     pub(super) tasks: Vec<Task>,
-    pub(super) placeholders: BTreeSet<Placeholder>,
+    pub(super) fields: InputFields,
     /// Placeholders at the start of a word that a program may read as an option.
-    pub(super) leading: BTreeSet<Placeholder>,
+    pub(super) leading: InputFields,
     /// Notes about the pipeline for the user.
     pub(super) notes: Vec<String>,
 }
@@ -54,10 +54,15 @@ impl ParserNotes {
     }
 }
 
-pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline> {
+pub(super) fn read(words: &[String], args: &MapArgs, sources: usize, columns: &Columns) -> Result<Pipeline> {
     let found = RefCell::new(ParserNotes::default());
-    let reader =
-        BraceParser { sources, is_renamed: args.replace.is_some(), may_be_code: args.inputs_may_be_code };
+    let reader = BraceParser {
+        sources: args.per_job.unwrap_or_else(|| columns.count(sources)),
+        names: &columns.names(),
+        is_grouped: args.is_grouped(),
+        is_renamed: args.replace.is_some(),
+        may_be_code: args.inputs_may_be_code,
+    };
     let meaning = |braces: &Braces<'_>| {
         let braced = reader.read(braces);
         if !braces.is_escaped {
@@ -87,20 +92,22 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
     if args.pipe {
         feed_block(&mut tasks)?;
     } else if found.placeholders.is_empty() {
-        append(&mut tasks, args.replace.as_deref(), args.inputs_may_be_code, &mut found)?;
+        append(&mut tasks, args, &mut found)?;
         text += " {}";
     }
+    let ParserNotes { placeholders, mut leading, notes } = found;
+    leading.extend(check_lists(&tasks, &placeholders, args.inputs_may_be_code)?);
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
     }
-    let ParserNotes { placeholders, leading, notes } = found;
     let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
-    Ok(Pipeline { text, tasks, placeholders, leading, notes })
+    let fields = |placeholders| InputFields { placeholders, columns: columns.clone() };
+    Ok(Pipeline { text, tasks, fields: fields(placeholders), leading: fields(leading), notes })
 }
 
 /// Appends the input as the last argument of a command without a placeholder.
-fn append(tasks: &mut [Task], only: Option<&str>, may_be_code: bool, found: &mut ParserNotes) -> Result<()> {
-    if let Some(only) = only {
+fn append(tasks: &mut [Task], args: &MapArgs, found: &mut ParserNotes) -> Result<()> {
+    if let Some(only) = args.replace.as_deref() {
         return Err(CliError::usage(
             format!("'{only}' is not in the command"),
             "write it where the input goes, or leave -I out",
@@ -110,14 +117,15 @@ fn append(tasks: &mut [Task], only: Option<&str>, may_be_code: bool, found: &mut
         return Err(CliError::usage("the pipeline does not say where the input goes", "write {} there"));
     };
     let role = next_word(task);
-    if let (false, Some((what, instead))) = (may_be_code, appended(role)) {
+    if let (false, Some((what, instead))) = (args.inputs_may_be_code, appended(role)) {
         return Err(CliError::usage(what, instead));
     }
+    let whole = if args.is_grouped() { Placeholder::WHOLE.of_group() } else { Placeholder::WHOLE };
     if role.may_be_option {
-        found.leading.insert(Placeholder::WHOLE);
+        found.leading.insert(whole);
     }
-    task.args.push(format!("{{{{input.{}}}}}", Placeholder::WHOLE.field()));
-    found.placeholders.insert(Placeholder::WHOLE);
+    task.args.push(whole.template());
+    found.placeholders.insert(whole);
     Ok(())
 }
 
@@ -135,7 +143,7 @@ fn feed_block(tasks: &mut [Task]) -> Result<()> {
 mod tests {
     use clap::Parser;
 
-    use super::{Pipeline, read};
+    use super::{Columns, Pipeline, read};
     use crate::{
         cli::{Cli, Command},
         commands::map_args::MapArgs,
@@ -150,7 +158,7 @@ mod tests {
 
     fn pipeline(words: &[&str], sources: usize) -> Result<Pipeline, String> {
         let args = args(words);
-        read(&args.words.clone(), &args, sources).map_err(|failure| failure.to_string())
+        read(&args.words.clone(), &args, sources, &Columns::default()).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -168,7 +176,7 @@ mod tests {
             (&["-I@", "--", "rm @"], true),
             (&["--inputs-may-be-options", "--", "rm {}"], false),
         ] {
-            let leading = pipeline(words, 1).unwrap().leading;
+            let leading = pipeline(words, 1).unwrap().leading.placeholders;
             assert_eq!(!leading.is_empty(), expected, "{words:?}");
         }
     }

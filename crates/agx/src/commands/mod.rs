@@ -1,7 +1,9 @@
 //! Subcommands: a file for each noun, with its arguments and its code.
 
 pub(crate) mod action;
+mod action_add;
 mod action_diff;
+mod action_inputs;
 mod action_results;
 mod action_status;
 mod action_submit;
@@ -10,6 +12,7 @@ pub(crate) mod job;
 pub(crate) mod logs;
 pub(crate) mod map;
 pub(crate) mod map_args;
+mod map_lists;
 mod map_pipeline;
 pub(crate) mod overview;
 pub(crate) mod plan;

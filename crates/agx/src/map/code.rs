@@ -38,6 +38,14 @@ pub(super) fn within_script(written: &str, language: Language) -> BraceMeaning {
     }
 }
 
+/// Returns the refusal of further inputs in a word of this role, which they would make code.
+pub(crate) fn extended(written: &str, role: WordRole) -> Option<(String, String)> {
+    match within_script(written, role.script?) {
+        BraceMeaning::Refused { what, instead } => Some((what, instead)),
+        _ => None,
+    }
+}
+
 /// Returns the refusal of an input that would be appended to a script, and what to do instead.
 pub(crate) fn appended(role: WordRole) -> Option<(String, String)> {
     match within_script("{}", role.script.filter(|_| role.continues_script)?) {

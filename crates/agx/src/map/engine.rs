@@ -17,8 +17,9 @@ use crate::{
     map::{
         collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
+        fields::InputFields,
         input::Read,
-        placeholders::Placeholder,
+        pace::Pace,
         read_ahead::ReadAhead,
         submitter::{StopLevel, Submitter, UnsentInputs},
     },
@@ -37,9 +38,11 @@ pub(crate) struct Engine {
     /// Action without its inputs.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
-    pub(crate) placeholders: std::collections::BTreeSet<Placeholder>,
+    pub(crate) fields: InputFields,
     pub(crate) delivery: Delivery,
     pub(crate) halt: Option<Halt>,
+    /// Pause between submissions.
+    pub(crate) pace: Pace,
     /// Number of jobs at once, if it is known.
     pub(crate) slots: Option<u64>,
 }
@@ -74,12 +77,13 @@ impl Engine {
             agq: feeding,
             action: self.action,
             action_id: self.action_id.clone(),
-            placeholders: self.placeholders,
+            fields: self.fields,
             sent: send,
             begun: Some(begin),
             ahead: ahead.clone(),
             stop_level: stop_level.subscribe(),
             count: 0,
+            pace: self.pace,
         };
         let mut line = ProgressLine::for_a_filter(output, self.slots);
         let collector = Collector {

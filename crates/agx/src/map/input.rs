@@ -1,11 +1,9 @@
 //! Inputs of a map on their way from the sources to agq.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{error::CliError, map::placeholders::Placeholder};
+use crate::{error::CliError, map::fields::InputFields};
 
 /// Field of a block of stdin (`--pipe`).
 pub(crate) const BLOCK: &str = "block";
@@ -28,12 +26,8 @@ impl Input {
     }
 
     /// Returns the input as a JSON object with the fields that the plan uses.
-    pub(super) fn document(&self, placeholders: &BTreeSet<Placeholder>) -> Result<Box<RawValue>, String> {
-        let value = |placeholder: &Placeholder| placeholder.value(&self.args, self.seq);
-        let mut fields: Map<String, Value> = placeholders
-            .iter()
-            .map(|placeholder| (placeholder.field(), Value::from(value(placeholder))))
-            .collect();
+    pub(super) fn document(&self, fields: &InputFields) -> Result<Box<RawValue>, String> {
+        let mut fields = fields.of(&self.args, self.seq);
         if let Some(block) = &self.block {
             fields.insert(BLOCK.into(), Value::from(block.as_str()));
         }

@@ -1,8 +1,6 @@
 //! Check for inputs that a program could read as options.
 
-use std::collections::BTreeSet;
-
-use super::placeholders::Placeholder;
+use super::fields::InputFields;
 use crate::{
     output::Output,
     util::{shorten::shortened, text::CRLF_HELP},
@@ -12,14 +10,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct OptionCheck {
     /// Placeholders at the start of a word where a program may read options.
-    leading: BTreeSet<Placeholder>,
+    leading: InputFields,
     output: Output,
     /// True if the user was told that inputs end with a carriage return.
     has_warned_of_crlf: bool,
 }
 
 impl OptionCheck {
-    pub(crate) fn new(leading: BTreeSet<Placeholder>, output: Output) -> Self {
+    pub(crate) fn new(leading: InputFields, output: Output) -> Self {
         Self { leading, output, has_warned_of_crlf: false }
     }
 
@@ -34,8 +32,8 @@ impl OptionCheck {
 }
 
 /// Returns the reason not to run the job of an input that a program could read as an option.
-fn read_as_option(leading: &BTreeSet<Placeholder>, args: &[String], number: u64) -> Option<String> {
-    let value = leading.iter().map(|leading| leading.value(args, number)).find(|value| is_option(value))?;
+fn read_as_option(leading: &InputFields, args: &[String], number: u64) -> Option<String> {
+    let value = leading.values(args, number).into_iter().find(|value| is_option(value))?;
     Some(format!(
         "not run, because its input '{}' begins with - and the program could read it as an option: write -- before the \
          placeholder if the program knows --, or allow it with --inputs-may-be-options",
@@ -57,7 +55,8 @@ fn is_option(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Placeholder, is_option, read_as_option};
+    use super::{is_option, read_as_option};
+    use crate::map::{InputFields, Placeholder};
 
     #[test]
     fn numbers_and_stdin_do_not_count_as_options() {
@@ -71,11 +70,13 @@ mod tests {
 
     #[test]
     fn option_check_looks_at_leading_values_only() {
-        let leading = |text: &str| [Placeholder::parse(text).unwrap()].into();
+        let leading = |text: &str| {
+            InputFields::from(std::collections::BTreeSet::from([Placeholder::parse(text).unwrap()]))
+        };
         let args = ["-rf".to_owned(), "dir/-x".to_owned()];
         assert!(read_as_option(&leading("1"), &args, 1).is_some());
         assert!(read_as_option(&leading("2"), &args, 1).is_none());
         assert!(read_as_option(&leading("2/"), &args, 1).is_some(), "the name alone");
-        assert!(read_as_option(&[].into(), &args, 1).is_none());
+        assert!(read_as_option(&InputFields::default(), &args, 1).is_none());
     }
 }

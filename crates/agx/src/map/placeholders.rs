@@ -23,13 +23,15 @@ enum InputPart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placeholder {
     part: InputPart,
-    /// Number of the source, counted from 1, if the placeholder names one: `{2}`, `{2/.}`.
+    /// Number of the source or column, from 1, if the placeholder names one: `{2}`, `{2/.}`.
     source: Option<usize>,
+    /// True if the placeholder stands for a list: one value for each input of the job.
+    is_list: bool,
 }
 
 impl Placeholder {
     /// `{}`
-    pub(crate) const WHOLE: Self = Self { part: InputPart::Whole, source: None };
+    pub(crate) const WHOLE: Self = Self { part: InputPart::Whole, source: None, is_list: false };
 
     /// Parses the text between braces. Returns `None` if it is not a placeholder.
     pub(crate) fn parse(text: &str) -> Option<Self> {
@@ -45,10 +47,56 @@ impl Placeholder {
             "#" if source.is_none() => InputPart::Number,
             _ => return None,
         };
-        Some(Self { part, source })
+        Some(Self { part, source, is_list: false })
     }
 
-    /// Returns the number of the source that the placeholder names, counted from 1.
+    /// Parses the text between braces as the name of a column, as `{name}` or `{name.}`.
+    pub(crate) fn named(text: &str, names: &[String]) -> Option<Self> {
+        let parts = [
+            ("", InputPart::Whole),
+            ("/.", InputPart::Stem),
+            ("//", InputPart::Directory),
+            ("/", InputPart::Name),
+            (".", InputPart::NoExtension),
+        ];
+        parts.into_iter().find_map(|(end, part)| {
+            let name = text.strip_suffix(end).filter(|name| !name.is_empty())?;
+            let at = names.iter().position(|one| one == name)?;
+            Some(Self { part, source: Some(at + 1), is_list: false })
+        })
+    }
+
+    /// Returns the placeholder in a command with several inputs per job.
+    pub(crate) fn of_group(self) -> Self {
+        Self { is_list: self.source.is_none() && !self.is_number(), ..self }
+    }
+
+    /// Returns true if the placeholder stands for a list.
+    pub(crate) fn is_list(self) -> bool {
+        self.is_list
+    }
+
+    /// Returns the placeholder of the plan.
+    pub(crate) fn template(self) -> String {
+        let list = if self.is_list { "[]" } else { "" };
+        format!("{{{{input.{}{list}}}}}", self.field())
+    }
+
+    /// Returns the placeholder as the user writes it.
+    pub(crate) fn written(self) -> String {
+        let source = self.source.map(|source| source.to_string()).unwrap_or_default();
+        let part = match self.part {
+            InputPart::Whole => "",
+            InputPart::NoExtension => ".",
+            InputPart::Name => "/",
+            InputPart::Directory => "//",
+            InputPart::Stem => "/.",
+            InputPart::Number => "#",
+        };
+        format!("{{{source}{part}}}")
+    }
+
+    /// Returns the number of the source or column that the placeholder names, counted from 1.
     pub(crate) fn source(self) -> Option<usize> {
         self.source
     }
@@ -73,7 +121,17 @@ impl Placeholder {
             InputPart::Stem => "_stem",
             InputPart::Number => return "seq".into(),
         };
-        self.source.map_or_else(|| format!("line{part}"), |source| format!("arg{source}{part}"))
+        let line = if self.is_list { "lines" } else { "line" };
+        self.source.map_or_else(|| format!("{line}{part}"), |source| format!("arg{source}{part}"))
+    }
+
+    /// Returns the values in job `number`, from 1: several for a list, and otherwise one.
+    pub(crate) fn values(self, args: &[String], number: u64) -> Vec<String> {
+        if self.is_list {
+            let one = Self { is_list: false, ..self };
+            return args.iter().map(|arg| one.value(std::slice::from_ref(arg), number)).collect();
+        }
+        vec![self.value(args, number)]
     }
 
     /// Returns the value in job `number`, from 1; without a source those of all, joined by blanks.
@@ -141,6 +199,41 @@ mod tests {
         for text in ["0", "x", "1#", "print $1", "1,2", "-1", "%", "..", "99999999999999999999"] {
             assert_eq!(Placeholder::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn placeholders_of_a_group_are_lists_of_its_inputs() {
+        let args = ["x/a.gz".to_owned(), "b".to_owned()];
+        for (text, template, values) in [
+            ("", "{{input.lines[]}}", &["x/a.gz", "b"][..]),
+            (".", "{{input.lines_noext[]}}", &["x/a", "b"]),
+            ("2", "{{input.arg2}}", &["b"]),
+            ("3", "{{input.arg3}}", &[""]),
+            ("#", "{{input.seq}}", &["7"]),
+        ] {
+            let placeholder = Placeholder::parse(text).unwrap().of_group();
+            assert_eq!(placeholder.template(), template);
+            assert_eq!(placeholder.values(&args, 7), values, "{text}");
+            assert_eq!(placeholder.written(), format!("{{{text}}}"));
+        }
+    }
+
+    #[test]
+    fn placeholders_name_columns() {
+        let names = ["file", "a.", "a", "2"].map(String::from);
+        let field = |text: &str| Placeholder::named(text, &names).map(Placeholder::field);
+        for (text, expected) in [
+            ("file", "arg1"),
+            ("file.", "arg1_noext"),
+            ("file/", "arg1_name"),
+            ("file//", "arg1_dir"),
+            ("file/.", "arg1_stem"),
+            ("a.", "arg2"),
+            ("a", "arg3"),
+        ] {
+            assert_eq!(field(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!([field("files"), field(""), field("/")], [None, None, None]);
     }
 
     #[test]

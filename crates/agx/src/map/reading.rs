@@ -68,7 +68,7 @@ pub(crate) fn read(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet, VecDeque};
+    use std::collections::{BTreeMap, VecDeque};
 
     use proptest::prelude::*;
 
@@ -76,6 +76,7 @@ mod tests {
     use crate::{
         map::{
             command_template::CommandTemplate,
+            fields::InputFields,
             options::OptionCheck,
             resumed::Resumed,
             sources::{Sources, split},
@@ -110,8 +111,8 @@ mod tests {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let _inside = runtime.enter();
             let output = Output { is_json: false };
-            let check = OptionCheck::new(BTreeSet::new(), output);
-            let command = CommandTemplate::new(Vec::new(), BTreeSet::new());
+            let check = OptionCheck::new(InputFields::default(), output);
+            let command = CommandTemplate::new(Vec::new(), InputFields::default());
             let resumed = Resumed::new(BTreeMap::new(), command, output);
             let mut inputs = read(sources(&sizes), None, resumed, check);
             let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);

@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn resume_skips_by_number_and_warns_about_another_command() {
         let task = Task { command: "echo".into(), args: vec!["{{input.line}}".into()], ..Task::default() };
-        let command = CommandTemplate::new(vec![task], [Placeholder::WHOLE].into());
+        let fields = std::collections::BTreeSet::from([Placeholder::WHOLE]).into();
+        let command = CommandTemplate::new(vec![task], fields);
         let done = [(1, digest("echo a")), (2, digest("echo 'b c'"))].into();
         let mut resumed = Resumed::new(done, command, Output { is_json: false });
         let args = |arg: &str| [arg.to_owned()];

@@ -2,21 +2,16 @@
 //! are combined.
 
 use std::{
-    fs::File,
+    collections::BTreeMap,
     io::{BufRead, BufReader, Read},
     path::PathBuf,
 };
 
-use crate::{
-    error::{CliError, Result},
-    util::{
-        shorten::shortened,
-        text::{not_utf_8, without_mark},
-    },
-};
+use super::{grouping::grouped, lines::Lines, shuffle::shuffled};
+use crate::error::{CliError, Result};
 
 /// Input, or the reason why it cannot be one.
-type SourceValue = Result<String, String>;
+pub(super) type SourceValue = Result<String, String>;
 /// One value of each source, or the reason why these values cannot be an input.
 pub(crate) type InputRow = Result<Vec<String>, String>;
 
@@ -41,6 +36,12 @@ pub(crate) struct Sources {
     given: Vec<LinkedSource>,
     /// Terminator of an input: a line feed or NUL.
     delimiter: u8,
+    /// Files whose first line was read, by the position of their source.
+    opened: BTreeMap<usize, Lines>,
+    /// Number of inputs per job, if there are several.
+    per_job: Option<usize>,
+    /// True if the jobs come in random order.
+    is_shuffled: bool,
 }
 
 /// Splits the command from its sources. `:::` may have no values: a glob may match nothing.
@@ -100,7 +101,7 @@ impl Sources {
         if given.is_empty() {
             given.push(LinkedSource { source: InputSource::File("-".into()), is_linked: false });
         }
-        Self { given, delimiter }
+        Self { given, delimiter, opened: BTreeMap::new(), per_job: None, is_shuffled: false }
     }
 
     /// Returns the number of sources, the highest N of `{N}`.
@@ -108,19 +109,70 @@ impl Sources {
         self.given.len()
     }
 
-    /// Passes combinations, the last source varying fastest, until `take` returns false.
+    /// Gives each job `per_job` inputs of the only source.
+    pub(crate) fn group(&mut self, per_job: usize) {
+        self.per_job = Some(per_job);
+    }
+
+    /// Puts the jobs in random order.
+    pub(crate) fn shuffle(&mut self) {
+        self.is_shuffled = true;
+    }
+
+    /// Removes the first value of each source (`--header`), and returns these values. The header of
+    /// an empty source is empty.
+    pub(crate) fn take_headers(&mut self) -> Result<Vec<String>> {
+        let mut headers = Vec::new();
+        for (at, given) in self.given.iter_mut().enumerate() {
+            let header = match &mut given.source {
+                InputSource::Values(values) if values.is_empty() => None,
+                InputSource::Values(values) => Some(Ok(values.remove(0))),
+                InputSource::File(file) => {
+                    let mut lines = Lines::open(file.clone(), self.delimiter)?;
+                    let header = lines.next()?;
+                    self.opened.insert(at, lines);
+                    header
+                }
+            };
+            let no_header =
+                |why| CliError::usage(why, "--header takes the first input of each source as names");
+            headers.push(header.transpose().map_err(no_header)?.unwrap_or_default());
+        }
+        Ok(headers)
+    }
+
+    /// Passes the rows of the jobs until `take` returns false.
     pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<()> {
+        if self.is_shuffled {
+            shuffled(|take| self.in_order(take), &mut take)
+        } else {
+            self.in_order(&mut take)
+        }
+    }
+
+    fn in_order(self, take: &mut dyn FnMut(InputRow) -> bool) -> Result<()> {
+        match self.per_job {
+            Some(per_job) => grouped(per_job, |take| self.combinations(take), take),
+            None => self.combinations(take),
+        }
+    }
+
+    /// Passes combinations, the last source varying fastest, until `take` returns false.
+    fn combinations(mut self, take: &mut dyn FnMut(InputRow) -> bool) -> Result<()> {
         let delimiter = self.delimiter;
         if let [LinkedSource { source: InputSource::File(file), .. }] = &self.given[..] {
-            return lines(file, delimiter, |line| take(line.map(|line| vec![line])));
+            let opened = self.opened.remove(&0);
+            let mut lines = opened.map_or_else(|| Lines::open(file.clone(), delimiter), Ok)?;
+            return lines.each(|line| take(line.map(|line| vec![line])));
         }
         let mut groups: Vec<Vec<Vec<SourceValue>>> = Vec::new();
-        for given in self.given {
+        for (at, given) in self.given.into_iter().enumerate() {
             let values = match given.source {
                 InputSource::Values(values) => values.into_iter().map(Ok).collect(),
                 InputSource::File(file) => {
                     let mut values = Vec::new();
-                    lines(&file, delimiter, |line| {
+                    let opened = self.opened.remove(&at);
+                    opened.map_or_else(|| Lines::open(file, delimiter), Ok)?.each(|line| {
                         values.push(line);
                         true
                     })?;
@@ -135,7 +187,7 @@ impl Sources {
                 _ => groups.push(values.into_iter().map(|value| vec![value]).collect()),
             }
         }
-        combine(&groups, &mut Vec::new(), &mut take);
+        combine(&groups, &mut Vec::new(), take);
         Ok(())
     }
 }
@@ -144,7 +196,7 @@ impl Sources {
 fn combine(
     groups: &[Vec<Vec<SourceValue>>],
     chosen: &mut Vec<SourceValue>,
-    take: &mut impl FnMut(InputRow) -> bool,
+    take: &mut dyn FnMut(InputRow) -> bool,
 ) -> bool {
     let Some((first, rest)) = groups.split_first() else { return take(chosen.iter().cloned().collect()) };
     let before = chosen.len();
@@ -154,52 +206,6 @@ fn combine(
         chosen.truncate(before);
         goes_on
     })
-}
-
-fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(SourceValue) -> bool) -> Result<()> {
-    let shown = shortened(&file.display().to_string());
-    let cannot = |error: std::io::Error| {
-        CliError::usage(format!("cannot read {shown}: {error}"), "give a readable file, or - for stdin")
-    };
-    let mut reader: Box<dyn BufRead> = if file.as_os_str() == "-" {
-        Box::new(agenix_cli::stdin().map_err(cannot)?)
-    } else {
-        Box::new(BufReader::new(File::open(file).map_err(cannot)?))
-    };
-    for number in 1_u64.. {
-        let mut line = Vec::new();
-        if reader.read_until(delimiter, &mut line).map_err(cannot)? == 0 {
-            break;
-        }
-        if number == 1 {
-            line = without_mark(&line).map_err(|encoding| not_utf_8(file, encoding))?.to_vec();
-            if line.is_empty() {
-                break;
-            }
-        }
-        if line.last() == Some(&delimiter) {
-            line.pop();
-        }
-        let value = text(line, || format!("input {number} of {shown}"));
-        if !take(value) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Converts `bytes` to text that a process can get as an argument.
-fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> SourceValue {
-    let text = String::from_utf8(bytes).map_err(|_| {
-        format!("{} is not UTF-8, and inputs are text: rename the file, or convert the text", named())
-    })?;
-    if text.contains('\0') {
-        return Err(format!(
-            "{} contains a NUL byte, which no process can be given: with -0 inputs end with NUL",
-            named()
-        ));
-    }
-    Ok(text)
 }
 
 /// Splits stdin into blocks of about `size` bytes of whole lines, until `take` returns false.
@@ -303,6 +309,20 @@ mod tests {
         let wide = dir.path().join("wide").to_string_lossy().into_owned();
         let error = read(&["c", "::::", &wide]).unwrap_err();
         assert!(error.to_string().ends_with("is UTF-16, and text is read as UTF-8"), "{error}");
+        let (a, b) = (file("h", "n\tm\n1\t2\n3\t4\n"), file("empty", ""));
+        let given = split(["c", "::::", &a, &b, ":::", "x", "y"].map(String::from).to_vec()).unwrap().1;
+        let mut named = Sources::new(Vec::new(), given, b'\n');
+        assert_eq!(named.take_headers().unwrap(), ["n\tm", "", "x"]);
+        let given = split(["c", "::::", &a, ":::", "x", "y", "z"].map(String::from).to_vec()).unwrap().1;
+        let mut named = Sources::new(Vec::new(), given, b'\n');
+        assert_eq!(named.take_headers().unwrap(), ["n\tm", "x"]);
+        let mut rows = Vec::new();
+        let take = |row: InputRow| {
+            rows.push(row.unwrap().join(" "));
+            true
+        };
+        named.each(take).unwrap();
+        assert_eq!(rows, ["1\t2 y", "1\t2 z", "3\t4 y", "3\t4 z"], "without the headers");
         let missing = dir.path().join("missing").to_string_lossy().into_owned();
         let error = read(&["c", "::::", &missing]).unwrap_err();
         assert!(error.to_string().contains("cannot read"), "{error}");

@@ -1,7 +1,7 @@
 //! Submits inputs to agq as they arrive: in one command if all are there at once, otherwise to an
 //! open action.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use agenix_client::ClientError;
 use agenix_protocol::{
@@ -18,8 +18,9 @@ use tokio::{
 use crate::{
     error::{CliError, Result},
     map::{
+        fields::InputFields,
         input::{Input, InvalidInput, Read},
-        placeholders::Placeholder,
+        pace::Pace,
         read_ahead::ReadAhead,
     },
     remote::{
@@ -68,7 +69,7 @@ pub(crate) struct Submitter {
     /// Action without its inputs. The action has an id.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
-    pub(crate) placeholders: BTreeSet<Placeholder>,
+    pub(crate) fields: InputFields,
     /// Sender of the inputs that agq has, in this order, and of those that no job can have.
     pub(crate) sent: mpsc::UnboundedSender<SubmittedInput>,
     /// Notified when agq has the action.
@@ -77,6 +78,7 @@ pub(crate) struct Submitter {
     pub(crate) stop_level: watch::Receiver<StopLevel>,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
+    pub(crate) pace: Pace,
 }
 
 /// Inputs that are sent in one command.
@@ -162,7 +164,13 @@ impl Submitter {
     async fn send(&mut self, source: &mut InputReceiver) -> Result<u64> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
-            let unsent = if batch.inputs.is_empty() { 0 } else { self.submit(batch, is_last).await? };
+            let unsent = if batch.inputs.is_empty() {
+                0
+            } else if self.pace.turn(&mut self.stop_level).await {
+                self.submit(batch, is_last).await?
+            } else {
+                batch.inputs.len() as u64
+            };
             if is_last || unsent > 0 {
                 return Ok(unsent);
             }
@@ -267,7 +275,7 @@ impl Submitter {
                 batch.push(input, document);
             }
             let is_first = batch.inputs.is_empty();
-            if !is_first && (self.is_over() || !self.ahead.has_room()) {
+            if !is_first && (self.is_over() || self.pace.is_set() || !self.ahead.has_room()) {
                 return Ok((batch, false));
             }
             let next = if is_first {
@@ -293,7 +301,7 @@ impl Submitter {
                     return Err(failure);
                 }
                 Some(Read::Unfit(unfit)) => self.announce_invalid(unfit),
-                Some(Read::Input(input, _room)) => match input.document(&self.placeholders) {
+                Some(Read::Input(input, _room)) => match input.document(&self.fields) {
                     Ok(document) => source.held = Some((input, document)),
                     Err(why) => self.announce_invalid(InvalidInput { seq: input.seq, why }),
                 },

@@ -33,7 +33,7 @@ pub(crate) async fn submit(
     }
     check(agq, &action).await?;
     let inputs = std::mem::take(&mut action.inputs);
-    action.open = true;
+    let stays_open = std::mem::replace(&mut action.open, true);
     let action_id = agq.submit(&action).await?.action_id;
     if !output.is_json {
         output.note(&format!(
@@ -52,7 +52,9 @@ pub(crate) async fn submit(
         // The existing action begins with the same inputs and has more.
         return Err(refused(&Rejection::ActionExists(action_id)));
     }
-    agq.close_action(&action_id).await?;
+    if !stays_open {
+        agq.close_action(&action_id).await?;
+    }
     Ok(SubmittedAction { action_id, jobs_created: count })
 }
 
@@ -69,7 +71,8 @@ fn refused(rejection: &Rejection) -> CliError {
     ClientError::Rejected(rejection.to_string()).into()
 }
 
-fn pieces(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
+/// Splits inputs into ranges for one command each.
+pub(crate) fn pieces(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
     let mut pieces: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0;
     for (at, input) in inputs.iter().enumerate() {

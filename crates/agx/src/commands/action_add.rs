@@ -1,0 +1,75 @@
+//! `agx action add` and `agx action close`
+
+use std::path::Path;
+
+use agenix_protocol::{documents::to_json, ids::ActionId};
+use clap::Args;
+
+use super::action_inputs::{InputFiles, input, inputs, lines};
+use crate::{
+    documents::{ActionClosed, ActionExtended},
+    error::Result,
+    output::{Output, counted, jobs},
+    remote::{chunked_submit::pieces, retrying_client::RetryingClient},
+    server_args::ServerArgs,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// The open action, as of `agx action submit --open`
+    pub(crate) action_id: ActionId,
+    /// Inputs: each value becomes {"line": …}; without values, --inputs and --lines, the lines of
+    /// stdin
+    #[arg(value_name = "INPUT", conflicts_with = "source")]
+    pub(crate) values: Vec<String>,
+    #[command(flatten)]
+    pub(crate) files: InputFiles,
+    /// Number of the first of these inputs, from 0: then the command can be repeated, and adds no
+    /// input twice
+    #[arg(long, value_name = "N")]
+    pub(crate) at: Option<u64>,
+}
+
+pub(super) async fn add(server: &ServerArgs, args: AddArgs, output: Output) -> Result<()> {
+    let field = &args.files.field;
+    let inputs = if args.values.is_empty() {
+        inputs(&args.files, output)?.map_or_else(|| lines(Path::new("-"), field, output), Ok)?
+    } else {
+        let values = (1..).zip(&args.values);
+        values.map(|(number, value)| input(field, number, value.as_bytes())).collect::<Result<_>>()?
+    };
+    let (action_id, mut connection) = (args.action_id, server.connect().await?);
+    let mut pieces = pieces(&inputs);
+    if pieces.is_empty() {
+        // agq checks the action, and returns the number of its jobs.
+        pieces.push(0..0);
+    }
+    let mut total_jobs = 0;
+    if let Some(at) = args.at {
+        let mut agq = RetryingClient::new(server.server()?, connection, output);
+        for piece in pieces {
+            let at = at + piece.start as u64;
+            total_jobs = agq.add_inputs(&action_id, to_json(&&inputs[piece]), at).await?;
+        }
+    } else {
+        // Without a position, a repetition after a lost reply could add the inputs twice.
+        for piece in pieces {
+            total_jobs = connection.append_inputs(&action_id, to_json(&&inputs[piece])).await?;
+        }
+    }
+    let jobs_created = inputs.len() as u64;
+    let data = ActionExtended { action_id, jobs_created, total_jobs };
+    output.show("action.add", &data, |data| {
+        let added = counted(jobs_created, "input is", "inputs are");
+        format!("{added} added to action {}, which has {}", data.action_id, jobs(total_jobs))
+    })
+}
+
+pub(super) async fn close(server: &ServerArgs, action_id: ActionId, output: Output) -> Result<()> {
+    let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);
+    agq.close_action(&action_id).await?;
+    output.show("action.close", &ActionClosed { action_id }, |data| {
+        let id = &data.action_id;
+        format!("action {id} takes no more inputs; watch it with `agx action watch {id}`")
+    })
+}

@@ -1,0 +1,135 @@
+//! Columns of the inputs: `--colsep` splits each input, and `--header` names the columns.
+
+use regex::Regex;
+
+/// Separator between columns without `--colsep`, as in GNU Parallel.
+const TAB: &str = "\t";
+
+/// Separator of columns (`--colsep`).
+#[derive(Debug, Clone)]
+pub(crate) struct Separator(Regex);
+
+impl Separator {
+    /// Parses a regular expression. One character stands for itself.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let is_one = text.chars().count() == 1;
+        let pattern = if is_one { regex::escape(text) } else { text.to_owned() };
+        if text.is_empty() {
+            return Err("give a character, or a regular expression, as , or '[ \\t]+'".into());
+        }
+        Regex::new(&pattern).map(Self).map_err(|error| {
+            let why = error.to_string();
+            let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            format!("it is not a regular expression: {why}; a backslash makes a character text, as '\\|\\|'")
+        })
+    }
+}
+
+/// Split of the inputs of a map into columns.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Columns {
+    separator: Option<Separator>,
+    /// True if blanks around a column are removed.
+    trims: bool,
+    /// Names of the columns of each source (`--header`).
+    names: Option<Vec<Vec<String>>>,
+}
+
+impl Columns {
+    /// Creates the split of `--colsep`.
+    pub(crate) fn new(separator: Option<Separator>) -> Self {
+        Self { trims: separator.is_some(), separator, names: None }
+    }
+
+    /// Takes the names of the columns from the first lines of the sources (`--header`).
+    pub(crate) fn named_by(mut self, headers: &[String]) -> Self {
+        if self.separator.is_none() {
+            self.separator = Separator::parse(TAB).ok();
+        }
+        self.names = Some(headers.iter().map(|header| self.split_line(header)).collect());
+        self
+    }
+
+    /// Returns the names of all columns, in the order of their numbers.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.names.iter().flatten().flatten().cloned().collect()
+    }
+
+    /// Returns the highest N of `{N}` for this number of sources. Without names, the lines decide.
+    pub(crate) fn count(&self, sources: usize) -> usize {
+        match (&self.names, &self.separator) {
+            (Some(names), _) => names.iter().map(Vec::len).sum(),
+            (None, Some(_)) => usize::MAX,
+            (None, None) => sources,
+        }
+    }
+
+    /// Returns true if an input has columns, rather than one value per source.
+    pub(crate) fn is_split(&self) -> bool {
+        self.separator.is_some()
+    }
+
+    /// Returns the columns of an input. Each source with names has as many columns as names.
+    pub(crate) fn split(&self, args: &[String]) -> Vec<String> {
+        let mut columns = Vec::new();
+        for (at, arg) in args.iter().enumerate() {
+            let mut split = self.split_line(arg);
+            if let Some(names) = self.names.as_ref().and_then(|names| names.get(at)) {
+                split.resize(names.len(), String::new());
+            }
+            columns.append(&mut split);
+        }
+        columns
+    }
+
+    fn split_line(&self, line: &str) -> Vec<String> {
+        let trimmed = |column: &str| if self.trims { column.trim() } else { column }.to_owned();
+        match &self.separator {
+            Some(Separator(separator)) => separator.split(line).map(trimmed).collect(),
+            None => vec![line.to_owned()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Columns, Separator};
+
+    fn split(separator: &str, line: &str) -> Vec<String> {
+        Columns::new(Some(Separator::parse(separator).unwrap())).split(&[line.to_owned()])
+    }
+
+    #[test]
+    fn columns_are_split_by_a_character_or_a_regular_expression() {
+        assert_eq!(split(",", "a, b ,,c"), ["a", "b", "", "c"], "blanks around a column are removed");
+        assert_eq!(split("|", "a|b"), ["a", "b"]);
+        assert_eq!(split(".", "a.b"), ["a", "b"]);
+        assert_eq!(split("[ ]+", "a   b c"), ["a", "b", "c"]);
+        assert_eq!(split("\\t", "a\tb"), ["a", "b"]);
+        assert_eq!(split(",", ""), [""]);
+        for (wrong, why) in [("", "give a character"), ("a(", "unclosed group"), ("**", "repetition")] {
+            let error = Separator::parse(wrong).unwrap_err();
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn columns_of_several_sources_are_numbered_on() {
+        let columns = Columns::new(Some(Separator::parse("-").unwrap()));
+        assert_eq!(columns.split(&["a-b".into(), "c-d-e".into()]), ["a", "b", "c", "d", "e"]);
+        assert_eq!(columns.count(1), usize::MAX);
+        assert_eq!(Columns::default().count(2), 2);
+    }
+
+    #[test]
+    fn columns_with_names_have_fixed_numbers() {
+        let columns = Columns::new(None).named_by(&["x\ty".into(), "z".into()]);
+        assert_eq!((columns.names(), columns.count(2)), (vec!["x".into(), "y".into(), "z".into()], 3));
+        assert_eq!(columns.split(&["1".into(), "2".into()]), ["1", "", "2"], "a missing column is empty");
+        assert_eq!(
+            columns.split(&["1\t2 \t3".into(), "4".into()]),
+            ["1", "2 ", "4"],
+            "a fourth one has no name"
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! Lines of a file or of stdin, as inputs.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+};
+
+use super::sources::SourceValue;
+use crate::{
+    error::{CliError, Result},
+    util::{
+        shorten::shortened,
+        text::{not_utf_8, without_mark},
+    },
+};
+
+/// Open file or stdin, which continues after the line that was read last.
+#[derive(Debug)]
+pub(super) struct Lines {
+    path: PathBuf,
+    /// `None` is stdin. Its buffer belongs to the process, because its lock cannot change threads.
+    file: Option<BufReader<File>>,
+    /// Terminator of a line.
+    delimiter: u8,
+    /// Number of lines that were read.
+    count: u64,
+}
+
+impl Lines {
+    /// Opens a file; `-` is stdin.
+    pub(super) fn open(path: PathBuf, delimiter: u8) -> Result<Self> {
+        let file = if path.as_os_str() == "-" {
+            None
+        } else {
+            Some(BufReader::new(File::open(&path).map_err(|error| cannot_read(&path, &error))?))
+        };
+        Ok(Self { path, file, delimiter, count: 0 })
+    }
+
+    /// Passes the following lines to `take` until `take` returns false.
+    pub(super) fn each(&mut self, mut take: impl FnMut(SourceValue) -> bool) -> Result<()> {
+        let mut stdin;
+        let reader: &mut dyn BufRead = match &mut self.file {
+            Some(file) => file,
+            None => {
+                stdin = agenix_cli::stdin().map_err(|error| cannot_read(&self.path, &error))?;
+                &mut stdin
+            }
+        };
+        loop {
+            let mut line = Vec::new();
+            let read = reader.read_until(self.delimiter, &mut line);
+            if read.map_err(|error| cannot_read(&self.path, &error))? == 0 {
+                break;
+            }
+            self.count += 1;
+            if self.count == 1 {
+                line = without_mark(&line).map_err(|encoding| not_utf_8(&self.path, encoding))?.to_vec();
+                if line.is_empty() {
+                    break;
+                }
+            }
+            if line.last() == Some(&self.delimiter) {
+                line.pop();
+            }
+            let shown = || format!("input {} of {}", self.count, shortened(&self.path.display().to_string()));
+            if !take(text(line, shown)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next line, or `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<SourceValue>> {
+        let mut next = None;
+        self.each(|line| {
+            next = Some(line);
+            false
+        })?;
+        Ok(next)
+    }
+}
+
+fn cannot_read(path: &std::path::Path, error: &std::io::Error) -> CliError {
+    let shown = shortened(&path.display().to_string());
+    CliError::usage(format!("cannot read {shown}: {error}"), "give a readable file, or - for stdin")
+}
+
+/// Converts `bytes` to text that a process can get as an argument.
+fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> SourceValue {
+    let text = String::from_utf8(bytes).map_err(|_| {
+        format!("{} is not UTF-8, and inputs are text: rename the file, or convert the text", named())
+    })?;
+    if text.contains('\0') {
+        return Err(format!(
+            "{} contains a NUL byte, which no process can be given: with -0 inputs end with NUL",
+            named()
+        ));
+    }
+    Ok(text)
+}

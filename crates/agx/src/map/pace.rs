@@ -1,0 +1,118 @@
+//! Pause between the submissions of two inputs (`--delay`).
+
+use std::time::Duration;
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::submitter::StopLevel;
+
+/// Earliest time of the next submission.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pace {
+    pause: Duration,
+    next: Option<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn new(pause: Duration) -> Self {
+        Self { pause, next: None }
+    }
+
+    /// Returns true if a command has at most one input.
+    pub(super) fn is_set(&self) -> bool {
+        !self.pause.is_zero()
+    }
+
+    /// Waits until the next input may be submitted. Returns false if no further input is wanted.
+    pub(super) async fn turn(&mut self, stop_level: &mut watch::Receiver<StopLevel>) -> bool {
+        if !self.is_set() {
+            return true;
+        }
+        let due = self.due(Instant::now());
+        let stopped = stop_level.wait_for(|&stop_level| stop_level != StopLevel::All);
+        // Only the end of the time means that it is the turn of this input.
+        timeout_at(due, stopped).await.is_err()
+    }
+
+    /// Returns the time of the next submission, which is `now` or later.
+    fn due(&mut self, now: Instant) -> Instant {
+        let due = self.next.map_or(now, |next| next.max(now));
+        self.next = Some(due + self.pause);
+        due
+    }
+}
+
+/// Parses seconds with fractions, or such a number with the suffix s, m, h or d.
+pub(crate) fn parse_delay(text: &str) -> Result<Duration, String> {
+    let wrong = || "give seconds, as 0.5, or a number with s, m, h or d behind it, as 2m".to_owned();
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, unit)) if unit.is_ascii_alphabetic() => (&text[..at], unit),
+        _ => (text, 's'),
+    };
+    let unit = match unit {
+        's' => 1.0,
+        'm' => 60.0,
+        'h' => 3600.0,
+        'd' => 86_400.0,
+        _ => return Err(wrong()),
+    };
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let secs = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * unit);
+    secs.filter(|&secs| secs <= MOST_DELAY_SECS).map(Duration::from_secs_f64).ok_or_else(wrong)
+}
+
+/// Maximum pause, in seconds: a year.
+const MOST_DELAY_SECS: f64 = 365.0 * 86_400.0;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::{sync::watch, time::Instant};
+
+    use super::{Pace, StopLevel, parse_delay};
+
+    #[test]
+    fn delays_have_fractions_and_units() {
+        let parsed = |text: &str| parse_delay(text).map(|delay| delay.as_millis());
+        for (text, millis) in
+            [("0.5", 500), ("2", 2000), (".25", 250), ("1.5m", 90_000), ("0", 0), ("1h", 3_600_000)]
+        {
+            assert_eq!(parsed(text), Ok(millis), "{text}");
+        }
+        for wrong in ["", "s", "-1", "1e3", "inf", "1.2.3", "5w", "400d", "1 s", "+1"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn submissions_are_at_least_the_pause_apart() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut pace = Pace::new(2 * second);
+        assert_eq!(pace.due(start), start, "the first one does not wait");
+        assert_eq!(pace.due(start + second), start + 2 * second);
+        assert_eq!(pace.due(start + 2 * second), start + 4 * second);
+        let late = start + 60 * second;
+        assert_eq!(pace.due(late), late);
+        assert_eq!(pace.due(late), late + 2 * second, "missed pauses are not made up for");
+    }
+
+    #[tokio::test]
+    async fn submissions_end_without_a_turn_if_no_input_is_wanted() {
+        let (level, mut stop_level) = watch::channel(StopLevel::All);
+        let mut pace = Pace::new(Duration::from_secs(3600));
+        assert!(pace.turn(&mut stop_level).await);
+        level.send_replace(StopLevel::End);
+        assert!(!pace.turn(&mut stop_level).await);
+    }
+
+    #[tokio::test]
+    async fn submissions_without_a_pause_do_not_wait() {
+        let (_level, mut stop_level) = watch::channel(StopLevel::All);
+        let mut pace = Pace::default();
+        assert!(!pace.is_set() && pace.turn(&mut stop_level).await && pace.turn(&mut stop_level).await);
+    }
+}

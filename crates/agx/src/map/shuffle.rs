@@ -1,0 +1,106 @@
+//! Random order of the jobs (`--shuf`).
+
+use uuid::Uuid;
+
+use super::sources::InputRow;
+use crate::{
+    error::{CliError, Result},
+    output::counted,
+};
+
+/// Maximum number of jobs that `--shuf` holds in memory.
+const MOST_SHUFFLED: usize = 1_000_000;
+/// Maximum number of bytes of their inputs.
+const MOST_BYTES: usize = 256 * 1024 * 1024;
+
+/// Passes the rows of `each` to `take` in random order, after the last one was read.
+pub(super) fn shuffled(
+    each: impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()>,
+    take: &mut dyn FnMut(InputRow) -> bool,
+) -> Result<()> {
+    let mut rows = collect(each, MOST_SHUFFLED, MOST_BYTES)?;
+    shuffle(&mut rows, || Uuid::new_v4().as_u128());
+    let _all = rows.into_iter().all(take);
+    Ok(())
+}
+
+fn collect(
+    each: impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()>,
+    most: usize,
+    most_bytes: usize,
+) -> Result<Vec<InputRow>> {
+    let (mut rows, mut bytes, mut fits) = (Vec::new(), 0, true);
+    each(&mut |row| {
+        bytes += row.as_ref().map_or(0, |args| args.iter().map(String::len).sum());
+        fits = rows.len() < most && bytes <= most_bytes;
+        if fits {
+            rows.push(row);
+        }
+        fits
+    })?;
+    if fits {
+        return Ok(rows);
+    }
+    let jobs = counted(most as u64, "job", "jobs");
+    Err(CliError::usage(
+        format!(
+            "--shuf holds all inputs in memory, at most {jobs} and {most_bytes} bytes, and there are more"
+        ),
+        "leave --shuf out, and give the inputs in random order, as with `shuf FILE | agx map …`",
+    ))
+}
+
+/// Shuffles with the algorithm of Fisher and Yates. `random` returns a number whose lower 48 bits
+/// are random.
+fn shuffle<T>(rows: &mut [T], mut random: impl FnMut() -> u128) {
+    const MASK: u128 = (1 << 48) - 1;
+    for last in (1..rows.len()).rev() {
+        let at = (random() & MASK) % (last as u128 + 1);
+        rows.swap(last, usize::try_from(at).unwrap_or(last));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{InputRow, Result, collect, shuffle, shuffled};
+
+    fn each(count: usize) -> impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()> {
+        move |take| {
+            let _all = (0..count).all(|number| take(Ok(vec![number.to_string()])));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn shuffle_keeps_every_input() {
+        let mut numbers = Vec::new();
+        let mut take = |row: InputRow| {
+            numbers.push(row.unwrap().remove(0).parse::<usize>().unwrap());
+            true
+        };
+        shuffled(each(100), &mut take).unwrap();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn shuffle_reaches_every_order() {
+        let mut orders = std::collections::BTreeSet::new();
+        for (second, first) in (0..3).flat_map(|second| (0..2).map(move |first| (second, first))) {
+            let mut random = [second, first].into_iter();
+            let mut rows = ['a', 'b', 'c'];
+            shuffle(&mut rows, || random.next().unwrap());
+            orders.insert(rows);
+        }
+        assert_eq!(orders.len(), 6);
+    }
+
+    #[test]
+    fn shuffle_refuses_more_inputs_than_its_bounds() {
+        assert_eq!(collect(each(10), 10, 10).unwrap().len(), 10);
+        for (most, most_bytes) in [(9, 10), (10, 9)] {
+            let refused = collect(each(10), most, most_bytes).unwrap_err().to_string();
+            assert!(refused.contains("--shuf holds all inputs in memory, at most"), "{refused}");
+        }
+    }
+}

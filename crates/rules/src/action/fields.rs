@@ -1,0 +1,62 @@
+//! Fields of the inputs that the placeholders of a plan name.
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::{documents::Plan, template};
+use serde_json::Value;
+
+use crate::rejection::Rejection;
+
+/// Field that a placeholder names, and the first place that names it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NamedField {
+    pub(super) field: String,
+    pub(super) place: String,
+    /// True if each element of the field becomes an argument.
+    pub(super) is_list: bool,
+}
+
+/// Returns the fields that the placeholders name.
+pub(super) fn named(plan: &Plan) -> BTreeSet<NamedField> {
+    let mut seen = BTreeSet::new();
+    let mut named = BTreeSet::new();
+    for task in &plan.tasks {
+        for (place, text) in task.templates() {
+            let list = template::list(text);
+            let fields = list.map_or_else(|| template::fields(text).unwrap_or_default(), |field| vec![field]);
+            for field in fields {
+                if seen.insert((field.to_owned(), list.is_some())) {
+                    named.insert(NamedField {
+                        field: field.to_owned(),
+                        place: format!("task {} {place}", task.task_number),
+                        is_list: list.is_some(),
+                    });
+                }
+            }
+        }
+    }
+    named
+}
+
+/// Checks that input `at` has the fields.
+pub(super) fn check(at: usize, input: &str, fields: &BTreeSet<NamedField>) -> Result<(), Rejection> {
+    let invalid = |text: String| Rejection::InvalidAction(format!("inputs[{at}]{text}"));
+    let input = serde_json::from_str(input).map_err(|error| invalid(format!(": {error}")))?;
+    let has_nul = |value: &Value| value.as_str().is_some_and(|text| text.contains('\0'));
+    for NamedField { field, place, is_list } in fields {
+        let is_nul = match template::lookup(&input, field) {
+            None => return Err(invalid(format!(" has no field '{field}', which {place} of the plan uses"))),
+            Some(Value::Array(elements)) if *is_list => elements.iter().any(has_nul),
+            Some(_) if *is_list => {
+                return Err(invalid(format!(
+                    ".{field} is not an array, and {place} of the plan makes an argument of each element"
+                )));
+            }
+            Some(value) => has_nul(value),
+        };
+        if is_nul {
+            return Err(invalid(format!(".{field} contains a NUL byte, which no process can be given")));
+        }
+    }
+    Ok(())
+}
