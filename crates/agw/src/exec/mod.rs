@@ -1,6 +1,7 @@
 //! Execution of one job: processes, pipes, files and their limits.
 
 pub(crate) mod cancel;
+pub(crate) mod ended;
 pub(crate) mod exit;
 pub(crate) mod helper_command;
 pub(crate) mod job;

@@ -9,9 +9,9 @@ use tokio::time::sleep;
 
 use crate::exec::{
     cancel::CancelToken,
+    ended::Ended,
     live_output::LiveOutput,
     output_quota::{DiskSpace, QuotaCheck},
-    process::Ended,
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
     start::{ExecContext, Out, Outputs, StartedProcess, Unstarted, start_with_retry},
@@ -255,7 +255,8 @@ async fn collect(
         stderr: stderr.map_or_else(CapturedOutput::default, |stderr| {
             kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
         }),
-        duration_ms: u64::try_from(ended.after.as_millis()).unwrap_or(u64::MAX),
+        duration_ms: ended.duration_ms(),
+        resources: ended.resources,
     }
 }
 

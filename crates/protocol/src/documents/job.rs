@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::ResourceUse;
 use crate::{
     ids::{ActionId, JobId, PlanId, WorkerId},
     time::Timestamp,
@@ -136,6 +137,9 @@ pub struct TaskResult {
     pub stderr: CapturedOutput,
     /// Run time, in milliseconds.
     pub duration_ms: u64,
+    /// Use of the machine.
+    #[serde(flatten)]
+    pub resources: ResourceUse,
 }
 
 /// SIGPIPE, the signal that ends a task that writes to a closed pipe.
