@@ -10,19 +10,21 @@ use agenix_sys::Reaped;
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) timed_out: bool,
+    /// True if the kernel killed the child for lack of memory.
+    pub(crate) out_of_memory: bool,
     pub(crate) after: Duration,
     pub(crate) resources: ResourceUse,
 }
 
 impl Ended {
-    /// Returns the end of a child within its timeout.
+    /// Returns the end of a child that neither its timeout nor a lack of memory ended.
     pub(crate) fn of(reaped: &Reaped, after: Duration) -> Self {
         let resources = ResourceUse {
             peak_memory_bytes: reaped.peak_memory_bytes,
             user_ms: Some(millis(reaped.user)),
             system_ms: Some(millis(reaped.system)),
         };
-        Self { status: reaped.status, timed_out: false, after, resources }
+        Self { status: reaped.status, timed_out: false, out_of_memory: false, after, resources }
     }
 
     /// Returns the exit code as a shell does: 128 plus the signal number after a signal.

@@ -7,6 +7,7 @@ pub(crate) mod helper_command;
 pub(crate) mod job;
 pub(crate) mod live_output;
 pub(crate) mod open_file_limit;
+pub(crate) mod out_of_memory;
 pub(crate) mod output_quota;
 pub(crate) mod pipe;
 pub(crate) mod process;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::exec::{
     ended::Ended,
     exit::Exit,
-    open_file_limit,
+    open_file_limit, out_of_memory,
     stages::StageCommand,
     stray_processes::{self, StrayProcess, TaskMark, VARIABLE},
     subreaper,
@@ -30,6 +30,8 @@ pub(crate) struct Process {
     exit: Exit,
     started: Instant,
     timeout: Duration,
+    /// [`out_of_memory::kills`] before the start. `None` also once the worker ends the child.
+    oom_kills: Option<u64>,
     /// Set once the worker has reaped the child.
     ended: Option<Ended>,
 }
@@ -62,13 +64,15 @@ impl Process {
         if let Some(cwd) = &command.cwd {
             starting.current_dir(cwd);
         }
+        let oom_kills = out_of_memory::kills();
         let leader = subreaper::start(|| starting.spawn())?;
         open_file_limit::restore(leader);
         let leads = Some(leader);
         let group = Group { leader: leads, mark, strays: Vec::new(), has_leader: true, is_empty: false };
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
-        Ok(Self { group, exit, started: Instant::now(), timeout: command.timeout, ended: None })
+        let (started, timeout) = (Instant::now(), command.timeout);
+        Ok(Self { group, exit, started, timeout, oom_kills, ended: None })
     }
 
     /// Waits for the child. After its timeout, its group gets SIGTERM, and SIGKILL after `grace`.
@@ -76,14 +80,17 @@ impl Process {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        match timeout(self.timeout.saturating_sub(self.started.elapsed()), self.exit.wait()).await {
-            Ok(exited) => exited.and_then(|()| self.killed()),
-            Err(_elapsed) => {
-                let ended = Ended { timed_out: true, ..self.end_now(grace).await? };
-                self.ended = Some(ended);
-                Ok(ended)
+        let left = self.timeout.saturating_sub(self.started.elapsed());
+        let ended = match timeout(left, self.exit.wait()).await {
+            Ok(exited) => {
+                let ended = exited.and_then(|()| self.killed())?;
+                let kills = (self.oom_kills, out_of_memory::kills);
+                Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
             }
-        }
+            Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
+        };
+        self.ended = Some(ended);
+        Ok(ended)
     }
 
     /// Ends the child: SIGTERM for the process group and the escaped processes, then SIGKILL after
@@ -94,6 +101,8 @@ impl Process {
             return Ok(ended);
         }
         let end = Instant::now() + grace;
+        // From here on, a SIGKILL may be that of the worker.
+        self.oom_kills = None;
         self.group.terminate();
         if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
             exited?;

@@ -11,6 +11,7 @@ use crate::exec::{
     cancel::CancelToken,
     ended::Ended,
     live_output::LiveOutput,
+    out_of_memory,
     output_quota::{DiskSpace, QuotaCheck},
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
@@ -244,6 +245,13 @@ async fn collect(
             kept
         }
     };
+    let mut kept_stderr = stderr.map_or_else(CapturedOutput::default, |stderr| {
+        kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
+    });
+    if ended.out_of_memory {
+        let text = out_of_memory::text(command.task_number, ended.resources.peak_memory_bytes);
+        append(&mut kept_stderr, &text, cap);
+    }
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
@@ -252,9 +260,7 @@ async fn collect(
         timed_out: ended.timed_out,
         ignored: false,
         stdout: kept_stdout,
-        stderr: stderr.map_or_else(CapturedOutput::default, |stderr| {
-            kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
-        }),
+        stderr: kept_stderr,
         duration_ms: ended.duration_ms(),
         resources: ended.resources,
     }
