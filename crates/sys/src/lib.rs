@@ -1,5 +1,6 @@
 //! System calls without a safe wrapper: file leases, descriptors that child processes inherit, the
-//! controlling terminal, and standard streams that were closed at the start.
+//! controlling terminal, standard streams that were closed at the start, and the use of the machine
+//! by an ended child.
 //!
 //! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open. Linux grants a
 //! write lease only if no other open file description of the file exists. Other systems have no
@@ -7,10 +8,12 @@
 //!
 //! This is the only crate of the project that contains `unsafe` code.
 
+mod reaped;
 mod standard;
 
 use std::{fs::File, io};
 
+pub use reaped::{Reaped, reap};
 pub use standard::{Standard, check};
 
 /// Returns true if `file` is the only open file description of its file in all processes. Other

@@ -21,7 +21,7 @@ use crate::{
     clock::Clock,
     registry::{
         backups::Backups, challenges::Challenges, connections::ConnectionRegistry, event_log::EventLog,
-        last_figures::LastFigures, output_handovers::OutputHandovers, pubsub::PubSub,
+        job_times::JobTimes, last_figures::LastFigures, output_handovers::OutputHandovers, pubsub::PubSub,
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
     settings::Settings,
@@ -51,6 +51,7 @@ pub(crate) struct AppState {
     pub(crate) connections: ConnectionRegistry,
     pub(crate) events: EventLog,
     pub(crate) throughput: Throughput,
+    pub(crate) job_times: JobTimes,
     pub(crate) last_figures: LastFigures,
     pub(crate) queue_limits: QueueLimitCache,
     pub(crate) audit: AuditLog,

@@ -4,6 +4,7 @@ pub(crate) mod backups;
 pub(crate) mod challenges;
 pub(crate) mod connections;
 pub(crate) mod event_log;
+pub(crate) mod job_times;
 pub(crate) mod last_figures;
 pub(crate) mod output_handovers;
 pub(crate) mod pubsub;

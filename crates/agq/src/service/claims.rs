@@ -32,6 +32,7 @@ pub(crate) async fn claim(
         Some(wait) => app.waiters.jobs(claimant, evictions, wait, limit).await?,
         None => app.waiters.jobs_now(&claimant, limit).await?,
     };
+    jobs.iter().for_each(|job| app.job_times.claimed(job.get()));
     if let Some(worker_id) = on_trial {
         end_trial_claim(app, &worker_id, !jobs.is_empty()).await?;
     }

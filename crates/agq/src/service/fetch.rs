@@ -51,8 +51,8 @@ pub(crate) async fn fetch(
     };
     let claimant = claimant(app, worker.as_ref(), &request).await?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    match worker.filter(|worker| !worker.wants_jobs()) {
-        None => take(app, claimant, evictions, count, request.wait_ms).await,
+    let jobs = match worker.filter(|worker| !worker.wants_jobs()) {
+        None => take(app, claimant, evictions, count, request.wait_ms).await?,
         Some(worker)
             if !worker.is_quiet
                 && count > 0
@@ -61,10 +61,12 @@ pub(crate) async fn fetch(
         {
             let jobs = take(app, claimant, evictions, 1, request.wait_ms).await?;
             end_trial_claim(app, &worker.worker_id, !jobs.is_empty()).await?;
-            Ok(jobs)
+            jobs
         }
-        Some(_takes_no_jobs) => Ok(Vec::new()),
-    }
+        Some(_takes_no_jobs) => Vec::new(),
+    };
+    jobs.iter().for_each(|job| app.job_times.claimed(job.get()));
+    Ok(jobs)
 }
 
 /// Waits up to `wait_ms` for the first job if none is ready.

@@ -32,6 +32,7 @@ pub(crate) async fn on_report(
     change: &JobChange,
     is_failure: Option<bool>,
 ) -> Result<()> {
+    app.job_times.reported(change, app.clock.now());
     if let Some(is_failure) = is_failure {
         record_outcome(app, holder, &change.before, is_failure).await?;
     }

@@ -35,7 +35,9 @@ pub(crate) async fn json(app: &AppState) -> Result<String> {
 }
 
 pub(crate) async fn prometheus(app: &AppState) -> Result<String> {
-    Ok(figures(app, read_store(app)).await?.text())
+    let mut text = figures(app, read_store(app)).await?.text();
+    app.job_times.write(&mut text);
+    Ok(text)
 }
 
 #[derive(Debug, Serialize)]
@@ -57,6 +59,8 @@ struct Figures {
     /// True if the store answered in time. Otherwise its metrics are the last known ones.
     store_up: bool,
     store_figures_age_seconds: u64,
+    /// 0 for a queue without a job that is ready.
+    queue_oldest_job_age_seconds: BTreeMap<String, u64>,
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
 }
 
@@ -93,6 +97,9 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
         queues.others.iter().map(|(key, stats)| (name(key), stats.length)).collect();
     queue_length.insert("ready".into(), queues.ready.length);
     queue_length.insert("scheduled".into(), queues.scheduled.length);
+    let ages = queues.others.iter().map(|(key, stats)| (name(key), stats.oldest_job_age_seconds));
+    let ready = ("ready".to_owned(), queues.ready.oldest_job_age_seconds);
+    let ages = ages.chain([ready]).map(|(name, age)| (name, age.unwrap_or_default()));
     let (connections, connections_total, commands_total) = app.connections.counts();
     let now = app.clock.now();
     Figures {
@@ -109,6 +116,7 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
         store_oldest_snapshot_seconds: *oldest_snapshot_secs,
         store_up: as_of.is_none(),
         store_figures_age_seconds: as_of.map_or(0, |at| now.ms_since(at) / 1000),
+        queue_oldest_job_age_seconds: ages.collect(),
         workers: workers
             .iter()
             .filter(|(worker, _)| worker.standing == Liveness::Active)
@@ -144,9 +152,14 @@ impl Figures {
         ] {
             family(&mut text, name, "gauge", help, one(value));
         }
-        let lengths = self.queue_length.iter().map(|(name, value)| (name.as_str(), *value));
-        let lengths = lengths.map(labelled("queue")).collect();
-        family(&mut text, "agq_queue_length", "gauge", "Jobs in a queue.", lengths);
+        let oldest = "Age of the oldest job of a queue that is ready, and 0 without one.";
+        for (name, help, values) in [
+            ("agq_queue_length", "Jobs in a queue.", &self.queue_length),
+            ("agq_queue_oldest_job_age_seconds", oldest, &self.queue_oldest_job_age_seconds),
+        ] {
+            let values = values.iter().map(|(name, value)| (name.as_str(), *value));
+            family(&mut text, name, "gauge", help, values.map(labelled("queue")).collect());
+        }
         let accepted = "Accepted connections since agq started.";
         let snapshot = "Age of the oldest transaction that keeps a snapshot of the database.";
         let age =

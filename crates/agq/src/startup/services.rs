@@ -12,7 +12,7 @@ use crate::{
     clock::Clock,
     registry::{
         backups::Backups, challenges::Challenges, connections::ConnectionRegistry, event_log::EventLog,
-        last_figures::LastFigures, output_handovers::OutputHandovers, pubsub::PubSub,
+        job_times::JobTimes, last_figures::LastFigures, output_handovers::OutputHandovers, pubsub::PubSub,
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
     service::halting,
@@ -54,6 +54,7 @@ pub(crate) fn build(
         connections: ConnectionRegistry::default(),
         events: EventLog::new(started_at),
         throughput: Throughput::default(),
+        job_times: JobTimes::default(),
         last_figures: LastFigures::default(),
         queue_limits: QueueLimitCache::default(),
         audit,

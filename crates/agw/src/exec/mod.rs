@@ -1,11 +1,13 @@
 //! Execution of one job: processes, pipes, files and their limits.
 
 pub(crate) mod cancel;
+pub(crate) mod ended;
 pub(crate) mod exit;
 pub(crate) mod helper_command;
 pub(crate) mod job;
 pub(crate) mod live_output;
 pub(crate) mod open_file_limit;
+pub(crate) mod out_of_memory;
 pub(crate) mod output_quota;
 pub(crate) mod pipe;
 pub(crate) mod process;

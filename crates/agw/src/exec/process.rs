@@ -1,14 +1,9 @@
 //! Child process in a process group of its own. The worker waits for the child until its deadline,
 //! and ends the child with its process group and its escaped processes.
 
-use std::{
-    io,
-    os::unix::process::{CommandExt, ExitStatusExt},
-    path::Path,
-    process::{Child, ExitStatus, Stdio},
-    time::Duration,
-};
+use std::{io, os::unix::process::CommandExt, path::Path, process::Stdio, time::Duration};
 
+use agenix_sys::Reaped;
 use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpgid},
@@ -16,8 +11,9 @@ use rustix::{
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::exec::{
+    ended::Ended,
     exit::Exit,
-    open_file_limit,
+    open_file_limit, out_of_memory,
     stages::StageCommand,
     stray_processes::{self, StrayProcess, TaskMark, VARIABLE},
     subreaper,
@@ -31,32 +27,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A running child. A drop before its end kills its process group and its escaped processes.
 pub(crate) struct Process {
     group: Group,
-    child: Child,
     exit: Exit,
     started: Instant,
     timeout: Duration,
-    /// Set once the worker has reaped `child`.
+    /// [`out_of_memory::kills`] before the start. `None` also once the worker ends the child.
+    oom_kills: Option<u64>,
+    /// Set once the worker has reaped the child.
     ended: Option<Ended>,
-}
-
-/// Exit status and run time of a child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) status: ExitStatus,
-    pub(crate) timed_out: bool,
-    pub(crate) after: Duration,
-}
-
-impl Ended {
-    /// Returns the exit code as a shell does: 128 plus the signal number after a signal.
-    pub(crate) fn exit_code(&self) -> i32 {
-        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
-    }
-
-    /// Returns the signal that ended the child.
-    pub(crate) fn signal(&self) -> Option<i32> {
-        self.status.signal()
-    }
 }
 
 impl Process {
@@ -87,13 +64,15 @@ impl Process {
         if let Some(cwd) = &command.cwd {
             starting.current_dir(cwd);
         }
-        let (child, leader) = subreaper::start(|| starting.spawn())?;
+        let oom_kills = out_of_memory::kills();
+        let leader = subreaper::start(|| starting.spawn())?;
         open_file_limit::restore(leader);
         let leads = Some(leader);
         let group = Group { leader: leads, mark, strays: Vec::new(), has_leader: true, is_empty: false };
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
-        Ok(Self { group, child, exit, started: Instant::now(), timeout: command.timeout, ended: None })
+        let (started, timeout) = (Instant::now(), command.timeout);
+        Ok(Self { group, exit, started, timeout, oom_kills, ended: None })
     }
 
     /// Waits for the child. After its timeout, its group gets SIGTERM, and SIGKILL after `grace`.
@@ -101,14 +80,17 @@ impl Process {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        match timeout(self.timeout.saturating_sub(self.started.elapsed()), self.exit.wait()).await {
-            Ok(exited) => exited.and_then(|()| self.killed()),
-            Err(_elapsed) => {
-                let ended = Ended { timed_out: true, ..self.end_now(grace).await? };
-                self.ended = Some(ended);
-                Ok(ended)
+        let left = self.timeout.saturating_sub(self.started.elapsed());
+        let ended = match timeout(left, self.exit.wait()).await {
+            Ok(exited) => {
+                let ended = exited.and_then(|()| self.killed())?;
+                let kills = (self.oom_kills, out_of_memory::kills);
+                Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
             }
-        }
+            Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
+        };
+        self.ended = Some(ended);
+        Ok(ended)
     }
 
     /// Ends the child: SIGTERM for the process group and the escaped processes, then SIGKILL after
@@ -119,14 +101,16 @@ impl Process {
             return Ok(ended);
         }
         let end = Instant::now() + grace;
+        // From here on, a SIGKILL may be that of the worker.
+        self.oom_kills = None;
         self.group.terminate();
         if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
             exited?;
             // An unreaped leader is a process of the group, which would not become empty.
-            let status = self.reap()?;
+            let reaped = self.group.reap_leader()?;
             let _grace_is_over = timeout_at(end, self.group.wait_until_empty()).await;
             self.group.kill();
-            return Ok(self.ended(status));
+            return Ok(self.ended(&reaped));
         }
         self.group.kill();
         self.exit.wait().await?;
@@ -137,17 +121,13 @@ impl Process {
     fn killed(&mut self) -> io::Result<Ended> {
         // The group is killed first, because after the reaping its id may belong to another group.
         self.group.signal(Signal::KILL);
-        let status = self.reap()?;
-        Ok(self.ended(status))
+        let reaped = self.group.reap_leader()?;
+        Ok(self.ended(&reaped))
     }
 
-    fn reap(&mut self) -> io::Result<ExitStatus> {
-        self.group.leader_reaped(|| self.child.wait())
-    }
-
-    fn ended(&mut self, status: ExitStatus) -> Ended {
+    fn ended(&mut self, reaped: &Reaped) -> Ended {
         self.group.leader = None;
-        let ended = Ended { status, timed_out: false, after: self.started.elapsed() };
+        let ended = Ended::of(reaped, self.started.elapsed());
         self.ended = Some(ended);
         ended
     }
@@ -182,10 +162,10 @@ impl Group {
         }
     }
 
-    /// Reaps the leader with `reap`. From then on its process id may belong to another process.
-    fn leader_reaped<T>(&mut self, reap: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let Some(leader) = self.leader else { return reap() };
-        let reaped = subreaper::reaped(leader, reap)?;
+    /// Reaps the leader. From then on its process id may belong to another process.
+    fn reap_leader(&mut self) -> io::Result<Reaped> {
+        let leader = self.leader.ok_or(Errno::CHILD)?;
+        let reaped = subreaper::reaped(leader, || agenix_sys::reap(leader.as_raw_pid()))?;
         self.has_leader = false;
         Ok(reaped)
     }

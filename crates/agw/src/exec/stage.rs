@@ -9,9 +9,10 @@ use tokio::time::sleep;
 
 use crate::exec::{
     cancel::CancelToken,
+    ended::Ended,
     live_output::LiveOutput,
+    out_of_memory,
     output_quota::{DiskSpace, QuotaCheck},
-    process::Ended,
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
     start::{ExecContext, Out, Outputs, StartedProcess, Unstarted, start_with_retry},
@@ -241,6 +242,13 @@ async fn collect(
             kept
         }
     };
+    let mut kept_stderr = stderr.map_or_else(CapturedOutput::default, |stderr| {
+        kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
+    });
+    if ended.out_of_memory {
+        let text = out_of_memory::text(command.task_number, ended.resources.peak_memory_bytes);
+        append(&mut kept_stderr, &text, cap);
+    }
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
@@ -249,10 +257,9 @@ async fn collect(
         timed_out: ended.timed_out,
         ignored: false,
         stdout: kept_stdout,
-        stderr: stderr.map_or_else(CapturedOutput::default, |stderr| {
-            kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
-        }),
-        duration_ms: u64::try_from(ended.after.as_millis()).unwrap_or(u64::MAX),
+        stderr: kept_stderr,
+        duration_ms: ended.duration_ms(),
+        resources: ended.resources,
     }
 }
 

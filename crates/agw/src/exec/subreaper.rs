@@ -35,13 +35,14 @@ struct Children {
 }
 
 /// Starts a child and records its pid, so that [`reap`] does not take it for an adopted process.
-pub(crate) fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<(Child, Pid)> {
+/// The caller reaps the child by its pid.
+pub(crate) fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Pid> {
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = start()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.expect("a process id is a positive 32-bit integer");
     children().ours.insert(pid.as_raw_pid());
-    Ok((child, pid))
+    Ok(pid)
 }
 
 /// Reaps the exited child `pid` under the lock, because a new child may get the same process id.

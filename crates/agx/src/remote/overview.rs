@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    documents::{ActionStatus, CapturedOutput, JobStatus, QueueStats, TaskResult, WorkerStatus},
+    documents::{ActionStatus, CapturedOutput, JobStatus, QueueStats, ResourceUse, TaskResult, WorkerStatus},
     ids::PlanId,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -134,11 +134,40 @@ fn task_text(result: &TaskResult) -> String {
         }
     };
     let head = format!(
-        "  task {} {}: exit code {}, {} ms",
+        "  task {} {}: exit code {}, {} ms{}",
         result.task_number,
         one_line(&result.command),
         result.exit_code,
-        result.duration_ms
+        result.duration_ms,
+        resources_text(&result.resources)
     );
     head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr)
+}
+
+/// Returns the known figures, each after a comma.
+fn resources_text(resources: &ResourceUse) -> String {
+    let ResourceUse { peak_memory_bytes, user_ms, system_ms } = resources;
+    let figure = |value: Option<String>| value.map(|value| format!(", {value}")).unwrap_or_default();
+    figure(user_ms.map(|ms| format!("{ms} ms user")))
+        + &figure(system_ms.map(|ms| format!("{ms} ms system")))
+        + &figure(peak_memory_bytes.map(|bytes| format!("{} MiB peak memory", bytes >> 20)))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{ResourceUse, TaskResult};
+
+    use super::task_text;
+
+    #[test]
+    fn task_text_shows_known_figures_only() {
+        let result =
+            TaskResult { task_number: 1, command: "sort".into(), duration_ms: 9, ..Default::default() };
+        assert_eq!(task_text(&result), "  task 1 sort: exit code 0, 9 ms");
+        let resources =
+            ResourceUse { peak_memory_bytes: Some(64 << 20), user_ms: Some(7), system_ms: Some(1) };
+        let result = TaskResult { resources, ..result };
+        let shown = "  task 1 sort: exit code 0, 9 ms, 7 ms user, 1 ms system, 64 MiB peak memory";
+        assert_eq!(task_text(&result), shown);
+    }
 }

@@ -13,6 +13,7 @@ mod output;
 mod plan;
 mod plans;
 mod queue;
+mod resource_use;
 mod strict;
 mod task_result;
 mod worker;
@@ -36,6 +37,7 @@ pub use output::{
 pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::PlanCache;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
+pub use resource_use::ResourceUse;
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use task_result::{CapturedOutput, TaskResult};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};

@@ -4,6 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ResourceUse;
 use crate::blob::{BlobHash, OutputStream};
 
 /// Result of one task.
@@ -37,6 +38,9 @@ pub struct TaskResult {
     pub stderr: CapturedOutput,
     /// Run time, in milliseconds.
     pub duration_ms: u64,
+    /// Use of the machine.
+    #[serde(flatten)]
+    pub resources: ResourceUse,
 }
 
 impl TaskResult {

@@ -162,6 +162,80 @@ fn metrics_for_prometheus() {
     }
 }
 
+/// Name, labels and value of a series.
+type Sample<'t> = (&'t str, Vec<(&'t str, &'t str)>, f64);
+
+/// Returns the sample of a line in the text format of Prometheus: name, labels and value.
+fn sample(line: &str) -> Sample<'_> {
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+    assert!(name.starts_with("agq_") && !name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let labels = labels.strip_suffix('}').unwrap().split(',').filter(|label| !label.is_empty());
+    let pairs = labels.map(|label| {
+        let (name, quoted) = label.split_once('=').unwrap();
+        (name, quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap())
+    });
+    (name, pairs.collect(), value.parse().unwrap())
+}
+
+/// Checks that `text` is what a scraper reads: each family has one type, before its samples.
+fn scrape(text: &str) -> Vec<Sample<'_>> {
+    let mut families: Vec<(&str, &str)> = Vec::new();
+    let mut samples = Vec::new();
+    for line in text.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = family.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(families.iter().all(|(other, _)| *other != name), "{line} is there twice");
+            families.push((name, kind));
+        } else if !line.starts_with('#') {
+            let found = sample(line);
+            let (family, kind) = *families.last().unwrap();
+            let suffix = found.0.strip_prefix(family).unwrap_or_else(|| panic!("{line} after {family}"));
+            let is_part = matches!((kind, suffix), ("histogram", "_bucket" | "_sum" | "_count"));
+            assert!(is_part || (kind != "histogram" && suffix.is_empty()), "{line} of a {kind}");
+            samples.push(found);
+        }
+    }
+    samples
+}
+
+#[test]
+fn metrics_have_histograms_of_waits_and_run_times_by_queue() {
+    let lab = e2e::Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = crate::support::Raw::open(&lab, &agq);
+    assert!(raw.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#).starts_with("+OK"));
+    let plan = crate::support::plan("p", "true", &[]);
+    assert!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")).starts_with("+OK"));
+    let action = r#"{"action_id":"a","plan_id":"p","queue":"q","inputs":[{},{}]}"#;
+    assert!(raw.ask(&format!("ACTION.SUBMIT '{action}'")).starts_with("+OK"));
+    raw.send("RPOP queue:q\n");
+    let job: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+    let report = format!(r#"JOB.UPDATE {} '{{"status":"completed"}}'"#, job["job_id"].as_str().unwrap());
+    assert_eq!(raw.ask(&report), "+OK");
+    raw.send("METRICS\n");
+    let text = raw.bulk();
+    let samples = scrape(&text);
+    for name in ["agq_job_wait_seconds", "agq_job_run_seconds"] {
+        let of = |suffix: &str, wanted: &[(&str, &str)]| -> Vec<f64> {
+            let has = |labels: &[(&str, &str)]| wanted.iter().all(|label| labels.contains(label));
+            let own = samples
+                .iter()
+                .filter(|(other, labels, _)| *other == format!("{name}{suffix}") && has(labels));
+            own.map(|(_, _, value)| *value).collect()
+        };
+        assert_eq!(of("_count", &[("queue", "q")]), [1.0], "{text}");
+        assert_eq!(of("_count", &[("queue", "ready")]), [0.0], "{text}");
+        assert_eq!(of("_bucket", &[("queue", "q"), ("le", "+Inf")]), [1.0], "{text}");
+        let buckets = of("_bucket", &[("queue", "q")]);
+        assert!(buckets.len() == 15 && buckets.is_sorted(), "{text}");
+    }
+    let ages = samples.iter().filter(|(name, ..)| *name == "agq_queue_oldest_job_age_seconds");
+    let queues: Vec<_> = ages.flat_map(|(_, labels, _)| labels).map(|(_, queue)| *queue).collect();
+    assert_eq!(queues, ["q", "ready"], "{text}");
+}
+
 #[test]
 fn more_than_a_hundred_tasks_or_a_megabyte_is_refused() {
     let tasks: Vec<String> =

@@ -573,9 +573,13 @@ function stream(task, name, key) {
 }
 
 function task(result, n) {
+  const mib = (bytes) => number(Math.floor(bytes / 1048576));
   const how = [result.signal ? `ended by signal ${result.signal}` : '', result.timed_out ? 'took longer than it may' : '',
     result.ignored ? 'its exit code does not count' : '',
-    Number.isFinite(result.duration_ms) ? `took ${duration(result.duration_ms)}` : ''].filter(Boolean);
+    Number.isFinite(result.duration_ms) ? `took ${duration(result.duration_ms)}` : '',
+    Number.isFinite(result.user_ms) ? `${duration(result.user_ms)} user` : '',
+    Number.isFinite(result.system_ms) ? `${duration(result.system_ms)} system` : '',
+    Number.isFinite(result.peak_memory_bytes) ? `${mib(result.peak_memory_bytes)} MiB peak memory` : ''].filter(Boolean);
   return h('article', { key: `task ${n}`, class: 'task' }, h('h3', null, `${result.task_number ?? n + 1}. `,
     h('code', null, String(result.command ?? '')), ' ',
     h('span', { class: `badge ${result.exit_code === 0 ? 'completed' : 'failed'}` }, `exit code ${result.exit_code ?? 'unknown'}`),

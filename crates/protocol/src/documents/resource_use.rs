@@ -1,0 +1,45 @@
+//! Use of the machine by a task.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Use of the machine by the process of a task and by the children that it waited for. A field is
+/// left out if it is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ResourceUse {
+    /// Largest resident memory of one of these processes, in bytes. Left out if it is not above the
+    /// peak of the worker itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+    /// Processor time in user mode, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_ms: Option<u64>,
+    /// Processor time in the kernel, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_ms: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::TaskResult, ResourceUse};
+
+    #[test]
+    fn resource_use_is_a_part_of_the_task_result() {
+        let resources =
+            ResourceUse { peak_memory_bytes: Some(1 << 26), user_ms: Some(12), system_ms: Some(0) };
+        let result = TaskResult { resources, ..TaskResult::default() };
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!(json["peak_memory_bytes"], 1 << 26);
+        assert_eq!([&json["user_ms"], &json["system_ms"]], [12, 0]);
+        assert_eq!(serde_json::from_value::<TaskResult>(json).unwrap(), result);
+    }
+
+    #[test]
+    fn unknown_resource_use_is_left_out() {
+        let json = serde_json::to_string(&TaskResult::default()).unwrap();
+        assert!(!json.contains("peak_memory_bytes") && !json.contains("_ms\":null"), "{json}");
+        let old: TaskResult = serde_json::from_str(&json).unwrap();
+        assert_eq!(old.resources, ResourceUse::default());
+    }
+}
