@@ -59,6 +59,8 @@ const LIKE_PARALLEL: &[Row<'_>] = &[
     ),
     (&["-k", "--header", ":"], "echo {m}-{n} {1}", &["::::", "table"], "", "2-1 1\n4-3 3\n"),
     (&["-k", "--header", ":", "-C", ","], "echo {m.} {n/}", &[], "n,m\nx/a,b.txt\n", "b a\n"),
+    (&["-k", "--pipe", "--block", "4"], "wc -l", &[], "1\n2\n3\n4\n5\n", "2\n2\n1\n"),
+    (&["-k", "--pipe", "--block", "1k"], "tr 1 x", &[], "1\n2\n3\n", "x\n2\n3\n"),
     (&["-k", "-N", "2"], "echo {1}-{2}", &[":::", "a", "b", "c"], "", "a-b\nc-\n"),
     (&["-k", "-N", "2"], "echo", &[], "a\nb\nc\n", "a b\nc\n"),
     (&["-k", "-N", "2"], "echo {/.} {#}", &[":::", "x/a.c", "x/b.d", "c"], "", "a b 1\nc 2\n"),
@@ -171,6 +173,30 @@ fn map_writes_the_joblog_and_the_results_of_gnu_parallel() {
         parallel.args(args);
         fed(parallel, &lab, "").expect(0);
         check("parallel");
+    }
+}
+
+#[test]
+fn map_resumes_where_gnu_parallel_resumes() {
+    let lab = lab();
+    let check = |who: &str, run: &dyn Fn(&[&str]) -> Ran| {
+        let cat = ["-j1", "--joblog", "log", "cat {}", ":::", "lines", "late"];
+        assert_eq!(run(&cat).expect(1).out, "p\nq\n", "{who}");
+        lab.file("late", "l\n");
+        let outs = ["--resume", "--resume-failed"]
+            .map(|option| run(&[&[option], &cat[..], &["table"]].concat()).expect(0).out);
+        assert_eq!(outs, ["n\tm\n1\t2\n3\t4\n", "l\n"], "{who}");
+        for file in ["late", "log"] {
+            std::fs::remove_file(lab.path().join(file)).unwrap();
+        }
+    };
+    check("agx map", &|args| map(&lab, args, ""));
+    if parallel(lab.path()).is_some() {
+        check("parallel", &|args| {
+            let mut parallel = parallel(lab.path()).unwrap();
+            parallel.args(args);
+            fed(parallel, &lab, "")
+        });
     }
 }
 
