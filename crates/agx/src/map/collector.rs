@@ -18,10 +18,8 @@ use tokio::{
 use crate::{
     error::Result,
     map::{
-        delivery::Delivery,
-        input::Input,
-        read_ahead::ReadAhead,
-        submitter::{StopLevel, SubmittedInput},
+        delivery::Delivery, input::Input, read_ahead::ReadAhead, stop_level::StopLevel,
+        submitter::SubmittedInput,
     },
     remote::retrying_client::RetryingClient,
     watch::progress::{FIRST_LOOK, ProgressLine, next_look},

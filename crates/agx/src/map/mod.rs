@@ -26,8 +26,10 @@ mod reading;
 mod reorder_buffer;
 mod results_dir;
 mod resumed;
+mod row;
 mod shuffle;
 mod sources;
+mod stop_level;
 mod submitter;
 mod tag;
 
@@ -50,4 +52,5 @@ pub(crate) use read_ahead::ReadAhead;
 pub(crate) use reading::read;
 pub(crate) use resumed::Resumed;
 pub(crate) use sources::{Sources, blocks, split};
-pub(crate) use submitter::{StopLevel, UnsentInputs};
+pub(crate) use stop_level::StopLevel;
+pub(crate) use submitter::UnsentInputs;

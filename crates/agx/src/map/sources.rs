@@ -7,13 +7,13 @@ use std::{
     path::PathBuf,
 };
 
-use super::{grouping::grouped, lines::Lines, shuffle::shuffled};
+use super::{
+    grouping::grouped,
+    lines::Lines,
+    row::{InputRow, SourceValue},
+    shuffle::shuffled,
+};
 use crate::error::{CliError, Result};
-
-/// Input, or the reason why it cannot be one.
-pub(super) type SourceValue = Result<String, String>;
-/// One value of each source, or the reason why these values cannot be an input.
-pub(crate) type InputRow = Result<Vec<String>, String>;
 
 /// One source of inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -310,10 +310,10 @@ mod tests {
         let error = read(&["c", "::::", &wide]).unwrap_err();
         assert!(error.to_string().ends_with("is UTF-16, and text is read as UTF-8"), "{error}");
         let (a, b) = (file("h", "n\tm\n1\t2\n3\t4\n"), file("empty", ""));
-        let given = split(["c", "::::", &a, &b, ":::", "x", "y"].map(String::from).to_vec()).unwrap().1;
+        let given = split(Vec::from(["c", "::::", &a, &b, ":::", "x", "y"].map(String::from))).unwrap().1;
         let mut named = Sources::new(Vec::new(), given, b'\n');
         assert_eq!(named.take_headers().unwrap(), ["n\tm", "", "x"]);
-        let given = split(["c", "::::", &a, ":::", "x", "y", "z"].map(String::from).to_vec()).unwrap().1;
+        let given = split(Vec::from(["c", "::::", &a, ":::", "x", "y", "z"].map(String::from))).unwrap().1;
         let mut named = Sources::new(Vec::new(), given, b'\n');
         assert_eq!(named.take_headers().unwrap(), ["n\tm", "x"]);
         let mut rows = Vec::new();
