@@ -1,6 +1,6 @@
 //! Several inputs per job (`-N`, `-n`).
 
-use super::sources::InputRow;
+use super::rows::InputRow;
 use crate::error::Result;
 
 /// Maximum number of bytes of the inputs of one job, which a process has to get as its arguments.

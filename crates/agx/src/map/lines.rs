@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::sources::SourceValue;
+use super::rows::SourceValue;
 use crate::{
     error::{CliError, Result},
     util::{

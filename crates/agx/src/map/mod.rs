@@ -24,8 +24,10 @@ mod read_ahead;
 mod reading;
 mod results_dir;
 mod resumed;
+mod rows;
 mod shuffle;
 mod sources;
+mod stop_level;
 mod submitter;
 
 pub(crate) use code::{appended, extended};

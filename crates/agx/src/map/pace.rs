@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::submitter::StopLevel;
+use super::stop_level::StopLevel;
 
 /// Earliest time of the next submission.
 #[derive(Debug, Clone, Copy, Default)]

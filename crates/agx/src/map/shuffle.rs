@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::sources::InputRow;
+use super::rows::InputRow;
 use crate::{
     error::{CliError, Result},
     output::counted,

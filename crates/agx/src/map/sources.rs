@@ -7,13 +7,13 @@ use std::{
     path::PathBuf,
 };
 
-use super::{grouping::grouped, lines::Lines, shuffle::shuffled};
+use super::{
+    grouping::grouped,
+    lines::Lines,
+    rows::{InputRow, SourceValue},
+    shuffle::shuffled,
+};
 use crate::error::{CliError, Result};
-
-/// Input, or the reason why it cannot be one.
-pub(super) type SourceValue = Result<String, String>;
-/// One value of each source, or the reason why these values cannot be an input.
-pub(crate) type InputRow = Result<Vec<String>, String>;
 
 /// One source of inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+pub(crate) use super::stop_level::StopLevel;
 use crate::{
     error::{CliError, Result},
     map::{
@@ -33,18 +34,6 @@ use crate::{
 const GATHER_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum wait of the first input of a batch for further ones.
 const LONGEST_GATHER: Duration = Duration::from_millis(50);
-/// Amount of work that is still wanted of a running map, in decreasing order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum StopLevel {
-    /// All work.
-    All,
-    /// No further job starts, and running jobs end by themselves.
-    StartNone,
-    /// No further job starts, and running jobs are cancelled a moment later.
-    End,
-    /// agx takes the results of ended jobs, and the action goes on without agx.
-    Leave,
-}
 
 /// Fate of an input that agx has read.
 #[derive(Debug)]
