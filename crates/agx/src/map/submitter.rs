@@ -15,6 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+pub(crate) use super::stop_level::StopLevel;
 use crate::{
     error::{CliError, Result},
     map::{
