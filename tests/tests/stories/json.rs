@@ -23,6 +23,15 @@ fn kinds(ran: &Ran) -> impl Iterator<Item = String> {
     documents.filter_map(|document| Some(document["kind"].as_str()?.to_owned()))
 }
 
+/// Writes the documents that the commands submit.
+fn write_documents(lab: &Lab) {
+    lab.file("true.json", &plan("p", "true", &[]));
+    lab.file("other.json", &plan("q", "true", &[]));
+    lab.file("inputs.json", "[{}]");
+    lab.file("schedule.json", r#"{"name":"s","expression":"@daily","action":{"plan_id":"p","inputs":[{}]}}"#);
+    lab.file("workflow.json", r#"{"steps":[{"plan_id":"p","inputs":[{}]}]}"#);
+}
+
 #[test]
 fn every_kind_that_is_published_is_printed_and_no_other() {
     let lab = Lab::on_files();
@@ -35,11 +44,7 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
         seen.extend(kinds(&ran));
         ran
     };
-    lab.file("true.json", &plan("p", "true", &[]));
-    lab.file("other.json", &plan("q", "true", &[]));
-    lab.file("inputs.json", "[{}]");
-    lab.file("schedule.json", r#"{"name":"s","expression":"@daily","action":{"plan_id":"p","inputs":[{}]}}"#);
-    lab.file("workflow.json", r#"{"steps":[{"plan_id":"p","inputs":[{}]}]}"#);
+    write_documents(&lab);
     for line in [
         "plan check true.json",
         "plan submit true.json",

@@ -15,7 +15,6 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub(crate) use super::stop_level::StopLevel;
 use crate::{
     error::{CliError, Result},
     map::{
