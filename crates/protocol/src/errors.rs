@@ -61,7 +61,7 @@ pub enum ErrorKind {
 }
 
 /// Beginnings of error lines. A longer text precedes its own beginning.
-const PREFIXES: [(&str, ErrorKind); 26] = [
+const PREFIXES: [(&str, ErrorKind); 27] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
@@ -77,6 +77,7 @@ const PREFIXES: [(&str, ErrorKind); 26] = [
     ("Stale attempt", ErrorKind::StaleAttempt),
     ("Job is not active", ErrorKind::JobNotActive),
     ("Invalid upload: offset", ErrorKind::UploadOffset),
+    ("Invalid upload: it has", ErrorKind::UploadOffset),
     ("Invalid upload", ErrorKind::InvalidUpload),
     ("Blob not found", ErrorKind::BlobNotFound),
     ("the blob store failed", ErrorKind::BlobStoreFailed),

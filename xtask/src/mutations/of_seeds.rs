@@ -3,7 +3,7 @@
 use super::Mutation;
 
 /// Mutations of agq on its own file.
-pub(super) static OF_SEEDS: [Mutation; 25] = [
+pub(super) static OF_SEEDS: [Mutation; 28] = [
     Mutation {
         name: "agq panics where a line of its log cannot be written",
         file: "crates/agq/src/startup/logging.rs",
@@ -20,16 +20,16 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
         name: "the fsync of a batch is left out",
         file: "crates/agq/src/store/redb/engine/commit.rs",
         from: "self.wal.sync()?;",
-        to: "self.journal.write()?;",
+        to: "self.wal.write()?;",
     },
     Mutation {
-        name: "the journal begins anew before the database is on disk",
+        name: "the WAL is truncated before the database is on disk",
         file: "crates/agq/src/store/redb/engine/recovery.rs",
         from: "transaction.set_durability(Durability::Immediate)?;",
         to: "transaction.set_durability(Durability::None)?;",
     },
     Mutation {
-        name: "a torn record of the journal is believed",
+        name: "a torn record of the WAL is accepted",
         file: "crates/agq/src/store/redb/engine/wal/mod.rs",
         from: "if sum != checksum(covered, content).to_le_bytes() {",
         to: "if false && sum != checksum(covered, content).to_le_bytes() {",
@@ -41,7 +41,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
         to: "let _ = next;",
     },
     Mutation {
-        name: "a removal is not noted in the journal",
+        name: "a removal is not logged",
         file: "crates/agq/src/store/redb/engine/memtable.rs",
         from: "let value = value.as_deref();",
         to: "let value = value.as_deref();\n                if value.is_none() {\n                    continue;\n                }",
@@ -59,10 +59,10 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
         to: "commit(transaction)?;",
     },
     Mutation {
-        name: "a half of the journal is filled again before what was in it is brought into the database",
+        name: "a half of the WAL is reused before its content is in the database",
         file: "crates/agq/src/store/redb/engine/commit.rs",
         from: "self.flusher.wait()?;\n        self.wal.switch_half()?;",
-        to: "self.journal.switch_half()?;",
+        to: "self.wal.switch_half()?;",
     },
     Mutation {
         name: "what comes while the database is brought up to date is forgotten",
@@ -153,5 +153,23 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
         file: "crates/agq/src/background/reaper.rs",
         from: "if now < latest {",
         to: "if false && now < latest {",
+    },
+    Mutation {
+        name: "the blobs of a removed job stay counted",
+        file: "crates/agq/src/store/redb/txn/jobs.rs",
+        from: "self.release_blobs(&job.job_id)?;",
+        to: "",
+    },
+    Mutation {
+        name: "a report may name a blob without a record",
+        file: "crates/agq/src/store/redb/txn/blobs.rs",
+        from: "if self.blob(*hash)?.is_none() {",
+        to: "if false && self.blob(*hash)?.is_none() {",
+    },
+    Mutation {
+        name: "a blob is acknowledged before it is published",
+        file: "crates/agq/src/service/outputs.rs",
+        from: "storage.publish(name, &BlobFile { hash, suffix: name.to_owned() }).await?;",
+        to: "",
     },
 ];

@@ -19,6 +19,9 @@ use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile};
 /// Bytes that must stay free on the disk of the directory, because a database may lie beside it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
+/// Number of bytes of an upload after which it is synced.
+const SYNC_BYTES: u64 = 64 << 20;
+
 #[derive(Debug, Clone)]
 pub(crate) struct BlobDirectory {
     root: PathBuf,
@@ -58,7 +61,10 @@ impl BlobDirectory {
         }
         let path = self.uploads().join(upload);
         let file = OpenOptions::new().write(true).create(offset == 0).truncate(offset == 0).open(path)?;
-        file.write_all_at(data, offset)
+        file.write_all_at(data, offset)?;
+        // Otherwise the sync at the end of a large upload would take longer than a client waits.
+        let is_due = offset / SYNC_BYTES != (offset + data.len() as u64) / SYNC_BYTES;
+        if is_due { file.sync_data() } else { Ok(()) }
     }
 
     fn publish_now(&self, upload: &str, file: &BlobFile) -> io::Result<()> {

@@ -15,7 +15,7 @@ use super::{blobs, identity, lookup};
 use crate::{
     app::{AppState, Caller},
     blobs::{BlobError, BlobFile, BlobStorage, uploads::Upload},
-    error::{CommandError, Result},
+    error::Result,
     store::{DocumentChange, DocumentKind},
 };
 
@@ -64,7 +64,8 @@ async fn discard(storage: &Arc<dyn BlobStorage>, upload: &Upload) -> Result<(), 
     if upload.name.is_empty() { Ok(()) } else { storage.discard(&upload.name).await }
 }
 
-/// Ends an upload. When this returns, its blob is on disk and has a record.
+/// Ends an upload. When this returns, its blob is on disk and has a record. The upload is over also
+/// after an error.
 pub(crate) async fn commit(
     app: &AppState,
     caller: &Caller,
@@ -80,11 +81,9 @@ pub(crate) async fn commit(
         Ok(checksums) => publish(app, storage, &upload.name, (length, hash), checksums).await,
         Err(rejection) => Err(rejection.into()),
     };
-    // The storage may be full for a while, and a worker that tries again need not send all bytes.
-    if !matches!(published, Err(CommandError::Blob(_) | CommandError::Store(_))) {
-        app.uploads.remove(key);
-        discard(storage, &upload).await?;
-    }
+    // After a failure, the file may have its final name already, so the worker begins again.
+    app.uploads.remove(key);
+    discard(storage, &upload).await?;
     published
 }
 

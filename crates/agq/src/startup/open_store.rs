@@ -22,15 +22,14 @@ const MAX_OUTGOING: usize = 10_000;
 
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
-    let blobs = open_blobs(config)?;
-    let build = |store, group_commit| {
+    let build = |store, blobs, group_commit| {
         services::build(store, blobs, group_commit, Clock::default(), audit, config.settings.clone())
     };
     match &config.store {
         StoreLocation::DataDir => {
             let store = open_redb(config)?;
             let group_commit = store.group_commit.clone();
-            let (app, tasks) = build(Arc::new(store), group_commit);
+            let (app, tasks) = build(Arc::new(store), open_blobs(config)?, group_commit);
             // The database is open, so no other agq makes a copy in this directory.
             let cleaned = app.backups.clean_up_leftovers(&config.data_dir);
             cleaned.context("cannot look for what is left of a backup")?;
@@ -38,7 +37,8 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
         }
         StoreLocation::Postgres { url, settings } => {
             let store = Arc::new(PostgresStore::open(url, *settings).await?);
-            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>, None);
+            let blobs = open_blobs(config)?;
+            let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>, blobs, None);
             let (peers, outgoing) = mpsc::channel(MAX_OUTGOING);
             app.pubsub.connect_peers(peers);
             let weak_app = Arc::downgrade(&app);
