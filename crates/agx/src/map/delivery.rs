@@ -139,7 +139,11 @@ impl Delivery {
 
     /// Returns true if the output of job `at` has to stay at agq until there is room for it.
     pub(crate) fn must_wait(&self, at: u64, job: &JobStatus) -> bool {
-        self.printer.must_wait(at) && JobStreams::of(&job.results(), None).are_large()
+        if !self.printer.must_wait(at) {
+            return false;
+        }
+        let results = job.results();
+        JobStreams::of(&results, results.last()).are_large()
     }
 
     /// Reports an input that no job can have.
