@@ -1,7 +1,11 @@
-//! Record of a blob: where its content is, and how many jobs name it.
+//! Blobs: the record of where a content is and how many jobs name it, and the checks of uploads.
 
-use agenix_protocol::{blob::BlobHash, time::Timestamp};
+use std::collections::BTreeSet;
+
+use agenix_protocol::{blob::BlobHash, documents::TaskResult, time::Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::rejection::Rejection;
 
 /// Time after the last upload for which a blob without a job is kept, because the report that names
 /// it may be on its way, in milliseconds.
@@ -59,11 +63,78 @@ impl StoredBlob {
     }
 }
 
+/// Checks that a piece of an upload follows the `received` bytes, or begins the upload again. The
+/// error is [`Rejection::InvalidUpload`].
+pub fn check_piece(received: u64, offset: u64, bytes: usize) -> Result<(), Rejection> {
+    if bytes == 0 {
+        return Err(Rejection::InvalidUpload("the piece is empty".into()));
+    }
+    if offset != 0 && offset != received {
+        let text = format!("offset is {offset}, but the upload has {received} bytes");
+        return Err(Rejection::InvalidUpload(text));
+    }
+    Ok(())
+}
+
+/// Checks that the `received` bytes, whose hash is `own`, are those that the worker has sent. The
+/// error is [`Rejection::InvalidUpload`].
+pub fn check_whole(
+    (received, own): (u64, BlobHash),
+    (length, hash): (u64, BlobHash),
+) -> Result<(), Rejection> {
+    if received != length {
+        return Err(Rejection::InvalidUpload(format!("it has {received} bytes, not {length}")));
+    }
+    if own != hash {
+        return Err(Rejection::InvalidUpload(format!("its SHA-256 is {own}, not {hash}")));
+    }
+    Ok(())
+}
+
+/// Returns the blobs that the results of a report name. The error is
+/// [`Rejection::InvalidUpdate`] for blobs in a report that is not that of an end, because a further
+/// report of the same attempt would replace them.
+pub fn named_blobs(results: &[TaskResult], is_end: bool) -> Result<BTreeSet<BlobHash>, Rejection> {
+    let streams = results.iter().flat_map(|result| [&result.stdout, &result.stderr]);
+    let blobs: BTreeSet<BlobHash> = streams.filter_map(|stream| stream.blob).collect();
+    if is_end || blobs.is_empty() {
+        return Ok(blobs);
+    }
+    Err(Rejection::InvalidUpdate("only the report of an end may name blobs".into()))
+}
+
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::time::Timestamp;
+    use agenix_protocol::{blob::BlobHash, documents::TaskResult, time::Timestamp};
 
-    use super::{BLOB_GRACE_MS, StoredBlob};
+    use super::{BLOB_GRACE_MS, StoredBlob, check_piece, check_whole, named_blobs};
+
+    #[test]
+    fn upload_takes_pieces_in_their_order() {
+        assert_eq!(check_piece(5, 5, 1), Ok(()));
+        assert_eq!(check_piece(5, 0, 1), Ok(()), "it may begin again");
+        let error = |received, offset, bytes| check_piece(received, offset, bytes).unwrap_err().to_string();
+        assert_eq!(error(5, 4, 1), "Invalid upload: offset is 4, but the upload has 5 bytes");
+        assert_eq!(error(5, 5, 0), "Invalid upload: the piece is empty");
+    }
+
+    #[test]
+    fn upload_is_checked_as_a_whole() {
+        let [own, other] = [BlobHash([1; 32]), BlobHash([2; 32])];
+        assert_eq!(check_whole((11, own), (11, own)), Ok(()));
+        let error = |length, hash| check_whole((11, own), (length, hash)).unwrap_err().to_string();
+        assert_eq!(error(12, own), "Invalid upload: it has 11 bytes, not 12");
+        assert_eq!(error(11, other), format!("Invalid upload: its SHA-256 is {own}, not {other}"));
+    }
+
+    #[test]
+    fn only_the_report_of_an_end_names_blobs() {
+        let mut result = TaskResult::default();
+        assert!(named_blobs(std::slice::from_ref(&result), false).unwrap().is_empty());
+        (result.stdout.blob, result.stderr.blob) = (Some(BlobHash([1; 32])), Some(BlobHash([1; 32])));
+        assert_eq!(named_blobs(std::slice::from_ref(&result), true).unwrap().len(), 1);
+        assert!(named_blobs(&[result], false).is_err());
+    }
 
     #[test]
     fn blob_is_removable_without_a_job_and_without_an_unreported_upload() {

@@ -11,7 +11,7 @@ use agenix_protocol::{
     request::UploadKey,
     time::Timestamp,
 };
-use agenix_rules::rejection::Rejection;
+use agenix_rules::{blob, rejection::Rejection};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
@@ -86,15 +86,12 @@ impl Upload {
 
     /// Checks that a piece of `attempt` follows the bytes that agq has received.
     pub(crate) fn check_piece(&self, attempt: u32, offset: u64, data: &Bytes) -> Result<(), Rejection> {
-        if data.is_empty() {
-            return Err(Rejection::InvalidUpload("the piece is empty".into()));
-        }
-        let length = if attempt == self.attempt { self.length } else { 0 };
-        if offset != 0 && offset != length {
-            let text = format!("offset is {offset}, but the upload has {length} bytes");
-            return Err(Rejection::InvalidUpload(text));
-        }
-        Ok(())
+        blob::check_piece(self.received(attempt), offset, data.len())
+    }
+
+    /// Returns the number of received bytes of an attempt.
+    fn received(&self, attempt: u32) -> u64 {
+        if attempt == self.attempt { self.length } else { 0 }
     }
 
     /// Adds a piece that was written. Returns the number of bytes so far.
@@ -107,14 +104,8 @@ impl Upload {
 
     /// Checks the whole upload. Returns the checksums that follow the content.
     pub(crate) fn check_whole(&self, attempt: u32, length: u64, hash: BlobHash) -> Result<Bytes, Rejection> {
-        let received = if attempt == self.attempt { self.length } else { 0 };
-        if received != length {
-            return Err(Rejection::InvalidUpload(format!("it has {received} bytes, not {length}")));
-        }
         let own = BlobHash(self.hash.clone().finalize().into());
-        if own != hash {
-            return Err(Rejection::InvalidUpload(format!("its SHA-256 is {own}, not {hash}")));
-        }
+        blob::check_whole((self.received(attempt), own), (length, hash))?;
         Ok(self.sums.clone().finish())
     }
 }

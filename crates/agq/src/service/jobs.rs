@@ -1,13 +1,12 @@
 //! Operations on one job: report, cancel, retry, release, show.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use agenix_protocol::{
-    blob::BlobHash,
     documents::{CapturedOutput, JobStatus, JobUpdate, Status, TaskResult},
     ids::{JobId, WorkerId},
 };
-use agenix_rules::{job, plan, rejection::Rejection};
+use agenix_rules::{blob, job, plan, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use super::{
@@ -54,12 +53,7 @@ pub(crate) async fn report(
 fn reported(json: String, is_end: bool) -> Result<ReportedResults, Rejection> {
     let names_blobs = json.contains("_blob\"");
     let results = if names_blobs { read_results(&json) } else { Vec::new() };
-    let streams = results.iter().flat_map(|result| [&result.stdout, &result.stderr]);
-    let blobs: BTreeSet<BlobHash> = streams.filter_map(|stream| stream.blob).collect();
-    if !is_end && !blobs.is_empty() {
-        let text = "only the report of an end may name blobs";
-        return Err(Rejection::InvalidUpdate(text.into()));
-    }
+    let blobs = blob::named_blobs(&results, is_end)?;
     Ok(ReportedResults { json, blobs })
 }
 
