@@ -5,7 +5,7 @@ mod capability_cache;
 mod outcome_tracker;
 mod unended_steps;
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::Arc;
 
 use agenix_protocol::{documents::PlanCache, time::Timestamp};
 
@@ -36,8 +36,6 @@ pub(crate) struct AppState {
     /// Storage of blobs, or `None` if this agq stores none.
     pub(crate) blobs: Option<Arc<dyn BlobStorage>>,
     pub(crate) uploads: Uploads,
-    /// Number of bytes of all blobs, as the last sweep has counted them.
-    pub(crate) blob_bytes: AtomicU64,
     pub(crate) waiters: Waiters,
     pub(crate) clock: Clock,
     pub(crate) capabilities: CapabilityCache,

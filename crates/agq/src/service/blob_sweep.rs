@@ -3,10 +3,7 @@
 //! A sweep goes through some records of blobs, and through a part of the storage. The next sweep
 //! goes on from there.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use agenix_protocol::{blob::BlobHash, ids::JobId, time::Timestamp};
 use agenix_rules::blob::{BLOB_GRACE_MS, JobBlobs, StoredBlob};
@@ -70,7 +67,6 @@ impl BlobSweep {
     async fn end_pass(&mut self, app: &AppState) -> Result<()> {
         self.after.clear();
         let (total, most) = (std::mem::take(&mut self.total), app.settings.keep_blob_bytes);
-        app.blob_bytes.store(total, Ordering::Relaxed);
         if most > 0 && total > most {
             remove_oldest(app, total - most).await?;
         }

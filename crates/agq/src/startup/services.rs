@@ -1,6 +1,6 @@
 //! Builds the application state on a store, and its background tasks.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::Arc;
 
 use agenix_protocol::documents::PlanCache;
 
@@ -40,7 +40,6 @@ pub(crate) fn build(
         store,
         blobs,
         uploads: Uploads::default(),
-        blob_bytes: AtomicU64::default(),
         started_at,
         clock,
         capabilities: CapabilityCache::default(),

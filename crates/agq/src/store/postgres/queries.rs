@@ -266,11 +266,10 @@ pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts> {
 }
 
 pub(super) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>> {
-    let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
-    let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    documents_after(pool, kind, "", usize::MAX).await
 }
 
+/// No document has an empty id.
 pub(super) async fn documents_after(
     pool: &Pool,
     kind: DocumentKind,
