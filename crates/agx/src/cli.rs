@@ -25,6 +25,7 @@ use crate::{
         plan::{self, PlanCommand},
         profile::{self, ProfileCommand},
         queue::{self, QueueCommand},
+        run::{self, RunArgs},
         schedule::{self, ScheduleCommand},
         suggest,
         up::{self, DownArgs, JoinArgs, UpArgs},
@@ -98,6 +99,8 @@ pub(crate) enum Command {
     Keep { directory: PathBuf },
     /// Run a pipeline on many inputs, like xargs and GNU Parallel; on this machine or on a cluster
     Map(Box<MapArgs>),
+    /// Run one command as a job: its output live, its exit code, Ctrl-C; here or on a cluster
+    Run(RunArgs),
     /// Manage plans: stored pipelines
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -156,6 +159,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         }
         Command::Man { directory } => man(&directory),
         Command::Map(args) => map::run(server, *args, output).await,
+        Command::Run(args) => run::run(server, args, output).await,
         Command::Plan(command) => plan::run(server, command, output).await,
         Command::Action(command) => action::run(server, command, output).await,
         Command::Job(command) => job::run(server, command, output).await,

@@ -36,6 +36,12 @@ pub(crate) enum CliError {
     /// The user interrupted a map, and the map has ended.
     #[error("ended before all jobs were done")]
     Interrupted,
+    /// The command of `agx run` failed. `why` is `None` if its own output and code tell enough.
+    #[error("{}", why.as_deref().unwrap_or_default())]
+    Command { exit_code: u8, why: Option<String> },
+    /// agx itself failed, in `agx run`.
+    #[error("{failure}")]
+    OfRun { failure: Box<CliError>, exit_code: u8 },
     /// The reader of stdout has closed it, so agx prints nothing more.
     #[error("stdout is closed")]
     BrokenPipe,
@@ -57,6 +63,29 @@ impl CliError {
             Self::Detached(_) | Self::Unfollowed(_) => (130, "detached"),
             Self::Interrupted => (130, "interrupted"),
             Self::BrokenPipe => (141, "broken_pipe"),
+            Self::Command { exit_code, .. } => (*exit_code, "command_failed"),
+            Self::OfRun { failure, exit_code } => (*exit_code, failure.codes().1),
+        }
+    }
+
+    /// Returns the error for `agx run`, where other codes than `exit_code` are those of the command.
+    pub(crate) fn of_run(self, exit_code: u8) -> Self {
+        match self {
+            Self::Detached(_) | Self::BrokenPipe | Self::Command { .. } | Self::OfRun { .. } => self,
+            failure => Self::OfRun { failure: Box::new(failure), exit_code },
+        }
+    }
+
+    /// Returns true if the user needs no message.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::BrokenPipe | Self::Command { why: None, .. })
+    }
+
+    /// Returns true if the message has several lines.
+    pub(crate) fn has_lines(&self) -> bool {
+        match self {
+            Self::OfRun { failure, .. } => failure.has_lines(),
+            failure => matches!(failure, Self::Marked { .. }),
         }
     }
 
@@ -71,7 +100,8 @@ impl CliError {
                 Some(format!("watch it again with `agx action watch {id}`; `agx action cancel {id}` ends it"))
             }
             Self::Unfollowed(id) => Some(format!("follow it again with `agx logs -f {id}`")),
-            Self::Jobs(_) | Self::Interrupted | Self::BrokenPipe => None,
+            Self::OfRun { failure, .. } => failure.help(),
+            Self::Jobs(_) | Self::Interrupted | Self::BrokenPipe | Self::Command { .. } => None,
         }
     }
 

@@ -80,7 +80,7 @@ impl Output {
     }
 
     pub(crate) fn fail(self, failure: &CliError) {
-        if matches!(failure, CliError::BrokenPipe) {
+        if failure.is_silent() {
             return;
         }
         let mut err = std::io::stderr().lock();
@@ -134,7 +134,7 @@ pub(crate) fn pretty(json: &str) -> String {
 fn error_text(failure: &CliError) -> String {
     let help = failure.help().map(|help| format!("\n  {}", one_line(&help))).unwrap_or_default();
     let what = failure.to_string();
-    let what = if matches!(failure, CliError::Marked { .. }) { printable(&what) } else { one_line(&what) };
+    let what = if failure.has_lines() { printable(&what) } else { one_line(&what) };
     format!("agx: {what}{help}")
 }
 

@@ -37,6 +37,7 @@ mod pages;
 mod pipelining;
 mod replies;
 mod roles;
+mod run;
 mod settings;
 mod shared_action;
 mod signals;

@@ -4,11 +4,15 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::{JobOutput, OutputCall, OutputPosition, OutputRequest, Status, to_json},
+    blob::OutputStream,
+    documents::{
+        JobOutput, OutputCall, OutputPosition, OutputRequest, Status, TaskPosition, TaskStream, parse,
+        to_json,
+    },
     ids::{JobId, WorkerId},
     reserved_keys::{orders_channel, reply_channel},
 };
-use agenix_rules::{rejection::Rejection, worker::Liveness};
+use agenix_rules::{job::Job, rejection::Rejection, worker::Liveness};
 use bytes::Bytes;
 
 use super::{identity, lookup};
@@ -28,17 +32,51 @@ pub(crate) async fn read(
     position: Option<OutputPosition>,
 ) -> Result<Option<Bytes>> {
     let job = lookup::job_record(app, job_id).await?;
-    let is_wanted = job.status() == Status::Running || position.is_some();
-    let worker = job.holder.as_deref().filter(|_| is_wanted).and_then(|holder| WorkerId::new(holder).ok());
-    let Some(worker) = worker else { return Ok(None) };
+    if job.status() != Status::Running && position.is_none() {
+        return Ok(None);
+    }
+    ask(app, &job, position.unwrap_or_default(), None).await
+}
+
+/// Returns the bytes from `offset` that a stream of a running job has so far. Returns `None` if its
+/// worker cannot be asked, or the task has not started.
+pub(crate) async fn piece(
+    app: &AppState,
+    job: &Job,
+    (task_number, stream): (u32, OutputStream),
+    offset: u64,
+) -> Result<Option<Vec<u8>>> {
+    let task = TaskPosition { task_number, stdout: offset, stderr: offset };
+    let position = OutputPosition { attempt: job.attempt, tasks: vec![task] };
+    let only = Some(TaskStream { task_number, stream });
+    let Some(answer) = ask(app, job, position, only).await? else { return Ok(None) };
+    // The node of the worker has parsed the answer.
+    let Ok(output) = parse::<JobOutput>(&answer) else { return Ok(None) };
+    let task = output.tasks.into_iter().find(|task| task.task_number == task_number);
+    let piece = task.and_then(|task| match stream {
+        OutputStream::Stdout => task.stdout,
+        OutputStream::Stderr => task.stderr,
+    });
+    Ok(piece.map(|piece| piece.bytes))
+}
+
+/// Asks the worker of the job for output. Returns `None` if no live worker has it.
+async fn ask(
+    app: &AppState,
+    job: &Job,
+    position: OutputPosition,
+    only: Option<TaskStream>,
+) -> Result<Option<Bytes>> {
+    let Some(worker) = job.holder.as_deref().and_then(|holder| WorkerId::new(holder).ok()) else {
+        return Ok(None);
+    };
     let record = app.store.worker(&worker).await?;
     if record.is_none_or(|record| record.standing != Liveness::Active) {
         return Ok(None);
     }
     let request_id = app.clock.challenge_id();
     let answer = app.pubsub.reply_on(reply_channel(worker.as_str(), &request_id).into());
-    let position = position.unwrap_or_default();
-    let request = OutputRequest { request_id, job_id: job_id.clone(), position };
+    let request = OutputRequest { request_id, job_id: job.job_id.clone(), position, only };
     let call = to_json(&OutputCall { output: request });
     app.pubsub.publish(&orders_channel(worker.as_str()).into(), &call.into());
     let answer = app.clock.within(Duration::from_secs(ANSWER_SECONDS), answer).await;

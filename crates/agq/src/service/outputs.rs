@@ -1,17 +1,21 @@
-//! Outputs of ended attempts: uploads of workers, and reads of clients (ADR 20).
+//! Outputs of jobs: uploads of workers, and reads of clients (ADR 20).
 
 use std::sync::Arc;
 
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
-    documents::{TaskResult, to_json},
+    documents::{Status, TaskResult, to_json},
     ids::JobId,
     request::UploadKey,
 };
-use agenix_rules::{blob::StoredBlob, job, rejection::Rejection};
+use agenix_rules::{
+    blob::StoredBlob,
+    job::{self, Job},
+    rejection::Rejection,
+};
 use bytes::Bytes;
 
-use super::{blobs, identity, lookup};
+use super::{blobs, identity, job_output, lookup};
 use crate::{
     app::{AppState, Caller},
     blobs::{BlobError, BlobFile, BlobStorage, uploads::Upload},
@@ -126,14 +130,18 @@ async fn change_record(
     Ok(app.store.update_document(DocumentKind::Blob, &hash.to_string(), Box::new(rule)).await??)
 }
 
-/// Returns a piece of a stream of an ended attempt, or `None` without a result of the task.
+/// Returns a piece of a stream: of the results of an ended attempt, or of what a running job has
+/// written so far. Returns `None` without either.
 pub(crate) async fn read(
     app: &AppState,
     job_id: &JobId,
     (task_number, stream): (u32, OutputStream),
     range: Option<(u64, u64)>,
 ) -> Result<Option<OutputPiece>> {
-    let Some(results) = app.store.job(job_id).await?.and_then(|job| job.results) else { return Ok(None) };
+    let Some(stored) = app.store.job(job_id).await? else { return Ok(None) };
+    let Some(results) = stored.results else {
+        return read_running(app, &stored.job, (task_number, stream), range).await;
+    };
     let results: Vec<TaskResult> = serde_json::from_str(&results).unwrap_or_default();
     let Some(result) = results.iter().find(|result| result.task_number == task_number) else {
         return Ok(None);
@@ -154,4 +162,22 @@ pub(crate) async fn read(
         }
     };
     Ok(Some(OutputPiece { total, bytes }))
+}
+
+/// Returns a piece of a stream of a running job, whose number of bytes is known up to its end.
+async fn read_running(
+    app: &AppState,
+    job: &Job,
+    stream: (u32, OutputStream),
+    range: Option<(u64, u64)>,
+) -> Result<Option<OutputPiece>> {
+    if job.status() != Status::Running {
+        return Ok(None);
+    }
+    let (offset, length) = range.unwrap_or((0, u64::MAX));
+    let piece = job_output::piece(app, job, stream, offset).await?;
+    Ok(piece.map(|mut bytes| {
+        bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        OutputPiece { total: offset.saturating_add(bytes.len() as u64), bytes: bytes.into() }
+    }))
 }

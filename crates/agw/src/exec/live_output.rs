@@ -11,7 +11,7 @@ use std::{
 
 use agenix_protocol::{
     blob::OutputStream,
-    documents::{JobOutput, OutputChunk, OutputPosition, TaskOutput, TaskPosition},
+    documents::{JobOutput, OutputChunk, OutputPosition, TaskOutput, TaskPosition, TaskStream},
     ids::JobId,
 };
 
@@ -104,8 +104,15 @@ impl LiveOutput {
         }
     }
 
-    /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams.
-    pub(crate) fn since(&self, job_id: &JobId, attempt: u32, position: &OutputPosition) -> JobOutput {
+    /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams, or of the
+    /// stream `only`.
+    pub(crate) fn since(
+        &self,
+        job_id: &JobId,
+        attempt: u32,
+        position: &OutputPosition,
+        only: Option<TaskStream>,
+    ) -> JobOutput {
         // Read first: a job that ends during the reads may still write, for the next request.
         let ended = self.has_ended.load(Ordering::Acquire);
         let (mut left, mut more, mut tasks) = (MOST_AT_ONCE, false, Vec::new());
@@ -113,14 +120,17 @@ impl LiveOutput {
             let is_it = |known: &&TaskPosition| known.task_number == written.task_number;
             let known = position.tasks.iter().find(is_it).filter(|_| position.attempt == attempt);
             let known = known.copied().unwrap_or_default();
-            let mut piece = |file: &Option<Arc<SpoolFile>>, from| {
-                let piece = file.as_deref().map(|file| piece(file, from, &mut left));
+            let task_number = written.task_number;
+            let mut piece = |file: &Option<Arc<SpoolFile>>, stream, from| {
+                let is_wanted = only.is_none_or(|only| only == TaskStream { task_number, stream });
+                let file = file.as_deref().filter(|_| is_wanted);
+                let piece = file.map(|file| piece(file, from, &mut left));
                 more |= piece.as_ref().is_some_and(|(_, more)| *more);
                 piece.map(|(piece, _)| piece)
             };
-            let (stdout, stderr) =
-                (piece(&written.stdout, known.stdout), piece(&written.stderr, known.stderr));
-            let (task_number, command) = (written.task_number, written.command.clone());
+            let stdout = piece(&written.stdout, OutputStream::Stdout, known.stdout);
+            let stderr = piece(&written.stderr, OutputStream::Stderr, known.stderr);
+            let command = written.command.clone();
             tasks.push(TaskOutput { task_number, command, stdout, stderr });
         }
         JobOutput { job_id: job_id.clone(), attempt, tasks, more, ended: ended && !more }
@@ -148,13 +158,16 @@ fn piece(file: &File, from: u64, left: &mut usize) -> (OutputChunk, bool) {
 mod tests {
     use std::{io::Write, sync::Arc};
 
-    use agenix_protocol::documents::{JobOutput, OutputChunk, OutputPosition, TaskPosition};
+    use agenix_protocol::{
+        blob::OutputStream,
+        documents::{JobOutput, OutputChunk, OutputPosition, TaskPosition, TaskStream},
+    };
 
     use super::{LiveOutput, MOST_AT_ONCE, OutputStreams, SpoolFile};
 
     fn since(live_output: &LiveOutput, stdout: u64, stderr: u64) -> JobOutput {
         let tasks = vec![TaskPosition { task_number: 1, stdout, stderr }];
-        live_output.since(&"j".parse().unwrap(), 2, &OutputPosition { attempt: 2, tasks })
+        live_output.since(&"j".parse().unwrap(), 2, &OutputPosition { attempt: 2, tasks }, None)
     }
 
     #[test]
@@ -175,8 +188,12 @@ mod tests {
         assert_eq!(output.tasks[0].stdout, Some(OutputChunk { from: 1, bytes: b"ne\n".into() }));
         assert_eq!(output.tasks[0].stderr, Some(OutputChunk { from: 4, bytes: Vec::new() }));
         let of_another_attempt = OutputPosition { attempt: 1, ..OutputPosition::default() };
-        let output = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt);
+        let output = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt, None);
         assert_eq!(output.tasks[0].stdout, Some(OutputChunk { from: 0, bytes: b"one\n".into() }));
+        let only = Some(TaskStream { task_number: 1, stream: OutputStream::Stderr });
+        let output = live_output.since(&"j".parse().unwrap(), 2, &OutputPosition::default(), only);
+        assert_eq!(output.tasks[0].stdout, None);
+        assert_eq!(output.tasks[0].stderr, Some(OutputChunk { from: 0, bytes: b"two\n".into() }));
     }
 
     #[test]

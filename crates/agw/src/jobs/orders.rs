@@ -2,7 +2,7 @@
 //! withdraw, abort.
 
 use agenix_protocol::{
-    documents::{JobOutput, OutputPosition},
+    documents::{JobOutput, OutputPosition, TaskStream},
     ids::{ActionId, JobId},
 };
 use tokio::time::Instant;
@@ -10,11 +10,17 @@ use tokio::time::Instant;
 use super::{JobPool, locked};
 
 impl JobPool {
-    /// Returns the output of a job after `position`, or `None` if the worker no longer has it.
-    pub(crate) fn output(&self, job_id: &JobId, position: &OutputPosition) -> Option<JobOutput> {
+    /// Returns the output of a job after `position`, of all streams or of `only` one. Returns `None`
+    /// if the worker no longer has the output.
+    pub(crate) fn output(
+        &self,
+        job_id: &JobId,
+        position: &OutputPosition,
+        only: Option<TaskStream>,
+    ) -> Option<JobOutput> {
         let running = locked(&self.jobs).running.live_output(job_id);
         let (attempt, live_output) = locked(&self.recent_output).of(job_id, running, Instant::now())?;
-        Some(live_output.since(job_id, attempt, position))
+        Some(live_output.since(job_id, attempt, position, only))
     }
 
     /// Releases the output of jobs that nobody follows any more.

@@ -323,9 +323,9 @@ fn withdraw(pool: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
 fn tell_output(pool: &Arc<JobPool>, reports: &Connection, request: OutputRequest) {
     let (pool, mut reports) = (Arc::clone(pool), reports.clone());
     tokio::spawn(async move {
-        let OutputRequest { request_id, job_id, position } = request;
+        let OutputRequest { request_id, job_id, position, only } = request;
         // A disk that hangs does not block the protocol thread.
-        let output = spawn_blocking(move || pool.output(&job_id, &position)).await;
+        let output = spawn_blocking(move || pool.output(&job_id, &position, only)).await;
         let output = output.expect("reading output does not panic");
         if let Err(error) = reports.send_output(&request_id, output.as_ref()).await {
             debug!(%error, "the output of a job could not be sent");

@@ -48,7 +48,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         return show(sources, &args, (resumed, check), output);
     }
     let given = if args.local { None } else { server.given()? };
-    let cwd = cwd(&args, given.as_ref())?;
+    let cwd = cwd(args.cwd.as_ref(), given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
     let (stop_level, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
@@ -150,10 +150,10 @@ fn slots(args: &MapArgs) -> u64 {
 }
 
 /// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
-fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>> {
+pub(super) fn cwd(given: Option<&String>, server: Option<&Server>) -> Result<Option<String>> {
     let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
-    if args.cwd.is_some() || !is_here {
-        return Ok(args.cwd.clone());
+    if given.is_some() || !is_here {
+        return Ok(given.cloned());
     }
     let here = std::env::current_dir().map_err(|error| {
         CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
@@ -162,7 +162,7 @@ fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>> {
 }
 
 /// Looks up the programs in PATH, which the worker of this command inherits.
-fn check_programs(plan: &Plan) -> Result<()> {
+pub(super) fn check_programs(plan: &Plan) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = path_lookup::on(&path);
     let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
@@ -174,9 +174,8 @@ fn check_programs(plan: &Plan) -> Result<()> {
     Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
-/// Returns the plan, whose id is a digest of its content, so equal commands share a plan.
 fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
-    let mut plan = Plan {
+    let plan = Plan {
         plan_id: None,
         plan_description: Some(pipeline.text.clone()),
         tasks: pipeline.tasks.clone(),
@@ -185,9 +184,14 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: Requires::default(),
     };
+    identified(plan, "map")
+}
+
+/// Returns the plan with an id that is a digest of its content, so equal commands share a plan.
+pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
     let digest = Sha256::digest(to_json(&plan));
     let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let id = PlanId::new(format!("map-{hash}"));
+    let id = PlanId::new(format!("{prefix}-{hash}"));
     plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a bug in agx"))?);
     Ok(plan)
 }

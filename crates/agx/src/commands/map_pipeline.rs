@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Timeout of a task of a map. Every task of a plan needs a timeout, so "none" is a hundred years.
-const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
+pub(super) const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
 
 /// Compiled pipeline, and the parts of the inputs that it uses.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ pub(crate) mod plan;
 mod plan_write;
 pub(crate) mod profile;
 pub(crate) mod queue;
+pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod suggest;
 pub(crate) mod up;

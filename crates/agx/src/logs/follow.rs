@@ -22,6 +22,11 @@ use crate::{
 
 /// Minimum interval of polls.
 const LOOK: Duration = Duration::from_millis(200);
+/// First and longest interval of polls of a single job.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
+/// Time after which the user of a command that submits a job is told that the job waits.
+pub(crate) const WAIT_NOTED_AFTER: Duration = Duration::from_secs(2);
 /// Number of jobs per request.
 const AT_ONCE: usize = 256;
 
@@ -31,6 +36,8 @@ pub(crate) struct LogOptions {
     pub(crate) follow: bool,
     /// Number of the only task to print, if any.
     pub(crate) task: Option<u32>,
+    /// Time after which a note says that the job waits for a worker.
+    pub(crate) wait_noted_after: Duration,
 }
 
 /// Prints the output of a job. Returns the job in its last state.
@@ -42,15 +49,18 @@ pub(crate) async fn of_job(
 ) -> Result<JobStatus> {
     let mut followed = FollowedJob::new(job.job_id.clone(), None, wanted.task, output);
     let mut silent = SilentWorkers::new(output);
-    if wanted.follow && job.status == Status::Pending {
-        output.note(&waits(&job));
-    }
+    let (begun, mut is_noted, mut look) = (Instant::now(), !wanted.follow, FIRST_LOOK);
     loop {
+        if !is_noted && job.status == Status::Pending && begun.elapsed() >= wanted.wait_noted_after {
+            output.note(&waits(&job));
+            is_noted = true;
+        }
         if followed.poll(agq, &job, wanted.follow, &mut silent).await? || !wanted.follow {
             followed.end()?;
             return Ok(job);
         }
-        sleep(LOOK).await;
+        sleep(look).await;
+        look = LONGEST_LOOK.min(look * 2);
         let found = agq.jobs(std::slice::from_ref(&job.job_id)).await?.pop().flatten();
         job =
             found.ok_or_else(|| CliError::not_found("job", &job.job_id, "it was removed in the meantime"))?;

@@ -7,4 +7,4 @@ mod position;
 mod printer;
 
 pub(crate) use crate::logs::printer::OutputDocument;
-pub(crate) use follow::{LogOptions, of_action, of_job, waits};
+pub(crate) use follow::{LogOptions, WAIT_NOTED_AFTER, of_action, of_job, waits};

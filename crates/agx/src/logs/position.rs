@@ -77,7 +77,9 @@ impl StreamPositions {
             [(number, Stream::Stdout, task.stdout), (number, Stream::Stderr, task.stderr)]
         });
         let fresh = streams.filter_map(|(number, stream, CapturedOutput { bytes, total, .. })| {
-            self.new_output(number, stream, OutputChunk { from: 0, bytes }, Some(total))
+            // A stream without stored bytes went to a pipe or to a file, so nothing is lost.
+            let total = Some(total).filter(|_| !bytes.is_empty());
+            self.new_output(number, stream, OutputChunk { from: 0, bytes }, total)
         });
         fresh.collect()
     }
@@ -187,5 +189,6 @@ mod tests {
         let mut seen = StreamPositions::default();
         seen.of_output(output(1, 0, "abcdefgh"));
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 2, "", 2)]);
+        assert!(StreamPositions::default().of_results(1, kept("", 10)).is_empty(), "a pipe took them");
     }
 }

@@ -63,6 +63,12 @@ impl LogPrinter {
         if self.attempt != fresh.attempt {
             // Incomplete lines of an earlier attempt are not continued.
             self.end()?;
+            if self.attempt != 0 {
+                let (job_id, attempt) = (&self.job_id, fresh.attempt);
+                self.output.note(&format!(
+                    "agx: job {job_id} runs again (attempt {attempt}), and so does its output"
+                ));
+            }
             self.attempt = fresh.attempt;
         }
         if self.output.is_json {

@@ -32,7 +32,8 @@ pub use ojs::{
 };
 pub use orders::{Challenge, ChallengeAnswer, Orders};
 pub use output::{
-    JobOutput, OutputCall, OutputChunk, OutputPosition, OutputRequest, TaskOutput, TaskPosition, WithdrawCall,
+    JobOutput, OutputCall, OutputChunk, OutputPosition, OutputRequest, TaskOutput, TaskPosition, TaskStream,
+    WithdrawCall,
 };
 pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::PlanCache;

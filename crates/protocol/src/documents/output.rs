@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::task_result::{bytes_of, text_of};
-use crate::ids::{ActionId, JobId};
+use crate::{
+    blob::OutputStream,
+    ids::{ActionId, JobId},
+};
 
 /// Position of a reader in the output of a job. The next chunk begins there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,6 +40,18 @@ pub struct OutputRequest {
     pub job_id: JobId,
     /// Position of the reader.
     pub position: OutputPosition,
+    /// Stream to which the request is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<TaskStream>,
+}
+
+/// One of the streams of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskStream {
+    /// Number of the task, from 1.
+    pub task_number: u32,
+    /// The stream.
+    pub stream: OutputStream,
 }
 
 /// Message on the order channel of a worker that requests output.

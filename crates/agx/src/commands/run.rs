@@ -1,0 +1,260 @@
+//! `agx run`: runs one command as a job, with live output, and ends with the command's exit code.
+
+use agenix_client::{Connection, Server};
+use agenix_protocol::{
+    documents::{ActionSubmission, JobStatus, Plan, Requires, Status, Task, TaskResult},
+    ids::{ActionId, JobId, QueueName},
+};
+use agenix_shell::{Braces, Meaning, Placeholders, argv, compile, render};
+use clap::Args;
+use serde_json::value::RawValue;
+
+use super::{
+    map::{check_programs, cwd, identified},
+    map_args::parse_secs,
+    map_pipeline::NO_TIMEOUT_SECS,
+    new_id, refused,
+};
+use crate::{
+    background::embedded::EmbeddedCluster,
+    error::{CliError, Result},
+    logs::{self, LogOptions, WAIT_NOTED_AFTER},
+    output::Output,
+    remote::retrying_client::RetryingClient,
+    server_args::ServerArgs,
+    util::signals::{self, stop_requested},
+};
+
+/// Number of ended jobs that an agq of this command keeps.
+const KEPT_JOBS: u64 = 8;
+/// Exit code of a command that has exceeded its time limit, as of timeout(1).
+const TIMED_OUT: u8 = 124;
+/// Exit code if agx itself fails, or cannot say how the command ended, as of env(1).
+const UNKNOWN: u8 = 125;
+/// Exit code if there is no such program, as of a shell.
+const NOT_FOUND: u8 = 127;
+/// Exit code after Ctrl-C, as of a shell.
+const INTERRUPTED: u8 = 130;
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct RunArgs {
+    /// Pipeline in quotes, as 'sort big.txt | uniq -c', or a program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    words: Vec<String>,
+    /// Queue of the job on a cluster [default: ready]
+    #[arg(long, visible_alias = "queue", value_name = "QUEUE")]
+    on: Option<QueueName>,
+    /// Run only on a worker with this tag; can be repeated
+    #[arg(long, value_name = "TAG")]
+    tag: Vec<String>,
+    /// Time limit of the command: seconds, or a number with s, m, h or d [default: none]
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    timeout: Option<u64>,
+    /// Number of retries of a failed job
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    retries: u32,
+    /// Fail a pipeline if any of its commands fails; otherwise only the last command counts, as in
+    /// a shell
+    #[arg(long)]
+    pipefail: bool,
+    /// Working directory of the command [default: the current directory if agq is private to this
+    /// command or reached by a Unix socket, as with `agx up`; otherwise the worker's directory]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+    /// Start agq and a worker for this command, even if a profile is in use
+    #[arg(long)]
+    local: bool,
+    /// -100 to 100: jobs with a higher priority run first, on a cluster
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+}
+
+const AFTER_HELP: &str = "Examples:\n  agx run -- make -j8\n  agx run --on gpu --timeout 2h -- train --epochs 10\n  \
+agx run 'zcat big.gz | sort | uniq -c'\n\n\
+Stdout and stderr appear while the command runs. Ctrl-C cancels the job; a second Ctrl-C stops waiting for its end.\n\
+Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
+No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
+Exit codes: that of the command; 128+N if signal N ended it, 124 if it exceeded --timeout, 127 if there is no such program, \
+125 if agx itself failed, 2 wrong usage, 130 Ctrl-C";
+
+/// Runs the command. Errors of agx itself get their own exit code, because the others are those of
+/// the command.
+pub(crate) async fn run(server: &ServerArgs, args: RunArgs, output: Output) -> Result<()> {
+    run_job(server, &args, output).await.map_err(|failure| failure.of_run(UNKNOWN))
+}
+
+async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<()> {
+    let given = if args.local { None } else { server.given()? };
+    let plan = plan(args, given.as_ref())?;
+    let mut signal = signals::listen();
+    let (mut local, is_local) = (None, given.is_none());
+    let server = match given {
+        Some(server) => server,
+        None => {
+            check_programs(&plan).map_err(|failure| failure.of_run(NOT_FOUND))?;
+            local.insert(EmbeddedCluster::start(Some(1), KEPT_JOBS)?).server()?
+        }
+    };
+    let action_id = new_id()?;
+    let followed = submit_and_follow(&server, plan, &action_id, args, output);
+    tokio::pin!(followed);
+    let exited = async {
+        match &mut local {
+            Some(local) => local.until_exit().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(exited);
+    let is_cancelled = tokio::select! {
+        job = &mut followed => return ended(&job?, output),
+        failure = &mut exited => return Err(failure),
+        () = signal.arrived() => cancel(&server, &action_id).await,
+    };
+    is_cancelled?;
+    // The job gives its last output when it has ended.
+    tokio::select! {
+        job = followed => {
+            let why = job.map(|job| format!("job {} was cancelled", job.job_id))?;
+            Err(CliError::Command { exit_code: INTERRUPTED, why: Some(why) })
+        }
+        failure = exited => Err(failure),
+        () = stop_requested() => Err(left(is_local, action_id.clone())),
+    }
+}
+
+/// Returns the error of a second signal. The job of a private agq ends with that agq.
+fn left(is_local: bool, action_id: ActionId) -> CliError {
+    if is_local {
+        CliError::Command { exit_code: INTERRUPTED, why: None }
+    } else {
+        CliError::Detached(action_id)
+    }
+}
+
+/// Cancels the job, unless a further signal arrives before agq has answered.
+async fn cancel(server: &Server, action_id: &ActionId) -> Result<()> {
+    let cancelled = async {
+        let mut connection = Connection::open(server).await?;
+        connection.cancel_action(action_id).await
+    };
+    tokio::select! {
+        cancelled = cancelled => cancelled.map(drop).map_err(CliError::from),
+        () = stop_requested() => Err(CliError::Detached(action_id.clone())),
+    }
+}
+
+fn plan(args: &RunArgs, server: Option<&Server>) -> Result<Plan> {
+    let meaning = |_: &Braces<'_>| Meaning::Text;
+    let placeholders = Placeholders { only: None, meaning: &meaning };
+    let tasks = match args.words.as_slice() {
+        [text] => compile(text, placeholders),
+        words => argv(words, placeholders).map(|task| vec![task]),
+    };
+    let mut tasks: Vec<Task> = tasks.map_err(|refusal| refused(&refusal))?;
+    let description = render(&tasks);
+    let cwd = cwd(args.cwd.as_ref(), server)?;
+    for task in &mut tasks {
+        task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
+        task.cwd.clone_from(&cwd);
+    }
+    let plan = Plan {
+        plan_id: None,
+        plan_description: Some(description),
+        tasks,
+        max_retries: args.retries,
+        timeout_secs: Some(0),
+        pipefail: args.pipefail,
+        requires: Requires { tags: args.tag.clone(), ..Requires::default() },
+    };
+    identified(plan, "run")
+}
+
+/// Submits the job, and prints its output until it has ended.
+async fn submit_and_follow(
+    server: &Server,
+    plan: Plan,
+    action_id: &ActionId,
+    args: &RunArgs,
+    output: Output,
+) -> Result<JobStatus> {
+    // A pager may suspend agx for an unlimited time, so replies have no timeout.
+    let connection = Connection::open_patiently(server).await?;
+    let mut agq = RetryingClient::new(server.clone(), connection, output);
+    agq.ensure_plan(&plan).await?;
+    let plan_id =
+        plan.plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a bug in agx"))?;
+    let action = ActionSubmission {
+        action_id: Some(action_id.clone()),
+        queue: args.on.clone(),
+        priority: args.priority,
+        ..ActionSubmission::new(plan_id, vec![no_input()])
+    };
+    agq.submit(&action).await?;
+    let job = job(&mut agq, action_id).await?;
+    let wanted = LogOptions { follow: true, task: None, wait_noted_after: WAIT_NOTED_AFTER };
+    logs::of_job(&mut agq, job, &wanted, output).await
+}
+
+fn no_input() -> Box<RawValue> {
+    RawValue::from_string("{}".into()).expect("an empty object is valid JSON")
+}
+
+/// Returns the only job of the action.
+async fn job(agq: &mut RetryingClient, action_id: &ActionId) -> Result<JobStatus> {
+    let ids: Vec<JobId> = agq.with_retry(async |agq| agq.jobs_from(action_id, 0, 1).await).await?;
+    let job = agq.jobs(&ids).await?.pop().flatten();
+    job.ok_or_else(|| CliError::not_found("job of action", action_id, "it was removed in the meantime"))
+}
+
+/// Returns the error of a job that did not complete, with the exit code of its command.
+fn ended(job: &JobStatus, output: Output) -> Result<()> {
+    if output.is_json {
+        output.show("job.status", job, |_| String::new())?;
+    }
+    if job.status == Status::Completed {
+        return Ok(());
+    }
+    let results = job.results();
+    let failed = TaskResult::blamed(&results).or(results.last());
+    let unknown = || format!("job {} {}", job.job_id, job.status.as_str());
+    let why = job.error.clone().unwrap_or_else(unknown);
+    Err(match failed {
+        Some(result) => CliError::Command { exit_code: exit_code(result), why: explained(result, why) },
+        None => CliError::Command { exit_code: UNKNOWN, why: Some(why) },
+    })
+}
+
+fn exit_code(result: &TaskResult) -> u8 {
+    if result.timed_out {
+        return TIMED_OUT;
+    }
+    u8::try_from(result.exit_code).unwrap_or(UNKNOWN)
+}
+
+/// Returns the reason of a failure that the exit code does not tell.
+fn explained(result: &TaskResult, why: String) -> Option<String> {
+    (result.timed_out || result.signal.is_some()).then_some(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::TaskResult;
+
+    use super::{exit_code, explained};
+
+    #[test]
+    fn run_exits_with_the_code_of_the_command() {
+        let ended = |exit_code, signal, timed_out| TaskResult {
+            exit_code,
+            signal,
+            timed_out,
+            ..TaskResult::default()
+        };
+        let code = |result: &TaskResult| (exit_code(result), explained(result, "why".into()).is_some());
+        assert_eq!(code(&ended(3, None, false)), (3, false));
+        assert_eq!(code(&ended(137, Some(9), false)), (137, true));
+        assert_eq!(code(&ended(143, Some(15), true)), (124, true));
+        assert_eq!(code(&ended(-1, None, false)), (125, false));
+    }
+}

@@ -1,0 +1,141 @@
+//! `agx run`: one command as a job, with its output live and its exit code.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use e2e::{Lab, eventually, is_gone};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::{Pid, Signal, kill_process},
+};
+
+/// A running `agx run`.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Returns the exit code, and the rest of stdout and stderr.
+    fn end(mut self) -> (i32, String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap().code().unwrap(), out, err)
+    }
+}
+
+/// Returns a command whose agx starts its own agq and worker.
+fn alone(lab: &Lab, args: &[&str]) -> Command {
+    let mut command = lab.command("agx");
+    command.arg("run").args(args).current_dir(lab.path()).env("TMPDIR", lab.path());
+    command
+}
+
+fn at(lab: &Lab, address: &str, args: &[&str]) -> Command {
+    let mut command = alone(lab, args);
+    command.env("AGQ_ADDR", address);
+    command
+}
+
+fn gate(lab: &Lab) -> String {
+    let gate = lab.path().join("gate");
+    mknodat(CWD, &gate, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    gate.display().to_string()
+}
+
+#[test]
+fn run_shows_output_while_the_command_runs_and_ends_with_its_code() {
+    let lab = Lab::new();
+    let gate = gate(&lab);
+    let script = format!("echo tick; echo complaint >&2; cat '{gate}'; exit 7");
+    let mut run = Running::start(&mut alone(&lab, &["--", "sh", "-c", &script]));
+    assert_eq!(run.line(), "tick\n", "the command waits at its gate");
+    File::options().write(true).open(&gate).unwrap().write_all(b"tock\n").unwrap();
+    assert_eq!(run.end(), (7, "tock\n".into(), "complaint\n".into()));
+}
+
+#[test]
+fn run_ends_with_the_code_that_a_shell_would_give() {
+    let lab = Lab::new();
+    let run = |args: &[&str]| Running::start(&mut alone(&lab, args)).end();
+    assert_eq!(run(&["printf 'b\\na\\n' | sort | head -n 1"]), (0, "a\n".into(), String::new()));
+    assert_eq!(run(&["--", "echo", "{}", "{{x}}", "a b"]), (0, "{} {{x}} a b\n".into(), String::new()));
+    assert_eq!(run(&["--", "pwd"]).1.trim_end(), lab.path().canonicalize().unwrap().to_str().unwrap());
+    let (code, _, err) = run(&["--", "sh", "-c", "kill -9 $$"]);
+    assert!(code == 137 && err == "agx: Task 1 (sh) was ended by signal 9\n", "{code} {err}");
+    let (code, _, err) = run(&["--timeout", "1", "--", "sleep", "100"]);
+    assert!(code == 124 && err == "agx: Task 1 timed out\n", "{code} {err}");
+    let (code, _, err) = run(&["--", "no-such-program"]);
+    assert!(code == 127 && err.starts_with("agx: there is no program 'no-such-program' on PATH\n"), "{err}");
+    let mut nowhere = at(&lab, "127.0.0.1:1", &["--", "true"]);
+    let (code, _, err) = Running::start(&mut nowhere).end();
+    assert!(code == 125 && err.contains("nothing is running there"), "{code} {err}");
+    let (code, _, err) = run(&["sort $HOME/x | uniq"]);
+    assert!(code == 125 && err.contains("    sort $HOME/x | uniq\n         ^^^^^\n"), "{code} {err}");
+}
+
+#[test]
+fn run_follows_its_job_through_the_death_of_agq() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let gate = gate(&lab);
+    let script = format!("echo first; cat '{gate}'; exit 3");
+    let address = agq.address();
+    let mut run = Running::start(&mut at(&lab, &address, &["--on", "batch", "--", "sh", "-c", &script]));
+    let _batch = lab.agw(&agq, "w2", &["--queues", "batch"]);
+    assert_eq!(run.line(), "first\n");
+    // A claim becomes durable only after a while, or with the next durable write.
+    lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#);
+    agq.kill();
+    agq.start_again(&lab);
+    File::options().write(true).open(&gate).unwrap().write_all(b"last\n").unwrap();
+    let (code, out, err) = run.end();
+    assert_eq!((code, out.as_str()), (3, "last\n"), "{err}");
+}
+
+#[test]
+fn run_cancels_its_job_on_ctrl_c_and_leaves_on_the_second_one() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let sleep = ["--", "sh", "-c", "echo $$; exec sleep 1000"];
+    let mut run = Running::start(&mut at(&lab, &agq.address(), &sleep));
+    let pid: i32 = run.line().trim().parse().unwrap();
+    run.signal(Signal::INT);
+    let (code, _, err) = run.end();
+    assert!(code == 130 && err.ends_with(" was cancelled\n"), "{code} {err}");
+    eventually("the process of the job ends", || is_gone(pid).then_some(()));
+    let job = err.split_whitespace().nth(2).unwrap();
+    assert_eq!(lab.agx(&agq, &["job", "status", job, "--json"]).expect(0).data()["status"], "cancelled");
+    let mut run = Running::start(&mut at(&lab, &agq.address(), &sleep));
+    run.line();
+    // agq does not answer the request to cancel.
+    agq.suspend();
+    run.signal(Signal::INT);
+    run.signal(Signal::INT);
+    run.signal(Signal::TERM);
+    let (code, _, err) = run.end();
+    assert_eq!(code, 130, "{err}");
+    agq.resume();
+}
