@@ -68,7 +68,8 @@ impl CliError {
         }
     }
 
-    /// Returns the error for `agx run`, where other codes than `exit_code` are those of the command.
+    /// Returns the error for `agx run`, where other codes than `exit_code` are those of the
+    /// command.
     pub(crate) fn of_run(self, exit_code: u8) -> Self {
         match self {
             Self::Detached(_) | Self::BrokenPipe | Self::Command { .. } | Self::OfRun { .. } => self,

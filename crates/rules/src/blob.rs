@@ -2,8 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use agenix_protocol::{blob::BlobHash, documents::TaskResult, time::Timestamp};
+use agenix_protocol::{
+    blob::BlobHash,
+    documents::{Plan, Task, TaskResult},
+    template,
+    time::Timestamp,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::rejection::Rejection;
 
@@ -19,7 +25,7 @@ pub struct StoredBlob {
     pub length: u64,
     /// Suffix of its file, which no other file of the same content has.
     pub suffix: String,
-    /// Number of the jobs whose results name the blob.
+    /// Number of the results and inputs of jobs that name the blob.
     pub jobs: u64,
     /// Number of uploads that no report has named yet. An upload whose worker died stays counted.
     pub unreported: u64,
@@ -27,10 +33,11 @@ pub struct StoredBlob {
     pub uploaded_at: Timestamp,
 }
 
-/// Blobs that the results of a job name, stored while it has these results.
+/// Blobs that a job names: its results, stored while it has these results, or its input, stored as
+/// long as the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobBlobs {
-    /// Time of the end; `None` for a job that waits for a retry.
+    /// Time of the end; `None` for the input of a job, and for a job that waits for a retry.
     pub ended_at: Option<Timestamp>,
     /// The blobs, each once.
     pub blobs: Vec<BlobHash>,
@@ -101,6 +108,31 @@ pub fn named_blobs(results: &[TaskResult], is_end: bool) -> Result<BTreeSet<Blob
         return Ok(blobs);
     }
     Err(Rejection::InvalidUpdate("only the report of an end may name blobs".into()))
+}
+
+/// Returns the blobs that the tasks of `plan` read with this input. The error is
+/// [`Rejection::InvalidAction`] for a text that is not a SHA-256; `at` is the index of the input.
+pub fn input_blobs(plan: &Plan, at: usize, input: &RawValue) -> Result<BTreeSet<BlobHash>, Rejection> {
+    let read = |task: &Task, text: &String| {
+        let hash = template::fill(text, input).map_err(|error| error.to_string())?;
+        hash.parse::<BlobHash>().map_err(|error| format!("stdin_blob of task {}: {error}", task.task_number))
+    };
+    let texts = plan.tasks.iter().filter_map(|task| Some((task, task.stdin_blob.as_ref()?)));
+    let blobs = texts.map(|(task, text)| read(task, text)).collect::<Result<_, String>>();
+    blobs.map_err(|why| Rejection::InvalidAction(format!("inputs[{at}]: {why}")))
+}
+
+/// Checks that no task of `plan` reads a blob. Only a whole action counts the blobs of its inputs.
+/// The error is [`Rejection::InvalidAction`].
+pub fn check_reads_none(plan: &Plan) -> Result<(), Rejection> {
+    let reader = plan.tasks.iter().find(|task| task.stdin_blob.is_some());
+    reader.map_or(Ok(()), |task| {
+        let text = format!(
+            "task {} has stdin_blob: such a plan runs only as a small action, submitted as a whole",
+            task.task_number
+        );
+        Err(Rejection::InvalidAction(text))
+    })
 }
 
 #[cfg(test)]

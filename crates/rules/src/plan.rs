@@ -110,8 +110,11 @@ fn check_command(command: &str) -> Result<(), String> {
 }
 
 fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
-    if task.stdin.is_some() && task.stdin_file.is_some() {
-        return Err("stdin and stdin_file are both given: a task has one stdin".into());
+    let own = [("stdin", &task.stdin), ("stdin_blob", &task.stdin_blob), ("stdin_file", &task.stdin_file)];
+    let mut given = own.into_iter().filter(|(_, text)| text.is_some()).map(|(name, _)| name);
+    let own = given.next();
+    if let (Some(one), Some(other)) = (own, given.next()) {
+        return Err(format!("{one} and {other} are both given: a task has one stdin"));
     }
     let Some(from) = task.input_from_task else {
         return if task.stream { Err("stream needs input_from_task".into()) } else { Ok(()) };
@@ -120,8 +123,7 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
     if from_at == 0 || from_at >= this {
         return Err(format!("input_from_task is {from}: it must name a task before task {this}"));
     }
-    let own = [("stdin", &task.stdin), ("stdin_file", &task.stdin_file)];
-    if let Some((name, _)) = own.into_iter().find(|(_, text)| text.is_some()) {
+    if let Some(name) = own {
         return Err(format!("{name} and input_from_task are both given: a task has one stdin"));
     }
     if plan.tasks[from_at - 1].stdout.is_some() {

@@ -139,3 +139,34 @@ fn run_cancels_its_job_on_ctrl_c_and_leaves_on_the_second_one() {
     assert_eq!(code, 130, "{err}");
     agq.resume();
 }
+
+/// Starts a command whose stdin is the file `input`.
+fn fed(mut command: Command, input: &std::path::Path) -> Running {
+    let command = command.stdin(File::open(input).unwrap());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    Running { child, out }
+}
+
+#[test]
+fn run_passes_stdin_of_any_size_to_the_command_also_on_its_second_worker() {
+    let lab = Lab::new();
+    let gate = gate(&lab);
+    let text: String = (0..1_000_000).map(|n| format!("{n}\n")).collect();
+    let input = lab.file("input", &text);
+    assert_eq!(fed(alone(&lab, &["--", "tail", "-n", "1"]), &input).end().1, "999999\n");
+    let few = lab.file("few", "b\na\n");
+    assert_eq!(fed(alone(&lab, &["--", "sort"]), &few).end().1, "a\nb\n");
+    let agq = lab.agq(&[]);
+    let mut first = lab.agw(&agq, "w1", &[]);
+    let script = format!("echo began; cat '{gate}'; wc -l");
+    let mut run = fed(at(&lab, &agq.address(), &["--", "sh", "-c", &script]), &input);
+    assert_eq!(run.line(), "began\n");
+    first.kill();
+    let _second = lab.agw(&agq, "w1", &[]);
+    assert_eq!(run.line(), "began\n", "another attempt begins");
+    File::options().write(true).open(&gate).unwrap().write_all(b"go\n").unwrap();
+    let (code, out, err) = run.end();
+    assert_eq!((code, out.as_str()), (0, "go\n1000000\n"), "{err}");
+    assert!(err.contains("runs again (attempt 2)"), "{err}");
+}

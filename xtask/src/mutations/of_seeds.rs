@@ -157,7 +157,7 @@ pub(super) static OF_SEEDS: [Mutation; 28] = [
     Mutation {
         name: "the blobs of a removed job stay counted",
         file: "crates/agq/src/store/redb/txn/jobs.rs",
-        from: "self.release_blobs(&job.job_id)?;",
+        from: "self.release_blobs(DocumentKind::JobBlobs, &job.job_id)?;",
         to: "",
     },
     Mutation {

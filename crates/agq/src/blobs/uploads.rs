@@ -7,7 +7,7 @@ use std::{
 
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
-    ids::JobId,
+    ids::{ActionId, JobId},
     request::UploadKey,
     time::Timestamp,
 };
@@ -21,12 +21,24 @@ use crate::sync::lock;
 /// Time without a piece after which an upload is removed, in milliseconds.
 const MAX_IDLE_MS: u64 = 3_600_000;
 
-/// Stream of a job, whatever the attempt.
-type StreamKey = (JobId, u32, OutputStream);
+/// Purpose of an upload.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum UploadTarget {
+    /// Stream of a task, whatever the attempt.
+    Output(JobId, u32, OutputStream),
+    /// Input under a name that the client has chosen.
+    Input(ActionId),
+}
 
-/// Unfinished uploads by their stream.
+impl From<&UploadKey> for UploadTarget {
+    fn from(key: &UploadKey) -> Self {
+        Self::Output(key.job_id.clone(), key.task_number, key.stream)
+    }
+}
+
+/// Unfinished uploads by their purpose.
 #[derive(Default)]
-pub(crate) struct Uploads(Mutex<HashMap<StreamKey, Entry>>);
+pub(crate) struct Uploads(Mutex<HashMap<UploadTarget, Entry>>);
 
 struct Entry {
     /// Locked while a piece is written, because pieces come in their order.
@@ -46,17 +58,17 @@ pub(crate) struct Upload {
 }
 
 impl Uploads {
-    /// Returns the upload of a stream, new or in progress.
-    pub(crate) fn of(&self, key: &UploadKey, now: Timestamp) -> Arc<tokio::sync::Mutex<Upload>> {
+    /// Returns the upload of a target, new or in progress.
+    pub(crate) fn of(&self, target: &UploadTarget, now: Timestamp) -> Arc<tokio::sync::Mutex<Upload>> {
         let mut all = lock(&self.0);
         let new = || Entry { upload: Arc::default(), used_at: now };
-        let entry = all.entry(stream(key)).or_insert_with(new);
+        let entry = all.entry(target.clone()).or_insert_with(new);
         entry.used_at = now;
         Arc::clone(&entry.upload)
     }
 
-    pub(crate) fn remove(&self, key: &UploadKey) {
-        lock(&self.0).remove(&stream(key));
+    pub(crate) fn remove(&self, target: &UploadTarget) {
+        lock(&self.0).remove(target);
     }
 
     /// Removes the uploads without a piece for an hour. Returns the names of their files.
@@ -72,10 +84,6 @@ impl Uploads {
         let all: Vec<_> = lock(&self.0).values().map(|entry| Arc::clone(&entry.upload)).collect();
         all.iter().filter_map(|upload| Some(upload.try_lock().ok()?.name.clone())).collect()
     }
-}
-
-fn stream(key: &UploadKey) -> StreamKey {
-    (key.job_id.clone(), key.task_number, key.stream)
 }
 
 impl Upload {
@@ -115,11 +123,11 @@ mod tests {
     use agenix_protocol::{blob::OutputStream, request::UploadKey, time::Timestamp};
     use bytes::Bytes;
 
-    use super::{MAX_IDLE_MS, Upload, Uploads};
+    use super::{MAX_IDLE_MS, Upload, UploadTarget, Uploads};
 
-    fn key(attempt: u32) -> UploadKey {
+    fn target(attempt: u32) -> UploadTarget {
         let job_id = "j".parse().unwrap();
-        UploadKey { job_id, attempt, task_number: 1, stream: OutputStream::Stdout }
+        UploadTarget::from(&UploadKey { job_id, attempt, task_number: 1, stream: OutputStream::Stdout })
     }
 
     #[test]
@@ -154,11 +162,11 @@ mod tests {
     #[tokio::test]
     async fn uploads_expire_without_a_piece() {
         let (uploads, start) = (Uploads::default(), Timestamp(1000));
-        *uploads.of(&key(1), start).lock().await = Upload::begun(1, "u".into());
+        *uploads.of(&target(1), start).lock().await = Upload::begun(1, "u".into());
         let last = start.plus_ms(MAX_IDLE_MS);
         assert!(uploads.expire(last).is_empty());
         assert_eq!(uploads.names(), ["u"]);
         assert_eq!(uploads.expire(last.plus_ms(1)), ["u"]);
-        assert!(uploads.of(&key(1), last).lock().await.name.is_empty());
+        assert!(uploads.of(&target(1), last).lock().await.name.is_empty());
     }
 }

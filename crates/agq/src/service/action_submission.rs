@@ -1,14 +1,16 @@
 //! Submission of actions: one plan, N inputs, N jobs, all of them or none (AGQ API spec §4).
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use agenix_protocol::{
+    blob::BlobHash,
     documents::{ActionSubmission, Plan, Requires},
     ids::ActionId,
     reserved_keys::READY,
 };
 use agenix_rules::{
     action::{self, Action},
+    blob,
     job::JobParams,
     plan,
     rejection::Rejection,
@@ -53,16 +55,21 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
     };
     let inputs = match chunked_submission::pieces(submission.inputs, app.settings.inputs_at_once) {
         Ok(pieces) => {
+            blob::check_reads_none(&plan)?;
             let jobs_created = chunked_submission::store(app, action, &plan, &pieces, jobs_created).await?;
             return Ok((action_id, jobs_created));
         }
         Err(inputs) => inputs,
     };
+    let named = input_blobs(&plan, &inputs)?;
+    let jobs = new_jobs(app, inputs);
+    let input_blobs = jobs.iter().zip(named).map(|(job, blobs)| (job.job_id.clone(), blobs)).collect();
     let new = NewAction {
         needs: plan::needs(&plan),
         terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
-        jobs: new_jobs(app, inputs),
+        jobs,
         documents: Vec::new(),
+        input_blobs,
         action,
     };
     match app.store.add_action(new).await?? {
@@ -71,6 +78,14 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
         // Only unique jobs of the Open Job Spec have other jobs that stand for them.
         AddOutcome::Differs | AddOutcome::Stands(_) => Err(Rejection::ActionExists(action_id).into()),
     }
+}
+
+/// Returns the blobs of each input, or nothing if the plan reads none.
+fn input_blobs(plan: &Plan, inputs: &[Box<RawValue>]) -> Result<Vec<BTreeSet<BlobHash>>, Rejection> {
+    if blob::check_reads_none(plan).is_ok() {
+        return Ok(Vec::new());
+    }
+    inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(plan, at, input)).collect()
 }
 
 async fn is_known(app: &AppState, submission: &ActionSubmission) -> Result<bool> {
@@ -103,6 +118,7 @@ pub(crate) async fn add_inputs(
     chunked_submission::finish(app, action_id).await?;
     let (action, _) = lookup::action(app, action_id).await?;
     let plan = lookup::plan(app, &action.plan_id).await?;
+    blob::check_reads_none(&plan)?;
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
     check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
     chunked_submission::append(app, &action, &plan, inputs, at).await

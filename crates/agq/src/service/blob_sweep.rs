@@ -121,10 +121,17 @@ async fn remove_oldest(app: &AppState, excess: u64) -> Result<()> {
     Ok(())
 }
 
+/// Returns the jobs whose results or inputs name blobs, each with its end as far as that is known.
 async fn ended_with_blobs(app: &AppState) -> Result<Vec<(Timestamp, JobId, Vec<BlobHash>)>> {
+    let mut found = with_blobs(app, DocumentKind::JobBlobs).await?;
+    found.extend(with_blobs(app, DocumentKind::JobInputs).await?);
+    Ok(found)
+}
+
+async fn with_blobs(app: &AppState, kind: DocumentKind) -> Result<Vec<(Timestamp, JobId, Vec<BlobHash>)>> {
     let (mut found, mut after) = (Vec::new(), String::new());
     loop {
-        let page = app.store.documents_after(DocumentKind::JobBlobs, &after, PAGE).await?;
+        let page = app.store.documents_after(kind, &after, PAGE).await?;
         for (id, json) in &page {
             let of_job: JobBlobs = lookup::parse("blobs of job", id, json)?;
             let Ok(job_id) = JobId::new(id.as_str()) else { continue };

@@ -13,7 +13,7 @@ use agenix_protocol::{
     request::Slice,
 };
 use agenix_rules::{
-    action,
+    action, blob,
     cron::is_action,
     job::JobState,
     ojs::{self, JobSubmission},
@@ -59,6 +59,7 @@ pub(crate) async fn check(app: &AppState, document: &RawValue, takes_inputs: boo
         submission.open = true;
         action::check_takes_outputs(&plan)?;
     }
+    blob::check_reads_none(&plan)?;
     Ok(action::check(&submission, &plan, &app.settings.limits)?)
 }
 

@@ -10,6 +10,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
+    blob,
     capability::Needs,
     job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
     ojs::{self, DEFAULT_QUEUE, JobSubmission, OJS_PLAN, OJS_TAG},
@@ -135,6 +136,7 @@ fn prepare_job(app: &AppState, submitted: JobSubmission, plan: Option<&Plan>) ->
         let input = serde_json::value::RawValue::from_string(submitted.input.clone());
         let input = input.map_err(|error| Rejection::InvalidJob(error.to_string()))?;
         action::check_inputs(&[input], plan, &app.settings.limits)?;
+        blob::check_reads_none(plan)?;
     }
     let default = if plan.is_some() { READY } else { DEFAULT_QUEUE };
     let queue = submitted.queue.unwrap_or_else(|| default.to_owned());
@@ -212,6 +214,7 @@ fn new_action(action_id: &ActionId, prepared: &[PreparedJob], now: Timestamp) ->
         terms: JobParams::default(),
         jobs: prepared.iter().map(with_own).collect(),
         documents: Vec::new(),
+        input_blobs: Vec::new(),
     }
 }
 

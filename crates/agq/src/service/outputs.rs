@@ -5,11 +5,11 @@ use std::sync::Arc;
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     documents::{Status, TaskResult, to_json},
-    ids::JobId,
+    ids::{ActionId, JobId},
     request::UploadKey,
 };
 use agenix_rules::{
-    blob::StoredBlob,
+    blob::{JobBlobs, StoredBlob},
     job::{self, Job},
     rejection::Rejection,
 };
@@ -18,7 +18,10 @@ use bytes::Bytes;
 use super::{blobs, identity, job_output, lookup};
 use crate::{
     app::{AppState, Caller},
-    blobs::{BlobError, BlobFile, BlobStorage, uploads::Upload},
+    blobs::{
+        BlobError, BlobFile, BlobStorage,
+        uploads::{Upload, UploadTarget},
+    },
     error::Result,
     store::{DocumentChange, DocumentKind},
 };
@@ -49,14 +52,29 @@ pub(crate) async fn write(
     offset: u64,
     data: Bytes,
 ) -> Result<u64> {
-    let storage = blobs::storage(app)?;
     check_holder(app, caller, key).await?;
-    let entry = app.uploads.of(key, app.clock.now());
+    write_piece(app, &key.into(), key.attempt, offset, data).await
+}
+
+/// Writes a piece of an input. Returns the number of bytes of the upload.
+pub(crate) async fn write_input(app: &AppState, name: ActionId, offset: u64, data: Bytes) -> Result<u64> {
+    write_piece(app, &UploadTarget::Input(name), 0, offset, data).await
+}
+
+async fn write_piece(
+    app: &AppState,
+    target: &UploadTarget,
+    attempt: u32,
+    offset: u64,
+    data: Bytes,
+) -> Result<u64> {
+    let storage = blobs::storage(app)?;
+    let entry = app.uploads.of(target, app.clock.now());
     let mut upload = entry.lock().await;
-    upload.check_piece(key.attempt, offset, &data)?;
+    upload.check_piece(attempt, offset, &data)?;
     if offset == 0 {
         discard(storage, &upload).await?;
-        *upload = Upload::begun(key.attempt, app.clock.suffix());
+        *upload = Upload::begun(attempt, app.clock.suffix());
     }
     // After a failed write, the worker sends the same piece again.
     storage.write(&upload.name, offset, data.clone()).await?;
@@ -77,16 +95,31 @@ pub(crate) async fn commit(
     length: u64,
     hash: BlobHash,
 ) -> Result<()> {
-    let storage = blobs::storage(app)?;
     check_holder(app, caller, key).await?;
-    let entry = app.uploads.of(key, app.clock.now());
+    commit_upload(app, &key.into(), key.attempt, length, hash).await
+}
+
+/// Ends the upload of an input, like [`commit`]. An action has to name the blob within an hour.
+pub(crate) async fn commit_input(app: &AppState, name: ActionId, length: u64, hash: BlobHash) -> Result<()> {
+    commit_upload(app, &UploadTarget::Input(name), 0, length, hash).await
+}
+
+async fn commit_upload(
+    app: &AppState,
+    target: &UploadTarget,
+    attempt: u32,
+    length: u64,
+    hash: BlobHash,
+) -> Result<()> {
+    let storage = blobs::storage(app)?;
+    let entry = app.uploads.of(target, app.clock.now());
     let upload = entry.lock().await;
-    let published = match upload.check_whole(key.attempt, length, hash) {
+    let published = match upload.check_whole(attempt, length, hash) {
         Ok(checksums) => publish(app, storage, &upload.name, (length, hash), checksums).await,
         Err(rejection) => Err(rejection.into()),
     };
     // After a failure, the file may have its final name already, so the worker begins again.
-    app.uploads.remove(key);
+    app.uploads.remove(target);
     discard(storage, &upload).await?;
     published
 }
@@ -161,6 +194,31 @@ pub(crate) async fn read(
             Bytes::copy_from_slice(&captured.bytes[start..end])
         }
     };
+    Ok(Some(OutputPiece { total, bytes }))
+}
+
+/// Returns a piece of a blob that the input of the job names, or `None` if it names another one.
+pub(crate) async fn read_input(
+    app: &AppState,
+    caller: &Caller,
+    (job_id, attempt): (&JobId, u32),
+    hash: BlobHash,
+    (offset, length): (u64, u64),
+) -> Result<Option<OutputPiece>> {
+    let who = identity::reporter(app, caller, None).await?;
+    let record = lookup::job_record(app, job_id).await?;
+    job::check_upload(&record, &who, attempt)?;
+    let json = app.store.document(DocumentKind::JobInputs, job_id.as_str()).await?;
+    let named = json.map(|json| lookup::parse::<JobBlobs>("input blobs of job", job_id.as_str(), &json));
+    if !named.transpose()?.is_some_and(|named| named.blobs.contains(&hash)) {
+        return Ok(None);
+    }
+    let total = blobs::record(app, hash).await?.map_or(0, |blob| blob.length);
+    if offset > total {
+        return Err(Rejection::InvalidRange { offset, length: total }.into());
+    }
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_PIECE_BYTES);
+    let bytes = blobs::read(app, hash, (offset, length)).await?;
     Ok(Some(OutputPiece { total, bytes }))
 }
 

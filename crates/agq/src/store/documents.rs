@@ -34,6 +34,8 @@ define_kinds! {
     Blob "blob";
     /// [`JobBlobs`](agenix_rules::blob::JobBlobs) of a job whose results name blobs, by its id.
     JobBlobs "job_blobs";
+    /// [`JobBlobs`](agenix_rules::blob::JobBlobs) of a job whose input names blobs, by its id.
+    JobInputs "job_inputs";
     /// Mark of an action whose inputs are not all stored yet, by the id of the action.
     Arriving "arriving";
     /// Schedule, by its name.

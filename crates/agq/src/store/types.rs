@@ -56,9 +56,16 @@ pub(crate) struct NewAction {
     pub(crate) jobs: Vec<NewJob>,
     /// Documents stored with the action: kind, id, text. Empty if a job has settings of its own.
     pub(crate) documents: Vec<(DocumentKind, String, String)>,
+    /// Blobs that the inputs of jobs name. Each must have a record.
+    pub(crate) input_blobs: Vec<(JobId, BTreeSet<BlobHash>)>,
 }
 
 impl NewAction {
+    /// Returns the blobs that the inputs name.
+    pub(crate) fn blobs(&self) -> BTreeSet<BlobHash> {
+        self.input_blobs.iter().flat_map(|(_, blobs)| blobs).copied().collect()
+    }
+
     /// Returns the plan of the action, and the plans that jobs have for themselves.
     pub(crate) fn plans(&self) -> BTreeSet<&PlanId> {
         let own = self.jobs.iter().filter_map(|job| Some(&job.own.as_ref()?.plan_id));

@@ -1,27 +1,33 @@
 //! Runs one job: its stages one after the other, until a stage fails.
 
+use std::sync::Arc;
+
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     documents::{JobDocument, JobUpdate, PlanCache, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
 };
+use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use crate::exec::{
     cancel::CancelToken,
     live_output::LiveOutput,
+    spool::SpoolFile,
     stage,
     stages::{self, JobProgress, Stage},
-    start::{ExecContext, Outputs},
+    start::{ExecContext, TaskInputs},
 };
 
 /// Runs the job and returns the report of its end. After `cancel` was cancelled, the caller ignores
-/// the report. `progress` is called before each stage, and `live_output` receives the output files
-/// of each started task.
-pub(crate) async fn run(
+/// the report. `fetch` returns a blob that the input names, or the reason for which the job fails.
+/// `progress` is called before each stage, and `live_output` receives the output files of each
+/// started task.
+pub(crate) async fn run<'f>(
     job: &JobDocument,
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
+    fetch: impl Fn(BlobHash) -> BoxFuture<'f, Result<Arc<SpoolFile>, String>>,
     progress: impl Fn(JobProgress),
 ) -> JobUpdate {
     let stages = match read(job, &context.plans) {
@@ -38,7 +44,17 @@ pub(crate) async fn run(
         () = cancel.cancelled() => return stopped(job, Vec::new()),
     };
     drop(waits);
-    let (mut outputs, mut results) = (Outputs::new(), Vec::new());
+    let (mut inputs, mut results) = (TaskInputs::default(), Vec::new());
+    for hash in stages::input_blobs(&stages) {
+        let fetched = tokio::select! {
+            fetched = fetch(hash) => fetched,
+            () = cancel.cancelled() => return stopped(job, results),
+        };
+        match fetched {
+            Ok(file) => inputs.blobs.insert(hash, file),
+            Err(reason) => return finished(job, Some(reason), results),
+        };
+    }
     for (at, stage) in stages.iter().enumerate() {
         if cancel.is_cancelled() {
             return stopped(job, results);
@@ -46,7 +62,7 @@ pub(crate) async fn run(
         if let Some(now) = JobProgress::at(&stages, at) {
             progress(now);
         }
-        let ran = stage::run(stage, context, &mut outputs, (cancel, live_output)).await;
+        let ran = stage::run(stage, context, &mut inputs, (cancel, live_output)).await;
         results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
         if let Some(failed) = TaskResult::blamed(&results) {
             let reason = reason(failed);

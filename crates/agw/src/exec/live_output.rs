@@ -104,8 +104,8 @@ impl LiveOutput {
         }
     }
 
-    /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams, or of the
-    /// stream `only`.
+    /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams, or of
+    /// the stream `only`.
     pub(crate) fn since(
         &self,
         job_id: &JobId,

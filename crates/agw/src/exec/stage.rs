@@ -15,15 +15,15 @@ use crate::exec::{
     output_quota::{DiskSpace, QuotaCheck},
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
-    start::{ExecContext, Out, Outputs, StartedProcess, Unstarted, start_with_retry},
+    start::{ExecContext, Out, StartedProcess, TaskInputs, Unstarted, start_with_retry},
 };
 
-/// Runs the stage, and adds its output files to `outputs`. Ends the processes when `cancel` is
+/// Runs the stage, and adds its output files to `inputs`. Ends the processes when `cancel` is
 /// cancelled. Returns the result of the task that could not be started as an error.
 pub(crate) async fn run(
     stage: &Stage,
     context: &ExecContext,
-    outputs: &mut Outputs,
+    inputs: &mut TaskInputs,
     (cancel, live_output): (&CancelToken, &LiveOutput),
 ) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
@@ -31,11 +31,11 @@ pub(crate) async fn run(
     for command in &stage.commands {
         let started = tokio::select! {
             biased;
-            started = start_with_retry(command, before.as_ref(), context, outputs, cancel) => started,
+            started = start_with_retry(command, before.as_ref(), context, inputs, cancel) => started,
             // While the start waits, timeouts and quota of running processes still apply.
             finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
-                let mut results = results(stage, running, finished, (context, live_output), outputs).await;
+                let mut results = results(stage, running, finished, (context, live_output), inputs).await;
                 // The job fails even if none of its tasks runs.
                 if let Some((task_number, text)) = excess && TaskResult::blamed(&results).is_none() {
                     results.push(excessive(command, task_number, &text));
@@ -58,7 +58,7 @@ pub(crate) async fn run(
         before = to_next;
     }
     let finished = finish(&mut running, context, (cancel, live_output), WaitFor::End).await;
-    Ok(results(stage, running, finished, (context, live_output), outputs).await)
+    Ok(results(stage, running, finished, (context, live_output), inputs).await)
 }
 
 /// Results of the processes of a stage.
@@ -106,12 +106,12 @@ async fn results(
     running: Vec<StartedProcess>,
     Finished { ended, excess }: Finished,
     (context, live_output): (&ExecContext, &LiveOutput),
-    outputs: &mut Outputs,
+    inputs: &mut TaskInputs,
 ) -> Vec<TaskResult> {
     let mut results = Vec::with_capacity(running.len());
     for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
         let ignored = !stage.pipefail && command.stdout == Stdout::Pipe;
-        let result = collect(command, running, ended, context, outputs).await;
+        let result = collect(command, running, ended, context, inputs).await;
         results.push(TaskResult { ignored, ..result });
     }
     if let Some((task_number, text)) = excess {
@@ -221,7 +221,7 @@ async fn collect(
     running: StartedProcess,
     ended: io::Result<Ended>,
     context: &ExecContext,
-    outputs: &mut Outputs,
+    inputs: &mut TaskInputs,
 ) -> TaskResult {
     let StartedProcess { process, stdout, stderr } = running;
     drop(process);
@@ -238,7 +238,7 @@ async fn collect(
         Out::File(file) => {
             let is_users = matches!(command.stdout, Stdout::File(_));
             let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));
-            outputs.insert(command.task_number, file);
+            inputs.outputs.insert(command.task_number, file);
             kept
         }
     };

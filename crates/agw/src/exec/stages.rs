@@ -3,9 +3,10 @@
 //! A stage has the tasks that run at the same time: one task, or several tasks connected by pipes.
 //! Stages run one after the other.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use agenix_protocol::{
+    blob::{BadBlobHash, BlobHash},
     documents::{Plan, STDERR_TO_STDOUT, Task},
     limits::DEFAULT_TASK_TIMEOUT_SECS,
     template::{self, TemplateError},
@@ -44,6 +45,8 @@ pub(crate) enum Stdin {
     Empty,
     /// The given text.
     Text(String),
+    /// Blob that the worker fetches from agq.
+    Blob(BlobHash),
     /// A file of the user.
     File(String),
     /// Stdout of the earlier task with this number.
@@ -94,9 +97,19 @@ impl JobProgress {
     }
 }
 
-/// Returns the stages of `plan` on `input`. A placeholder without its field is an error. agq checks
-/// each action, so the error means that plan and input do not belong together.
-pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, TemplateError> {
+/// Error for a plan and an input that do not belong together. agq checks each action.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StagesError {
+    /// A placeholder does not have its field.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// The name of the blob for stdin is invalid.
+    #[error("stdin_blob: {0}")]
+    Blob(#[from] BadBlobHash),
+}
+
+/// Returns the stages of `plan` on `input`.
+pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, StagesError> {
     let mut stages: Vec<Stage> = Vec::new();
     for task in &plan.tasks {
         let command = command(task, input)?;
@@ -138,14 +151,25 @@ pub(crate) fn set_trace_variable(stages: &mut [Stage], traceparent: &str) {
     }
 }
 
-fn command(task: &Task, input: &RawValue) -> Result<StageCommand, TemplateError> {
+/// Returns the blobs that the commands of all stages read.
+pub(crate) fn input_blobs(stages: &[Stage]) -> BTreeSet<BlobHash> {
+    let commands = stages.iter().flat_map(|stage| &stage.commands);
+    let blob = |command: &StageCommand| match command.stdin {
+        Stdin::Blob(hash) => Some(hash),
+        _ => None,
+    };
+    commands.filter_map(blob).collect()
+}
+
+fn command(task: &Task, input: &RawValue) -> Result<StageCommand, StagesError> {
     let fill = |text: &String| template::fill(text, input);
-    let stdin = match (&task.stdin, &task.stdin_file, task.input_from_task) {
-        (_, _, Some(_)) if task.stream => Stdin::Pipe,
-        (_, _, Some(from)) => Stdin::Task(from),
-        (Some(text), _, None) => Stdin::Text(fill(text)?),
-        (None, Some(path), None) => Stdin::File(fill(path)?),
-        (None, None, None) => Stdin::Empty,
+    let stdin = match (task, task.input_from_task) {
+        (_, Some(_)) if task.stream => Stdin::Pipe,
+        (_, Some(from)) => Stdin::Task(from),
+        (Task { stdin: Some(text), .. }, _) => Stdin::Text(fill(text)?),
+        (Task { stdin_blob: Some(hash), .. }, _) => Stdin::Blob(fill(hash)?.parse()?),
+        (Task { stdin_file: Some(path), .. }, _) => Stdin::File(fill(path)?),
+        _ => Stdin::Empty,
     };
     let stderr = match task.stderr.as_deref() {
         None => Stderr::Spool,
@@ -157,7 +181,7 @@ fn command(task: &Task, input: &RawValue) -> Result<StageCommand, TemplateError>
         task_number: task.task_number,
         program: task.command.clone(),
         args: template::fill_args(&task.args, input)?,
-        env: env.collect::<Result<_, _>>()?,
+        env: env.collect::<Result<_, TemplateError>>()?,
         cwd: task.cwd.as_ref().map(fill).transpose()?,
         stdin,
         stdout: task.stdout.as_ref().map(fill).transpose()?.map_or(Stdout::Spool, Stdout::File),
@@ -171,9 +195,12 @@ mod tests {
     use agenix_protocol::documents::{Plan, parse};
     use serde_json::value::RawValue;
 
-    use super::{JobProgress, Stage, Stderr, Stdin, Stdout, TemplateError, open_files, set_trace_variable};
+    use super::{
+        JobProgress, Stage, StagesError, Stderr, Stdin, Stdout, TemplateError, input_blobs, open_files,
+        set_trace_variable,
+    };
 
-    fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, TemplateError> {
+    fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, StagesError> {
         super::stages(plan, serde_json::from_str::<&RawValue>(input).unwrap())
     }
 
@@ -257,12 +284,22 @@ mod tests {
     }
 
     #[test]
+    fn stages_name_the_blobs_that_they_read() {
+        let plan = plan(r#"{"task_number":1,"command":"wc","stdin_blob":"{{input.stdin}}"}"#);
+        let hash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
+        let found = stages(&plan, &format!(r#"{{"stdin":"{hash}"}}"#)).unwrap();
+        assert_eq!(input_blobs(&found).into_iter().collect::<Vec<_>>(), [hash.parse().unwrap()]);
+        let wrong = stages(&plan, r#"{"stdin":"x"}"#).unwrap_err().to_string();
+        assert_eq!(wrong, "stdin_blob: sha256 'x' is not valid: use 64 hexadecimal digits");
+    }
+
+    #[test]
     fn stages_expand_lists_of_arguments() {
         let plan = plan(r#"{"task_number":1,"command":"wc","args":["-l","{{input.files[]}}","--"]}"#);
         let args = |input: &str| stages(&plan, input).map(|stages| stages[0].commands[0].args.clone());
         assert_eq!(args(r#"{"files":["a b","-x"]}"#).unwrap(), ["-l", "a b", "-x", "--"]);
         assert_eq!(args(r#"{"files":[]}"#).unwrap(), ["-l", "--"]);
-        assert_eq!(args(r#"{"files":"a"}"#), Err(TemplateError::NotAList("files".into())));
+        assert_eq!(args(r#"{"files":"a"}"#), Err(TemplateError::NotAList("files".into()).into()));
     }
 
     #[test]

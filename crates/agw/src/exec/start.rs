@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::documents::PlanCache;
+use agenix_protocol::{blob::BlobHash, documents::PlanCache};
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep_until},
@@ -47,8 +47,14 @@ pub(crate) struct ExecContext {
     pub(crate) shortage: Arc<Shortage>,
 }
 
-/// Output files by task number, for later tasks that read them.
-pub(crate) type Outputs = HashMap<u32, Arc<SpoolFile>>;
+/// Files that tasks of a job read.
+#[derive(Default)]
+pub(crate) struct TaskInputs {
+    /// Outputs of earlier tasks, by task number.
+    pub(crate) outputs: HashMap<u32, Arc<SpoolFile>>,
+    /// Blobs that the input of the job names.
+    pub(crate) blobs: HashMap<BlobHash, Arc<SpoolFile>>,
+}
 
 pub(crate) struct StartedProcess {
     pub(crate) process: Process,
@@ -94,10 +100,10 @@ pub(crate) async fn start_with_retry(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
     context: &ExecContext,
-    outputs: &Outputs,
+    inputs: &TaskInputs,
     cancel: &CancelToken,
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
-    let start = || start(command, before, context, outputs);
+    let start = || start(command, before, context, inputs);
     patiently(start, command.timeout, &context.shortage, cancel).await
 }
 
@@ -137,7 +143,7 @@ fn start(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
     context: &ExecContext,
-    outputs: &Outputs,
+    inputs: &TaskInputs,
 ) -> io::Result<(StartedProcess, Option<io::PipeReader>)> {
     let Some(program) = context.programs.path(&command.program) else {
         let text = format!("'{}' is not among the tools of this worker", command.program);
@@ -151,9 +157,13 @@ fn start(
         (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
         (Stdin::Text(text), _) => context.spool.file_with(text)?.into(),
         (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
-        (Stdin::Task(from), _) => match outputs.get(from) {
+        (Stdin::Task(from), _) => match inputs.outputs.get(from) {
             Some(file) => file.open()?.into(),
             None => context.spool.nothing(),
+        },
+        (Stdin::Blob(hash), _) => match inputs.blobs.get(hash) {
+            Some(file) => file.open()?.into(),
+            None => return Err(io::Error::other(format!("the blob {hash} was not fetched"))),
         },
         (Stdin::Empty | Stdin::Pipe, _) => context.spool.nothing(),
     };

@@ -18,6 +18,7 @@ use std::{
 
 use agenix_client::ClientError;
 use agenix_protocol::documents::{JobDocument, JobUpdate, Status};
+use futures_util::FutureExt;
 use tokio::{
     runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
@@ -37,6 +38,7 @@ use crate::{
     },
     report::{
         batch_timer::BatchTimer,
+        download,
         link::ReportLink,
         queue::{FinishedJob, ReportQueue},
         registration::ClaimStream,
@@ -294,11 +296,12 @@ impl JobPool {
         let progress = |now: JobProgress| {
             sender.send_replace(Some(now));
         };
+        let fetch = |hash| download::fetch(job, hash, &context.spool, self.reporter.subscribe()).boxed();
         let mut under_way = None;
         let update = tokio::select! {
             // The end of the job has priority over its progress.
             biased;
-            update = job::run(job, &context, (cancel, live_output), progress) => update,
+            update = job::run(job, &context, (cancel, live_output), fetch, progress) => update,
             never = reporter.report_progress(job, receiver, cancel, &mut under_way) => match never {},
         };
         live_output.end();

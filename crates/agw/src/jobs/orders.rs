@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::{JobPool, locked};
 
 impl JobPool {
-    /// Returns the output of a job after `position`, of all streams or of `only` one. Returns `None`
-    /// if the worker no longer has the output.
+    /// Returns the output of a job after `position`, of all streams or of `only` one. Returns
+    /// `None` if the worker no longer has the output.
     pub(crate) fn output(
         &self,
         job_id: &JobId,

@@ -1,6 +1,7 @@
 //! Reports about jobs to agq: the queue of finished jobs, and the connections that carry reports.
 
 pub(crate) mod batch_timer;
+pub(crate) mod download;
 pub(crate) mod link;
 pub(crate) mod queue;
 pub(crate) mod registration;

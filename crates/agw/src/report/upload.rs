@@ -42,7 +42,7 @@ pub(crate) enum Uploaded {
 
 /// Reaction to the error of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reaction {
+pub(crate) enum Reaction {
     /// Sends the same request again after a pause.
     Repeat,
     /// Begins again at offset 0, because agq has lost the upload.
@@ -58,7 +58,8 @@ enum Reaction {
 }
 
 impl Reaction {
-    fn to(error: &ClientError) -> Self {
+    /// Returns the reaction to an error of agq or of the connection.
+    pub(crate) fn to(error: &ClientError) -> Self {
         let text = match error {
             ClientError::StoreFailed(_) => return Self::Repeat,
             ClientError::Rejected(text) => text,

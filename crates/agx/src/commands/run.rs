@@ -7,7 +7,7 @@ use agenix_protocol::{
 };
 use agenix_shell::{Braces, Meaning, Placeholders, argv, compile, render};
 use clap::Args;
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
 use super::{
     map::{check_programs, cwd, identified},
@@ -20,11 +20,13 @@ use crate::{
     error::{CliError, Result},
     logs::{self, LogOptions, WAIT_NOTED_AFTER},
     output::Output,
-    remote::retrying_client::RetryingClient,
+    remote::{command_input::CommandInput, retrying_client::RetryingClient},
     server_args::ServerArgs,
     util::signals::{self, stop_requested},
 };
 
+/// Placeholder for stdin in the plan.
+const STDIN: &str = "{{input.stdin}}";
 /// Number of ended jobs that an agq of this command keeps.
 const KEPT_JOBS: u64 = 8;
 /// Exit code of a command that has exceeded its time limit, as of timeout(1).
@@ -71,8 +73,8 @@ pub(crate) struct RunArgs {
 }
 
 const AFTER_HELP: &str = "Examples:\n  agx run -- make -j8\n  agx run --on gpu --timeout 2h -- train --epochs 10\n  \
-agx run 'zcat big.gz | sort | uniq -c'\n\n\
-Stdout and stderr appear while the command runs. Ctrl-C cancels the job; a second Ctrl-C stops waiting for its end.\n\
+agx run 'zcat big.gz | sort | uniq -c'\n  agx run -- sort -u < words.txt\n\n\
+Stdout and stderr appear while the command runs. It gets stdin, which agx reads to its end before; a terminal is left alone. Ctrl-C cancels the job; a second Ctrl-C stops waiting for its end.\n\
 Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
 No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: that of the command; 128+N if signal N ended it, 124 if it exceeded --timeout, 127 if there is no such program, \
@@ -86,8 +88,13 @@ pub(crate) async fn run(server: &ServerArgs, args: RunArgs, output: Output) -> R
 
 async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<()> {
     let given = if args.local { None } else { server.given()? };
-    let plan = plan(args, given.as_ref())?;
+    let mut tasks = tasks(args, given.as_ref())?;
     let mut signal = signals::listen();
+    let stdin = tokio::select! {
+        stdin = stdin(&mut tasks, output) => stdin?,
+        () = signal.arrived() => return Err(CliError::Command { exit_code: INTERRUPTED, why: None }),
+    };
+    let plan = plan(tasks, args)?;
     let (mut local, is_local) = (None, given.is_none());
     let server = match given {
         Some(server) => server,
@@ -97,7 +104,7 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
         }
     };
     let action_id = new_id()?;
-    let followed = submit_and_follow(&server, plan, &action_id, args, output);
+    let followed = submit_and_follow(&server, (plan, stdin), &action_id, args, output);
     tokio::pin!(followed);
     let exited = async {
         match &mut local {
@@ -144,7 +151,7 @@ async fn cancel(server: &Server, action_id: &ActionId) -> Result<()> {
     }
 }
 
-fn plan(args: &RunArgs, server: Option<&Server>) -> Result<Plan> {
+fn tasks(args: &RunArgs, server: Option<&Server>) -> Result<Vec<Task>> {
     let meaning = |_: &Braces<'_>| Meaning::Text;
     let placeholders = Placeholders { only: None, meaning: &meaning };
     let tasks = match args.words.as_slice() {
@@ -152,15 +159,32 @@ fn plan(args: &RunArgs, server: Option<&Server>) -> Result<Plan> {
         words => argv(words, placeholders).map(|task| vec![task]),
     };
     let mut tasks: Vec<Task> = tasks.map_err(|refusal| refused(&refusal))?;
-    let description = render(&tasks);
     let cwd = cwd(args.cwd.as_ref(), server)?;
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
         task.cwd.clone_from(&cwd);
     }
+    Ok(tasks)
+}
+
+/// Reads stdin for the first task, unless a file is its stdin.
+async fn stdin(tasks: &mut [Task], output: Output) -> Result<CommandInput> {
+    let Some(first) = tasks.first_mut().filter(|first| first.stdin_file.is_none()) else {
+        return Ok(CommandInput::Empty);
+    };
+    let stdin = CommandInput::read(output).await?;
+    match stdin {
+        CommandInput::Empty => {}
+        CommandInput::Text(_) => first.stdin = Some(STDIN.into()),
+        CommandInput::File(_) => first.stdin_blob = Some(STDIN.into()),
+    }
+    Ok(stdin)
+}
+
+fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
     let plan = Plan {
         plan_id: None,
-        plan_description: Some(description),
+        plan_description: Some(render(&tasks)),
         tasks,
         max_retries: args.retries,
         timeout_secs: Some(0),
@@ -173,7 +197,7 @@ fn plan(args: &RunArgs, server: Option<&Server>) -> Result<Plan> {
 /// Submits the job, and prints its output until it has ended.
 async fn submit_and_follow(
     server: &Server,
-    plan: Plan,
+    (plan, stdin): (Plan, CommandInput),
     action_id: &ActionId,
     args: &RunArgs,
     output: Output,
@@ -182,13 +206,18 @@ async fn submit_and_follow(
     let connection = Connection::open_patiently(server).await?;
     let mut agq = RetryingClient::new(server.clone(), connection, output);
     agq.ensure_plan(&plan).await?;
+    let inputs = match stdin {
+        CommandInput::Empty => json!({}),
+        CommandInput::Text(text) => json!({ "stdin": text }),
+        CommandInput::File(file) => json!({ "stdin": file.upload(&mut agq, action_id).await? }),
+    };
     let plan_id =
         plan.plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a bug in agx"))?;
     let action = ActionSubmission {
         action_id: Some(action_id.clone()),
         queue: args.on.clone(),
         priority: args.priority,
-        ..ActionSubmission::new(plan_id, vec![no_input()])
+        ..ActionSubmission::new(plan_id, vec![raw(&inputs)])
     };
     agq.submit(&action).await?;
     let job = job(&mut agq, action_id).await?;
@@ -196,8 +225,8 @@ async fn submit_and_follow(
     logs::of_job(&mut agq, job, &wanted, output).await
 }
 
-fn no_input() -> Box<RawValue> {
-    RawValue::from_string("{}".into()).expect("an empty object is valid JSON")
+fn raw(input: &serde_json::Value) -> Box<RawValue> {
+    RawValue::from_string(input.to_string()).expect("serde_json writes valid JSON")
 }
 
 /// Returns the only job of the action.

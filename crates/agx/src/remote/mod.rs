@@ -1,6 +1,7 @@
 //! Calls to agq that survive a restart of agq, and views that need several calls.
 
 pub(crate) mod chunked_submit;
+pub(crate) mod command_input;
 pub(crate) mod output_reader;
 pub(crate) mod overview;
 pub(crate) mod retrying_client;

@@ -63,7 +63,7 @@ impl Requires {
 pub const STDERR_TO_STDOUT: &str = "&1";
 
 /// One process of a plan. Placeholders like `{{input.field}}` may be in `args`, `stdin`,
-/// `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`.
+/// `stdin_blob`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
@@ -83,6 +83,9 @@ pub struct Task {
     /// Text for stdin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
+    /// SHA-256 of the blob for stdin, usually a placeholder: a client stores it with INPUT.COMMIT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin_blob: Option<String>,
     /// File on the worker for stdin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin_file: Option<String>,
@@ -109,6 +112,7 @@ impl Task {
         let args = self.args.iter().enumerate().map(|(n, arg)| (format!("args[{n}]"), arg.as_str()));
         let named = [
             ("stdin", &self.stdin),
+            ("stdin_blob", &self.stdin_blob),
             ("stdin_file", &self.stdin_file),
             ("stdout", &self.stdout),
             ("stderr", &self.stderr),

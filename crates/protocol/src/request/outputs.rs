@@ -1,4 +1,5 @@
-//! Commands about the output of ended attempts: OUTPUT.WRITE, OUTPUT.COMMIT and JOB.RESULT.
+//! Commands about large inputs and outputs of jobs: OUTPUT.WRITE, OUTPUT.COMMIT, JOB.RESULT,
+//! INPUT.WRITE, INPUT.COMMIT and JOB.INPUT.
 
 use bytes::Bytes;
 
@@ -9,7 +10,7 @@ use super::{
 };
 use crate::{
     blob::{BlobHash, OutputStream},
-    ids::JobId,
+    ids::{ActionId, JobId},
 };
 
 /// Stream of one attempt that a worker uploads.
@@ -25,7 +26,7 @@ pub struct UploadKey {
     pub stream: OutputStream,
 }
 
-/// Command about the output of a job.
+/// Command about a large input or output of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputCommand {
     /// OUTPUT.WRITE
@@ -56,6 +57,35 @@ pub enum OutputCommand {
         stream: OutputStream,
         /// Offset and maximum number of bytes; `None` for the beginning of the stream.
         range: Option<(u64, u64)>,
+    },
+    /// INPUT.WRITE
+    WriteInput {
+        /// Name of the upload, which the client chooses.
+        upload: ActionId,
+        /// Number of bytes before the piece.
+        offset: u64,
+        /// The piece.
+        data: Bytes,
+    },
+    /// INPUT.COMMIT
+    CommitInput {
+        /// Name of the upload.
+        upload: ActionId,
+        /// Number of bytes of the whole input.
+        length: u64,
+        /// SHA-256 of the whole input.
+        hash: BlobHash,
+    },
+    /// JOB.INPUT
+    Input {
+        /// The job.
+        job_id: JobId,
+        /// Number of the claim, from 1.
+        attempt: u32,
+        /// SHA-256 of the input.
+        hash: BlobHash,
+        /// Offset and maximum number of bytes.
+        range: (u64, u64),
     },
 }
 
@@ -98,6 +128,22 @@ pub(super) fn result(args: &[Bytes]) -> Result<Request, RequestError> {
     Ok(Request::Output(OutputCommand::Result { job_id, task_number, stream, range }))
 }
 
+pub(super) fn write_input(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (upload, offset, data) = (id_of(&args[0])?, number(&args[1])?, args[2].clone());
+    Ok(Request::Output(OutputCommand::WriteInput { upload, offset, data }))
+}
+
+pub(super) fn commit_input(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (upload, length, hash) = (id_of(&args[0])?, number(&args[1])?, id_of(&args[2])?);
+    Ok(Request::Output(OutputCommand::CommitInput { upload, length, hash }))
+}
+
+pub(super) fn input(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (job_id, attempt, hash) = (id_of(&args[0])?, small_number(&args[1])?, id_of(&args[2])?);
+    let range = (number(&args[3])?, number(&args[4])?);
+    Ok(Request::Output(OutputCommand::Input { job_id, attempt, hash, range }))
+}
+
 impl OutputCommand {
     pub(super) fn encode(&self) -> Vec<Bytes> {
         match self {
@@ -118,6 +164,19 @@ impl OutputCommand {
                     range.iter().flat_map(|(offset, length)| [offset, length]).map(|n| n.to_string().into()),
                 );
                 args
+            }
+            Self::WriteInput { upload, offset, data } => {
+                let mut args = words(["INPUT.WRITE", upload.as_str(), &offset.to_string()]);
+                args.push(data.clone());
+                args
+            }
+            Self::CommitInput { upload, length, hash } => {
+                words(["INPUT.COMMIT", upload.as_str(), &length.to_string(), &hash.to_string()])
+            }
+            Self::Input { job_id, attempt, hash, range: (offset, length) } => {
+                let [attempt, offset, length] =
+                    [u64::from(*attempt), *offset, *length].map(|n| n.to_string());
+                words(["JOB.INPUT", job_id.as_str(), &attempt, &hash.to_string(), &offset, &length])
             }
         }
     }

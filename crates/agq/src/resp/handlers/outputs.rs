@@ -1,29 +1,43 @@
-//! OUTPUT.WRITE, OUTPUT.COMMIT and JOB.RESULT.
+//! Large inputs and outputs of jobs: OUTPUT.WRITE, OUTPUT.COMMIT, JOB.RESULT, INPUT.WRITE,
+//! INPUT.COMMIT and JOB.INPUT.
 
 use agenix_protocol::{request::OutputCommand, resp::Reply};
 
 use crate::{
     app::{AppState, Caller},
     resp::outcome::CommandResult,
-    service::outputs,
+    service::outputs::{self, OutputPiece},
 };
 
 pub(crate) async fn run(app: &AppState, caller: &Caller, command: OutputCommand) -> CommandResult {
     match command {
         OutputCommand::Write { upload, offset, data } => {
-            let length = outputs::write(app, caller, &upload, offset, data).await?;
-            Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
+            Ok(count(outputs::write(app, caller, &upload, offset, data).await?))
         }
         OutputCommand::Commit { upload, length, hash } => {
             outputs::commit(app, caller, &upload, length, hash).await?;
             Ok(Reply::ok())
         }
         OutputCommand::Result { job_id, task_number, stream, range } => {
-            let piece = outputs::read(app, &job_id, (task_number, stream), range).await?;
-            Ok(piece.map_or(Reply::Nil, |piece| {
-                let total = Reply::Integer(i64::try_from(piece.total).unwrap_or(i64::MAX));
-                Reply::Array(vec![total, Reply::Bulk(piece.bytes)])
-            }))
+            Ok(piece(outputs::read(app, &job_id, (task_number, stream), range).await?))
+        }
+        OutputCommand::WriteInput { upload, offset, data } => {
+            Ok(count(outputs::write_input(app, upload, offset, data).await?))
+        }
+        OutputCommand::CommitInput { upload, length, hash } => {
+            outputs::commit_input(app, upload, length, hash).await?;
+            Ok(Reply::ok())
+        }
+        OutputCommand::Input { job_id, attempt, hash, range } => {
+            Ok(piece(outputs::read_input(app, caller, (&job_id, attempt), hash, range).await?))
         }
     }
+}
+
+fn count(bytes: u64) -> Reply {
+    Reply::Integer(i64::try_from(bytes).unwrap_or(i64::MAX))
+}
+
+fn piece(piece: Option<OutputPiece>) -> Reply {
+    piece.map_or(Reply::Nil, |piece| Reply::Array(vec![count(piece.total), Reply::Bulk(piece.bytes)]))
 }

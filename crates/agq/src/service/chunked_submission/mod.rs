@@ -85,6 +85,7 @@ fn begun(app: &AppState, action: &Action, plan: &Plan, pieces: &[InputChunk]) ->
         // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
         documents,
+        input_blobs: Vec::new(),
     })
 }
 

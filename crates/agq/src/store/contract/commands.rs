@@ -1,8 +1,9 @@
 //! Commands of a script on records.
 
-use std::{error::Error, sync::Arc};
+use std::{collections::BTreeSet, error::Error, sync::Arc};
 
 use agenix_protocol::{
+    blob::BlobHash,
     documents::{JobUpdate, Status, WorkerRegistration, parse},
     ids::{ActionId, JobId, PlanId, WorkerId},
     request::{Page, Search, Slice},
@@ -228,12 +229,22 @@ fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let jobs = new_jobs(&action_id, 0, first, count)?;
     let note =
         args.take_key("note").map(|json| (DocumentKind::Arriving, action_id.to_string(), json.to_owned()));
-    let new = NewAction { action, needs: needs(args), terms, jobs, documents: note.into_iter().collect() };
+    let documents = note.into_iter().collect();
+    let reads = blobs(args.take_key("reads"))?;
+    let names = |job: &NewJob| Some((job.job_id.clone(), reads.clone())).filter(|_| !reads.is_empty());
+    let input_blobs = jobs.iter().filter_map(names).collect();
+    let new = NewAction { action, needs: needs(args), terms, jobs, documents, input_blobs };
     Ok(added(store, new))
 }
 
 pub(super) fn added(store: &dyn Store, new: NewAction) -> LinesFuture {
     show_ruled(store.add_action(new), |added| vec![format!("{added:?}").to_lowercase()])
+}
+
+/// Parses a list of blobs.
+fn blobs(list: Option<&str>) -> ScriptResult<BTreeSet<BlobHash>> {
+    let hashes = list.map(|list| list.split(',').map(|hash| Ok(hash.parse()?)).collect());
+    hashes.unwrap_or_else(|| Ok(BTreeSet::new()))
 }
 
 fn needs(args: &mut Args<'_>) -> Needs {
@@ -294,8 +305,7 @@ fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
 fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     let job_id: JobId = id(args)?;
     let now = at(args)?;
-    let blobs = args.take_key("blobs").map(|list| list.split(',').map(str::parse).collect());
-    let blobs = blobs.transpose()?.unwrap_or_default();
+    let blobs = blobs(args.take_key("blobs"))?;
     let json = args.take_key("results").map(str::to_owned);
     let results = json.map(|json| ReportedResults { json, blobs });
     let who = args.next_pos().map(str::to_owned).unwrap_or_default();

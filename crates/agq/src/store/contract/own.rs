@@ -125,6 +125,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         terms: JobParams::default(),
         jobs,
         documents: Vec::new(),
+        input_blobs: Vec::new(),
     };
     Ok(added(store, new))
 }

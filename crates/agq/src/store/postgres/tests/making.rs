@@ -82,7 +82,14 @@ pub(super) async fn submit(
 ) -> RuleResult<AddOutcome> {
     let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
     store
-        .add_action(NewAction { action, needs, terms: JobParams::default(), jobs, documents: Vec::new() })
+        .add_action(NewAction {
+            action,
+            needs,
+            terms: JobParams::default(),
+            jobs,
+            documents: Vec::new(),
+            input_blobs: Vec::new(),
+        })
         .await
         .unwrap()
 }

@@ -80,6 +80,7 @@ impl PgTxn<'_> {
                 for (kind, id, json) in &new.documents {
                     put(self.session, *kind, (vec![id.clone()], vec![json.clone()]))?;
                 }
+                self.set_input_blobs(new);
             }
         }
         self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action))?;
@@ -101,6 +102,7 @@ impl PgTxn<'_> {
                 return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
             }
         }
+        accepted!(self.check_blobs(&new.blobs())?);
         let now = new.action.created_at;
         let mut checks = Checks::default();
         checks.add(&new.jobs);
@@ -122,7 +124,8 @@ impl PgTxn<'_> {
             Ok(AddOutcome::New)
         } else {
             let (needs, terms) = (new.needs.clone(), new.terms.clone());
-            let rest = NewAction { action: new.action.clone(), needs, terms, jobs, documents: Vec::new() };
+            let (documents, input_blobs) = (Vec::new(), new.input_blobs.clone());
+            let rest = NewAction { action: new.action.clone(), needs, terms, jobs, documents, input_blobs };
             self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?
         };
         Ok(outcome.map(|added| match added {

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
-    DocumentKind, ReportedResults, RuleResult,
+    DocumentKind, NewAction, ReportedResults, RuleResult,
     postgres::{
         connection::DatabaseSession,
         txn::{PgTxn, documents::put},
@@ -25,8 +25,8 @@ use crate::store::{
 /// Changes of the uses of blobs that a transaction has buffered.
 #[derive(Default)]
 pub(crate) struct BlobUses {
-    /// Results with blobs, by their job.
-    named: BTreeMap<JobId, JobBlobs>,
+    /// Blobs that new results and inputs name, by their job.
+    named: BTreeMap<(DocumentKind, JobId), JobBlobs>,
     /// Numbers of jobs that no longer name a blob.
     released: BTreeMap<BlobHash, u64>,
 }
@@ -34,11 +34,18 @@ pub(crate) struct BlobUses {
 const LOCK: &str = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE";
 
 impl BlobUses {
-    /// Removes the lists of blobs of jobs whose results are removed, and uncounts these jobs.
-    pub(crate) fn release(&mut self, session: &DatabaseSession, jobs: &[&str]) -> Result<()> {
-        self.named.retain(|job_id, _| !jobs.contains(&job_id.as_str()));
-        let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2) RETURNING json";
-        for row in session.rows(query(sql).bind(DocumentKind::JobBlobs.as_str()).bind(jobs))? {
+    /// Removes the lists of blobs of jobs whose results, or also inputs, are removed, and uncounts
+    /// these jobs.
+    pub(crate) fn release(
+        &mut self,
+        session: &DatabaseSession,
+        kinds: &[DocumentKind],
+        jobs: &[&str],
+    ) -> Result<()> {
+        self.named.retain(|(kind, job_id), _| !(kinds.contains(kind) && jobs.contains(&job_id.as_str())));
+        let sql = "DELETE FROM agq.notes WHERE kind = ANY ($1) AND id = ANY ($2) RETURNING json";
+        let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+        for row in session.rows(query(sql).bind(kinds).bind(jobs))? {
             for hash in read::<JobBlobs>(row.try_get(0)?)?.blobs {
                 *self.released.entry(hash).or_default() += 1;
             }
@@ -72,8 +79,12 @@ impl BlobUses {
         }
         let json = |blob: &StoredBlob| to_json(blob);
         put(session, DocumentKind::Blob, blobs.iter().map(|(id, blob)| (id.clone(), json(blob))).unzip())?;
-        let of_jobs = named.iter().map(|(job_id, of_job)| (job_id.to_string(), to_json(of_job)));
-        put(session, DocumentKind::JobBlobs, of_jobs.unzip())
+        for of_kind in [DocumentKind::JobBlobs, DocumentKind::JobInputs] {
+            let of_jobs = named.iter().filter(|((kind, _), _)| *kind == of_kind);
+            let documents = of_jobs.map(|((_, job_id), of_job)| (job_id.to_string(), to_json(of_job)));
+            put(session, of_kind, documents.unzip())?;
+        }
+        Ok(())
     }
 }
 
@@ -113,6 +124,14 @@ impl PgTxn<'_> {
             return;
         }
         let of_job = JobBlobs { ended_at: job.ended_at, blobs: results.blobs.iter().copied().collect() };
-        self.blobs.named.insert(job.job_id.clone(), of_job);
+        self.blobs.named.insert((DocumentKind::JobBlobs, job.job_id.clone()), of_job);
+    }
+
+    /// Counts the new jobs with the blobs of their inputs.
+    pub(crate) fn set_input_blobs(&mut self, new: &NewAction) {
+        for (job_id, blobs) in &new.input_blobs {
+            let of_job = JobBlobs { ended_at: None, blobs: blobs.iter().copied().collect() };
+            self.blobs.named.insert((DocumentKind::JobInputs, job_id.clone()), of_job);
+        }
     }
 }

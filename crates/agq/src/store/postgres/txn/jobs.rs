@@ -180,7 +180,7 @@ impl PgTxn<'_> {
             // The results of an earlier attempt are not the results of this one.
             let again: Vec<&str> = again.iter().map(String::as_str).collect();
             self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(&again))?;
-            self.blobs.release(self.session, &again)?;
+            self.blobs.release(self.session, &[DocumentKind::JobBlobs], &again)?;
         }
         self.add_texts(&mut claims)?;
         for (lane, rest_from) in rest_from {

@@ -7,7 +7,7 @@ use agenix_rules::job::Job;
 use sqlx::{Result, Row, query};
 
 use crate::store::{
-    Retention,
+    DocumentKind, Retention,
     postgres::{
         codec::readable,
         sql_types,
@@ -62,7 +62,7 @@ impl PgTxn<'_> {
         let sql = "WITH i AS (DELETE FROM agq.inputs WHERE job_id = ANY ($1)), \
              r AS (DELETE FROM agq.results WHERE job_id = ANY ($1)) DELETE FROM agq.ended WHERE job_id = ANY ($1)";
         self.session.run(query(sql).bind(&ids))?;
-        self.blobs.release(self.session, &ids)?;
+        self.blobs.release(self.session, &[DocumentKind::JobBlobs, DocumentKind::JobInputs], &ids)?;
         self.remove_empty_actions(gone)?;
         self.forget_firsts(gone)?;
         for job in gone {

@@ -54,6 +54,9 @@ pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
 
 /// Returns true if existing records decide whether all jobs may be added.
 pub(crate) fn is_checked(new: &NewAction) -> bool {
+    if !new.input_blobs.is_empty() {
+        return true;
+    }
     new.jobs
         .iter()
         .filter_map(|job| job.own.as_ref())

@@ -12,7 +12,7 @@ use crate::store::{
     redb::{
         engine::Snapshot,
         queries::documents::documents,
-        schema::{RESULTS, Result},
+        schema::{JOBS, RESULTS, Result},
     },
 };
 
@@ -27,6 +27,13 @@ pub(super) fn check(snapshot: &Snapshot<'_>, found: &mut Report) -> Result<()> {
                 report!(found, "job_blobs: {id} is listed with {hash}, but its results do not name it");
             }
         }
+    }
+    for (id, json) in documents(snapshot, DocumentKind::JobInputs)? {
+        let Some(of_job) = read::<JobBlobs>("job_inputs", &id, &json, found) else { continue };
+        if snapshot.table(&JOBS).get(id.as_str())?.is_none() {
+            report!(found, "job_inputs: {id} is listed, but there is no such job");
+        }
+        of_job.blobs.into_iter().for_each(|hash| *counted.entry(hash).or_default() += 1);
     }
     for (id, json) in documents(snapshot, DocumentKind::Blob)? {
         let Some(blob) = read::<StoredBlob>("blobs", &id, &json, found) else { continue };

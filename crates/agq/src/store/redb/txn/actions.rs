@@ -54,6 +54,7 @@ impl WriteTxn<'_> {
                 return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
             }
         }
+        accepted!(self.check_blobs(&new.blobs())?);
         let now = new.action.created_at;
         let admitted =
             accepted!(deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?);
@@ -75,6 +76,9 @@ impl WriteTxn<'_> {
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
             for (kind, id, json) in &new.documents {
                 self.put_note(*kind, id, json);
+            }
+            for (job_id, blobs) in &new.input_blobs {
+                self.set_input_blobs(job_id, blobs)?;
             }
         }
         Ok(Ok(if is_whole { AddOutcome::New } else { AddOutcome::Stands(admitted.stands) }))

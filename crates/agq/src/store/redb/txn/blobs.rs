@@ -28,23 +28,32 @@ impl WriteTxn<'_> {
 
     /// Counts a job with the blobs of its new results instead of those of its earlier ones.
     pub(crate) fn set_blobs(&mut self, job: &Job, results: &ReportedResults) -> Result<()> {
-        self.release_blobs(&job.job_id)?;
-        if results.blobs.is_empty() {
-            return Ok(());
-        }
-        for hash in &results.blobs {
+        self.release_blobs(DocumentKind::JobBlobs, &job.job_id)?;
+        let blobs = results.blobs.iter().copied().collect();
+        self.name_blobs(DocumentKind::JobBlobs, &job.job_id, &JobBlobs { ended_at: job.ended_at, blobs })
+    }
+
+    /// Counts a new job with the blobs of its input.
+    pub(crate) fn set_input_blobs(&mut self, job_id: &JobId, blobs: &BTreeSet<BlobHash>) -> Result<()> {
+        let blobs = blobs.iter().copied().collect();
+        self.name_blobs(DocumentKind::JobInputs, job_id, &JobBlobs { ended_at: None, blobs })
+    }
+
+    fn name_blobs(&mut self, kind: DocumentKind, job_id: &JobId, of_job: &JobBlobs) -> Result<()> {
+        for hash in &of_job.blobs {
             if let Some(blob) = self.blob(*hash)? {
                 self.put_blob(*hash, &blob.named());
             }
         }
-        let of_job = JobBlobs { ended_at: job.ended_at, blobs: results.blobs.iter().copied().collect() };
-        self.put_note(DocumentKind::JobBlobs, job.job_id.as_str(), &to_json(&of_job));
+        if !of_job.blobs.is_empty() {
+            self.put_note(kind, job_id.as_str(), &to_json(of_job));
+        }
         Ok(())
     }
 
-    /// Uncounts a job whose results are removed.
-    pub(crate) fn release_blobs(&mut self, job_id: &JobId) -> Result<()> {
-        let key = (DocumentKind::JobBlobs.as_str(), job_id.as_str());
+    /// Uncounts a job whose results or input are removed.
+    pub(crate) fn release_blobs(&mut self, kind: DocumentKind, job_id: &JobId) -> Result<()> {
+        let key = (kind.as_str(), job_id.as_str());
         let Some(of_job) = self.tables.notes.get(key)?.map(|note| read::<JobBlobs>(note.value())) else {
             return Ok(());
         };

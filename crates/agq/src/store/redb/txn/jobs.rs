@@ -79,7 +79,7 @@ impl WriteTxn<'_> {
             if before.attempt > 0 {
                 // The results of an earlier attempt do not belong to this one.
                 self.tables.results.remove(job_id.as_str());
-                self.release_blobs(&job_id)?;
+                self.release_blobs(DocumentKind::JobBlobs, &job_id)?;
             }
             self.put_job(Some(&before), &job)?;
             let input = self.tables.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
@@ -143,7 +143,8 @@ impl WriteTxn<'_> {
         self.tables.jobs.remove(id);
         self.tables.inputs.remove(id);
         self.tables.results.remove(id);
-        self.release_blobs(&job.job_id)?;
+        self.release_blobs(DocumentKind::JobBlobs, &job.job_id)?;
+        self.release_blobs(DocumentKind::JobInputs, &job.job_id)?;
         self.tables.action_jobs.remove((job.action_id.as_str(), job.index));
         self.tables.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
         let totals = self.totals_mut();

@@ -73,7 +73,8 @@ async fn add_action(store: &RedbStore, id: &str, count: usize, queue: &str, run_
     let terms = JobParams { max_retries: 1, timeout_ms: 5000, priority: 0, run_at, ..JobParams::default() };
     let job = |n| NewJob { job_id: format!("{id}-{n}").parse().unwrap(), input: "{}".into(), own: None };
     let jobs = (0..count).map(job).collect();
-    let new = NewAction { action, needs: Needs::default(), terms, jobs, documents: Vec::new() };
+    let (needs, documents, input_blobs) = (Needs::default(), Vec::new(), Vec::new());
+    let new = NewAction { action, needs, terms, jobs, documents, input_blobs };
     store.add_action(new).await.unwrap().unwrap();
 }
 

@@ -1,0 +1,102 @@
+//! Download of the blobs that the input of a job names, before the job starts (ADR 20).
+
+use std::{io, os::unix::fs::FileExt, sync::Arc, time::Duration};
+
+use agenix_client::ClientError;
+use agenix_protocol::{blob::BlobHash, documents::JobDocument};
+use sha2::{Digest, Sha256};
+use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+use tracing::debug;
+
+use crate::{
+    exec::spool::{Spool, SpoolFile},
+    report::{link::ReportLink, upload::Reaction},
+};
+
+/// Number of bytes of a piece.
+const PIECE_BYTES: u64 = 1024 * 1024;
+/// Pause before agq is asked again after an error.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of requests for a piece that the storage of agq cannot read.
+const MAX_FAILED: u32 = 5;
+
+/// Received part of a blob.
+struct Received {
+    file: Arc<SpoolFile>,
+    hash: Sha256,
+    bytes: u64,
+}
+
+/// Fetches a blob into a spool file. Waits for the connection to agq as long as necessary. The
+/// error is the reason for which the job fails.
+pub(crate) async fn fetch(
+    job: &JobDocument,
+    hash: BlobHash,
+    spool: &Spool,
+    mut current: watch::Receiver<Option<ReportLink>>,
+) -> Result<Arc<SpoolFile>, String> {
+    let file = spool.file().map_err(|error| format!("stdin cannot be stored: {error}"))?;
+    let mut received = Received { file: Arc::new(file), hash: Sha256::new(), bytes: 0 };
+    let mut failed = 0;
+    loop {
+        let link = current.borrow_and_update().clone();
+        let Some(link) = link else {
+            if current.changed().await.is_err() {
+                return Err("the worker ends".into());
+            }
+            continue;
+        };
+        let error = match receive(job, hash, &mut received, &link).await {
+            Ok(()) if BlobHash(received.hash.clone().finalize().into()) == hash => return Ok(received.file),
+            Ok(()) => return Err(format!("stdin does not have the SHA-256 {hash}")),
+            Err(error) => error,
+        };
+        match Reaction::to(&error) {
+            Reaction::Repeat if failed < MAX_FAILED => failed += 1,
+            Reaction::Reconnect => link.reset_uploads().await,
+            _ => return Err(format!("stdin cannot be fetched from agq: {error}")),
+        }
+        debug!(job_id = %job.job_id, %error, "the input will be requested again");
+        sleep(PAUSE).await;
+    }
+}
+
+/// Receives the rest of the blob.
+async fn receive(
+    job: &JobDocument,
+    hash: BlobHash,
+    received: &mut Received,
+    link: &ReportLink,
+) -> Result<(), ClientError> {
+    let mut connection = link.uploads().await?;
+    loop {
+        let range = (received.bytes, PIECE_BYTES);
+        let piece = connection.job_input((&job.job_id, job.attempt), hash, range).await?;
+        let Some((total, bytes)) = piece else {
+            return Err(ClientError::Unexpected(format!("agq does not know the input {hash} of the job")));
+        };
+        if bytes.is_empty() && received.bytes < total {
+            return Err(ClientError::Unexpected(format!("agq has only a part of the input {hash}")));
+        }
+        store(received, bytes).await.map_err(|error| {
+            ClientError::Unexpected(format!("the spool of the worker cannot store it: {error}"))
+        })?;
+        if received.bytes >= total {
+            return Ok(());
+        }
+    }
+}
+
+/// Appends bytes to the file, and adds them to the hash.
+async fn store(received: &mut Received, bytes: Vec<u8>) -> io::Result<()> {
+    let (file, mut hash, offset) = (Arc::clone(&received.file), received.hash.clone(), received.bytes);
+    let count = bytes.len() as u64;
+    let stored = spawn_blocking(move || {
+        file.write_all_at(&bytes, offset)?;
+        hash.update(&bytes);
+        Ok::<_, io::Error>(hash)
+    });
+    received.hash = stored.await.map_err(io::Error::other)??;
+    received.bytes += count;
+    Ok(())
+}

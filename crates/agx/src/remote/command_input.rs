@@ -1,0 +1,149 @@
+//! Stdin of a command that runs as a job: small text goes into the input of the job, and anything
+//! else to agq as a blob.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileExt, FileTypeExt},
+    },
+    time::Duration,
+};
+
+use agenix_protocol::{blob::BlobHash, errors::ErrorKind, ids::ActionId};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::{sync::oneshot, time::timeout};
+
+use crate::{
+    error::{CliError, Result},
+    output::Output,
+    remote::retrying_client::RetryingClient,
+};
+
+/// Maximum number of bytes of text in the input of a job.
+const MAX_TEXT_BYTES: u64 = 64 * 1024;
+/// Number of bytes of a piece.
+const PIECE_BYTES: u64 = 1024 * 1024;
+/// Maximum number of uploads from the beginning, after agq has lost the earlier ones.
+const MAX_UPLOADS: u32 = 10;
+/// Time after which the user is told that agx waits for the end of stdin.
+const WAIT_NOTED_AFTER: Duration = Duration::from_secs(2);
+
+/// Stdin of a command.
+#[derive(Debug)]
+pub(crate) enum CommandInput {
+    /// Stdin is a terminal or a device, or has no bytes.
+    Empty,
+    Text(String),
+    File(InputFile),
+}
+
+/// Bytes of a file from an offset.
+#[derive(Debug)]
+pub(crate) struct InputFile {
+    file: File,
+    start: u64,
+    length: u64,
+}
+
+impl CommandInput {
+    /// Reads stdin to its end, unless it is a terminal or another device. A pipe is copied to a
+    /// temporary file, because agx may have to send it again.
+    pub(crate) async fn read(output: Output) -> Result<Self> {
+        let (send, mut received) = oneshot::channel();
+        // A read of a pipe cannot be cancelled, and must not delay the exit of agx.
+        std::thread::spawn(move || send.send(read_now()));
+        let read = match timeout(WAIT_NOTED_AFTER, &mut received).await {
+            Ok(read) => read,
+            Err(_) => {
+                output.note(
+                    "agx: the command gets stdin, and agx waits for its end; < /dev/null gives it none",
+                );
+                received.await
+            }
+        };
+        let read = read.unwrap_or_else(|_| Err(io::Error::other("its reader has ended")));
+        read.map_err(|error| CliError::usage(format!("stdin cannot be read: {error}"), "give it with < FILE"))
+    }
+}
+
+fn read_now() -> io::Result<CommandInput> {
+    let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let kind = file.metadata()?.file_type();
+    let start = if kind.is_file() {
+        file.stream_position()?
+    } else if kind.is_fifo() || kind.is_socket() {
+        let mut copy = tempfile::tempfile()?;
+        io::copy(&mut file, &mut copy)?;
+        file = copy;
+        0
+    } else {
+        return Ok(CommandInput::Empty);
+    };
+    let length = file.metadata()?.len().saturating_sub(start);
+    Ok(match text(&mut file, start, length)? {
+        Some(text) if text.is_empty() => CommandInput::Empty,
+        Some(text) => CommandInput::Text(text),
+        None => CommandInput::File(InputFile { file, start, length }),
+    })
+}
+
+/// Returns the bytes as text if they are few and UTF-8. The offset of the file stays.
+fn text(file: &mut File, start: u64, length: u64) -> io::Result<Option<String>> {
+    if length > MAX_TEXT_BYTES {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes)?;
+    file.seek(SeekFrom::Start(start))?;
+    Ok(String::from_utf8(bytes).ok())
+}
+
+impl InputFile {
+    /// Sends the bytes to agq under a new name, and returns the blob.
+    pub(crate) async fn upload(&self, agq: &mut RetryingClient, name: &ActionId) -> Result<BlobHash> {
+        let mut failed = 0;
+        loop {
+            match self.upload_once(agq, name).await {
+                // agq was restarted, or a reply was lost.
+                Err(CliError::Rejected { what, .. }) if ErrorKind::of(&what) == ErrorKind::UploadOffset => {
+                    failed += 1;
+                    if failed == MAX_UPLOADS {
+                        let help = "run the command again when agq runs without restarts";
+                        return Err(CliError::Rejected { what, help: help.into() });
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn upload_once(&self, agq: &mut RetryingClient, name: &ActionId) -> Result<BlobHash> {
+        let (mut hash, mut offset) = (Sha256::new(), 0);
+        while offset < self.length {
+            let piece = self.piece(offset).map_err(|error| {
+                CliError::usage(
+                    format!("stdin cannot be read: {error}"),
+                    "it must not change while agx reads it",
+                )
+            })?;
+            hash.update(&piece);
+            let piece = Bytes::from(piece);
+            agq.with_retry(async |agq| agq.write_input(name, offset, piece.clone()).await).await?;
+            offset += piece.len() as u64;
+        }
+        let hash = BlobHash(hash.finalize().into());
+        agq.with_retry(async |agq| agq.commit_input(name, self.length, hash).await).await?;
+        Ok(hash)
+    }
+
+    fn piece(&self, offset: u64) -> io::Result<Vec<u8>> {
+        let length = PIECE_BYTES.min(self.length - offset);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        self.file.read_exact_at(&mut bytes, self.start + offset)?;
+        Ok(bytes)
+    }
+}
