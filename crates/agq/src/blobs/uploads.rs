@@ -47,12 +47,12 @@ struct Entry {
 }
 
 /// Bytes that agq has received of a stream.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Upload {
     attempt: u32,
     /// Name of the file; empty before the first piece.
     pub(crate) name: String,
-    length: u64,
+    pub(crate) length: u64,
     hash: Sha256,
     sums: BlockSums,
 }
@@ -102,12 +102,13 @@ impl Upload {
         if attempt == self.attempt { self.length } else { 0 }
     }
 
-    /// Adds a piece that was written. Returns the number of bytes so far.
-    pub(crate) fn add(&mut self, data: &[u8]) -> u64 {
-        self.hash.update(data);
-        self.sums.add(data);
-        self.length += data.len() as u64;
-        self.length
+    /// Returns the upload with a further piece.
+    pub(crate) fn with(&self, data: &[u8]) -> Self {
+        let mut longer = self.clone();
+        longer.hash.update(data);
+        longer.sums.add(data);
+        longer.length += data.len() as u64;
+        longer
     }
 
     /// Checks the whole upload. Returns the checksums that follow the content.
@@ -132,10 +133,11 @@ mod tests {
 
     #[test]
     fn upload_takes_pieces_in_their_order() {
-        let mut upload = Upload::begun(1, "u".into());
         let piece = Bytes::from_static(b"hello");
+        let upload = Upload::begun(1, "u".into());
         assert_eq!(upload.check_piece(1, 0, &piece), Ok(()));
-        assert_eq!(upload.add(&piece), 5);
+        let upload = upload.with(&piece);
+        assert_eq!(upload.length, 5);
         assert_eq!(upload.check_piece(1, 5, &piece), Ok(()));
         assert_eq!(upload.check_piece(1, 0, &piece), Ok(()), "it may begin again");
         let error = |attempt, offset, piece: &Bytes| {
@@ -148,14 +150,13 @@ mod tests {
 
     #[test]
     fn upload_is_checked_as_a_whole() {
-        let mut upload = Upload::begun(1, "u".into());
-        upload.add(b"hello world");
+        let upload = Upload::begun(1, "u".into()).with(b"hello world");
         let hash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9".parse().unwrap();
         assert_eq!(upload.check_whole(1, 11, hash).unwrap().len(), 4);
         let error = |attempt, length| upload.check_whole(attempt, length, hash).unwrap_err().to_string();
         assert_eq!(error(1, 12), "Invalid upload: it has 11 bytes, not 12");
         assert_eq!(error(2, 11), "Invalid upload: it has 0 bytes, not 11");
-        upload.add(b"!");
+        let upload = upload.with(b"!");
         assert!(upload.check_whole(1, 12, hash).unwrap_err().to_string().contains("its SHA-256 is "));
     }
 

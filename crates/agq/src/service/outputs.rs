@@ -76,9 +76,13 @@ async fn write_piece(
         discard(storage, &upload).await?;
         *upload = Upload::begun(attempt, app.clock.suffix());
     }
-    // After a failed write, the worker sends the same piece again.
-    storage.write(&upload.name, offset, data.clone()).await?;
-    Ok(upload.add(&data))
+    // The bytes are hashed while a thread writes them. After a failed write, the client sends the
+    // same piece again.
+    let (written, longer) =
+        tokio::join!(storage.write(&upload.name, offset, data.clone()), async { upload.with(&data) });
+    written?;
+    *upload = longer;
+    Ok(upload.length)
 }
 
 /// Removes the file of an upload, if it has one.

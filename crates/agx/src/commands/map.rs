@@ -33,6 +33,10 @@ use crate::{
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
 pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
+    if output.is_json && args.grouping().is_live() {
+        let help = "leave it out: with --json, each job is a document when it ends";
+        return Err(CliError::usage("--line-buffer and --ungroup print text", help));
+    }
     let (words, sources, columns) = sources(&mut args)?;
     let mut pipeline = read(&words, &args, sources.count(), &columns)?;
     pipeline.notes.iter().for_each(|note| output.note(note));
@@ -257,7 +261,7 @@ fn engine(
         .transpose()?;
     let delivery = Delivery {
         output,
-        printer: Printer::new(output, args.keep_order),
+        printer: Printer::new(output, args.grouping()),
         tags: args.tag,
         joblog,
         results: args.results.clone(),
@@ -274,6 +278,7 @@ fn engine(
         action_id,
         fields,
         delivery,
+        grouping: args.grouping(),
         halt: args.halt,
         pace: Pace::new(args.delay),
         slots,

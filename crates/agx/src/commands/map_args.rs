@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use agenix_protocol::{documents::Halt, ids::QueueName};
 use clap::Args;
 
-use crate::map::{Placeholder, Separator, parse_delay, parse_halt};
+use crate::map::{Grouping, Placeholder, Separator, parse_delay, parse_halt};
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -63,6 +63,12 @@ pub(crate) struct MapArgs {
     /// Print results in the order of the inputs
     #[arg(short = 'k', long)]
     pub(crate) keep_order: bool,
+    /// Print output in whole lines while the jobs run, instead of when each job ends
+    #[arg(long, visible_alias = "lb", conflicts_with = "keep_order")]
+    pub(crate) line_buffer: bool,
+    /// Print output as it comes while the jobs run, also parts of lines
+    #[arg(short = 'u', long, conflicts_with_all = ["keep_order", "line_buffer"])]
+    pub(crate) ungroup: bool,
     /// Print the input and a tab before each line of output
     #[arg(long)]
     pub(crate) tag: bool,
@@ -111,6 +117,16 @@ pub(crate) struct MapArgs {
 }
 
 impl MapArgs {
+    /// Returns the time at which output is printed.
+    pub(crate) fn grouping(&self) -> Grouping {
+        match self {
+            Self { keep_order: true, .. } => Grouping::InOrder,
+            Self { line_buffer: true, .. } => Grouping::Lines,
+            Self { ungroup: true, .. } => Grouping::Ungrouped,
+            _ => Grouping::AsJobsEnd,
+        }
+    }
+
     /// Returns true if a job may have several inputs.
     pub(crate) fn is_grouped(&self) -> bool {
         self.per_job.is_some_and(|per_job| per_job > 1)

@@ -26,20 +26,20 @@ const PIECES_A_LOOK: usize = 64;
 const PIECES_AT_MOST: usize = 16 * 1024;
 
 /// A followed job, and the position of its printed output.
-pub(super) struct FollowedJob {
+pub(crate) struct FollowedJob {
     pub(super) job_id: JobId,
     positions: StreamPositions,
     printer: LogPrinter,
 }
 
 /// Workers that did not answer, with the time of the next request to each.
-pub(super) struct SilentWorkers {
+pub(crate) struct SilentWorkers {
     until: HashMap<String, Instant>,
     output: Output,
 }
 
 impl SilentWorkers {
-    pub(super) fn new(output: Output) -> Self {
+    pub(crate) fn new(output: Output) -> Self {
         Self { until: HashMap::new(), output }
     }
 
@@ -56,13 +56,13 @@ impl SilentWorkers {
 }
 
 impl FollowedJob {
-    pub(super) fn new(job_id: JobId, prefix: Option<String>, task: Option<u32>, output: Output) -> Self {
+    pub(crate) fn new(job_id: JobId, prefix: Option<String>, task: Option<u32>, output: Output) -> Self {
         let printer = LogPrinter::new(job_id.clone(), task, prefix, output);
         Self { job_id, positions: StreamPositions::default(), printer }
     }
 
     /// Prints new output. Returns true if it is complete. `job` is the state before this call.
-    pub(super) async fn poll(
+    pub(crate) async fn poll(
         &mut self,
         agq: &mut RetryingClient,
         job: &JobStatus,
@@ -116,7 +116,7 @@ impl FollowedJob {
     }
 
     /// Ends the output: completes unfinished lines.
-    pub(super) fn end(&mut self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
         self.printer.end()
     }
 

@@ -6,5 +6,6 @@ mod job;
 mod position;
 mod printer;
 
+pub(crate) use crate::logs::job::{FollowedJob, SilentWorkers};
 pub(crate) use crate::logs::printer::OutputDocument;
 pub(crate) use follow::{LogOptions, WAIT_NOTED_AFTER, of_action, of_job, waits};

@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     error::Result,
     map::{
-        delivery::Delivery, input::Input, read_ahead::ReadAhead, stop_level::StopLevel,
+        delivery::Delivery, input::Input, live::LiveJobs, read_ahead::ReadAhead, stop_level::StopLevel,
         submitter::SubmittedInput,
     },
     remote::retrying_client::RetryingClient,
@@ -80,6 +80,8 @@ pub(crate) struct Collector<'c> {
     pub(crate) halt: Option<Halt>,
     pub(crate) stop_level: watch::Sender<StopLevel>,
     pub(crate) delivery: Delivery,
+    /// `None` if output is printed when its job ends.
+    pub(crate) live: Option<LiveJobs>,
     pub(crate) line: &'c mut ProgressLine,
     pub(crate) state: CollectorState,
 }
@@ -109,6 +111,7 @@ impl Collector<'_> {
         let collected = self.collect_all().await;
         // The joblog has waiting output as done, so it is printed after a failure, too.
         let finished = self.delivery.printer.finish(self.line);
+        let finished = finished.and(self.live.as_mut().map_or(Ok(()), LiveJobs::end));
         collected.and(finished)?;
         Ok((self.state.collected, self.delivery))
     }
@@ -151,6 +154,7 @@ impl Collector<'_> {
             }
             self.fetch_ids().await?;
             self.take(&status).await?;
+            self.follow(&status).await?;
             self.ahead.hold(self.delivery.printer.is_full());
             self.halt_if_met(status.total_jobs);
             if self.delivery.broken.is_some() {
@@ -169,7 +173,7 @@ impl Collector<'_> {
             self.line.explain_if_stuck(self.agq, &status).await;
             let taken = self.state.collected.taken() - before;
             look = next_look(look, taken, self.state.left.len() as u64);
-            if stop_level != StopLevel::All || self.halt.is_some() {
+            if stop_level != StopLevel::All || self.halt.is_some() || self.live.is_some() {
                 look = look.min(SHORT_LOOK);
             }
             tokio::select! {
@@ -298,12 +302,25 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Takes the results of those jobs among `asked` that have ended.
+    /// Prints new output of running jobs, which are among the first that have not ended.
+    async fn follow(&mut self, status: &ActionStatus) -> Result<()> {
+        if self.live.is_none() || status.running == 0 {
+            return Ok(());
+        }
+        let running = usize::try_from(status.running).unwrap_or(MOST_AT_ONCE);
+        let asked = self.state.left.iter().take(running.saturating_mul(2).min(MOST_AT_ONCE));
+        let asked: Vec<(u64, JobId)> =
+            asked.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect();
+        self.take_of(&asked).await
+    }
+
+    /// Takes the results of those jobs among `asked` that have ended, and prints live output.
     async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<()> {
         let ids: Vec<JobId> = asked.iter().map(|(_, job_id)| job_id.clone()).collect();
         for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
             match job {
                 None => self.lose(at)?,
+                Some(job) if job.status == Status::Running => self.print_live(at, &job).await?,
                 Some(job) if job.status.is_ended() && !self.delivery.must_wait(at, &job) => {
                     self.deliver(at, &job).await?;
                 }
@@ -313,7 +330,15 @@ impl Collector<'_> {
         Ok(())
     }
 
+    async fn print_live(&mut self, at: u64, job: &JobStatus) -> Result<()> {
+        match (&mut self.live, self.state.left.get(&at)) {
+            (Some(live), Some(left)) => live.print(at, job, &left.input, self.agq).await,
+            _ => Ok(()),
+        }
+    }
+
     async fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<()> {
+        self.print_live(at, job).await?;
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());

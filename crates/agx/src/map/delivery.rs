@@ -18,11 +18,11 @@ use crate::{
         printer::Printer,
         reorder_buffer::JobOutputText,
         results_dir,
-        tag::Tagger,
+        tag::{Tagger, tag_of},
     },
     output::{Output, SCHEMA},
     remote::retrying_client::RetryingClient,
-    util::{printable::one_line, shorten::shortened},
+    util::shorten::shortened,
     watch::{failures::MOST_REPORTED, progress::ProgressLine},
 };
 
@@ -103,6 +103,8 @@ impl Delivery {
         let tag = self.tags.then(|| tag_of(input));
         let mut taggers = [Tagger::new(tag.as_deref()), Tagger::new(tag.as_deref())];
         let (printer, is_json) = (&mut self.printer, self.output.is_json);
+        // Without files, neither a document nor printed output needs the bytes.
+        let is_needed = self.results.is_some() || !(is_json || printer.is_silent());
         let mut printed = printer.begin(at);
         let mut stopped = None;
         if is_json {
@@ -120,12 +122,7 @@ impl Delivery {
             let tagged = taggers[stream as usize].tagged(piece);
             printer.print_piece(&mut printed, stream, &tagged, line).inspect_err(|_| stopped = Some(()))
         };
-        // Without files, a document needs no output.
-        let fetched = if is_json && self.results.is_none() {
-            Ok(())
-        } else {
-            streams.fetch(agq, &job.job_id, take).await
-        };
+        let fetched = if is_needed { streams.fetch(agq, &job.job_id, take).await } else { Ok(()) };
         if stopped.is_some() {
             return fetched.map(Ok);
         }
@@ -258,10 +255,6 @@ fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) ->
 /// Returns the inputs that name the directory of a job.
 fn named_in_dir(input: &Input) -> Vec<String> {
     if input.block.is_some() { vec![input.seq.to_string()] } else { input.args.clone() }
-}
-
-fn tag_of(input: &Input) -> String {
-    one_line(&input.args.join(" ")) + "\t"
 }
 
 /// Returns the document of an ended job, on one line.

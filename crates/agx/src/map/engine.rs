@@ -19,6 +19,7 @@ use crate::{
         delivery::Delivery,
         fields::InputFields,
         input::Read,
+        live::{Grouping, LiveJobs},
         pace::Pace,
         read_ahead::ReadAhead,
         stop_level::StopLevel,
@@ -41,6 +42,7 @@ pub(crate) struct Engine {
     pub(crate) action_id: ActionId,
     pub(crate) fields: InputFields,
     pub(crate) delivery: Delivery,
+    pub(crate) grouping: Grouping,
     pub(crate) halt: Option<Halt>,
     /// Pause between submissions.
     pub(crate) pace: Pace,
@@ -86,7 +88,12 @@ impl Engine {
             count: 0,
             pace: self.pace,
         };
-        let mut line = ProgressLine::for_a_filter(output, self.slots);
+        let live = LiveJobs::new(output, self.grouping, self.delivery.tags);
+        let mut line = match live {
+            // The line would be within the output on the same terminal.
+            Some(_) => ProgressLine::hidden(output),
+            None => ProgressLine::for_a_filter(output, self.slots),
+        };
         let collector = Collector {
             agq: &mut agq,
             action_id: &self.action_id,
@@ -96,6 +103,7 @@ impl Engine {
             halt: self.halt,
             stop_level: stop_level.clone(),
             delivery: self.delivery,
+            live,
             line: &mut line,
             state: CollectorState::default(),
         };

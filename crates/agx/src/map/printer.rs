@@ -6,7 +6,10 @@ use agenix_protocol::blob::OutputStream;
 
 use crate::{
     error::Result,
-    map::reorder_buffer::{FileRegion, JobOutputText, ReorderBuffer},
+    map::{
+        live::Grouping,
+        reorder_buffer::{FileRegion, JobOutputText, ReorderBuffer},
+    },
     output::Output,
     watch::progress::ProgressLine,
 };
@@ -24,15 +27,25 @@ pub(crate) struct Printer {
     output: Output,
     /// `None` if agx prints output as it comes.
     queue: Option<ReorderBuffer>,
+    /// True if output is printed elsewhere, while its job runs.
+    is_silent: bool,
 }
 
 impl Printer {
-    pub(crate) fn new(output: Output, is_ordered: bool) -> Self {
-        Self { output, queue: is_ordered.then(ReorderBuffer::default) }
+    pub(crate) fn new(output: Output, grouping: Grouping) -> Self {
+        let queue = (grouping == Grouping::InOrder).then(ReorderBuffer::default);
+        Self { output, queue, is_silent: grouping.is_live() }
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// Prints the output of the job with index `at`, now or at its turn.
     pub(crate) fn print(&mut self, at: u64, text: JobOutputText, line: &ProgressLine) -> Result<()> {
+        if self.is_silent {
+            return Ok(());
+        }
         let Some(queue) = &mut self.queue else {
             return line.aside(|| {
                 write(self.output, OutputStream::Stdout, &text.stdout)?;
@@ -57,6 +70,7 @@ impl Printer {
         line: &ProgressLine,
     ) -> Result<()> {
         match (&mut of.waiting, &mut self.queue) {
+            _ if self.is_silent => Ok(()),
             (Some(region), Some(queue)) => Ok(queue.append(region, stream, bytes)?),
             _ => line.aside(|| write(self.output, stream, bytes)),
         }

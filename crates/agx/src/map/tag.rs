@@ -1,5 +1,11 @@
 //! Tag of `--tag`: the input and a tab before each line of output.
 
+use crate::{map::input::Input, util::printable::one_line};
+
+pub(crate) fn tag_of(input: &Input) -> String {
+    one_line(&input.args.join(" ")) + "\t"
+}
+
 /// Puts a tag in front of the lines of a stream that comes in pieces.
 #[derive(Debug)]
 pub(crate) struct Tagger<'t> {

@@ -1,6 +1,9 @@
-//! Reads a stored stream of a job in pieces, so that its size does not matter.
+//! Reads a stored stream of a job in pieces, so that its size does not matter. The next piece is on
+//! its way while the caller uses the present one.
 
+use agenix_client::{ClientError, Connection};
 use agenix_protocol::{blob::OutputStream, ids::JobId};
+use tokio::task::JoinHandle;
 
 use crate::{
     error::{CliError, Result},
@@ -10,14 +13,31 @@ use crate::{
 /// Number of bytes that agx asks for at once.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
+/// Reply to a request for a piece.
+type Piece = Result<Option<(u64, Vec<u8>)>, ClientError>;
+
 /// Position in a stored stream.
 #[derive(Debug)]
 pub(crate) struct OutputReader {
+    source: Source,
+    total: u64,
+    offset: u64,
+    /// Request for the piece at `offset`, sent ahead.
+    ahead: Option<JoinHandle<Piece>>,
+}
+
+/// Stream of a task of a job.
+#[derive(Debug, Clone)]
+struct Source {
     job_id: JobId,
     task_number: u32,
     stream: OutputStream,
-    total: u64,
-    offset: u64,
+}
+
+impl Source {
+    async fn piece(&self, agq: &mut Connection, offset: u64) -> Piece {
+        agq.job_result(&self.job_id, (self.task_number, self.stream), (offset, PIECE_BYTES)).await
+    }
 }
 
 impl OutputReader {
@@ -28,7 +48,8 @@ impl OutputReader {
         total: u64,
         offset: u64,
     ) -> Self {
-        Self { job_id: job_id.clone(), task_number, stream, total, offset }
+        let source = Source { job_id: job_id.clone(), task_number, stream };
+        Self { source, total, offset, ahead: None }
     }
 
     /// Returns the next piece, or `None` at the end of the stream.
@@ -36,18 +57,33 @@ impl OutputReader {
         if self.offset >= self.total {
             return Ok(None);
         }
-        let (job_id, stream, range) =
-            (&self.job_id, (self.task_number, self.stream), (self.offset, PIECE_BYTES));
-        let piece = agq.with_retry(async |agq| agq.job_result(job_id, stream, range).await).await?;
+        let ahead = match self.ahead.take() {
+            Some(ahead) => ahead.await.ok().and_then(Result::ok),
+            None => None,
+        };
+        let piece = match ahead {
+            Some(piece) => piece,
+            // The request is repeated, also after a restart of agq.
+            None => agq.with_retry(async |agq| self.source.piece(agq, self.offset).await).await?,
+        };
         match piece {
             Some((_, bytes)) if !bytes.is_empty() => {
                 self.offset += bytes.len() as u64;
+                self.send_ahead(agq);
                 Ok(Some(bytes))
             }
             _ => Err(CliError::Jobs(format!(
                 "the output of job {} is lost: agq removed it before agx fetched it",
-                self.job_id
+                self.source.job_id
             ))),
         }
+    }
+
+    /// Requests the next piece, if there is one.
+    fn send_ahead(&mut self, agq: &RetryingClient) {
+        let connection = agq.connection().filter(|_| self.offset < self.total);
+        let (source, offset) = (self.source.clone(), self.offset);
+        self.ahead = connection
+            .map(|mut connection| tokio::spawn(async move { source.piece(&mut connection, offset).await }));
     }
 }

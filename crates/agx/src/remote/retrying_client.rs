@@ -28,6 +28,11 @@ impl RetryingClient {
         Self { server, connection: Some(connection), output }
     }
 
+    /// Returns the present connection, for a call that need not survive a restart of agq.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        self.connection.clone()
+    }
+
     /// ACTION.STATUS
     pub(crate) async fn action(&mut self, action_id: &ActionId) -> Result<Option<ActionStatus>, ClientError> {
         self.with_retry(async |connection| connection.action(action_id).await).await

@@ -189,6 +189,11 @@ impl ProgressLine {
         Self { is_quiet: true, slots, ..Self::new(output) }
     }
 
+    /// Creates a line that is never shown.
+    pub(crate) fn hidden(output: Output) -> Self {
+        Self { bar: None, is_quiet: true, ..Self::new(output) }
+    }
+
     fn text(&mut self, status: &ActionStatus) -> String {
         let before = *self.ended_before.get_or_insert(status.ended());
         let seconds = self.started.elapsed().as_secs_f64();

@@ -1,0 +1,79 @@
+//! Output of running jobs, printed as it comes: in whole lines (`--line-buffer`), or in the pieces
+//! in which agx gets it (`--ungroup`).
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::documents::JobStatus;
+
+use crate::{
+    error::Result,
+    logs::{FollowedJob, SilentWorkers},
+    map::{input::Input, tag::tag_of},
+    output::Output,
+    remote::retrying_client::RetryingClient,
+};
+
+/// Time at which output is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grouping {
+    /// When its job ends.
+    AsJobsEnd,
+    /// When its job ends, in the order of the inputs.
+    InOrder,
+    /// In whole lines, while its job runs.
+    Lines,
+    /// In pieces, while its job runs.
+    Ungrouped,
+}
+
+impl Grouping {
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self, Self::Lines | Self::Ungrouped)
+    }
+}
+
+/// Jobs whose output is being printed.
+pub(crate) struct LiveJobs {
+    jobs: BTreeMap<u64, FollowedJob>,
+    silent: SilentWorkers,
+    output: Output,
+    grouping: Grouping,
+    tags: bool,
+}
+
+impl LiveJobs {
+    /// Returns `None` for a grouping in which the output waits for the end of the job. With `tags`,
+    /// output is printed in whole lines.
+    pub(crate) fn new(output: Output, grouping: Grouping, tags: bool) -> Option<Self> {
+        let new =
+            || Self { jobs: BTreeMap::new(), silent: SilentWorkers::new(output), output, grouping, tags };
+        grouping.is_live().then(new)
+    }
+
+    /// Prints the new output of job `at`, up to its end if it has ended.
+    pub(crate) async fn print(
+        &mut self,
+        at: u64,
+        job: &JobStatus,
+        input: &Input,
+        agq: &mut RetryingClient,
+    ) -> Result<()> {
+        let prefix = match (self.tags, self.grouping) {
+            (true, _) => Some(tag_of(input)),
+            (false, Grouping::Lines) => Some(String::new()),
+            (false, _) => None,
+        };
+        let new = || FollowedJob::new(job.job_id.clone(), prefix, None, self.output);
+        let followed = self.jobs.entry(at).or_insert_with(new);
+        if followed.poll(agq, job, true, &mut self.silent).await? {
+            followed.end()?;
+            self.jobs.remove(&at);
+        }
+        Ok(())
+    }
+
+    /// Completes the lines of all jobs.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.jobs.values_mut().try_for_each(FollowedJob::end)
+    }
+}

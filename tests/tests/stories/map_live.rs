@@ -1,0 +1,105 @@
+//! `agx map --line-buffer` and `--ungroup`: output while the jobs run.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use e2e::Lab;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+/// A map of jobs that print something, and wait at the gate of their input.
+struct Map {
+    child: Child,
+    gates: PathBuf,
+}
+
+impl Map {
+    /// Starts a map of two jobs. Each prints its input and `before`, and waits at its gate.
+    fn start(lab: &Lab, options: &[&str], before: &str) -> Self {
+        let gates = lab.path().to_owned();
+        for gate in ["a", "b"] {
+            mknodat(CWD, gates.join(gate), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        }
+        let script = format!("printf '%s{before}' $0; cat {}/$0; echo end of $0", gates.display());
+        let mut command: Command = lab.command("agx");
+        command.env("TMPDIR", lab.path()).arg("map").args(["-j", "2"]).args(options);
+        command.args(["--", "sh", "-c", &script, "{}", ":::", "a", "b"]);
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self { child, gates }
+    }
+
+    fn read(&mut self, bytes: usize) -> String {
+        let mut text = vec![0; bytes];
+        self.child.stdout.as_mut().unwrap().read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    fn open(&self, gate: &str, text: &str) {
+        File::options().write(true).open(self.gates.join(gate)).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn end(mut self) -> (String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{err}");
+        (out, err)
+    }
+}
+
+#[test]
+fn map_prints_whole_lines_of_running_jobs_with_their_tags() {
+    let lab = Lab::new();
+    let mut map = Map::start(&lab, &["--line-buffer", "--tag"], "1\\npart ");
+    let mut first = [map.read(5), map.read(5)];
+    first.sort();
+    assert_eq!(first, ["a\ta1\n", "b\tb1\n"], "both jobs wait at their gates");
+    map.open("b", "of b\n");
+    assert_eq!(map.read(12 + 11), "b\tpart of b\nb\tend of b\n");
+    map.open("a", "of a\n");
+    assert_eq!(map.end(), ("a\tpart of a\na\tend of a\n".into(), String::new()));
+}
+
+#[test]
+fn map_prints_parts_of_lines_ungrouped() {
+    let lab = Lab::new();
+    let mut map = Map::start(&lab, &["-u"], "");
+    let mut first = [map.read(1), map.read(1)];
+    first.sort();
+    assert_eq!(first, ["a", "b"]);
+    map.open("b", "+\n");
+    assert_eq!(map.read(2 + 9), "+\nend of b\n");
+    map.open("a", "+\n");
+    assert_eq!(map.end(), ("+\nend of a\n".into(), String::new()));
+}
+
+#[test]
+fn map_prints_large_output_once_and_keeps_it_in_files() {
+    let lab = Lab::new();
+    let results = lab.path().join("results").display().to_string();
+    let mut command: Command = lab.command("agx");
+    command.env("TMPDIR", lab.path()).args([
+        "map",
+        "--lb",
+        "--results",
+        &results,
+        "--",
+        "seq",
+        "{}",
+        "300000",
+    ]);
+    let ran = command.args([":::", "1", "200001"]).stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && err.is_empty(), "{err}");
+    let mut lines: Vec<u32> =
+        String::from_utf8(ran.stdout).unwrap().lines().map(|n| n.parse().unwrap()).collect();
+    lines.sort_unstable();
+    let all: Vec<u32> = (1..=200_000).chain((200_001..=300_000).flat_map(|n| [n, n])).collect();
+    assert!(lines == all, "{} lines", lines.len());
+    let kept = std::fs::read_to_string(lab.path().join("results/1/200001/stdout")).unwrap();
+    assert_eq!(kept.lines().count(), 100_000);
+}
