@@ -1,8 +1,10 @@
 //! Section `data`: sends a gigabyte, as one file and as ten, through a pipeline of three tasks. The
-//! tasks stream, or run one after the other. The peer is the same pipeline in bash.
+//! tasks stream, or run one after the other. The peer is the same pipeline in bash. A third row
+//! brings the gigabyte back to the caller, beside xargs.
 
 mod agenix;
 mod files;
+mod outputs;
 
 use std::{cell::RefCell, fs::File, process::Command, time::Instant};
 
@@ -24,6 +26,9 @@ const BASH: &str = "bash";
 const XARGS: &str = "xargs -P2 bash -c";
 /// The pipeline in a shell.
 const SHELL: &str = r#"set -o pipefail; cat "$0" | tr a-z A-Z | wc -c"#;
+const XARGS_FILES: &str = "xargs -P2 to files, then cat";
+const OUTPUTS_NOTE: &str = "cat FILE, whose output goes to a file through agx; agq, a worker and agx start and end with each round; AGEniX \
+    syncs each output before the job completes, xargs syncs nothing";
 const NOTE: &str = "cat FILE | tr a-z A-Z | wc -c; the files are in the page cache, and the streams are \
     not synced; AGEniX: from the submission to the event of the last completion, with durable results; in \
     sequence: a task starts after the previous one has ended, and a file holds the data between them";
@@ -49,6 +54,14 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
             shell(&mut xargs, files.bytes)
         })
         .with_goal(XARGS, 0.9, 1.0);
+    bench.compare(SECTION, comparison)?;
+
+    let title = format!("outputs of {title}");
+    let comparison = Comparison::new(title, "MB/s", Better::More)
+        .with_note(OUTPUTS_NOTE)
+        .with("agx map -j2", || outputs::agx(&lab, &files))
+        .with(XARGS_FILES, || outputs::xargs(&lab, &files))
+        .with_goal(XARGS_FILES, 0.8, 1.0);
     bench.compare(SECTION, comparison)
 }
 
