@@ -16,7 +16,7 @@ const FILES: usize = 20;
 const FILE_BYTES: usize = 64 * MIB;
 
 /// Runs a shell command in the directory of the lab, and returns what it prints.
-fn sh(lab: &Lab, script: &str) -> String {
+pub(crate) fn sh(lab: &Lab, script: &str) -> String {
     let ran = Command::new("sh").arg("-c").arg(script).current_dir(lab.path()).output().unwrap();
     assert!(ran.status.success(), "{script}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).unwrap()
@@ -33,7 +33,7 @@ fn peak_mib(pid: u32) -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
 }
 
-fn blobs(lab: &Lab) -> Vec<PathBuf> {
+pub(crate) fn blobs(lab: &Lab) -> Vec<PathBuf> {
     let root = if Lab::is_on_postgres() { lab.path().join("blobs") } else { lab.path().join("data/blobs") };
     let files =
         |part: std::fs::DirEntry| std::fs::read_dir(part.path()).unwrap().map(|file| file.unwrap().path());
@@ -42,7 +42,7 @@ fn blobs(lab: &Lab) -> Vec<PathBuf> {
 }
 
 /// Ends the job of an action with a megabyte of output.
-fn with_output(lab: &Lab, agq: &Agq) {
+pub(crate) fn with_output(lab: &Lab, agq: &Agq) {
     lab.submit_plan(agq, &plan("p", "seq", &["150000"]));
     lab.submit_action(agq, "p", "a", "[{}]");
     assert_eq!(ended(lab, agq, "a")["status"], "completed");
