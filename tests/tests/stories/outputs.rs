@@ -8,7 +8,7 @@ use std::{
 
 use e2e::{Agq, Lab, eventually};
 
-use crate::support::{ended, plan};
+use crate::support::{Raw, ended, plan};
 
 const MIB: usize = 1024 * 1024;
 /// Number and size of the files that the map with kills unpacks.
@@ -181,6 +181,13 @@ fn blobs_are_removed_with_their_jobs() {
     let _agw = lab.agw(&agq, "w1", &[]);
     with_output(&lab, &agq);
     assert_eq!(blobs(&lab).len(), 1);
+    let bytes = sh(&lab, "seq 150000").len();
+    let mut raw = Raw::open(&lab, &agq);
+    eventually("the metrics count the blob", || {
+        raw.send("METRICS json\n");
+        let metrics: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+        (metrics["blobs"] == 1 && metrics["blob_bytes"] == bytes).then_some(())
+    });
     lab.submit_plan(&agq, &plan("other", "seq", &["160000"]));
     lab.submit_action(&agq, "other", "b", "[{}]");
     let remains = |path: &Path| path.exists();
