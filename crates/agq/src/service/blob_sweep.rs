@@ -78,7 +78,8 @@ impl BlobSweep {
     }
 }
 
-/// Removes a record, and then its file. Returns false if the blob is in use again.
+/// Removes a record, and then its file. Returns false if the blob is in use again. A backup delays
+/// the removal, but the blob counts as removed, because otherwise jobs would be removed instead.
 async fn remove_record(
     app: &AppState,
     storage: &Arc<dyn BlobStorage>,
@@ -86,6 +87,7 @@ async fn remove_record(
     blob: &StoredBlob,
 ) -> Result<bool> {
     let now = app.clock.now();
+    let Some(_permit) = app.backups.permit_removal(now).await else { return Ok(true) };
     let rule = move |known: Option<&str>| {
         let known: Option<StoredBlob> = known.and_then(|json| serde_json::from_str(json).ok());
         let is_removable = known.is_some_and(|blob| blob.is_removable(now));
