@@ -1,6 +1,7 @@
 //! BACKUP, for clients that fetch a copy of the database.
 
 use agenix_protocol::{
+    blob::BlobHash,
     documents::{self, BackupBegun},
     request::{BackupCommand, Request},
 };
@@ -18,6 +19,18 @@ impl Connection {
     /// BACKUP READ: returns bytes from `offset`, as many as agq sends, or none at the end.
     pub async fn read_backup(&mut self, backup_id: &str, offset: u64) -> Result<Vec<u8>, ClientError> {
         let command = BackupCommand::Read { backup_id: backup_id.to_owned(), offset };
+        bytes_of(self.call(&Request::Backup(command)).await?)
+    }
+
+    /// BACKUP BLOB: returns bytes of a blob from `offset`, as many as agq sends, or none at its
+    /// end.
+    pub async fn read_backup_blob(
+        &mut self,
+        backup_id: &str,
+        hash: BlobHash,
+        offset: u64,
+    ) -> Result<Vec<u8>, ClientError> {
+        let command = BackupCommand::Blob { backup_id: backup_id.to_owned(), hash, offset };
         bytes_of(self.call(&Request::Backup(command)).await?)
     }
 

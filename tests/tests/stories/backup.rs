@@ -12,7 +12,10 @@ use std::{
 
 use e2e::{Agq, Lab, Ran, eventually};
 
-use crate::support::{Raw, action, numbered, plan};
+use crate::{
+    outputs::{blobs, sh, with_output},
+    support::{Raw, action, ended, numbered, plan},
+};
 
 /// Runs a command of agq to its end.
 fn agq_does(lab: &Lab, args: &[&str]) -> Ran {
@@ -143,4 +146,95 @@ fn a_backup_that_cannot_be_made_leaves_nothing_behind_and_says_what_to_do() {
     assert!(nobody.err.contains("cannot reach agq") && nobody.err.contains("--addr"), "{nobody:?}");
     assert!(!lab.path().join("copy.redb").exists() && !lab.path().join("copy.redb.part").exists());
     agq_does(&lab, &["backup"]).expect(2);
+}
+
+#[test]
+fn a_backup_has_every_large_output_and_one_that_is_incomplete_is_refused() {
+    let (lab, other) = (Lab::on_files(), Lab::on_files());
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    let wrote = backup(&lab, &agq, "copy.redb").expect(0);
+    let output = sh(&lab, "seq 150000");
+    let large = format!("wrote copy.redb.blobs: 1 large outputs of {} bytes", output.len());
+    assert!(wrote.out.contains(&large), "{wrote:?}");
+    let directory = lab.path().join("copy.redb.blobs");
+    assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    agq_does(&lab, &["check", "copy.redb"]).expect(0);
+    let (copy, data) = (lab.path().join("copy.redb"), other.path().join("data"));
+    let restore = ["restore", shown(&copy), "--data-dir", shown(&data)];
+
+    // An incomplete copy of the directory, and none, as beside the backup of an older agq.
+    let name = blobs(&lab).remove(0).strip_prefix(lab.path().join("data/blobs")).unwrap().to_owned();
+    let (file, aside) = (directory.join(name), lab.path().join("aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    let refused = agq_does(&lab, &restore).expect(1);
+    assert!(refused.err.contains("copy.redb.blobs is not complete"), "{refused:?}");
+    assert!(!data.join("agq.redb").exists() && !data.join("agq.redb.part").exists());
+    assert!(agq_does(&lab, &["check", "copy.redb"]).expect(1).out.contains("is missing"));
+    std::fs::rename(&aside, &file).unwrap();
+    std::fs::rename(&directory, &aside).unwrap();
+    let old = agq_does(&lab, &["restore", "copy.redb", "--data-dir", "old"]).expect(0);
+    assert!(old.out.contains("copy the 1 large outputs of copy.redb"), "{old:?}");
+    std::fs::rename(&aside, &directory).unwrap();
+
+    let restored = agq_does(&lab, &restore).expect(0);
+    assert!(restored.out.contains("1 large outputs") && restored.out.contains("start agq"), "{restored:?}");
+    agq_does(&other, &["check", "data"]).expect(0);
+    // An export has it, too.
+    let export = agq_does(&other, &["export", "--from", "data", "all.jsonl"]).expect(0);
+    assert!(export.out.contains("wrote all.jsonl.blobs: 1 large outputs"), "{export:?}");
+    agq_does(&other, &["import", "--to", "again", "all.jsonl"]).expect(0);
+    agq_does(&other, &["check", "again"]).expect(0);
+    assert_eq!(blobs(&other)[0].metadata().unwrap().len(), file.metadata().unwrap().len());
+    let back = other.agq(&[]);
+    assert!(other.agx(&back, &["action", "results", "a"]).expect(0).out == output);
+}
+
+#[test]
+fn a_backup_says_which_large_output_agq_has_lost_and_keeps_the_others() {
+    let (lab, other) = (Lab::on_files(), Lab::on_files());
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    let lost = blobs(&lab).remove(0);
+    lab.submit_plan(&agq, &plan("other", "seq", &["160000"]));
+    lab.submit_action(&agq, "other", "b", "[{}]");
+    assert_eq!(ended(&lab, &agq, "b")["status"], "completed");
+    std::fs::remove_file(&lost).unwrap();
+    let wrote = backup(&lab, &agq, "copy.redb").expect(1);
+    let name = lost.file_name().unwrap().to_str().unwrap();
+    assert!(wrote.err.contains("1 large outputs") && wrote.err.contains(name), "{wrote:?}");
+    let (copy, data) = (lab.path().join("copy.redb"), other.path().join("data"));
+    let restored = agq_does(&lab, &["restore", shown(&copy), "--data-dir", shown(&data)]).expect(0);
+    assert!(restored.out.contains("1 were lost before the backup"), "{restored:?}");
+    let back = other.agq(&[]);
+    assert!(other.agx(&back, &["action", "results", "b"]).expect(0).out == sh(&lab, "seq 160000"));
+}
+
+#[test]
+fn no_large_output_of_a_backup_is_removed_before_its_end() {
+    let lab = Lab::on_files();
+    let agq = lab.agq(&["--keep-ended-count", "1", "--heartbeat-interval", "1"]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    let first = blobs(&lab).remove(0);
+    let hash = first.file_name().unwrap().to_str().unwrap().split('-').next().unwrap().to_owned();
+    let mut raw = Raw::open(&lab, &agq);
+    raw.send("BACKUP BEGIN\n");
+    let begun: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+    let backup = begun["backup_id"].as_str().unwrap();
+    lab.submit_plan(&agq, &plan("other", "seq", &["160000"]));
+    lab.submit_action(&agq, "other", "b", "[{}]");
+    let second = sh(&lab, "seq 160000").len();
+    eventually("only the second output counts", || {
+        raw.send("METRICS json\n");
+        let metrics: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+        (metrics["blob_bytes"] == second).then_some(())
+    });
+    raw.send(&format!("BACKUP BLOB {backup} {hash} 0\n"));
+    assert!(raw.bulk() == sh(&lab, "seq 150000"));
+    assert!(first.exists());
+    assert_eq!(raw.ask(&format!("BACKUP END {backup}")), "+OK");
+    eventually("the first output is removed", || (!first.exists()).then_some(()));
 }

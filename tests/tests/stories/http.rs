@@ -13,5 +13,6 @@ mod jobs;
 mod later;
 mod nested;
 mod openapi;
+mod outputs;
 mod resp_and_http;
 mod workers;

@@ -8,7 +8,7 @@ use std::{
 
 use e2e::{Agq, Lab, eventually};
 
-use crate::support::{ended, plan};
+use crate::support::{Raw, ended, plan};
 
 const MIB: usize = 1024 * 1024;
 /// Number and size of the files that the map with kills unpacks.
@@ -16,7 +16,7 @@ const FILES: usize = 20;
 const FILE_BYTES: usize = 64 * MIB;
 
 /// Runs a shell command in the directory of the lab, and returns what it prints.
-fn sh(lab: &Lab, script: &str) -> String {
+pub(crate) fn sh(lab: &Lab, script: &str) -> String {
     let ran = Command::new("sh").arg("-c").arg(script).current_dir(lab.path()).output().unwrap();
     assert!(ran.status.success(), "{script}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).unwrap()
@@ -33,7 +33,7 @@ fn peak_mib(pid: u32) -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
 }
 
-fn blobs(lab: &Lab) -> Vec<PathBuf> {
+pub(crate) fn blobs(lab: &Lab) -> Vec<PathBuf> {
     let root = if Lab::is_on_postgres() { lab.path().join("blobs") } else { lab.path().join("data/blobs") };
     let files =
         |part: std::fs::DirEntry| std::fs::read_dir(part.path()).unwrap().map(|file| file.unwrap().path());
@@ -42,7 +42,7 @@ fn blobs(lab: &Lab) -> Vec<PathBuf> {
 }
 
 /// Ends the job of an action with a megabyte of output.
-fn with_output(lab: &Lab, agq: &Agq) {
+pub(crate) fn with_output(lab: &Lab, agq: &Agq) {
     lab.submit_plan(agq, &plan("p", "seq", &["150000"]));
     lab.submit_action(agq, "p", "a", "[{}]");
     assert_eq!(ended(lab, agq, "a")["status"], "completed");
@@ -181,6 +181,13 @@ fn blobs_are_removed_with_their_jobs() {
     let _agw = lab.agw(&agq, "w1", &[]);
     with_output(&lab, &agq);
     assert_eq!(blobs(&lab).len(), 1);
+    let bytes = sh(&lab, "seq 150000").len();
+    let mut raw = Raw::open(&lab, &agq);
+    eventually("the metrics count the blob", || {
+        raw.send("METRICS json\n");
+        let metrics: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+        (metrics["blobs"] == 1 && metrics["blob_bytes"] == bytes).then_some(())
+    });
     lab.submit_plan(&agq, &plan("other", "seq", &["160000"]));
     lab.submit_action(&agq, "other", "b", "[{}]");
     let remains = |path: &Path| path.exists();

@@ -1,31 +1,52 @@
-//! `agq backup`: fetches a backup of a running agq into a file.
+//! `agq backup`: fetches a backup of a running agq into a file, and a directory of blobs beside it.
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use agenix_client::{ClientError, Connection, KEY_HELP};
-use agenix_protocol::errors::ErrorKind;
+use agenix_protocol::{blob::BlobHash, documents::BackupBegun, errors::ErrorKind};
+use agenix_rules::blob::StoredBlob;
 use anyhow::{Context, anyhow, bail};
+use tokio::time::timeout;
 
 use crate::{
     admin::{
+        blob_copy::{Copied, PartialDirectory, blobs_beside, copy_blobs, say_copied},
         partial_file::{PartialFile, shown},
         say,
     },
     config::BackupArgs,
+    store::redb::{DatabaseReport, examine},
 };
+
+/// Time between two reads while the database is checked. agq ends a backup that nobody reads for a
+/// minute.
+const READ_INTERVAL: Duration = Duration::from_secs(15);
 
 pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
     let mut part = PartialFile::create(&args.file)?;
+    let blobs = PartialDirectory::create(blobs_beside(&args.file))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let (found, copied) = runtime.block_on(async {
         // The reply takes long, because agq copies the whole database first.
         let mut connection = Connection::open_patiently(&server).await.map_err(|error| advised(&error))?;
-        fetch(&mut connection, &mut part).await
+        let begun = connection.begin_backup().await.map_err(|error| advised(&error))?;
+        fetch(&mut connection, &begun, &mut part).await?;
+        let found = examined(&mut connection, &begun, &part).await?;
+        let copied = fetch_blobs(&mut connection, &begun, &found.blobs, &blobs).await?;
+        // A failure does not matter, because the copy is complete, and agq ends it after a minute.
+        let _ended = connection.end_backup(&begun.backup_id).await;
+        anyhow::Ok((found, copied))
     })?;
-    let found = part.put_database()?;
+    if !found.blobs.is_empty() {
+        blobs.put(&copied)?;
+    }
+    part.put()?;
     let (file, count) = (args.file.display(), found.inconsistencies.len());
     say(&format!("wrote {file}: {}", shown(&found)))?;
+    if !found.blobs.is_empty() {
+        say_copied(&args.file, &copied)?;
+    }
     if count > 0 {
         bail!(
             "{file} is a complete copy, but it contradicts itself in {count} places, and so does the database of that agq: `agq check {file}` names them; keep your older backups"
@@ -34,8 +55,11 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn fetch(connection: &mut Connection, part: &mut PartialFile) -> anyhow::Result<()> {
-    let begun = connection.begin_backup().await.map_err(|error| advised(&error))?;
+async fn fetch(
+    connection: &mut Connection,
+    begun: &BackupBegun,
+    part: &mut PartialFile,
+) -> anyhow::Result<()> {
     let mut done = 0;
     loop {
         let piece = connection.read_backup(&begun.backup_id, done).await.map_err(|error| advised(&error))?;
@@ -48,9 +72,46 @@ async fn fetch(connection: &mut Connection, part: &mut PartialFile) -> anyhow::R
     if done != begun.bytes {
         bail!("agq sent {done} of {} bytes: try again", begun.bytes);
     }
-    // A failure does not matter, because the copy is complete and expires at agq after a minute.
-    let _ended = connection.end_backup(&begun.backup_id).await;
     Ok(())
+}
+
+/// Checks the fetched database. Meanwhile, empty reads tell agq that the backup is still under way.
+async fn examined(
+    connection: &mut Connection,
+    begun: &BackupBegun,
+    part: &PartialFile,
+) -> anyhow::Result<DatabaseReport> {
+    part.sync()?;
+    let path = part.path().to_owned();
+    let mut examining = tokio::task::spawn_blocking(move || examine(&path));
+    loop {
+        match timeout(READ_INTERVAL, &mut examining).await {
+            Ok(examined) => return examined?,
+            Err(_elapsed) => {
+                let read = connection.read_backup(&begun.backup_id, begun.bytes).await;
+                read.map_err(|error| advised(&error))?;
+            }
+        }
+    }
+}
+
+/// Fetches the blobs that the copy of the database names. agq removes none until the backup ends.
+async fn fetch_blobs(
+    connection: &mut Connection,
+    begun: &BackupBegun,
+    blobs: &[(BlobHash, StoredBlob)],
+    to: &PartialDirectory,
+) -> anyhow::Result<Copied> {
+    copy_blobs(blobs, &to.storage()?, async |hash, _, offset| {
+        match connection.read_backup_blob(&begun.backup_id, hash, offset).await {
+            Ok(piece) => Ok(Ok(piece.into())),
+            Err(ClientError::Rejected(why)) if ErrorKind::of(&why) == ErrorKind::BlobStoreFailed => {
+                Ok(Err(why))
+            }
+            Err(error) => Err(advised(&error)),
+        }
+    })
+    .await
 }
 
 fn advised(error: &ClientError) -> anyhow::Error {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{database, say};
+use super::{blob_copy::blobs_beside, database, say};
 use crate::{
     blobs::check::check_directory,
     config::{BLOBS, CheckArgs},
@@ -30,7 +30,8 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
 
 /// Adds the faults of the files of blobs, if there is a directory of blobs.
 fn with_blobs(mut found: DatabaseReport, args: &CheckArgs) -> anyhow::Result<DatabaseReport> {
-    let beside = args.path.join(BLOBS);
+    // The path is a data directory, or a backup.
+    let beside = if args.path.is_dir() { args.path.join(BLOBS) } else { blobs_beside(&args.path) };
     let directory = args.blob_dir.clone().or_else(|| beside.is_dir().then_some(beside));
     if let Some(directory) = directory {
         let faults = check_directory(&directory, &found.blobs);

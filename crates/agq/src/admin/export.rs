@@ -5,12 +5,20 @@ use std::{
     path::Path,
 };
 
+use agenix_protocol::blob::BlobHash;
+use agenix_rules::blob::StoredBlob;
+
 use crate::{
-    admin::{database, partial_file::PartialFile, say},
+    admin::{
+        blob_copy::{PartialDirectory, blobs_beside, copy_from, say_copied},
+        database,
+        partial_file::PartialFile,
+        say,
+    },
     clock::Clock,
     config::{DataLocation, ExportArgs},
     store::{
-        export::{Checksums, Exporter, shown},
+        export::{Checksums, ExportRecord, Exporter, shown},
         postgres, redb,
     },
 };
@@ -21,17 +29,43 @@ pub(super) fn export(args: &ExportArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let part = PartialFile::create(&args.file)?;
-    let sums = write(&args.from, &part.file)?;
+    let directory = PartialDirectory::create(blobs_beside(&args.file))?;
+    let (sums, blobs) = write(&args.from, &part.file)?;
+    let copied = match args.blob_dir() {
+        Some(from) if !blobs.is_empty() => {
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            let copied = runtime.block_on(copy_from(&from, &blobs, &directory.storage()?))?;
+            directory.put(&copied)?;
+            Some(copied)
+        }
+        _ => None,
+    };
     part.put()?;
-    say(&format!("wrote {}: {}", args.file.display(), shown(&sums)))
+    let file = args.file.display();
+    say(&format!("wrote {file}: {}", shown(&sums)))?;
+    match copied {
+        Some(copied) => say_copied(&args.file, &copied),
+        None if blobs.is_empty() => Ok(()),
+        None => {
+            let count = blobs.len();
+            say(&format!(
+                "{file} is without its {count} large outputs: copy them yourself, or give --blob-dir"
+            ))
+        }
+    }
 }
 
-fn write(from: &DataLocation, to: impl Write) -> anyhow::Result<Checksums> {
+/// Writes the records, and returns those of blobs.
+fn write(from: &DataLocation, to: impl Write) -> anyhow::Result<(Checksums, Vec<(BlobHash, StoredBlob)>)> {
     let mut exporter = Exporter::begin(BufWriter::new(to), Clock::default().now())?;
-    let mut sink = |record| exporter.put(&record);
+    let mut blobs = Vec::new();
+    let mut sink = |record: ExportRecord| {
+        blobs.extend(record.blob()?);
+        exporter.put(&record)
+    };
     match from {
         DataLocation::Path(path) => redb::export(&database(path), &mut sink)?,
         DataLocation::Postgres(url) => postgres::export(url, &mut sink)?,
     }
-    exporter.end()
+    Ok((exporter.end()?, blobs))
 }

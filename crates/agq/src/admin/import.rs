@@ -9,7 +9,11 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    admin::{partial_file::PartialFile, say},
+    admin::{
+        blob_copy::{Copied, blobs_beside, restore_blobs},
+        partial_file::PartialFile,
+        say,
+    },
     config::{DataLocation, ImportArgs},
     store::{
         export::{Checksums, Importer, shown},
@@ -20,6 +24,9 @@ use crate::{
 pub(super) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     let file = args.file.display();
     let cannot = || format!("cannot import {file}");
+    if blobs_beside(&args.file).exists() {
+        import_blobs(args).with_context(cannot)?;
+    }
     let from: Box<dyn BufRead> = if args.file == Path::new("-") {
         Box::new(agenix_cli::stdin()?)
     } else {
@@ -31,6 +38,25 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<()> {
         DataLocation::Postgres(url) => postgres::import(url, &mut from),
     };
     say(&format!("imported {file}: {}; start agq", shown(&sums.with_context(cannot)?)))
+}
+
+/// Copies the blobs from the directory beside the file. They come first, because records without
+/// them would be incomplete.
+fn import_blobs(args: &ImportArgs) -> anyhow::Result<()> {
+    let (mut records, mut blobs) = (Importer::begin(BufReader::new(File::open(&args.file)?))?, Vec::new());
+    while let Some(record) = records.take()? {
+        blobs.extend(record.blob()?);
+    }
+    let to = args.blob_dir()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    if let Some(copied) = runtime.block_on(restore_blobs(&args.file, &blobs, &to))? {
+        let Copied { blobs, bytes, .. } = copied;
+        say(&format!(
+            "imported {}: {blobs} large outputs of {bytes} bytes",
+            blobs_beside(&args.file).display()
+        ))?;
+    }
+    Ok(())
 }
 
 fn into_directory(dir: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {

@@ -2,6 +2,7 @@
 //! migration of PostgreSQL, tokens and completions. None of them runs the server.
 
 mod backup;
+mod blob_copy;
 mod check;
 mod completions;
 mod export;

@@ -46,7 +46,7 @@ impl PartialFile {
         Ok(found)
     }
 
-    fn sync(&self) -> anyhow::Result<()> {
+    pub(super) fn sync(&self) -> anyhow::Result<()> {
         self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))
     }
 

@@ -1,6 +1,9 @@
 //! Subcommands of `agq`, with their arguments. The doc comments are the texts of `--help`.
 
-use std::{convert::Infallible, path::PathBuf};
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+};
 
 use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, Token, session_key};
 use anyhow::{Context, anyhow, bail};
@@ -8,7 +11,7 @@ use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use secrecy::ExposeSecret;
 
-use super::default_data_dir;
+use super::{BLOBS, default_data_dir};
 
 const SERVER: &str = "The running agq";
 
@@ -17,7 +20,8 @@ pub(crate) enum Command {
     /// Copy all data of a running agq into a new file
     ///
     /// The copy is a snapshot of one moment with everything that agq had acknowledged by then. agq
-    /// keeps working meanwhile. The file gets its final name after it has been checked.
+    /// keeps working meanwhile. The file gets its final name after it has been checked. Large
+    /// outputs are in the directory FILE.blobs beside it.
     Backup(BackupArgs),
     /// Check whether a database or a backup is consistent
     ///
@@ -28,7 +32,7 @@ pub(crate) enum Command {
     /// Restore a backup into a data directory without a database
     ///
     /// Checks the backup first. Never overwrites a database: move an existing one away. Start agq
-    /// afterwards.
+    /// afterwards. Large outputs come from the directory FILE.blobs beside the backup.
     Restore(RestoreArgs),
     /// Create or upgrade the tables of agq in a PostgreSQL database
     ///
@@ -98,8 +102,24 @@ pub(crate) struct ExportArgs {
     /// Store to read: a data directory, a backup, or postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "PLACE", value_parser = DataLocation::parse)]
     pub(crate) from: DataLocation,
-    /// File to write, which must not exist; - for stdout
+    /// Directory of large outputs, which are copied to FILE.blobs [default: blobs in the data
+    /// directory, or those of the backup]
+    #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR")]
+    blob_dir: Option<PathBuf>,
+    /// File to write, which must not exist; - for stdout, without large outputs
     pub(crate) file: PathBuf,
+}
+
+impl ExportArgs {
+    /// Returns the directory of the blobs, if there is one.
+    pub(crate) fn blob_dir(&self) -> Option<PathBuf> {
+        let own = match &self.from {
+            DataLocation::Path(path) if path.is_dir() => Some(path.join(BLOBS)),
+            DataLocation::Path(path) => Some(path.with_added_extension(BLOBS)),
+            DataLocation::Postgres(_) => None,
+        };
+        self.blob_dir.clone().or(own).filter(|directory| directory.is_dir())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -108,8 +128,34 @@ pub(crate) struct ImportArgs {
     /// content
     #[arg(long, value_name = "PLACE", value_parser = DataLocation::parse)]
     pub(crate) to: DataLocation,
+    /// Directory for the large outputs of FILE.blobs; created if it is missing [default: blobs in
+    /// the data directory]
+    #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR")]
+    blob_dir: Option<PathBuf>,
     /// File to read; - for stdin
     pub(crate) file: PathBuf,
+}
+
+impl ImportArgs {
+    /// Returns the directory for blobs. Fails for PostgreSQL without a directory.
+    pub(crate) fn blob_dir(&self) -> anyhow::Result<PathBuf> {
+        match (&self.to, &self.blob_dir) {
+            (_, Some(directory)) => for_blobs(directory),
+            (DataLocation::Path(data_dir), None) => Ok(data_dir.join(BLOBS)),
+            (DataLocation::Postgres(_), None) => {
+                bail!("the export has large outputs: name the directory for them with --blob-dir")
+            }
+        }
+    }
+}
+
+/// Returns a directory for blobs. Fails for a place that is not a directory.
+fn for_blobs(directory: &Path) -> anyhow::Result<PathBuf> {
+    let place = directory.to_string_lossy();
+    if place == "off" || place.contains("://") {
+        bail!("--blob-dir is {place}: name the directory for the large outputs");
+    }
+    Ok(directory.to_owned())
 }
 
 /// Location of a store: an argument of `export` and `import`.
@@ -138,7 +184,7 @@ pub(crate) struct MigrateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// File to write; it must not exist
+    /// File to write; it must not exist, and FILE.blobs must not either
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -149,7 +195,7 @@ pub(crate) struct CheckArgs {
     /// Data directory, database or backup
     pub(crate) path: PathBuf,
     /// Directory of large outputs, whose files are checked too [default: blobs in the data
-    /// directory, if PATH is one]
+    /// directory, or PATH.blobs beside a backup]
     #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR")]
     pub(crate) blob_dir: Option<PathBuf>,
     /// Print a JSON document
@@ -164,9 +210,17 @@ pub(crate) struct RestoreArgs {
     /// Data directory; created if it is missing [default: ~/.agq]
     #[arg(long, env = "AGQ_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Directory for large outputs; created if it is missing [default: blobs in the data directory]
+    #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR")]
+    blob_dir: Option<PathBuf>,
 }
 
 impl RestoreArgs {
+    /// Returns the directory for blobs. Fails for a place that is not a directory.
+    pub(crate) fn blob_dir(&self, data_dir: &Path) -> anyhow::Result<PathBuf> {
+        self.blob_dir.as_deref().map_or_else(|| Ok(data_dir.join(BLOBS)), for_blobs)
+    }
+
     /// Returns the data directory, by default `~/.agq`.
     pub(crate) fn data_dir(&self) -> anyhow::Result<PathBuf> {
         self.data_dir.clone().map_or_else(default_data_dir, Ok)

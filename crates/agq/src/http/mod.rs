@@ -30,8 +30,10 @@ pub(crate) mod job_view;
 mod jobs;
 mod lists;
 mod openapi;
+mod outputs;
 mod peer;
 mod queues;
+mod ranges;
 mod response;
 mod stream;
 #[cfg(test)]
@@ -113,6 +115,7 @@ fn dashboard_routes() -> Routes {
         .route("/command", post(dashboard::command))
         .route("/recent", get(dashboard::recent))
         .route("/history", get(dashboard::history))
+        .route("/jobs/{id}/tasks/{task}/{stream}", get(dashboard::output))
         .route("/events", get(dashboard::events))
 }
 
@@ -127,6 +130,7 @@ fn job_routes() -> Routes {
         .route("/jobs/{id}/fail", post(workers::nack_named))
         .route("/jobs/{id}/activate", post(jobs::activate))
         .route("/jobs/{id}/retry", post(jobs::retry))
+        .route("/jobs/{id}/tasks/{task}/{stream}", get(outputs::output))
         .route("/jobs/{id}/progress", put(workers::report_progress).get(jobs::progress))
         .route("/dead-letter", get(lists::dead_letters))
         .route("/dead-letter/{id}", get(jobs::dead_letter).delete(jobs::forget_dead))

@@ -38,6 +38,7 @@ pub(super) const ROWS: &[OperationRow] = &[
     ("post", "/jobs/{id}/retry", "client", "Retries a discarded job.", None, 200),
     ("put", "/jobs/{id}/progress", "worker", "Reports the progress of a job.", Some("OjsProgress"), 200),
     ("get", "/jobs/{id}/progress", "all", "Shows the progress of a job.", None, 200),
+    ("get", "/jobs/{id}/tasks/{task}/{stream}", "client", "Returns the stdout or stderr of a task, whole or a range.", None, 200),
     ("get", "/dead-letter", "client", "Lists dead letters.", None, 200),
     ("get", "/dead-letter/{id}", "client", "Shows a dead letter.", None, 200),
     ("delete", "/dead-letter/{id}", "client", "Deletes a dead letter.", None, 200),

@@ -11,6 +11,8 @@ use std::{
 
 use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
 
+use tokio::sync::{RwLock, RwLockReadGuard};
+
 use crate::sync::lock;
 
 /// Time without a read after which another backup may replace this one, in milliseconds.
@@ -38,7 +40,11 @@ pub(crate) enum BackupError {
 }
 
 #[derive(Default)]
-pub(crate) struct Backups(Mutex<BackupState>);
+pub(crate) struct Backups {
+    state: Mutex<BackupState>,
+    /// Held for reading while a blob is removed.
+    removals: RwLock<()>,
+}
 
 /// Number of bytes that must stay free beside a copy.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -90,14 +96,14 @@ impl Backups {
     /// Sets the directory, and removes a copy that was in progress when agq was killed.
     pub(crate) fn clean_up_leftovers(&self, dir: &Path) -> io::Result<()> {
         remove(&dir.join(COPY))?;
-        lock(&self.0).dir = Some(dir.to_owned());
+        lock(&self.state).dir = Some(dir.to_owned());
         Ok(())
     }
 
     /// Returns the path for the copy. No other backup begins until [`Self::made`] or
     /// [`Self::failed`].
     pub(crate) fn begin(&self, now: Timestamp) -> Result<PathBuf, BackupError> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let Some(dir) = &state.dir else { return Err(BackupError::Nowhere) };
         let path = dir.join(COPY);
         match &state.stage {
@@ -117,7 +123,7 @@ impl Backups {
         let opened = File::open(path);
         // A file without a name is removed as soon as it is closed, even if agq is killed.
         let unnamed = fs::remove_file(path);
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         state.stage = BackupPhase::None;
         let file = Arc::new(opened?);
         unnamed?;
@@ -129,12 +135,12 @@ impl Backups {
     pub(crate) fn failed(&self, path: &Path) {
         // The file may not exist yet.
         let _removed = fs::remove_file(path);
-        lock(&self.0).stage = BackupPhase::None;
+        lock(&self.state).stage = BackupPhase::None;
     }
 
     /// Returns the file of a copy, and records the time of the read.
     pub(crate) fn file(&self, backup_id: &str, now: Timestamp) -> Result<Arc<File>, BackupError> {
-        match &mut lock(&self.0).stage {
+        match &mut lock(&self.state).stage {
             BackupPhase::Made(made) if made.backup_id == backup_id => {
                 made.read_at = now;
                 Ok(Arc::clone(&made.file))
@@ -145,14 +151,27 @@ impl Backups {
 
     /// Drops a copy that nobody reads any more, which removes its file.
     pub(crate) fn expire(&self, now: Timestamp) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         if matches!(&state.stage, BackupPhase::Made(made) if !made.is_read(now)) {
             state.stage = BackupPhase::None;
         }
     }
 
+    /// Permits the removal of a blob while the permit is held. Returns `None` during a backup,
+    /// because its copy may name the blob.
+    pub(crate) async fn permit_removal(&self, now: Timestamp) -> Option<RwLockReadGuard<'_, ()>> {
+        let permit = self.removals.read().await;
+        self.expire(now);
+        matches!(lock(&self.state).stage, BackupPhase::None).then_some(permit)
+    }
+
+    /// Waits for the removals that were permitted before the backup began.
+    pub(crate) async fn end_of_removals(&self) {
+        drop(self.removals.write().await);
+    }
+
     pub(crate) fn end(&self, backup_id: &str) -> Result<(), BackupError> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         match &state.stage {
             BackupPhase::Made(made) if made.backup_id == backup_id => {
                 state.stage = BackupPhase::None;
@@ -229,6 +248,25 @@ mod tests {
         assert!(backups.file("e", later).is_ok());
         backups.expire(Timestamp(1_060_000));
         assert!(backups.file("e", later).is_err(), "the copy has expired");
+    }
+
+    #[tokio::test]
+    async fn backup_waits_for_removals_of_blobs_and_permits_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (backups, now) = (Backups::default(), Timestamp(0));
+        backups.clean_up_leftovers(dir.path()).unwrap();
+        let permit = backups.permit_removal(now).await.unwrap();
+        let path = backups.begin(now).unwrap();
+        assert!(backups.permit_removal(now).await.is_none(), "the copy is in progress");
+        let mut waits = Box::pin(backups.end_of_removals());
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        drop(permit);
+        waits.await;
+        std::fs::write(&path, "copy").unwrap();
+        backups.made("a", &path, now).unwrap();
+        assert!(backups.permit_removal(Timestamp(59_999)).await.is_none());
+        assert!(backups.permit_removal(Timestamp(60_000)).await.is_some(), "nobody reads the copy");
+        assert!(backups.file("a", Timestamp(60_000)).is_err());
     }
 
     #[test]

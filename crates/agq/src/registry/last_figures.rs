@@ -16,16 +16,36 @@ pub(crate) struct StoreFigures {
     pub(crate) oldest_snapshot_secs: Option<u64>,
 }
 
+/// Number of the stored blobs, and of the bytes of their contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct BlobTotals {
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+}
+
 #[derive(Default)]
-pub(crate) struct LastFigures(Mutex<Option<(Timestamp, Arc<StoreFigures>)>>);
+pub(crate) struct LastFigures {
+    store: Mutex<Option<(Timestamp, Arc<StoreFigures>)>>,
+    blobs: Mutex<Option<BlobTotals>>,
+}
 
 impl LastFigures {
     pub(crate) fn keep(&self, now: Timestamp, figures: &Arc<StoreFigures>) {
-        *lock(&self.0) = Some((now, Arc::clone(figures)));
+        *lock(&self.store) = Some((now, Arc::clone(figures)));
     }
 
     /// `None` if the store has not answered yet.
     pub(crate) fn last(&self) -> Option<(Timestamp, Arc<StoreFigures>)> {
-        lock(&self.0).clone()
+        lock(&self.store).clone()
+    }
+
+    /// Keeps the totals of the last sweep. A node that does not lead has none, so that the sum over
+    /// all nodes is right.
+    pub(crate) fn keep_blobs(&self, totals: Option<BlobTotals>) {
+        *lock(&self.blobs) = totals;
+    }
+
+    pub(crate) fn blobs(&self) -> Option<BlobTotals> {
+        *lock(&self.blobs)
     }
 }

@@ -73,9 +73,11 @@ pub(crate) fn record_refusal(
     }
 }
 
-/// BACKUP READ is not recorded, because a backup has many pieces, and BACKUP BEGIN is recorded.
+/// BACKUP READ and BACKUP BLOB are not recorded, because a backup has many pieces, and BACKUP BEGIN
+/// is recorded.
 fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
-    let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
+    let is_piece =
+        matches!(request, Request::Backup(BackupCommand::Read { .. } | BackupCommand::Blob { .. }));
     app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
 }
 

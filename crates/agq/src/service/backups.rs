@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::documents::BackupBegun;
+use agenix_protocol::{
+    blob::BlobHash,
+    documents::{BACKUP_PIECE_BYTES, BackupBegun},
+};
+use bytes::Bytes;
 
+use super::blobs;
 use crate::{
     app::AppState,
     error::{CommandError, Result},
@@ -15,11 +20,12 @@ use crate::{
 pub(crate) async fn begin(app: &Arc<AppState>) -> Result<BackupBegun> {
     let backup_id = app.clock.backup_id();
     let path = app.backups.begin(app.clock.now())?;
-    let copied = app.store.backup(path.clone());
     let app = Arc::clone(app);
     // Recorded by a task of its own, even if the client disconnects.
     let made = tokio::spawn(async move {
-        match copied.await {
+        // From here to the end of the backup, the sweep removes no blob that the copy may name.
+        app.backups.end_of_removals().await;
+        match app.store.backup(path.clone()).await {
             Ok(bytes) => {
                 app.backups.made(&backup_id, &path, app.clock.now())?;
                 Ok(BackupBegun { backup_id, bytes })
@@ -38,4 +44,10 @@ pub(crate) async fn read(app: &AppState, backup_id: &str, offset: u64) -> Result
     let file = app.backups.file(backup_id, app.clock.now())?;
     let read = tokio::task::spawn_blocking(move || piece(&file, offset));
     Ok(read.await.map_err(|error| StoreError(error.to_string()))??)
+}
+
+/// Returns the piece of a blob at `offset`, which is empty at its end.
+pub(crate) async fn read_blob(app: &AppState, backup_id: &str, hash: BlobHash, offset: u64) -> Result<Bytes> {
+    app.backups.file(backup_id, app.clock.now())?;
+    blobs::read(app, hash, (offset, BACKUP_PIECE_BYTES)).await
 }

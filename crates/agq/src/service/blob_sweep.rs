@@ -14,6 +14,7 @@ use crate::{
     app::AppState,
     blobs::{BlobFile, BlobStorage, ListedFile, PARTS},
     error::Result,
+    registry::last_figures::BlobTotals,
     store::{DocumentChange, DocumentKind},
 };
 
@@ -26,8 +27,8 @@ const MAX_PAGES: usize = 10;
 pub(crate) struct BlobSweep {
     /// Id of the last record that was looked at; empty at the start of a pass.
     after: String,
-    /// Number of bytes of the blobs of this pass so far.
-    total: u64,
+    /// Blobs of this pass so far.
+    found: BlobTotals,
     next_part: u16,
 }
 
@@ -52,7 +53,8 @@ impl BlobSweep {
         for (id, json) in &page {
             let blob: StoredBlob = lookup::parse("blob", id, json)?;
             if !blob.is_removable(app.clock.now()) || !remove_record(app, storage, id, &blob).await? {
-                self.total = self.total.saturating_add(blob.length);
+                self.found.count += 1;
+                self.found.bytes = self.found.bytes.saturating_add(blob.length);
             }
         }
         match page.last() {
@@ -66,7 +68,9 @@ impl BlobSweep {
 
     async fn end_pass(&mut self, app: &AppState) -> Result<()> {
         self.after.clear();
-        let (total, most) = (std::mem::take(&mut self.total), app.settings.keep_blob_bytes);
+        let found = std::mem::take(&mut self.found);
+        app.last_figures.keep_blobs(Some(found));
+        let (total, most) = (found.bytes, app.settings.keep_blob_bytes);
         if most > 0 && total > most {
             remove_oldest(app, total - most).await?;
         }
@@ -74,7 +78,8 @@ impl BlobSweep {
     }
 }
 
-/// Removes a record, and then its file. Returns false if the blob is in use again.
+/// Removes a record, and then its file. Returns false if the blob is in use again. A backup delays
+/// the removal, but the blob counts as removed, because otherwise jobs would be removed instead.
 async fn remove_record(
     app: &AppState,
     storage: &Arc<dyn BlobStorage>,
@@ -82,6 +87,7 @@ async fn remove_record(
     blob: &StoredBlob,
 ) -> Result<bool> {
     let now = app.clock.now();
+    let Some(_permit) = app.backups.permit_removal(now).await else { return Ok(true) };
     let rule = move |known: Option<&str>| {
         let known: Option<StoredBlob> = known.and_then(|json| serde_json::from_str(json).ok());
         let is_removable = known.is_some_and(|blob| blob.is_removable(now));

@@ -61,6 +61,11 @@ struct Figures {
     store_figures_age_seconds: u64,
     /// 0 for a queue without a job that is ready.
     queue_oldest_job_age_seconds: BTreeMap<String, u64>,
+    /// Stored blobs, as of the last sweep; on the node that sweeps only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blobs: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blob_bytes: Option<u64>,
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
 }
 
@@ -101,7 +106,7 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
     let ready = ("ready".to_owned(), queues.ready.oldest_job_age_seconds);
     let ages = ages.chain([ready]).map(|(name, age)| (name, age.unwrap_or_default()));
     let (connections, connections_total, commands_total) = app.connections.counts();
-    let now = app.clock.now();
+    let (now, blobs) = (app.clock.now(), app.last_figures.blobs());
     Figures {
         jobs_total: by_status(totals.ever),
         jobs: by_status(totals.now),
@@ -117,6 +122,8 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
         store_up: as_of.is_none(),
         store_figures_age_seconds: as_of.map_or(0, |at| now.ms_since(at) / 1000),
         queue_oldest_job_age_seconds: ages.collect(),
+        blobs: blobs.map(|blobs| blobs.count),
+        blob_bytes: blobs.map(|blobs| blobs.bytes),
         workers: workers
             .iter()
             .filter(|(worker, _)| worker.standing == Liveness::Active)
@@ -177,6 +184,8 @@ impl Figures {
             ("agq_store_oldest_snapshot_seconds", "gauge", snapshot, self.store_oldest_snapshot_seconds),
             ("agq_store_up", "gauge", "Whether the store answered in time.", Some(self.store_up.into())),
             ("agq_store_figures_age_seconds", "gauge", age, Some(self.store_figures_age_seconds)),
+            ("agq_blobs", "gauge", "Stored blobs, which are large outputs of jobs.", self.blobs),
+            ("agq_blob_bytes", "gauge", "Bytes of the stored blobs.", self.blob_bytes),
         ] {
             value.into_iter().for_each(|value| family(&mut text, name, kind, help, one(value)));
         }
@@ -212,7 +221,9 @@ mod tests {
 
     use super::{figures, read_store};
     use crate::{
-        error::Result, registry::last_figures::StoreFigures, startup::services::without_tasks,
+        error::Result,
+        registry::last_figures::{BlobTotals, StoreFigures},
+        startup::services::without_tasks,
         store::StoreError,
     };
 
@@ -229,6 +240,10 @@ mod tests {
         assert!(
             known.contains("\nagq_store_up 1\n") && known.contains("\nagq_store_figures_age_seconds 0\n")
         );
+        assert!(!known.contains("agq_blobs"), "another node may count the blobs");
+        app.last_figures.keep_blobs(Some(BlobTotals { count: 2, bytes: 300_000 }));
+        let known = figures(&app, read_store(&app)).await.unwrap().text();
+        assert!(known.contains("\nagq_blobs 2\n") && known.contains("\nagq_blob_bytes 300000\n"), "{known}");
         for last in [figures(&app, unavailable()).await, figures(&app, pending()).await] {
             let text = last.unwrap().text();
             assert!(text.contains("\nagq_store_up 0\n"), "{text}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
-    documents::{Status, TaskResult, to_json},
+    documents::{CapturedOutput, Status, TaskResult, to_json},
     ids::{ActionId, JobId},
     request::UploadKey,
 };
@@ -14,6 +14,7 @@ use agenix_rules::{
     rejection::Rejection,
 };
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 use super::{blobs, identity, job_output, lookup};
 use crate::{
@@ -167,38 +168,79 @@ async fn change_record(
     Ok(app.store.update_document(DocumentKind::Blob, &hash.to_string(), Box::new(rule)).await??)
 }
 
+/// Stored stream of an ended attempt.
+#[derive(Debug)]
+pub(crate) struct StoredOutput {
+    captured: CapturedOutput,
+    /// Number of bytes of the stored stream.
+    pub(crate) total: u64,
+    /// Number of bytes that the task has written. It is larger if the stream was cut.
+    pub(crate) written: u64,
+}
+
+impl StoredOutput {
+    /// Returns the SHA-256 of the stored stream.
+    pub(crate) fn hash(&self) -> BlobHash {
+        self.captured.blob.unwrap_or_else(|| BlobHash(Sha256::digest(&self.captured.bytes).into()))
+    }
+
+    /// Returns the inline bytes of the stream, which are its first ones.
+    pub(crate) fn beginning(&self) -> &[u8] {
+        &self.captured.bytes
+    }
+
+    /// Returns at most `length` bytes from `offset`, and at most [`MAX_PIECE_BYTES`].
+    pub(crate) async fn read(&self, app: &AppState, (offset, length): (u64, u64)) -> Result<Bytes> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_PIECE_BYTES);
+        let Self { captured, .. } = self;
+        match captured.blob {
+            Some(hash) => blobs::read(app, hash, (offset, length)).await,
+            None => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(captured.bytes.len());
+                let end = start.saturating_add(length).min(captured.bytes.len());
+                Ok(Bytes::copy_from_slice(&captured.bytes[start..end]))
+            }
+        }
+    }
+}
+
+/// Returns a stream of an ended attempt, or `None` without a result of the task.
+pub(crate) async fn find(
+    app: &AppState,
+    job_id: &JobId,
+    stream: (u32, OutputStream),
+) -> Result<Option<StoredOutput>> {
+    let results = app.store.job(job_id).await?.and_then(|job| job.results);
+    Ok(results.and_then(|results| in_results(&results, stream)))
+}
+
+fn in_results(results: &str, (task_number, stream): (u32, OutputStream)) -> Option<StoredOutput> {
+    let results: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
+    let result = results.iter().find(|result| result.task_number == task_number)?;
+    let captured = result.stream(stream).clone();
+    let written = captured.total;
+    let total = if captured.is_cut() { captured.bytes.len() as u64 } else { written };
+    Some(StoredOutput { captured, total, written })
+}
+
 /// Returns a piece of a stream: of the results of an ended attempt, or of what a running job has
 /// written so far. Returns `None` without either.
 pub(crate) async fn read(
     app: &AppState,
     job_id: &JobId,
-    (task_number, stream): (u32, OutputStream),
+    stream: (u32, OutputStream),
     range: Option<(u64, u64)>,
 ) -> Result<Option<OutputPiece>> {
     let Some(stored) = app.store.job(job_id).await? else { return Ok(None) };
-    let Some(results) = stored.results else {
-        return read_running(app, &stored.job, (task_number, stream), range).await;
+    let Some(results) = &stored.results else {
+        return read_running(app, &stored.job, stream, range).await;
     };
-    let results: Vec<TaskResult> = serde_json::from_str(&results).unwrap_or_default();
-    let Some(result) = results.iter().find(|result| result.task_number == task_number) else {
-        return Ok(None);
-    };
-    let captured = result.stream(stream);
-    let total = if captured.is_cut() { captured.bytes.len() as u64 } else { captured.total };
-    let (offset, length) = range.unwrap_or((0, u64::MAX));
+    let Some(output) = in_results(results, stream) else { return Ok(None) };
+    let (total, (offset, length)) = (output.total, range.unwrap_or((0, u64::MAX)));
     if offset > total {
         return Err(Rejection::InvalidRange { offset, length: total }.into());
     }
-    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_PIECE_BYTES);
-    let bytes = match captured.blob {
-        Some(hash) => blobs::read(app, hash, (offset, length)).await?,
-        None => {
-            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(captured.bytes.len());
-            let end = start.saturating_add(length).min(captured.bytes.len());
-            Bytes::copy_from_slice(&captured.bytes[start..end])
-        }
-    };
-    Ok(Some(OutputPiece { total, bytes }))
+    Ok(Some(OutputPiece { total, bytes: output.read(app, (offset, length)).await? }))
 }
 
 /// Returns a piece of a blob that the input of the job names, or `None` if it names another one.

@@ -10,9 +10,10 @@ use std::{
     io::{BufRead, Write},
 };
 
-use agenix_protocol::time::Timestamp;
+use agenix_protocol::{blob::BlobHash, time::Timestamp};
 use agenix_rules::{
     action::{Action, JobCounts},
+    blob::StoredBlob,
     worker::Worker,
 };
 use anyhow::{Context, bail};
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{StoredJob, StoredPlan, StoredValue, Totals};
+use super::{DocumentKind, StoredJob, StoredPlan, StoredValue, Totals};
 
 const VERSION: u32 = 1;
 
@@ -88,6 +89,16 @@ impl ExportRecord {
             Self::Note { .. } => "notes",
             Self::Totals(_) => "totals",
         }
+    }
+
+    /// Returns the blob of a record, if it is that of a blob.
+    pub(crate) fn blob(&self) -> anyhow::Result<Option<(BlobHash, StoredBlob)>> {
+        let Self::Note { kind, id, json } = self else { return Ok(None) };
+        if *kind != DocumentKind::Blob.as_str() {
+            return Ok(None);
+        }
+        let blob = serde_json::from_str(json).with_context(|| format!("the blob {id} cannot be read"))?;
+        Ok(Some((id.parse()?, blob)))
     }
 
     fn line(&self) -> anyhow::Result<Vec<u8>> {

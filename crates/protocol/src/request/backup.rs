@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 
+use crate::blob::BlobHash;
+
 use super::{
     Request, RequestError,
-    arguments::{count, text},
+    arguments::{count, id_of, text},
     encode::words,
 };
 
@@ -16,6 +18,8 @@ pub enum BackupCommand {
     Begin,
     /// Reads a chunk of the copy from an offset in bytes.
     Read { backup_id: String, offset: u64 },
+    /// Reads a chunk of a blob that the copy names, from an offset in bytes.
+    Blob { backup_id: String, hash: BlobHash, offset: u64 },
     /// Removes the copy.
     End { backup_id: String },
 }
@@ -26,6 +30,9 @@ pub(super) fn parse(args: &[Bytes]) -> Result<Request, RequestError> {
         (b"BEGIN", []) => BackupCommand::Begin,
         (b"READ", [id, offset]) => {
             BackupCommand::Read { backup_id: text(id)?, offset: count(offset)? as u64 }
+        }
+        (b"BLOB", [id, hash, offset]) => {
+            BackupCommand::Blob { backup_id: text(id)?, hash: id_of(hash)?, offset: count(offset)? as u64 }
         }
         (b"END", [id]) => BackupCommand::End { backup_id: text(id)? },
         _ => return Err(RequestError::Syntax),
@@ -38,6 +45,9 @@ impl BackupCommand {
         match self {
             Self::Begin => words(["BACKUP", "BEGIN"]),
             Self::Read { backup_id, offset } => words(["BACKUP", "READ", backup_id, &offset.to_string()]),
+            Self::Blob { backup_id, hash, offset } => {
+                words(["BACKUP", "BLOB", backup_id, &hash.to_string(), &offset.to_string()])
+            }
             Self::End { backup_id } => words(["BACKUP", "END", backup_id]),
         }
     }

@@ -203,8 +203,8 @@ pub(super) static COMMANDS: &[Command] = &[
         [format] if is_word(format, "json") => Ok(Request::Metrics { prometheus: false }),
         _ => Err(RequestError::Syntax),
     }),
-    row("BACKUP", -2, Steps, Admin, "BEGIN|READ <backup_id> <offset>|END <backup_id>",
-        "Reads a snapshot of the database.", backup::parse),
+    row("BACKUP", -2, Steps, Admin, "BEGIN|READ <backup_id> <offset>|BLOB <backup_id> <sha256> <offset>|END <backup_id>",
+        "Reads a snapshot of the database, and its blobs.", backup::parse),
 ];
 
 impl Command {

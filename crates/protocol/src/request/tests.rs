@@ -34,7 +34,8 @@ fn requests_round_trip_through_their_arguments() {
         |WORKER.DRAIN w|WORKER.TERMINATE w|WORKER.RESUME w|WORKER.VERIFY sort {} WORKER w\
         |CAPABILITY.SEARCH read text LIMIT 3|QUEUE.STATS queue:ready|QUEUE.PEEK gpu 5|QUEUE.PAUSE queue:gpu\
         |QUEUE.RESUME gpu|SCHEDULE.SET {}|SCHEDULE.GET n|SCHEDULE.LIST n* LIMIT 2|SCHEDULE.DELETE n|WORKFLOW.SUBMIT {}\
-        |WORKFLOW.STATUS w|WORKFLOW.LIST|WORKFLOW.CANCEL w|METRICS|METRICS json|BACKUP BEGIN|BACKUP READ b 5|BACKUP END b";
+        |WORKFLOW.STATUS w|WORKFLOW.LIST|WORKFLOW.CANCEL w|METRICS|METRICS json|BACKUP BEGIN|BACKUP READ b 5|BACKUP END b\
+        |BACKUP BLOB b b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9 5";
     for line in lines.split('|') {
         let request = parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let encoded = request.encode();

@@ -224,6 +224,15 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
     browser.sees("main", "<b>not bold</b>\n");
     assert!(browser.run("return document.querySelector('main b')", &json!([])).is_null());
     browser.picture("dashboard-job", (1280, 800), "light");
+
+    // Of a large output, it shows the beginning and the end, and offers the whole.
+    lab.submit_plan(&agq, &plan("long", "seq", &["150000"]));
+    lab.submit_action(&agq, "long", "long", "[{}]");
+    let jobs = lab.agx(&agq, &["job", "list", "long"]).expect(0).out;
+    browser.go(&format!("http://{}/#/job/{}", agq.http_address(), jobs.trim()));
+    browser.sees("main", "149999\n150000\n");
+    assert!(browser.text("main").contains("1\n2\n3\n") && !browser.text("main").contains("\n100000\n"));
+    browser.sees("a[download]", "Download");
     browser.click("[data-nav=workers]");
     browser.sees("main[data-view=workers]", "w1");
     browser.click("[data-nav=overview]");

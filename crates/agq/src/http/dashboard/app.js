@@ -114,8 +114,9 @@ function when(time) {
 
 // `points`: when, and how many had completed and failed. `skew`: how much the server's clock is ahead. `span`, `width`, `at`: of the
 // chart, seconds, pixels, and where the pointer is. `ended`: jobs that ended, without their results. `whole`: what is shown uncut.
+// `ends`: the ends of large outputs, by their blobs, which never change.
 const state = { user: null, route: null, problem: '', points: [], totals: null, skew: 0, span: 600, width: 800, at: null,
-  busy: new Set(), plans: new Map(), ended: new Map(), tools: null, toolsAt: 0, whole: new Set(), loginError: '', events: null };
+  busy: new Set(), plans: new Map(), ended: new Map(), tools: null, toolsAt: 0, whole: new Set(), ends: new Map(), loginError: '', events: null };
 
 class Ended extends Error {}
 
@@ -514,7 +515,9 @@ const jobView = {
   title: (route) => `Job ${route.id}`,
   async load({ id }, signal) {
     const [status, why] = await commands([['JOB.STATUS', id], ['JOB.EXPLAIN', id]], signal);
-    return { job: parse(reply(status)), why: why.reply ? parse(why.reply) : null };
+    const job = parse(reply(status));
+    if (Array.isArray(job?.task_results)) await loadEnds(id, job.task_results, signal);
+    return { job, why: why.reply ? parse(why.reply) : null };
   },
   draw({ job, why }, route) {
     if (job === null) return gone('Job', route.id);
@@ -559,17 +562,60 @@ function pre(key, text, label) {
       button('Show all', key, { class: 'quiet' }, () => { state.whole.add(state.route.id + key); draw(); }))];
 }
 
+const END_BYTES = 8192;
+const MAX_ENDS = 50;
+const outputPath = (id, task, name) => `/dashboard/jobs/${encode(id)}/tasks/${task.task_number}/${name}`;
+const isBinary = (task, name) => task[`${name}_encoding`] === 'base64';
+
+async function loadEnds(id, tasks, signal) {
+  for (const task of tasks) {
+    for (const name of ['stdout', 'stderr']) {
+      const blob = task[`${name}_blob`];
+      if (!blob || isBinary(task, name) || state.ends.has(blob)) continue;
+      const shown = new TextEncoder().encode(task[name] ?? '').length;
+      const from = Math.max(shown, task[`${name}_bytes`] - END_BYTES);
+      const end = from < task[`${name}_bytes`] ? await endOf(outputPath(id, task, name), from, signal) : { text: '' };
+      if (state.ends.size >= MAX_ENDS) state.ends.clear();
+      if (end) state.ends.set(blob, { ...end, skipped: from - shown });
+    }
+  }
+}
+
+// Returns the text of an output from an offset on, or why there is none; nothing if the next refresh asks again.
+async function endOf(path, from, signal) {
+  let response;
+  try {
+    response = await fetch(path, { headers: { Range: `bytes=${from}-` }, signal, cache: 'no-store', credentials: 'same-origin' });
+    if (response.status !== 206) return { problem: (await response.json()).error.message };
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    // The first character may be cut.
+    const first = bytes.findIndex((byte) => (byte & 0xc0) !== 0x80);
+    return { text: new TextDecoder().decode(bytes.subarray(Math.max(0, first))) };
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    return null;
+  }
+}
+
 function stream(task, name, key) {
   const text = String(task[name] ?? '');
   const bytes = task[`${name}_bytes`] ?? new TextEncoder().encode(text).length;
-  const cut = task[`${name}_truncated`];
+  const blob = task[`${name}_blob`];
+  const cut = task[`${name}_truncated`] && !blob;
   let note = bytes === 0 ? 'nothing' : many(bytes, 'byte');
-  if (task[`${name}_encoding`] === 'base64') note = `${many(bytes, 'byte')} that are not text`;
+  if (isBinary(task, name)) note = `${many(bytes, 'byte')} that are not text`;
   else if (cut && text === '') note = `${many(bytes, 'byte')}, which went to the next task or to a file; none is kept`;
   if (cut && text !== '') note += '; it is truncated: only the beginning is kept';
-  const shown = text !== '' && task[`${name}_encoding`] !== 'base64';
-  return h('div', { class: 'stream' }, h('h4', null, name, h('span', { class: 'muted' }, note)),
-    shown ? pre(key, text, `${name} of task ${task.task_number}`) : null);
+  const label = `${name} of task ${task.task_number}`;
+  const download = (blob || isBinary(task, name)) && h('a', { href: outputPath(state.route.id, task, name), download: true,
+    'aria-label': `Download ${label}` }, 'Download');
+  const shown = text !== '' && !isBinary(task, name);
+  const end = blob && state.ends.get(blob);
+  return h('div', { class: 'stream' }, h('h4', null, name, h('span', { class: 'muted' }, note), download),
+    shown ? pre(key, text, end?.text ? `The beginning of ${label}` : label) : null,
+    end?.skipped > 0 && h('p', { key: `${key} skipped`, class: 'muted' }, `${many(end.skipped, 'byte')} follow that are not shown here.`),
+    end?.problem && h('p', { key: `${key} problem`, class: 'error' }, end.problem),
+    end?.text ? pre(`${key} end`, end.text, `The end of ${label}`) : null);
 }
 
 function task(result, n) {

@@ -15,7 +15,8 @@ use agenix_rules::{action, rejection::Rejection};
 use axum::{
     Extension,
     body::Body,
-    http::{HeaderMap, HeaderValue, Response, header},
+    extract::Path,
+    http::{HeaderMap, HeaderValue, Method, Response, header},
 };
 use bytes::Bytes;
 use serde::Deserialize;
@@ -31,6 +32,7 @@ use crate::{
             session::{ConfirmedUser, DashboardSession, confirmed_user, session_user},
         },
         extract::JsonBody,
+        outputs::{self, OutputPath},
         peer::Peer,
         response::{ApiError, HttpResult, forbidden, no_content, ok, with_status},
         stream::StreamPermit,
@@ -207,10 +209,7 @@ fn value(reply: Reply) -> Value {
 
 /// `GET /dashboard/recent`: the newest actions, and the newest failed and dead jobs.
 pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
-    let (identity, _) = session_user(&state, &headers)?;
-    if !identity.role.allows(CommandAccess::Client) {
-        return Err(forbidden("this key belongs to a worker, whose role does not allow this request"));
-    }
+    client_user(&state, &headers)?;
     let app = &state.app;
     let page = Page { limit: MAX_ACTIONS_READ, ..Page::default() };
     let mut ids: std::collections::BTreeSet<ActionId> = app.store.actions(page).await?.into_iter().collect();
@@ -245,6 +244,28 @@ pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
     dead.sort_by_key(|job| std::cmp::Reverse(job.completed_at));
     dead.truncate(MAX_RECENT);
     Ok(ok(&json!({"actions": actions, "dead": dead, "plans": plans})))
+}
+
+/// `GET /dashboard/jobs/{id}/tasks/{task}/{stream}`: an output, as the Open Job Spec route returns
+/// it. The cookie of the session belongs to `/dashboard` alone. A browser always saves the output,
+/// so that no page of a job is in the origin of the dashboard.
+pub(super) async fn output(
+    state: Shared,
+    Path(path): Path<OutputPath>,
+    method: Method,
+    headers: HeaderMap,
+) -> HttpResult {
+    client_user(&state, &headers)?;
+    outputs::answer(&state.app, &path, true, (&method, &headers)).await
+}
+
+/// Requires a session of a client or an admin.
+fn client_user(state: &HttpState, headers: &HeaderMap) -> HttpResult<()> {
+    let (identity, _) = session_user(state, headers)?;
+    if identity.role.allows(CommandAccess::Client) {
+        return Ok(());
+    }
+    Err(forbidden("this key belongs to a worker, whose role does not allow this request"))
 }
 
 /// Removes the fields of a job that may be large.
