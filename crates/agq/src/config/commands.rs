@@ -8,7 +8,8 @@ use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use secrecy::ExposeSecret;
 
-use super::default_data_dir;
+use super::{BLOBS, default_data_dir};
+use crate::blobs::location::BlobLocation;
 
 const SERVER: &str = "The running agq";
 
@@ -151,10 +152,22 @@ pub(crate) struct CheckArgs {
     /// Directory of large outputs, whose files are checked too [default: blobs in the data
     /// directory, if PATH is one]
     #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR")]
-    pub(crate) blob_dir: Option<PathBuf>,
+    blob_dir: Option<PathBuf>,
+    /// Location of large outputs, instead of --blob-dir: s3://BUCKET/PREFIX or file:///DIR
+    #[arg(long, env = "AGQ_BLOBS", value_name = "WHERE", hide_env_values = true)]
+    blobs: Option<String>,
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl CheckArgs {
+    /// Returns the location of large outputs, or `None` if there is none to check.
+    pub(crate) fn blobs(&self) -> anyhow::Result<Option<BlobLocation>> {
+        let selected = BlobLocation::selected(self.blobs.as_deref(), self.blob_dir.as_deref())?;
+        let beside = self.path.join(BLOBS);
+        Ok(selected.or_else(|| beside.is_dir().then_some(BlobLocation::Directory(beside))))
+    }
 }
 
 #[derive(Debug, Args)]
