@@ -125,15 +125,19 @@ fn try_spawn(
         .append(true)
         .open(lab.path().join("agq.log"))
         .expect("the log can be opened");
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let in_lab = ["--data-dir".to_owned(), lab.path().join("data").display().to_string()];
+    let data_dir = (!has("--data-dir")).then_some(in_lab);
+    let has_blobs = has("--blobs");
     let mut child = limit
         .map_or_else(|| lab.command("agq"), |limit| limited(lab, limit))
-        .args(["--port", &port.to_string(), "--data-dir"])
-        .arg(lab.path().join("data"))
+        .args(["--port", &port.to_string()])
+        .args(data_dir.into_iter().flatten())
         .args(lab.database().into_iter().flat_map(|database| {
             // The lease is short, because tests wait for its end.
             let store = ["--store".to_owned(), database.url(), "--store-lease".to_owned(), "2".to_owned()];
             let blobs = ["--blob-dir".to_owned(), lab.path().join("blobs").display().to_string()];
-            store.into_iter().chain(blobs)
+            store.into_iter().chain(blobs.into_iter().filter(move |_| !has_blobs))
         }))
         .args(http.iter().flat_map(|http| ["--http".to_owned(), format!("127.0.0.1:{http}")]))
         .args(args)

@@ -18,6 +18,8 @@ pub struct Lab {
     key: String,
     /// Database of agq if its store is PostgreSQL.
     database: Option<Database>,
+    /// Variables of all commands, besides those of the test.
+    variables: Vec<(String, String)>,
 }
 
 /// Output and exit code of a command.
@@ -57,7 +59,8 @@ impl Lab {
         let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut random));
         read.expect("the system gives random bytes");
         let key = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { dir, bin, key, database: Self::is_on_postgres().then(Database::new) }
+        let database = Self::is_on_postgres().then(Database::new);
+        Self { dir, bin, key, database, variables: Vec::new() }
     }
 
     /// Returns true if every agq of this run stores its data in PostgreSQL, because `AGENIX_STORE`
@@ -75,6 +78,12 @@ impl Lab {
     pub fn of_nodes() -> Self {
         let lab = Self::new();
         Self { database: Some(lab.database.unwrap_or_default()), ..lab }
+    }
+
+    /// Sets an environment variable of all commands.
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Returns the directory of the lab.
@@ -124,19 +133,21 @@ impl Lab {
         Agw::start_by(self, id, command)
     }
 
-    /// Returns a command for one of the binaries, with the key of the lab and without other
-    /// variables of agq and agw.
+    /// Returns a command for one of the binaries, with the key and the variables of the lab, and
+    /// without other variables of agq, agw and AWS.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.current_dir(self.dir.path()).stdin(Stdio::null()).env("AGQ_SESSION_KEY", &self.key);
         command.env("AGX_HOME", self.dir.path().join("agx-home")).env_remove("AGX_PROFILE");
         for (name, _) in std::env::vars_os() {
-            let is_ours =
-                name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"));
+            let is_ours = name
+                .to_str()
+                .is_some_and(|name| ["AGQ_", "AGW_", "AWS_"].iter().any(|ours| name.starts_with(ours)));
             if is_ours && name != "AGQ_SESSION_KEY" {
                 command.env_remove(name);
             }
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -9,6 +9,7 @@ mod lab;
 mod pooler;
 mod postgres;
 mod proxy;
+mod s3;
 mod schema;
 mod wait;
 
@@ -18,4 +19,5 @@ pub use lab::{Lab, Ran};
 pub use pooler::Pooler;
 pub use postgres::{Database, FOR_TESTS, Postgres, SHARED};
 pub use proxy::Proxy;
+pub use s3::S3;
 pub use wait::{eventually, is_gone, within};

@@ -38,6 +38,8 @@ const NODES: &str = "test(/^nodes::/)";
 const BROWSER: &str = "test(/^http::browser::/)";
 /// Filter for the tests with pgbouncer between agq and PostgreSQL.
 const POOLER: &str = "test(/^nodes::pooled::/)";
+/// Filter for the tests with outputs in a bucket of S3.
+const BUCKET: &str = "test(/^(nodes::)?bucket::/)";
 /// Filter for the tests of data files, which agq does not have on PostgreSQL.
 const DATA_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data)";
 
@@ -47,7 +49,8 @@ pub(crate) fn on_redb(report: &mut Report, stories: Stories<'_>) -> anyhow::Resu
     let nodes = if cluster.is_some() { "none()" } else { NODES };
     let browser = if tools::browser(report) { "none()" } else { BROWSER };
     let pooler = if tools::pooler(report) { "none()" } else { POOLER };
-    must(&mut nextest(report, stories, &format!("{nodes} | {browser} | {pooler}"), cluster.as_ref())?)
+    let excluded = format!("{nodes} | {browser} | {pooler}");
+    must(&mut nextest(report, stories, &excluded, cluster.as_ref())?)
 }
 
 /// Runs the tests on PostgreSQL, without those that do not depend on the store.
@@ -65,13 +68,14 @@ fn nextest(
 ) -> anyhow::Result<Command> {
     tools::cargo_tool(report, "nextest")?;
     let tools = tools::real_clients(report)?;
+    let bucket = if tools::s3_server(report, &tools) { "none()" } else { BUCKET };
     let mut nextest =
         cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "stories", "--locked"]);
     nextest.args(["--cargo-profile", profile, "--no-fail-fast", "--no-tests=pass"]);
     // A test waits for half of its time.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     nextest.args(["--test-threads", &threads.to_string()]);
-    nextest.args(["-E", &format!("not ({excluded})")]).args(filter);
+    nextest.args(["-E", &format!("not ({excluded} | {bucket})")]).args(filter);
     nextest.env("AGENIX_BIN", bin).env("AGENIX_TOOLS", tools);
     nextest.envs(cluster.map(|cluster| (SHARED, cluster.path())));
     Ok(nextest)

@@ -10,6 +10,7 @@ mod at_hand;
 mod background;
 mod backup;
 mod bad_input;
+mod bucket;
 mod capabilities;
 mod certificates;
 mod clients;

@@ -1,5 +1,6 @@
 //! Several agq on one PostgreSQL (nodes), with clients and workers at any of them.
 
+mod bucket;
 mod failover;
 mod moving;
 mod order;

@@ -13,6 +13,10 @@ use e2e::{FOR_TESTS, Postgres};
 
 use crate::report::{Report, cargo, must};
 
+/// Server with the interface of S3, and the newest version that the pinned toolchain builds.
+const S3S_FS: &str = "s3s-fs";
+const S3S_FS_VERSION: &str = "0.14.1";
+
 /// Returns true if a command exits with 0.
 fn succeeds(program: &Path, args: &[&str]) -> bool {
     let run = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -30,6 +34,27 @@ pub fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> {
     must(&mut cargo(&["install", "--debug", "--locked", &package]))?;
     report.installed(&format!("{package} with cargo install"));
     Ok(())
+}
+
+/// Installs s3s-fs, a server with the interface of S3, into `bin` of the directory `tools` if it is
+/// missing. Returns true if it is there.
+pub fn s3_server(report: &mut Report, tools: &Path) -> bool {
+    let package = format!("{S3S_FS}@{S3S_FS_VERSION}");
+    if succeeds(&tools.join("bin").join(S3S_FS), &["--version"]) {
+        return true;
+    }
+    println!("{S3S_FS} is missing: installing it with cargo install --debug --locked {package}");
+    let mut install = cargo(&["install", "--debug", "--locked", "--features", "binary", &package]);
+    match must(install.arg("--root").arg(tools)) {
+        Ok(()) => {
+            report.installed(&format!("{S3S_FS} with cargo install"));
+            true
+        }
+        Err(error) => {
+            report.skip(S3S_FS, &format!("it could not be installed: {error:#}"));
+            false
+        }
+    }
 }
 
 /// Starts a PostgreSQL cluster for tests in a temporary directory. Returns `None` if PostgreSQL is

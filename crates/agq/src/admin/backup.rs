@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 use crate::{
     admin::{
-        blob_copy::{Copied, PartialDirectory, blobs_beside, copy_blobs, say_copied},
+        blob_copy::{Copied, PartialDirectory, copy_blobs, say_copied},
         partial_file::{PartialFile, shown},
         say,
     },
-    config::BackupArgs,
+    config::{BackupArgs, blobs_beside},
     store::redb::{DatabaseReport, examine},
 };
 

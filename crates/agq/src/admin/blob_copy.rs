@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     admin::say,
     blobs::{BlobFile, BlobStorage, checksums::BlockSums, directory::BlobDirectory, read_range},
+    config::blobs_beside,
     store::redb::parent,
 };
 
@@ -48,13 +49,6 @@ pub(super) struct Copied {
     pub(super) blobs: u64,
     pub(super) bytes: u64,
     pub(super) faults: Vec<(BlobHash, String)>,
-}
-
-/// Returns the directory of the blobs of a backup.
-pub(super) fn blobs_beside(backup: &Path) -> PathBuf {
-    let mut path = backup.as_os_str().to_owned();
-    path.push(".blobs");
-    PathBuf::from(path)
 }
 
 /// Directory with a temporary name until it is complete. It is removed if it never becomes that.
@@ -229,13 +223,15 @@ fn manifest(directory: &Path) -> anyhow::Result<Option<Manifest>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use agenix_protocol::{blob::BlobHash, time::Timestamp};
     use agenix_rules::blob::StoredBlob;
     use bytes::Bytes;
     use sha2::{Digest, Sha256};
 
     use super::{MANIFEST, PIECE_BYTES, PartialDirectory, blobs_beside, copy_blobs, restore_blobs};
-    use crate::blobs::check::check_directory;
+    use crate::blobs::{BlobStorage, check::check_files, directory::BlobDirectory};
 
     fn blob(content: &[u8]) -> (BlobHash, StoredBlob) {
         let hash = BlobHash(Sha256::digest(content).into());
@@ -268,7 +264,8 @@ mod tests {
         assert!(PartialDirectory::create(place.clone()).is_err(), "it is not overwritten");
         let restored = restore_blobs(&backup, &blobs, &to).await.unwrap().unwrap();
         assert_eq!((restored.blobs, restored.faults.len()), (2, 1));
-        assert!(check_directory(&to, &blobs[..2]).unwrap().is_empty());
+        let storage: Arc<dyn BlobStorage> = Arc::new(BlobDirectory::at(&to));
+        assert!(check_files(&storage, &blobs[..2]).await.unwrap().is_empty());
 
         // A file that is missing or damaged, and a manifest that is missing or unknown.
         let file = place.join(format!("{:02x}/{}-s", blobs[1].0.0[0], blobs[1].0));

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{blob_copy::blobs_beside, database, say};
+use super::{database, say};
 use crate::{
-    blobs::check::check_directory,
-    config::{BLOBS, CheckArgs},
+    blobs::check::check_files,
+    config::CheckArgs,
     store::redb::{DatabaseReport, FORMAT, examine},
 };
 
@@ -28,14 +28,13 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
     Ok(found.inconsistencies.is_empty())
 }
 
-/// Adds the faults of the files of blobs, if there is a directory of blobs.
+/// Adds the faults of the files of blobs, if there are any.
 fn with_blobs(mut found: DatabaseReport, args: &CheckArgs) -> anyhow::Result<DatabaseReport> {
-    // The path is a data directory, or a backup.
-    let beside = if args.path.is_dir() { args.path.join(BLOBS) } else { blobs_beside(&args.path) };
-    let directory = args.blob_dir.clone().or_else(|| beside.is_dir().then_some(beside));
-    if let Some(directory) = directory {
-        let faults = check_directory(&directory, &found.blobs);
-        found.inconsistencies.extend(faults.with_context(|| format!("cannot read {}", directory.display()))?);
+    let Some(location) = args.blobs()? else { return Ok(found) };
+    if let Some(storage) = location.open_for_reads()? {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let faults = runtime.block_on(check_files(&storage, &found.blobs));
+        found.inconsistencies.extend(faults.with_context(|| format!("cannot read {location}"))?);
     }
     Ok(found)
 }

@@ -10,13 +10,13 @@ use agenix_rules::blob::StoredBlob;
 
 use crate::{
     admin::{
-        blob_copy::{PartialDirectory, blobs_beside, copy_from, say_copied},
+        blob_copy::{PartialDirectory, copy_from, say_copied},
         database,
         partial_file::PartialFile,
         say,
     },
     clock::Clock,
-    config::{DataLocation, ExportArgs},
+    config::{DataLocation, ExportArgs, blobs_beside},
     store::{
         export::{Checksums, ExportRecord, Exporter, shown},
         postgres, redb,

@@ -10,11 +10,11 @@ use anyhow::{Context, bail};
 
 use crate::{
     admin::{
-        blob_copy::{Copied, blobs_beside, restore_blobs},
+        blob_copy::{Copied, restore_blobs},
         partial_file::PartialFile,
         say,
     },
-    config::{DataLocation, ImportArgs},
+    config::{DataLocation, ImportArgs, blobs_beside},
     store::{
         export::{Checksums, Importer, shown},
         postgres, redb,

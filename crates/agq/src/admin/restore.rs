@@ -12,11 +12,11 @@ use anyhow::{Context, bail};
 
 use crate::{
     admin::{
-        blob_copy::{Copied, blobs_beside, restore_blobs},
+        blob_copy::{Copied, restore_blobs},
         partial_file::{PartialFile, shown},
         say,
     },
-    config::RestoreArgs,
+    config::{RestoreArgs, blobs_beside},
     store::redb::examine,
 };
 

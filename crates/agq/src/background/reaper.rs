@@ -25,7 +25,6 @@ use crate::{
     error::Result,
     redis,
     service::{
-        blob_sweep::BlobSweep,
         chunked_submission::StalledSubmissions,
         halting,
         job_changes::{if_exists, release_all},
@@ -78,7 +77,6 @@ struct Reaper<'r> {
     detector: &'r PauseDetector,
     corrections: Corrections,
     stalled_submissions: StalledSubmissions,
-    blob_sweep: BlobSweep,
 }
 
 /// Corrections that a change of the clock or of the leader makes necessary.
@@ -114,8 +112,7 @@ impl Corrections {
 impl<'r> Reaper<'r> {
     fn new(app: &'r AppState, detector: &'r PauseDetector) -> Self {
         let corrections = Corrections::after_start(app.store.leads());
-        let (stalled_submissions, blob_sweep) = Default::default();
-        Self { app, detector, corrections, stalled_submissions, blob_sweep }
+        Self { app, detector, corrections, stalled_submissions: StalledSubmissions::default() }
     }
 
     /// Logs errors, because the next round tries again.
@@ -189,9 +186,6 @@ impl<'r> Reaper<'r> {
             let unused = app.store.unused(app.clock.now()).await?;
             if unused != UnusedRecords::default() {
                 app.store.forget_unused(unused).await?;
-            }
-            if let Err(error) = self.blob_sweep.run(app).await {
-                error!(%error, "a sweep of the blobs failed; the next one tries again");
             }
         }
         for _step in 0..MAX_DUE_STEPS {

@@ -1,10 +1,8 @@
-//! Check of a directory of blobs: names missing, damaged and orphaned files.
+//! Check of the files of blobs: names missing, damaged and orphaned files.
 
 use std::{
-    collections::HashSet,
-    fs::{self, File},
-    io::{self, Read},
-    path::Path,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
 };
 
 use agenix_protocol::blob::BlobHash;
@@ -12,76 +10,95 @@ use agenix_rules::blob::StoredBlob;
 use sha2::{Digest, Sha256};
 
 use super::{
-    BlobFile,
+    BlobError, BlobFile, BlobStorage,
     checksums::{BlockSums, file_bytes},
 };
 
 /// Number of bytes that are read at once.
-const PIECE_BYTES: usize = 256 * 1024;
+const PIECE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Returns a line for each fault of the files of the blobs in `root`.
-pub(crate) fn check_directory(root: &Path, blobs: &[(BlobHash, StoredBlob)]) -> io::Result<Vec<String>> {
-    let (mut lines, mut known) = (Vec::new(), HashSet::new());
-    for (hash, blob) in blobs {
-        let file = BlobFile::of(*hash, blob);
-        let path = root.join(format!("{:02x}", hash.0[0])).join(file.to_string());
-        match fault(&path, *hash, blob) {
-            Ok(None) => {}
-            Ok(Some(fault)) => lines.push(format!("blobs: the file {file} {fault}")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                lines.push(format!("blobs: the file {file} is missing, and {} jobs name it", blob.jobs));
-            }
-            Err(error) => lines.push(format!("blobs: the file {file} cannot be read: {error}")),
-        }
-        known.insert(file.to_string());
+/// Returns a line for each fault of the files of `blobs`. Fails if files cannot be listed.
+pub(crate) async fn check_files(
+    storage: &Arc<dyn BlobStorage>,
+    blobs: &[(BlobHash, StoredBlob)],
+) -> Result<Vec<String>, BlobError> {
+    let mut of_parts: BTreeMap<u8, Vec<&(BlobHash, StoredBlob)>> = BTreeMap::new();
+    for blob in blobs {
+        of_parts.entry(blob.0.0[0]).or_default().push(blob);
     }
+    let mut lines = Vec::new();
     for part in 0..=u8::MAX {
-        let entries = match fs::read_dir(root.join(format!("{part:02x}"))) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries?,
-        };
-        for entry in entries {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if !known.contains(&name) {
-                lines.push(format!("blobs: the file {name} has no record; agq removes it when it is old"));
+        let listed = storage.list(part).await?.into_iter().map(|file| (file.name, file.bytes));
+        let mut listed: HashMap<String, u64> = listed.collect();
+        for (hash, blob) in of_parts.remove(&part).unwrap_or_default() {
+            let file = BlobFile::of(*hash, blob);
+            match listed.remove(&file.to_string()) {
+                Some(bytes) => lines.extend(fault(storage, &file, bytes, blob.length).await),
+                None => {
+                    lines.push(format!("blobs: the file {file} is missing, and {} jobs name it", blob.jobs));
+                }
             }
         }
+        let mut orphans: Vec<String> = listed.into_keys().collect();
+        orphans.sort();
+        lines.extend(
+            orphans
+                .iter()
+                .map(|name| format!("blobs: the file {name} has no record; agq removes it when it is old")),
+        );
     }
     Ok(lines)
 }
 
-/// Returns the fault of a file, if it has one.
-fn fault(path: &Path, hash: BlobHash, blob: &StoredBlob) -> io::Result<Option<String>> {
-    let mut file = File::open(path)?;
-    let (bytes, expected) = (file.metadata()?.len(), file_bytes(blob.length));
+/// Returns the fault of a file of `bytes` bytes, if it has one.
+async fn fault(storage: &Arc<dyn BlobStorage>, file: &BlobFile, bytes: u64, length: u64) -> Option<String> {
+    let expected = file_bytes(length);
     if bytes != expected {
-        return Ok(Some(format!("has {bytes} bytes, but should have {expected}")));
+        return Some(format!("blobs: the file {file} has {bytes} bytes, but should have {expected}"));
     }
-    let (mut digest, mut sums, mut left) = (Sha256::new(), BlockSums::default(), blob.length);
-    let mut piece = vec![0; PIECE_BYTES];
-    while left > 0 {
-        let length = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
-        file.read_exact(&mut piece[..length])?;
-        digest.update(&piece[..length]);
-        sums.add(&piece[..length]);
-        left -= length as u64;
+    match is_sound(storage, file, length).await {
+        Ok(true) => None,
+        Ok(false) => {
+            Some(format!("blobs: the file {file} is damaged: its bytes do not have their checksums"))
+        }
+        Err(error) => Some(format!("blobs: the file {file} cannot be read: {error}")),
     }
-    let mut checksums = Vec::new();
-    file.read_to_end(&mut checksums)?;
-    let is_sound = BlobHash(digest.finalize().into()) == hash && sums.finish() == checksums;
-    Ok((!is_sound).then(|| "is damaged: its bytes do not have their checksums".to_owned()))
+}
+
+/// Compares the content of a file with its checksums and with its hash.
+async fn is_sound(storage: &Arc<dyn BlobStorage>, file: &BlobFile, length: u64) -> Result<bool, BlobError> {
+    let (mut digest, mut sums, mut offset) = (Sha256::new(), BlockSums::default(), 0);
+    while offset < length {
+        let bytes = usize::try_from(PIECE_BYTES.min(length - offset)).unwrap_or_default();
+        for piece in storage.read(file, vec![(offset, bytes)]).await? {
+            digest.update(&piece);
+            sums.add(&piece);
+        }
+        offset += bytes as u64;
+    }
+    if BlobHash(digest.finalize().into()) != file.hash {
+        return Ok(false);
+    }
+    let sums = sums.finish();
+    if sums.is_empty() {
+        return Ok(true);
+    }
+    Ok(storage.read(file, vec![(length, sums.len())]).await?.first() == Some(&sums))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use agenix_protocol::{blob::BlobHash, time::Timestamp};
     use agenix_rules::blob::StoredBlob;
     use sha2::{Digest, Sha256};
 
-    use super::{BlockSums, check_directory};
+    use super::{BlockSums, check_files};
+    use crate::blobs::{BlobStorage, directory::BlobDirectory};
 
-    #[test]
-    fn check_names_damaged_missing_and_orphaned_files() {
+    #[tokio::test]
+    async fn check_names_damaged_missing_and_orphaned_files() {
         let dir = tempfile::tempdir().unwrap();
         let content = b"content";
         let hash = BlobHash(Sha256::digest(content).into());
@@ -92,20 +109,22 @@ mod tests {
         let mut sums = BlockSums::default();
         sums.add(content);
         let sound = [content, &*sums.finish()].concat();
-        let lines = || check_directory(dir.path(), &[(hash, blob.clone())]).unwrap();
+        let storage: Arc<dyn BlobStorage> = Arc::new(BlobDirectory::at(dir.path()));
+        let known = [(hash, blob)];
+        let lines = async || check_files(&storage, &known).await.unwrap();
         std::fs::write(&path, &sound).unwrap();
-        assert!(lines().is_empty());
+        assert!(lines().await.is_empty());
         for at in [0, sound.len() - 1] {
             let mut damaged = sound.clone();
             damaged[at] ^= 1;
             std::fs::write(&path, damaged).unwrap();
-            assert_eq!(lines().len(), 1);
-            assert!(lines()[0].contains("is damaged"), "{:?}", lines());
+            assert_eq!(lines().await.len(), 1);
+            assert!(lines().await[0].contains("is damaged"), "{:?}", lines().await);
         }
         std::fs::write(&path, &sound[1..]).unwrap();
-        assert!(lines()[0].ends_with("has 10 bytes, but should have 11"), "{:?}", lines());
+        assert!(lines().await[0].ends_with("has 10 bytes, but should have 11"), "{:?}", lines().await);
         std::fs::rename(&path, part.join("other")).unwrap();
-        let both = lines();
+        let both = lines().await;
         assert!(both[0].contains("is missing, and 0 jobs name it"), "{both:?}");
         assert!(both[1].contains("other has no record"), "{both:?}");
     }

@@ -30,7 +30,7 @@ pub(crate) struct BlobDirectory {
 impl BlobDirectory {
     /// Opens a directory, which is created if it is missing.
     pub(crate) fn open(root: &Path) -> anyhow::Result<Self> {
-        let opened = Self { root: root.to_owned() };
+        let opened = Self::at(root);
         fs::create_dir_all(opened.uploads()).with_context(|| {
             format!(
                 "cannot create the directory for blobs {}: choose another with --blob-dir",
@@ -38,6 +38,16 @@ impl BlobDirectory {
             )
         })?;
         Ok(opened)
+    }
+
+    /// Returns a directory that may be missing.
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// Returns the path of the file of an upload.
+    pub(crate) fn upload_path(&self, upload: &str) -> PathBuf {
+        self.uploads().join(upload)
     }
 
     fn uploads(&self) -> PathBuf {
@@ -59,7 +69,7 @@ impl BlobDirectory {
             let why = format!("the disk of {} has only {free} bytes left", self.root.display());
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
-        let path = self.uploads().join(upload);
+        let path = self.upload_path(upload);
         let file = OpenOptions::new().write(true).create(offset == 0).truncate(offset == 0).open(path)?;
         file.write_all_at(data, offset)?;
         // Otherwise the sync at the end of a large upload would take longer than a client waits.
@@ -68,7 +78,7 @@ impl BlobDirectory {
     }
 
     fn publish_now(&self, upload: &str, file: &BlobFile) -> io::Result<()> {
-        let (from, to) = (self.uploads().join(upload), self.path_of(file));
+        let (from, to) = (self.upload_path(upload), self.path_of(file));
         File::open(&from)?.sync_all()?;
         let part = self.part(file.hash.0[0]);
         match fs::create_dir(&part) {
@@ -141,7 +151,7 @@ impl BlobStorage for BlobDirectory {
     }
 
     fn discard(&self, upload: &str) -> BlobFuture<()> {
-        let path = self.uploads().join(upload);
+        let path = self.upload_path(upload);
         blocking(move || remove_if_there(&path))
     }
 

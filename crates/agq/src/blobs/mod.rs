@@ -1,12 +1,14 @@
-//! Blobs: large outputs of tasks, in files beside the database (ADR 20).
+//! Blobs: large outputs of tasks, in files beside the database (ADR 20), or in a bucket (ADR 21).
 //!
 //! [`BlobStorage`] keeps files, and knows nothing of jobs. [`uploads`] has the state of unfinished
 //! uploads, and [`checksums`] the form of a file. `service::outputs` decides which upload and which
 //! read is permitted, and the store has the records of blobs.
 
+mod bucket;
 pub(crate) mod check;
 pub(crate) mod checksums;
 pub(crate) mod directory;
+pub(crate) mod location;
 pub(crate) mod uploads;
 
 use std::{fmt, io, sync::Arc};
@@ -23,6 +25,9 @@ use self::checksums::Blocks;
 pub(crate) enum BlobError {
     #[error("the blob store failed: {0}")]
     Failed(String),
+    /// The blob is not published, or not yet. The upload is intact, and can be published again.
+    #[error("the blob store failed: {0}")]
+    Unpublished(String),
     #[error("Blobs are disabled: start agq with --blob-dir")]
     Disabled,
 }
@@ -81,7 +86,8 @@ pub(crate) const PARTS: u16 = 256;
 pub(crate) trait BlobStorage: Send + Sync + 'static {
     /// Writes a piece of an upload. Offset 0 creates the file.
     fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()>;
-    /// Makes an upload durable under the name of `file`.
+    /// Makes an upload durable under the name of `file`. After [`BlobError::Unpublished`], the same
+    /// call tries or waits again.
     fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()>;
     /// Removes an upload, if it exists.
     fn discard(&self, upload: &str) -> BlobFuture<()>;

@@ -12,6 +12,7 @@ use clap_complete::Shell;
 use secrecy::ExposeSecret;
 
 use super::{BLOBS, default_data_dir};
+use crate::blobs::location::BlobLocation;
 
 const SERVER: &str = "The running agq";
 
@@ -197,10 +198,29 @@ pub(crate) struct CheckArgs {
     /// Directory of large outputs, whose files are checked too [default: blobs in the data
     /// directory, or PATH.blobs beside a backup]
     #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR")]
-    pub(crate) blob_dir: Option<PathBuf>,
+    blob_dir: Option<PathBuf>,
+    /// Location of large outputs, instead of --blob-dir: s3://BUCKET/PREFIX or file:///DIR
+    #[arg(long, env = "AGQ_BLOBS", value_name = "WHERE", hide_env_values = true)]
+    blobs: Option<String>,
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl CheckArgs {
+    /// Returns the location of large outputs, or `None` if there is none to check.
+    pub(crate) fn blobs(&self) -> anyhow::Result<Option<BlobLocation>> {
+        let selected = BlobLocation::selected(self.blobs.as_deref(), self.blob_dir.as_deref())?;
+        let beside = if self.path.is_dir() { self.path.join(BLOBS) } else { blobs_beside(&self.path) };
+        Ok(selected.or_else(|| beside.is_dir().then_some(BlobLocation::Directory(beside))))
+    }
+}
+
+/// Returns the directory of the blobs of a backup.
+pub(crate) fn blobs_beside(backup: &Path) -> PathBuf {
+    let mut path = backup.as_os_str().to_owned();
+    path.push(".blobs");
+    PathBuf::from(path)
 }
 
 #[derive(Debug, Args)]

@@ -20,12 +20,13 @@ use self::options::Options;
 pub(crate) use self::{
     commands::{
         BackupArgs, CheckArgs, Command, DataLocation, ExportArgs, ImportArgs, MigrateArgs, RestoreArgs,
-        TokenArgs,
+        TokenArgs, blobs_beside,
     },
     keys::KeySource,
 };
 use crate::{
     auth::{keyring::SessionKeys, session_key::GeneratedKey},
+    blobs::location::BlobLocation,
     settings::{ListenAddresses, Settings, TlsFiles},
     store::{OpenOptions, postgres},
 };
@@ -78,8 +79,7 @@ const DEFAULT_HTTP_PORT: u16 = 6381;
 pub(crate) struct ServerConfig {
     pub(crate) listen: ListenAddresses,
     pub(crate) data_dir: PathBuf,
-    /// Directory of blobs, or `None` if this agq stores none.
-    pub(crate) blob_dir: Option<PathBuf>,
+    pub(crate) blobs: BlobLocation,
     pub(crate) store: StoreLocation,
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) opening: OpenOptions,
@@ -108,10 +108,14 @@ impl Cli {
         let data_dir = options.data_dir.clone().map_or_else(default_data_dir, Ok)?;
         let store = store_location(&options)?;
         // Nodes that share a database may not share a disk.
-        let default_blobs = Some(data_dir.join(BLOBS)).filter(|_| store == StoreLocation::DataDir);
+        let default_blobs = match store {
+            StoreLocation::DataDir => BlobLocation::Directory(data_dir.join(BLOBS)),
+            StoreLocation::Postgres { .. } => BlobLocation::Off,
+        };
         Ok(ServerConfig {
             listen: listen_addresses(&options)?,
-            blob_dir: options.blob_dir.clone().or(default_blobs).filter(|dir| dir.as_os_str() != "off"),
+            blobs: BlobLocation::selected(options.blobs.as_deref(), options.blob_dir.as_deref())?
+                .unwrap_or(default_blobs),
             data_dir,
             store,
             audit_log: options.audit_log.clone(),

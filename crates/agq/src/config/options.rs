@@ -104,6 +104,10 @@ options! {
     /// directory; with --store, off]
     #[arg(long, env = "AGQ_BLOB_DIR", value_name = "DIR", help_heading = FILES)]
     blob_dir: PathBuf,
+    /// Location of large outputs, instead of --blob-dir: s3://BUCKET/PREFIX for a bucket with
+    /// credentials and address in the variables AWS_…, file:///DIR, or `off`
+    #[arg(long, env = "AGQ_BLOBS", value_name = "WHERE", hide_env_values = true, help_heading = FILES)]
+    blobs: String,
     /// Keep all data in this PostgreSQL database, which several agq may share:
     /// postgres://USER@HOST/DATABASE. The password is read from ~/.pgpass or PGPASSWORD [default: a
     /// database in the data directory]

@@ -23,7 +23,7 @@ use crate::{
         BlobError, BlobFile, BlobStorage,
         uploads::{Upload, UploadTarget},
     },
-    error::Result,
+    error::{CommandError, Result},
     store::{DocumentChange, DocumentKind},
 };
 
@@ -91,8 +91,8 @@ async fn discard(storage: &Arc<dyn BlobStorage>, upload: &Upload) -> Result<(), 
     if upload.name.is_empty() { Ok(()) } else { storage.discard(&upload.name).await }
 }
 
-/// Ends an upload. When this returns, its blob is on disk and has a record. The upload is over also
-/// after an error.
+/// Ends an upload. When this returns, its blob is durable and has a record. The upload is over also
+/// after an error, unless the error says that it can be published again.
 pub(crate) async fn commit(
     app: &AppState,
     caller: &Caller,
@@ -123,7 +123,10 @@ async fn commit_upload(
         Ok(checksums) => publish(app, storage, &upload.name, (length, hash), checksums).await,
         Err(rejection) => Err(rejection.into()),
     };
-    // After a failure, the file may have its final name already, so the worker begins again.
+    if matches!(published, Err(CommandError::Blob(BlobError::Unpublished(_)))) {
+        return published;
+    }
+    // After another failure, the file may have its final name already, so the worker begins again.
     app.uploads.remove(target);
     discard(storage, &upload).await?;
     published

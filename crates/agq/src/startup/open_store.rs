@@ -10,9 +10,9 @@ use crate::{
     app::AppState,
     auth::audit_log::AuditLog,
     background::event_publisher,
-    blobs::{BlobStorage, directory::BlobDirectory},
+    blobs::BlobStorage,
     clock::Clock,
-    config::{ServerConfig, StoreLocation},
+    config::{BLOBS, ServerConfig, StoreLocation},
     store::{Store, postgres::PostgresStore, redb::RedbStore},
     waiters::BackgroundTask,
 };
@@ -29,7 +29,7 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
         StoreLocation::DataDir => {
             let store = open_redb(config)?;
             let group_commit = store.group_commit.clone();
-            let (app, tasks) = build(Arc::new(store), open_blobs(config)?, group_commit);
+            let (app, tasks) = build(Arc::new(store), open_blobs(config).await?, group_commit);
             // The database is open, so no other agq makes a copy in this directory.
             let cleaned = app.backups.clean_up_leftovers(&config.data_dir);
             cleaned.context("cannot look for what is left of a backup")?;
@@ -37,7 +37,7 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
         }
         StoreLocation::Postgres { url, settings } => {
             let store = Arc::new(PostgresStore::open(url, *settings).await?);
-            let blobs = open_blobs(config)?;
+            let blobs = open_blobs(config).await?;
             let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>, blobs, None);
             let (peers, outgoing) = mpsc::channel(MAX_OUTGOING);
             app.pubsub.connect_peers(peers);
@@ -52,10 +52,9 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
     }
 }
 
-/// Opens the directory of blobs, which lies beside a database of files by default.
-fn open_blobs(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn BlobStorage>>> {
-    let Some(directory) = &config.blob_dir else { return Ok(None) };
-    Ok(Some(Arc::new(BlobDirectory::open(directory)?)))
+/// Opens the storage of blobs, which is a directory beside a database of files by default.
+async fn open_blobs(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn BlobStorage>>> {
+    config.blobs.open(&config.data_dir.join(BLOBS)).await
 }
 
 fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {

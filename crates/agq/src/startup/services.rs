@@ -7,7 +7,7 @@ use agenix_protocol::documents::PlanCache;
 use crate::{
     app::{AppState, CapabilityCache, OutcomeTracker, UnendedSteps},
     auth::audit_log::AuditLog,
-    background::{event_publisher, reaper},
+    background::{blob_sweeper, event_publisher, reaper},
     blobs::{BlobStorage, uploads::Uploads},
     clock::Clock,
     registry::{
@@ -63,6 +63,7 @@ pub(crate) fn build(
     tasks.push(Box::pin(reaper::run(Arc::clone(&app))));
     tasks.push(Box::pin(event_publisher::run(Arc::clone(&app))));
     tasks.push(Box::pin(halting::run(Arc::clone(&app))));
+    tasks.push(Box::pin(blob_sweeper::run(Arc::clone(&app))));
     (app, tasks)
 }
 

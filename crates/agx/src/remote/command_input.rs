@@ -11,10 +11,14 @@ use std::{
     time::Duration,
 };
 
+use agenix_client::ClientError;
 use agenix_protocol::{blob::BlobHash, errors::ErrorKind, ids::ActionId};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 use crate::{
     error::{CliError, Result},
@@ -28,6 +32,9 @@ const MAX_TEXT_BYTES: u64 = 64 * 1024;
 const PIECE_BYTES: u64 = 1024 * 1024;
 /// Maximum number of uploads from the beginning, after agq has lost the earlier ones.
 const MAX_UPLOADS: u32 = 10;
+/// Maximum number of repeated requests to end an upload, and the pause before each.
+const MAX_COMMITS: u32 = 100;
+const PAUSE: Duration = Duration::from_secs(1);
 /// Time after which the user is told that agx waits for the end of stdin.
 const WAIT_NOTED_AFTER: Duration = Duration::from_secs(2);
 
@@ -136,8 +143,24 @@ impl InputFile {
             offset += piece.len() as u64;
         }
         let hash = BlobHash(hash.finalize().into());
-        agq.with_retry(async |agq| agq.commit_input(name, self.length, hash).await).await?;
+        self.commit(agq, name, hash).await?;
         Ok(hash)
+    }
+
+    /// Ends the upload. An agq with a bucket may need several requests until the bucket has it all.
+    async fn commit(&self, agq: &mut RetryingClient, name: &ActionId, hash: BlobHash) -> Result<()> {
+        let mut failed = 0;
+        loop {
+            match agq.with_retry(async |agq| agq.commit_input(name, self.length, hash).await).await {
+                Err(ClientError::Rejected(text))
+                    if ErrorKind::of(&text) == ErrorKind::BlobStoreFailed && failed < MAX_COMMITS =>
+                {
+                    failed += 1;
+                    sleep(PAUSE).await;
+                }
+                done => return Ok(done?),
+            }
+        }
     }
 
     fn piece(&self, offset: u64) -> io::Result<Vec<u8>> {

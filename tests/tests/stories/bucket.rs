@@ -1,0 +1,201 @@
+//! Large outputs in a bucket of S3, with a real server.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    process::Command,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use e2e::{Agq, Lab, Proxy, S3, eventually};
+
+use crate::support::{Raw, ended, only_job, plan};
+
+/// Location of outputs in the bucket.
+const BLOBS: [&str; 2] = ["--blobs", "s3://outputs/of agq"];
+/// Number that `seq` counts to, so that its output is larger than two parts of an upload.
+const MANY: &str = "3000000";
+
+fn seq(last: &str) -> String {
+    String::from_utf8(Command::new("seq").arg(last).output().unwrap().stdout).unwrap()
+}
+
+/// Starts a job that counts to `last`.
+fn submit(lab: &Lab, agq: &Agq, action: &str, last: &str) {
+    lab.submit_plan(agq, &plan(action, "seq", &[last]));
+    lab.submit_action(agq, action, action, "[{}]");
+}
+
+/// Runs a job that counts to `last`, to its end.
+fn count(lab: &Lab, agq: &Agq, action: &str, last: &str) {
+    submit(lab, agq, action, last);
+    assert_eq!(ended(lab, agq, action)["status"], "completed");
+}
+
+fn job_id(lab: &Lab, agq: &Agq, action: &str) -> String {
+    only_job(lab, agq, action)["job_id"].as_str().unwrap().to_owned()
+}
+
+/// Checks that the output of an action is that of `seq`.
+fn assert_counts(lab: &Lab, agq: &Agq, action: &str, last: &str) {
+    assert!(lab.agx(agq, &["action", "results", action]).expect(0).out == seq(last), "{action}");
+}
+
+/// Checks the large outputs of a stopped agq. Returns the lines of the check. Only a data directory
+/// can be checked.
+fn check(lab: &Lab, agq: &mut Agq) -> Option<String> {
+    if Lab::is_on_postgres() {
+        return None;
+    }
+    agq.stop();
+    let checked = lab.command("agq").args(["check", "data"]).args(BLOBS).output().unwrap();
+    let lines = String::from_utf8(checked.stdout).unwrap();
+    assert_eq!(checked.status.success(), lines.contains("is sound:"), "{lines}");
+    agq.start_again(lab);
+    Some(lines)
+}
+
+#[test]
+fn outputs_in_a_bucket_come_back_whole_by_ranges_and_never_damaged() {
+    let s3 = S3::new();
+    let lab = s3.known_to(Lab::new(), &s3.address());
+    let mut agq = lab.agq(&BLOBS);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    count(&lab, &agq, "a", MANY);
+    assert_counts(&lab, &agq, "a", MANY);
+    assert_eq!(s3.unfinished_parts(), 0);
+    let whole = seq(MANY);
+    let mut raw = Raw::open(&lab, &agq);
+    let job = job_id(&lab, &agq, "a");
+    for offset in [0, 65_535, 65_536, 8_388_600, whole.len() - 50] {
+        raw.send(&format!("JOB.RESULT {job} 1 stdout {offset} 100\n"));
+        assert_eq!([raw.line(), raw.line()], ["*2".to_owned(), format!(":{}", whole.len())]);
+        assert_eq!(raw.bulk(), whole[offset..whole.len().min(offset + 100)]);
+    }
+    let staged = lab.path().join("data/blobs/uploads");
+    assert_eq!(fs::read_dir(staged).unwrap().count(), 0, "the upload is removed");
+    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is sound: 1 jobs")));
+    let objects = s3.objects("of agq");
+    let [object] = objects.as_slice() else { panic!("one object, not {objects:?}") };
+    let name = object.file_name().unwrap().to_str().unwrap();
+    fs::File::options().write(true).open(object).unwrap().write_all_at(b"x", 5_000_000).unwrap();
+    let damaged = lab.agx(&agq, &["action", "results", "a", "--output-dir", "out"]);
+    assert_ne!(damaged.code, 0);
+    assert!(damaged.err.contains(name) && damaged.err.contains("is damaged"), "{}", damaged.err);
+    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is damaged")));
+    fs::remove_file(object).unwrap();
+    let missing = lab.agx(&agq, &["action", "results", "a"]);
+    assert_ne!(missing.code, 0);
+    assert!(missing.err.contains(name) && missing.err.contains("NoSuchKey"), "{}", missing.err);
+    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is missing, and 1 jobs name it")));
+}
+
+#[test]
+fn objects_without_a_record_are_removed_from_a_bucket_and_others_are_kept() {
+    let s3 = S3::new();
+    let lab = s3.known_to(Lab::new(), &s3.address());
+    let args = [&BLOBS[..], &["--keep-ended-count", "1"]].concat();
+    let mut agq = lab.agq(&args);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    // The hash of this output begins with 00, so it is in the part that is swept first.
+    count(&lab, &agq, "a", "21043");
+    let objects = s3.objects("of agq");
+    let [named] = objects.as_slice() else { panic!("one object, not {objects:?}") };
+    assert_eq!(named.parent(), Some(s3.object("of agq/00").as_path()));
+    agq.stop();
+    let old = ["of agq/00/foreign", &format!("of agq/00/{}-s", "00".repeat(32))].map(|key| s3.object(key));
+    let young = s3.object("of agq/00/young");
+    let beside = s3.object("00-beside");
+    for file in old.iter().chain([&young, &beside]) {
+        fs::write(file, "x").unwrap();
+    }
+    for file in old.iter().chain([named, &beside]) {
+        fs::File::options().write(true).open(file).unwrap().set_modified(UNIX_EPOCH).unwrap();
+    }
+    agq.start_again(&lab);
+    eventually("the orphans are removed", || old.iter().all(|file| !file.exists()).then_some(()));
+    assert!(young.exists() && beside.exists() && named.exists());
+    assert_counts(&lab, &agq, "a", "21043");
+    // An object goes with the last job that names it.
+    count(&lab, &agq, "b", "30000");
+    eventually("the first output is removed", || (!named.exists()).then_some(()));
+    assert_counts(&lab, &agq, "b", "30000");
+}
+
+#[test]
+fn a_job_never_names_an_object_that_a_killed_agq_did_not_publish() {
+    let s3 = S3::new();
+    let proxy = Proxy::start(s3.address(), fastrand::Rng::with_seed(1));
+    let lab = s3.known_to(Lab::new(), &proxy.address());
+    let mut agq = lab.agq(&BLOBS);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    proxy.delay(Duration::from_millis(10));
+    submit(&lab, &agq, "a", MANY);
+    eventually("a part is in the bucket", || (s3.unfinished_parts() > 0).then_some(()));
+    agq.kill();
+    proxy.calm();
+    assert!(s3.objects("of agq").is_empty());
+    agq.start_again(&lab);
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+    assert_counts(&lab, &agq, "a", MANY);
+    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is sound: 1 jobs")));
+}
+
+#[test]
+fn a_job_waits_for_a_bucket_that_is_away_and_reads_say_so() {
+    let mut s3 = S3::new();
+    let lab = s3.known_to(Lab::new(), &s3.address());
+    let agq = lab.agq(&BLOBS);
+    let agw = lab.agw(&agq, "w1", &[]);
+    count(&lab, &agq, "a", "30000");
+    s3.stop();
+    let read = lab.agx(&agq, &["action", "results", "a"]);
+    assert_ne!(read.code, 0);
+    let reason = "the blob store failed: s3://outputs/of agq/";
+    assert!(read.err.contains(reason) && read.err.contains("Connection refused"), "{}", read.err);
+    submit(&lab, &agq, "b", "40000");
+    eventually("the worker repeats the upload", || {
+        let log = agw.log();
+        (log.matches("the output will be committed again").count() > 1 && log.contains(reason)).then_some(())
+    });
+    assert_eq!(only_job(&lab, &agq, "b")["status"], "running");
+    s3.start_again();
+    assert_eq!(ended(&lab, &agq, "b")["status"], "completed");
+    assert_counts(&lab, &agq, "a", "30000");
+    assert_counts(&lab, &agq, "b", "40000");
+}
+
+/// Returns the reason why agq does not start.
+fn refusal(lab: &Lab, args: &[&str]) -> String {
+    let mut command = lab.command("agq");
+    // An agq that starts ends at once.
+    command.args(["--port", "0", "--http", "off", "--end-with-stdin", "--data-dir", "data"]).args(args);
+    let ran = command.output().unwrap();
+    let text = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{text}");
+    assert!(!text.contains("tests-secret") && !text.contains("tests-key"), "{text}");
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn agq_refuses_a_bucket_that_it_cannot_use() {
+    let s3 = S3::new();
+    let lab = || s3.known_to(Lab::on_files(), &s3.address());
+    let wrong_bucket = refusal(&lab(), &["--blobs", "s3://other/a"]);
+    assert!(
+        wrong_bucket.contains("cannot use s3://other/a for large outputs: NoSuchBucket"),
+        "{wrong_bucket}"
+    );
+    assert!(wrong_bucket.ends_with("create the bucket, or correct its name in --blobs"), "{wrong_bucket}");
+    let wrong_key = refusal(&lab().with_variable("AWS_SECRET_ACCESS_KEY", "wrong"), &BLOBS);
+    assert!(wrong_key.contains("SignatureDoesNotMatch"), "{wrong_key}");
+    assert!(wrong_key.contains("check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{wrong_key}");
+    let without_tls = refusal(&lab().with_variable("AWS_ALLOW_HTTP", "false"), &BLOBS);
+    assert!(without_tls.contains("AWS_ALLOW_HTTP=true"), "{without_tls}");
+    let nowhere = refusal(&lab().with_variable("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), &BLOBS);
+    assert!(nowhere.contains("Connection refused"), "{nowhere}");
+    assert!(nowhere.contains("check AWS_ENDPOINT_URL"), "{nowhere}");
+    let both = refusal(&lab(), &["--blobs", "s3://outputs", "--blob-dir", "b"]);
+    assert!(both.contains("blobs is s3://outputs, and blob-dir is b: give one of them"), "{both}");
+    assert!(s3.objects("of agq").is_empty());
+}
