@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::{
+    labels::labels,
     map_args::MapArgs,
     map_pipeline::{Pipeline, read},
     new_id,
@@ -245,6 +246,7 @@ fn engine(
         action_id: Some(action_id.clone()),
         queue: args.queue.clone(),
         priority: args.priority,
+        labels: labels(args.labels.clone())?,
         halt: args.halt.filter(|halt| is_decided_by_agq(*halt, &pipeline.tasks, args.results.is_some())),
         ..ActionSubmission::new(plan_id, Vec::new())
     };

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use agenix_protocol::{documents::Halt, ids::QueueName};
 use clap::Args;
 
+use super::labels::{Label, parse_label};
 use crate::map::{Placeholder, Separator, parse_delay, parse_halt};
 
 #[derive(Debug, Args)]
@@ -102,6 +103,9 @@ pub(crate) struct MapArgs {
     /// Start agq and a worker for this command, even if a profile is in use
     #[arg(long)]
     pub(crate) local: bool,
+    /// Label of the action on a cluster, which `agx action list --label` finds; can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) labels: Vec<Label>,
     /// Queue of the jobs on a cluster [default: ready]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
