@@ -114,7 +114,7 @@ fn by_tasks(tasks: &[Task]) -> ProgramResult {
     let (mut children, mut before): (Vec<Child>, Option<std::io::PipeReader>) = (Vec::new(), None);
     for (at, task) in tasks.iter().enumerate() {
         let input = serde_json::value::to_raw_value(&serde_json::json!({"in": "a b"})).unwrap();
-        let text = |text: &str| template::fill(text, &input).unwrap();
+        let text = |text: &str| template::fill(text, template::Values { input: &input, slot: "1" }).unwrap();
         let file = |name: &str| File::create(dir.path().join(text(name))).unwrap();
         let stdin = match (&task.stdin_file, before.take()) {
             (Some(name), _) => File::open(dir.path().join(text(name))).unwrap().into(),

@@ -28,6 +28,7 @@ mod logs;
 mod map;
 mod map_ends;
 mod map_like_others;
+mod map_programs;
 mod map_text;
 mod nodes;
 mod open_action;

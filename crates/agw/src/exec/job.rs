@@ -4,6 +4,7 @@ use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     documents::{JobDocument, JobUpdate, PlanCache, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
+    template::Values,
 };
 use serde_json::value::RawValue;
 
@@ -15,16 +16,16 @@ use crate::exec::{
     start::{ExecContext, Outputs},
 };
 
-/// Runs the job and returns the report of its end. After `cancel` was cancelled, the caller ignores
-/// the report. `progress` is called before each stage, and `live_output` receives the output files
-/// of each started task.
+/// Runs the job in slot `slot`, from 1, and returns the report of its end. After `cancel` was
+/// cancelled, the caller ignores the report. `progress` is called before each stage, and
+/// `live_output` receives the output files of each started task.
 pub(crate) async fn run(
-    job: &JobDocument,
+    (job, slot): (&JobDocument, u32),
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
     progress: impl Fn(JobProgress),
 ) -> JobUpdate {
-    let stages = match read(job, &context.plans) {
+    let stages = match read(job, slot, &context.plans) {
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
@@ -56,9 +57,10 @@ pub(crate) async fn run(
     finished(job, None, results)
 }
 
-fn read(job: &JobDocument, plans: &PlanCache) -> Result<Vec<Stage>, String> {
+fn read(job: &JobDocument, slot: u32, plans: &PlanCache) -> Result<Vec<Stage>, String> {
     let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
-    let mut stages = stages::stages(&plan, &job.inputs).map_err(|error| error.to_string())?;
+    let values = Values { input: &job.inputs, slot: &slot.to_string() };
+    let mut stages = stages::stages(&plan, values).map_err(|error| error.to_string())?;
     if let Some(trace) = &job.traceparent {
         stages::set_trace_variable(&mut stages, trace);
     }

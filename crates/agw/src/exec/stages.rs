@@ -8,9 +8,8 @@ use std::time::Duration;
 use agenix_protocol::{
     documents::{Plan, STDERR_TO_STDOUT, Task},
     limits::DEFAULT_TASK_TIMEOUT_SECS,
-    template::{self, TemplateError},
+    template::{self, TemplateError, Values},
 };
-use serde_json::value::RawValue;
 
 /// Environment variable for the trace context (OpenTelemetry, variables as context carriers).
 const TRACE_VARIABLE: &str = "TRACEPARENT";
@@ -94,12 +93,12 @@ impl JobProgress {
     }
 }
 
-/// Returns the stages of `plan` on `input`. A placeholder without its field is an error. agq checks
-/// each action, so the error means that plan and input do not belong together.
-pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, TemplateError> {
+/// Returns the stages of `plan` with `values`. A placeholder without its field is an error. agq
+/// checks each action, so the error means that plan and input do not belong together.
+pub(crate) fn stages(plan: &Plan, values: Values<'_>) -> Result<Vec<Stage>, TemplateError> {
     let mut stages: Vec<Stage> = Vec::new();
     for task in &plan.tasks {
-        let command = command(task, input)?;
+        let command = command(task, values)?;
         match stages.last_mut() {
             Some(stage) if task.stream => {
                 if let Some(before) = stage.commands.last_mut() {
@@ -138,8 +137,8 @@ pub(crate) fn set_trace_variable(stages: &mut [Stage], traceparent: &str) {
     }
 }
 
-fn command(task: &Task, input: &RawValue) -> Result<StageCommand, TemplateError> {
-    let fill = |text: &String| template::fill(text, input);
+fn command(task: &Task, values: Values<'_>) -> Result<StageCommand, TemplateError> {
+    let fill = |text: &String| template::fill(text, values);
     let stdin = match (&task.stdin, &task.stdin_file, task.input_from_task) {
         (_, _, Some(_)) if task.stream => Stdin::Pipe,
         (_, _, Some(from)) => Stdin::Task(from),
@@ -150,13 +149,13 @@ fn command(task: &Task, input: &RawValue) -> Result<StageCommand, TemplateError>
     let stderr = match task.stderr.as_deref() {
         None => Stderr::Spool,
         Some(STDERR_TO_STDOUT) => Stderr::Stdout,
-        Some(path) => Stderr::File(template::fill(path, input)?),
+        Some(path) => Stderr::File(template::fill(path, values)?),
     };
     let env = task.env.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
     Ok(StageCommand {
         task_number: task.task_number,
         program: task.command.clone(),
-        args: template::fill_args(&task.args, input)?,
+        args: template::fill_args(&task.args, values)?,
         env: env.collect::<Result<_, _>>()?,
         cwd: task.cwd.as_ref().map(fill).transpose()?,
         stdin,
@@ -168,13 +167,16 @@ fn command(task: &Task, input: &RawValue) -> Result<StageCommand, TemplateError>
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{Plan, parse};
+    use agenix_protocol::{
+        documents::{Plan, parse},
+        template::Values,
+    };
     use serde_json::value::RawValue;
 
     use super::{JobProgress, Stage, Stderr, Stdin, Stdout, TemplateError, open_files, set_trace_variable};
 
     fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, TemplateError> {
-        super::stages(plan, serde_json::from_str::<&RawValue>(input).unwrap())
+        super::stages(plan, Values { input: serde_json::from_str::<&RawValue>(input).unwrap(), slot: "1" })
     }
 
     fn plan(tasks: &str) -> Plan {

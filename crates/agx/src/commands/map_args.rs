@@ -126,7 +126,7 @@ impl MapArgs {
 pub(crate) struct Header;
 
 const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   without its extension\n  {/}   without directories   \
-{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source, or of the second column (--colsep)\n  \
+{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {%}   the slot of the job on its worker, from 1\n  {2}, {2/.} …  of the second source, or of the second column (--colsep)\n  \
 {name}  of the column with this name (--header)\n  \
 \\{}   a backslash makes a placeholder text; with -I @@ the input is @@, and all braces are text\n\n\
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \

@@ -54,7 +54,13 @@ impl ParserNotes {
     }
 }
 
-pub(super) fn read(words: &[String], args: &MapArgs, sources: usize, columns: &Columns) -> Result<Pipeline> {
+/// Compiles the command `words`, whose jobs have the values of `sources` and `columns`.
+pub(super) fn read(
+    words: &[String],
+    args: &MapArgs,
+    (sources, columns): (usize, &Columns),
+    programs: Programs,
+) -> Result<Pipeline> {
     let found = RefCell::new(ParserNotes::default());
     let reader = BraceParser {
         sources: args.per_job.unwrap_or_else(|| columns.count(sources)),
@@ -95,7 +101,9 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize, columns: &C
         append(&mut tasks, args, &mut found)?;
         text += " {}";
     }
-    let ParserNotes { placeholders, mut leading, notes } = found;
+    let ParserNotes { mut placeholders, mut leading, notes } = found;
+    placeholders.retain(|placeholder| !placeholder.is_slot());
+    leading.retain(|placeholder| !placeholder.is_slot());
     leading.extend(check_lists(&tasks, &placeholders, args.inputs_may_be_code)?);
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
@@ -179,6 +187,17 @@ mod tests {
             let leading = pipeline(words, 1).unwrap().leading.placeholders;
             assert_eq!(!leading.is_empty(), expected, "{words:?}");
         }
+    }
+
+    #[test]
+    fn map_leaves_the_slot_to_the_worker() {
+        let read = pipeline(&["--", "x --gpu={%} {}"], 1).unwrap();
+        assert_eq!(read.tasks[0].args, ["--gpu={{slot}}", "{{input.line}}"]);
+        assert_eq!(read.fields.placeholders.len(), 1, "the input has no field for it");
+        let read = pipeline(&["--", "x {%}"], 1).unwrap();
+        assert_eq!((&*read.tasks[0].args, read.fields.placeholders.len()), (&["{{slot}}".to_owned()][..], 0));
+        assert!(read.leading.placeholders.is_empty());
+        assert_eq!(pipeline(&["--", "x '\\{%}' {}"], 1).unwrap().tasks[0].args[0], "{%}");
     }
 
     #[test]

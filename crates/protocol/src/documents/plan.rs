@@ -62,8 +62,8 @@ impl Requires {
 /// Value of `stderr` that redirects it to `stdout`, as in a shell.
 pub const STDERR_TO_STDOUT: &str = "&1";
 
-/// One process of a plan. Placeholders like `{{input.field}}` may be in `args`, `stdin`,
-/// `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`.
+/// One process of a plan. Placeholders like `{{input.field}}` and `{{slot}}` may be in `args`,
+/// `stdin`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
