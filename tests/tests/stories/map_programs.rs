@@ -25,6 +25,68 @@ fn script(path: &Path, text: &str, mode: u32) {
 }
 
 #[test]
+fn map_runs_programs_by_path_on_this_machine() {
+    let lab = Lab::on_files();
+    let elsewhere = lab.path().join("else where");
+    fs::create_dir(&elsewhere).unwrap();
+    script(&lab.path().join("a.sh"), "#!/bin/sh\necho \"here $1\"\n", 0o755);
+    script(&elsewhere.join("a.sh"), "#!/bin/sh\necho \"there $1\"\n", 0o755);
+    script(&lab.path().join("plain"), "#!/bin/sh\n", 0o644);
+    script(&lab.path().join("bare"), "echo\n", 0o755);
+    assert_eq!(mapped(&lab, &["-k", "--", "./a.sh {} | tr a b", ":::", "a"]).expect(0).out, "here b\n");
+    let there = elsewhere.display().to_string();
+    assert_eq!(mapped(&lab, &["--cwd", &there, "./a.sh", ":::", "x"]).expect(0).out, "there x\n");
+    let absolute = elsewhere.join("a.sh").display().to_string();
+    assert_eq!(mapped(&lab, &["--", &absolute, "{}", ":::", "x"]).expect(0).out, "there x\n");
+    for (program, why) in [
+        ("./no", "there is no program './no'"),
+        ("./plain", "'./plain' is not a file that can be executed"),
+        ("./{}", "the program cannot come from the input"),
+    ] {
+        let refused = mapped(&lab, &["--", program, ":::", "x"]).expect(2).err;
+        assert!(refused.contains(why), "{refused}");
+    }
+    let failed = mapped(&lab, &["--", "./bare", ":::", "x"]).expect(1).err;
+    assert!(failed.contains("a script needs a first line that names its interpreter"), "{failed}");
+}
+
+#[test]
+fn map_refuses_paths_on_a_cluster_and_other_workers_never_get_them() {
+    let lab = Lab::new();
+    script(&lab.path().join("a.sh"), "#!/bin/sh\necho ran\n", 0o755);
+    let socket = lab.path().join("agq.sock").display().to_string();
+    let agq = lab.agq(&["--socket", &socket]);
+    let _named = lab.agw(&agq, "named", &[]);
+    let remote = lab.agx(&agq, &["map", "--", "./a.sh", ":::", "x"]).expect(2).err;
+    assert!(remote.contains("not its path") && remote.contains("write a.sh"), "{remote}");
+    let local = |lab: &Lab| {
+        Ran::from(
+            map(lab, &["--", "./a.sh", ":::", "x"])
+                .env("AGQ_ADDR", format!("unix:{socket}"))
+                .output()
+                .unwrap(),
+        )
+    };
+    let refused = local(&lab).expect(2).err;
+    assert!(refused.contains("no worker of this agq runs programs by path, as './a.sh'"), "{refused}");
+    assert!(refused.contains("put it on the PATH of the workers, and write a.sh"), "{refused}");
+    // A plan that asks for such a worker waits, and says so.
+    let task = r#"{"task_number":1,"command":"./a.sh"}"#;
+    lab.submit_plan(
+        &agq,
+        &format!(r#"{{"plan_id":"p","requires":{{"tags":["program-paths"]}},"tasks":[{task}]}}"#),
+    );
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = lab.agx(&agq, &["job", "list", "--json"]).expect(0).data()[0].as_str().unwrap().to_owned();
+    let why = lab.agx(&agq, &["job", "explain", &job]).expect(0).out;
+    assert!(why.contains("named comes closest and lacks tag program-paths"), "{why}");
+    let _paths = lab.agw(&agq, "paths", &["--program-paths"]);
+    lab.agx(&agq, &["action", "watch", "a"]).expect(0);
+    assert_eq!(lab.agx(&agq, &["action", "results", "a"]).expect(0).out, "ran\n");
+    assert_eq!(local(&lab).expect(0).out, "ran\n");
+}
+
+#[test]
 fn map_gives_each_running_job_a_slot_of_its_own() {
     let lab = Lab::on_files();
     // A slot that two running jobs share lets the second mkdir fail.

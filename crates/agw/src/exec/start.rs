@@ -139,10 +139,7 @@ fn start(
     context: &ExecContext,
     outputs: &Outputs,
 ) -> io::Result<(StartedProcess, Option<io::PipeReader>)> {
-    let Some(program) = context.programs.path(&command.program) else {
-        let text = format!("'{}' is not among the tools of this worker", command.program);
-        return Err(io::Error::new(io::ErrorKind::NotFound, text));
-    };
+    let program = context.programs.of_command(&command.program)?;
     if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(cwd).is_dir()) {
         return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }

@@ -7,6 +7,7 @@ use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires, to_json},
     ids::{ActionId, PlanId},
 };
+use agenix_shell::Programs;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -14,6 +15,7 @@ use super::{
     labels::labels,
     map_args::MapArgs,
     map_pipeline::{Pipeline, read},
+    map_programs::{check_programs, check_workers, required_tags},
     new_id,
 };
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
     },
     output::{Output, counted},
     server_args::ServerArgs,
-    util::{path_lookup, signals},
+    util::signals,
 };
 
 /// Number of ended jobs that agq keeps per job ahead: more end while agx takes results.
@@ -35,7 +37,8 @@ const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
 pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
     let (words, sources, columns) = sources(&mut args)?;
-    let mut pipeline = read(&words, &args, sources.count(), &columns)?;
+    let given = if args.local { Ok(None) } else { server.given() };
+    let mut pipeline = read(&words, &args, (sources.count(), &columns), programs(&given))?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
     let done = match (joblog(&args), args.resume, args.resume_failed) {
@@ -48,7 +51,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     if args.dry_run {
         return show(sources, &args, (resumed, check), output);
     }
-    let given = if args.local { None } else { server.given()? };
+    let given = given?;
     let cwd = cwd(&args, given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
@@ -57,7 +60,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     // A signal that comes while agq and agw start is not lost.
     let mut signal = signals::listen();
     let Some(server) = given else {
-        check_programs(&plan)?;
+        check_programs(&plan, args.cwd.as_deref())?;
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon.
         let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
@@ -85,6 +88,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         output
             .note("agx: --jobs is for a worker of agx's own; on a cluster, each worker sets its own number");
     }
+    check_workers(&server, &plan).await?;
     let inputs = map::read(sources, block, resumed, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &stop_level);
@@ -150,29 +154,28 @@ fn slots(args: &MapArgs) -> u64 {
     args.jobs.map_or_else(processors, u64::from)
 }
 
+/// Returns true if the workers of the server seem to be on this machine.
+fn is_here(server: &Server) -> bool {
+    server.address().starts_with("unix:")
+}
+
+/// Returns the programs that commands may name: those with a path on this machine only.
+fn programs(given: &Result<Option<Server>>) -> Programs {
+    match given {
+        Ok(server) if server.as_ref().is_none_or(is_here) => Programs::ByPath,
+        _ => Programs::Named,
+    }
+}
+
 /// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
 fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>> {
-    let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
-    if args.cwd.is_some() || !is_here {
+    if args.cwd.is_some() || !server.is_some_and(is_here) {
         return Ok(args.cwd.clone());
     }
     let here = std::env::current_dir().map_err(|error| {
         CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
     })?;
     Ok(Some(here.to_string_lossy().into_owned()))
-}
-
-/// Looks up the programs in PATH, which the worker of this command inherits.
-fn check_programs(plan: &Plan) -> Result<()> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let here = path_lookup::on(&path);
-    let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
-    let name = &task.command;
-    let help = match path_lookup::nearest(name, here.iter().map(String::as_str)) {
-        Some(nearest) => format!("did you mean {nearest}?"),
-        None => "install it, or put its directory into PATH".into(),
-    };
-    Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
 /// Returns the plan, whose id is a digest of its content, so equal commands share a plan.
@@ -184,7 +187,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         max_retries: args.retries,
         timeout_secs: Some(0),
         pipefail: args.pipefail,
-        requires: Requires::default(),
+        requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
     };
     let digest = Sha256::digest(to_json(&plan));
     let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::BTreeSet};
 
 use agenix_protocol::documents::Task;
-use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
+use agenix_shell::{Braces, Placeholders, Programs, argv, compile, next_word};
 
 use super::{map_args::MapArgs, map_lists::check_lists, refused};
 use crate::{
@@ -84,8 +84,8 @@ pub(super) fn read(
                 "write it after --, as -- 'grep -c ERROR {}'",
             ));
         }
-        [text] => compile(text, placeholders).map_err(|refusal| refused(&refusal))?,
-        words => vec![argv(words, placeholders).map_err(|refusal| refused(&refusal))?],
+        [text] => compile(text, placeholders, programs).map_err(|refusal| refused(&refusal))?,
+        words => vec![argv(words, placeholders, programs).map_err(|refusal| refused(&refusal))?],
     };
     let mut text = match words {
         [text] => text.clone(),
@@ -151,7 +151,7 @@ fn feed_block(tasks: &mut [Task]) -> Result<()> {
 mod tests {
     use clap::Parser;
 
-    use super::{Columns, Pipeline, read};
+    use super::{Columns, Pipeline, Programs, read};
     use crate::{
         cli::{Cli, Command},
         commands::map_args::MapArgs,
@@ -166,7 +166,8 @@ mod tests {
 
     fn pipeline(words: &[&str], sources: usize) -> Result<Pipeline, String> {
         let args = args(words);
-        read(&args.words.clone(), &args, sources, &Columns::default()).map_err(|failure| failure.to_string())
+        read(&args.words.clone(), &args, (sources, &Columns::default()), Programs::Named)
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]

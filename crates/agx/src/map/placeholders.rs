@@ -113,7 +113,8 @@ impl Placeholder {
         self.part == InputPart::Whole
     }
 
-    /// Returns true if the placeholder stands for a number from agx, not for text of an input.
+    /// Returns true if the placeholder stands for a number from agx or the worker, not for text of
+    /// an input.
     pub(crate) fn is_number(self) -> bool {
         matches!(self.part, InputPart::Number | InputPart::Slot)
     }

@@ -34,7 +34,7 @@ pub use orders::{Challenge, ChallengeAnswer, Orders};
 pub use output::{
     JobOutput, OutputCall, OutputChunk, OutputPosition, OutputRequest, TaskOutput, TaskPosition, WithdrawCall,
 };
-pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
+pub use plan::{PROGRAM_PATHS, Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::PlanCache;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use resource_use::ResourceUse;

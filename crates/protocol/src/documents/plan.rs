@@ -59,6 +59,9 @@ impl Requires {
     }
 }
 
+/// Tag of workers that run programs by path. A plan that has a path as a `command` requires it.
+pub const PROGRAM_PATHS: &str = "program-paths";
+
 /// Value of `stderr` that redirects it to `stdout`, as in a shell.
 pub const STDERR_TO_STDOUT: &str = "&1";
 
@@ -69,7 +72,8 @@ pub const STDERR_TO_STDOUT: &str = "&1";
 pub struct Task {
     /// Position in the plan, from 1.
     pub task_number: u32,
-    /// Name of a program on the PATH of the worker. It is never a path or a shell line.
+    /// Name of a program on the PATH of the worker, or its path if the plan requires the tag
+    /// [`PROGRAM_PATHS`]. It is never a shell line.
     pub command: String,
     /// Arguments of the process, one each.
     #[serde(default)]
@@ -104,6 +108,11 @@ pub struct Task {
 }
 
 impl Task {
+    /// Returns true if the command is a path, which is relative to `cwd`.
+    pub fn is_program_path(&self) -> bool {
+        self.command.contains('/')
+    }
+
     /// Returns every text that may have placeholders, each with its place for an error message.
     pub fn templates(&self) -> impl Iterator<Item = (String, &str)> {
         let args = self.args.iter().enumerate().map(|(n, arg)| (format!("args[{n}]"), arg.as_str()));
