@@ -75,6 +75,9 @@ fn check_task(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
             "timeout_secs is 0: give at least 1 second, or leave it out for the default of 300".into()
         );
     }
+    if task.idle_timeout_secs == Some(0) {
+        return Err("idle_timeout_secs is 0: give at least 1 second, or leave it out for no limit".into());
+    }
     if let Some(name) = task.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
         return Err(format!("env has the name '{}', which no variable can have", name.escape_debug()));
     }
@@ -260,6 +263,10 @@ mod tests {
             (
                 r#"{"task_number":1,"command":"a","timeout_secs":0}"#,
                 "tasks[0].timeout_secs is 0: give at least 1 second, or leave it out for the default of 300",
+            ),
+            (
+                r#"{"task_number":1,"command":"a","idle_timeout_secs":0}"#,
+                "tasks[0].idle_timeout_secs is 0: give at least 1 second, or leave it out for no limit",
             ),
         ];
         for (tasks, words) in cases {

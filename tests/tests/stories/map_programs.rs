@@ -101,3 +101,22 @@ fn map_gives_each_running_job_a_slot_of_its_own() {
     let log = fs::read_to_string(lab.path().join("log")).unwrap();
     assert!(log.trim_end().ends_with("echo {%} {%} a"), "{log}");
 }
+
+#[test]
+fn map_ends_a_task_that_writes_nothing() {
+    let lab = Lab::on_files();
+    let silent = mapped(
+        &lab,
+        &["--idle-timeout", "1", "--joblog", "log", "--", "sh", "-c", "echo a; sleep 600", "sh", ":::", "x"],
+    );
+    let silent = silent.expect(1);
+    assert_eq!(silent.out, "a\n");
+    assert!(
+        silent.err.contains("agw: task 1 was ended: nothing was written for 1 s (idle timeout)"),
+        "{}",
+        silent.err
+    );
+    assert!(silent.err.contains("sh wrote nothing for too long"), "{}", silent.err);
+    let log = fs::read_to_string(lab.path().join("log")).unwrap();
+    assert_eq!(log.lines().nth(1).unwrap().split('\t').nth(6), Some("-1"), "{log}");
+}

@@ -70,6 +70,9 @@ fn read(job: &JobDocument, slot: u32, plans: &PlanCache) -> Result<Vec<Stage>, S
 /// Returns the reason of a task's failure as a sentence, with the last line of its stderr.
 fn reason(result: &TaskResult) -> String {
     let (number, command) = (result.task_number, &result.command);
+    if result.idle_timed_out {
+        return format!("Task {number} timed out, because nothing was written for the idle timeout");
+    }
     if result.timed_out {
         return format!("Task {number} timed out");
     }
@@ -164,6 +167,8 @@ mod tests {
         assert_eq!(reason(&killed), "Task 2 (sort) was ended by signal 9");
         let late = TaskResult { timed_out: true, ..result(143, "") };
         assert_eq!(reason(&late), "Task 2 timed out");
+        let idle = TaskResult { idle_timed_out: true, ..late };
+        assert_eq!(reason(&idle), "Task 2 timed out, because nothing was written for the idle timeout");
     }
 
     #[test]

@@ -242,6 +242,7 @@ mod tests {
             stdout: Stdout::Spool,
             stderr: Stderr::Spool,
             timeout: LONG,
+            idle_timeout: None,
         };
         Process::start(Path::new("/bin/sh"), &command, Stdio::null(), Stdio::null(), Stdio::null()).unwrap()
     }

@@ -34,6 +34,8 @@ pub(crate) struct StageCommand {
     pub(crate) stdout: Stdout,
     pub(crate) stderr: Stderr,
     pub(crate) timeout: Duration,
+    /// Maximum time without output of the stage.
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 /// Source of a process's stdin.
@@ -162,6 +164,7 @@ fn command(task: &Task, values: Values<'_>) -> Result<StageCommand, TemplateErro
         stdout: task.stdout.as_ref().map(fill).transpose()?.map_or(Stdout::Spool, Stdout::File),
         stderr,
         timeout: Duration::from_secs(task.timeout_secs.unwrap_or(DEFAULT_TASK_TIMEOUT_SECS)),
+        idle_timeout: task.idle_timeout_secs.map(Duration::from_secs),
     })
 }
 

@@ -88,6 +88,10 @@ pub(crate) struct MapArgs {
     /// Time limit of a task: seconds, or a number with s, m, h or d [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     pub(crate) timeout: Option<u64>,
+    /// Time limit without output: a task is ended if neither it nor another command of its
+    /// pipeline writes anything for so long; a time as for --timeout
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    pub(crate) idle_timeout: Option<u64>,
     /// Number of retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub(crate) retries: u32,

@@ -107,6 +107,7 @@ pub(super) fn read(
     leading.extend(check_lists(&tasks, &placeholders, args.inputs_may_be_code)?);
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
+        task.idle_timeout_secs = args.idle_timeout;
     }
     let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
     let fields = |placeholders| InputFields { placeholders, columns: columns.clone() };

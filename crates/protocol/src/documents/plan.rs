@@ -105,6 +105,10 @@ pub struct Task {
     /// Timeout in seconds, after which the process group of the task is killed. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_secs: Option<u64>,
+    /// Maximum time in seconds in which neither the task nor a task that streams with it writes to
+    /// stdout or stderr. Then the task is killed as after a timeout. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout_secs: Option<u64>,
 }
 
 impl Task {
