@@ -120,3 +120,32 @@ fn map_ends_a_task_that_writes_nothing() {
     let log = fs::read_to_string(lab.path().join("log")).unwrap();
     assert_eq!(log.lines().nth(1).unwrap().split('\t').nth(6), Some("-1"), "{log}");
 }
+
+#[test]
+fn map_dry_run_says_where_the_jobs_would_run() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let dry = |program: &str| {
+        let args = ["map", "--dry-run", "--json", "--", program, ":::", "x"];
+        let ran = lab.agx(&agq, &args).expect(0);
+        (ran.data()["workers"].clone(), ran.err)
+    };
+    let (workers, why) = dry("sort");
+    assert_eq!(
+        (workers, &*why),
+        (serde_json::json!([]), "agx: no job could run, because this agq has no worker\n")
+    );
+    let _agw = lab.agw(&agq, "w1", &["--tools", "sort"]);
+    let (workers, why) = dry("sort");
+    assert_eq!(
+        (workers, &*why),
+        (serde_json::json!(["w1"]), "agx: each job could run on 1 of 1 workers: w1\n")
+    );
+    let (workers, why) = dry("uniq");
+    assert_eq!(workers, serde_json::json!([]));
+    assert!(why.contains("w1 comes closest and lacks tool uniq"), "{why}");
+    agq.kill();
+    let ran = lab.agx(&agq, &["map", "--dry-run", "--", "sort", ":::", "x"]).expect(0);
+    assert_eq!(ran.out, "sort x\n");
+    assert!(ran.err.contains("it is not known where the jobs would run"), "{}", ran.err);
+}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use agenix_client::Server;
 use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires, to_json},
-    ids::{ActionId, PlanId},
+    ids::{ActionId, PlanId, WorkerId},
 };
 use agenix_shell::Programs;
 use sha2::{Digest, Sha256};
@@ -15,6 +15,7 @@ use super::{
     labels::labels,
     map_args::MapArgs,
     map_pipeline::{Pipeline, read},
+    map_placement::{Placement, placement},
     map_programs::{check_programs, check_workers, required_tags},
     new_id,
 };
@@ -49,7 +50,8 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.fields.clone());
     let resumed = Resumed::new(done, command, output);
     if args.dry_run {
-        return show(sources, &args, (resumed, check), output);
+        let workers = able_workers(given, &plan(&pipeline, &args)?, output).await;
+        return show(sources, &args, (resumed, check, workers), output);
     }
     let given = given?;
     let cwd = cwd(&args, given.as_ref())?;
@@ -196,11 +198,31 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
     Ok(plan)
 }
 
+/// Tells the user where the jobs would run, and returns the workers. An agq that does not answer
+/// does not fail a dry run.
+async fn able_workers(given: Result<Option<Server>>, plan: &Plan, output: Output) -> Option<Vec<WorkerId>> {
+    let found = match given {
+        Ok(Some(server)) => placement(&server, plan).await,
+        Ok(None) => return None,
+        Err(failure) => Err(failure),
+    };
+    match found {
+        Ok(Placement { workers, text }) => {
+            output.note(&format!("agx: {text}"));
+            Some(workers)
+        }
+        Err(failure) => {
+            output.note(&format!("agx: it is not known where the jobs would run: {failure}"));
+            None
+        }
+    }
+}
+
 /// Prints the commands that would run (`--dry-run`).
 fn show(
     sources: Sources,
     args: &MapArgs,
-    (mut resumed, mut check): (Resumed, OptionCheck),
+    (mut resumed, mut check, workers): (Resumed, OptionCheck, Option<Vec<WorkerId>>),
     output: Output,
 ) -> Result<()> {
     let (mut seq, mut shown) = (0, Ok(()));
@@ -214,7 +236,8 @@ fn show(
             return true;
         }
         let command = resumed.command(args, seq);
-        shown = output.show("map.command", &MapCommand { seq, command }, |shown| shown.command.clone());
+        let document = MapCommand { seq, command, workers: workers.clone() };
+        shown = output.show("map.command", &document, |shown| shown.command.clone());
         shown.is_ok()
     };
     let mut unfit = None;

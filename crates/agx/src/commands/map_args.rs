@@ -79,7 +79,8 @@ pub(crate) struct MapArgs {
     /// Skip only the jobs that succeeded according to the joblog, and append to it
     #[arg(long, requires = "joblog", conflicts_with = "resume")]
     pub(crate) resume_failed: bool,
-    /// Print the commands without running them
+    /// Print the commands without running them; with a server, a line on stderr says which workers
+    /// could run the jobs
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Stop early: WHEN,WHAT=N, as now,fail=1 or soon,fail=20%; `soon` lets running jobs finish

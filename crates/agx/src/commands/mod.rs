@@ -16,6 +16,7 @@ pub(crate) mod map;
 pub(crate) mod map_args;
 mod map_lists;
 mod map_pipeline;
+mod map_placement;
 mod map_programs;
 pub(crate) mod overview;
 pub(crate) mod plan;
