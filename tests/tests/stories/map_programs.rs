@@ -77,7 +77,7 @@ fn map_refuses_paths_on_a_cluster_and_other_workers_never_get_them() {
         &format!(r#"{{"plan_id":"p","requires":{{"tags":["program-paths"]}},"tasks":[{task}]}}"#),
     );
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let job = lab.agx(&agq, &["job", "list", "--json"]).expect(0).data()[0].as_str().unwrap().to_owned();
+    let job = lab.agx(&agq, &["job", "list", "a", "--json"]).expect(0).data()[0].as_str().unwrap().to_owned();
     let why = lab.agx(&agq, &["job", "explain", &job]).expect(0).out;
     assert!(why.contains("named comes closest and lacks tag program-paths"), "{why}");
     let _paths = lab.agw(&agq, "paths", &["--program-paths"]);
