@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, session_key};
 use agenix_protocol::{
-    documents::WorkerRegistration,
+    documents::{PROGRAM_PATHS, WorkerRegistration},
     ids::{QueueName, WorkerId},
     limits::DEFAULT_KEPT_BYTES,
     reserved_keys::READY,
@@ -12,7 +12,7 @@ use agenix_protocol::{
 use anyhow::{anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Maximum grace period in seconds: one year.
 const MOST_GRACE_SECS: u64 = 31_536_000;
@@ -76,6 +76,11 @@ pub(crate) struct Config {
     /// Offer only these programs, of those on PATH
     #[arg(long, env = "AGW_TOOLS", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
     pub(crate) tools: Option<Vec<String>>,
+    /// Also run programs by path, as ./script.sh, for plans that ask for it: who may submit plans
+    /// can then run every program that this user can run. The worker has the tag program-paths
+    /// then. Has no effect together with --tools
+    #[arg(long)]
+    program_paths: bool,
     /// Claim jobs from these queues; each claim takes from the first queue that has a job
     #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = queue,
         default_value = READY)]
@@ -146,6 +151,11 @@ impl Config {
         Server::with_tls(addresses, tls, key).map_err(anyhow::Error::msg)
     }
 
+    /// Returns true if a task may name any program by its path. A list of tools excludes that.
+    pub(crate) fn has_paths(&self) -> bool {
+        self.program_paths && self.tools.is_none()
+    }
+
     pub(crate) fn spool_dir(&self) -> PathBuf {
         self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
     }
@@ -172,12 +182,24 @@ impl Config {
             agw_version: env!("CARGO_PKG_VERSION").into(),
             capabilities: agenix_protocol::documents::Capabilities { tools, agentic_units },
             max_concurrent_jobs: self.max_concurrent_jobs.unwrap_or(cpus),
-            tags: self.tags.iter().map(|text| tag(text)).collect::<anyhow::Result<_>>()?,
+            tags: self.all_tags()?,
             // The worker asks the agentic units for their descriptions later, before it registers.
             descriptions: BTreeMap::new(),
             instance: Some(uuid::Uuid::new_v4().to_string()),
             active_job_ids: None,
         })
+    }
+
+    /// Returns the tags that the user gave, and the one for programs by path.
+    fn all_tags(&self) -> anyhow::Result<Map<String, Value>> {
+        let mut tags: Map<_, _> = self.tags.iter().map(|text| tag(text)).collect::<anyhow::Result<_>>()?;
+        if tags.contains_key(PROGRAM_PATHS) {
+            bail!("--tag {PROGRAM_PATHS} is the tag of --program-paths: give that option instead");
+        }
+        if self.has_paths() {
+            tags.insert(PROGRAM_PATHS.to_owned(), true.into());
+        }
+        Ok(tags)
     }
 }
 
@@ -226,6 +248,20 @@ mod tests {
             assert!(read(&args).unwrap_err().contains("a member of the list is empty"), "{args:?}");
         }
         assert!(member("\t").is_err() && queue("a b").is_err());
+    }
+
+    #[test]
+    fn worker_offers_programs_by_path_only_when_told_and_without_a_list() {
+        let tags = |args: &[&str]| {
+            let config = read(args).unwrap().config;
+            config.registration(Vec::new(), Vec::new()).map(|worker| worker.tags).map_err(|e| e.to_string())
+        };
+        assert_eq!(tags(&["--program-paths"]).unwrap()["program-paths"], true);
+        assert!(!tags(&[]).unwrap().contains_key("program-paths"));
+        assert!(!tags(&["--program-paths", "--tools", "sort"]).unwrap().contains_key("program-paths"));
+        for tag in ["program-paths", "program-paths=false"] {
+            assert!(tags(&["--tag", tag]).unwrap_err().contains("give that option instead"), "{tag}");
+        }
     }
 
     #[test]

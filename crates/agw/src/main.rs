@@ -209,7 +209,7 @@ struct Prepared {
 /// Checks the settings and prepares the worker, before anything is started.
 fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let programs = Programs::find(&path, config.tools.as_deref());
+    let programs = Programs::find(&path, config.tools.as_deref()).with_paths(config.has_paths());
     if programs.len() == 0 {
         bail!("no program to offer was found on PATH '{}'; check PATH and --tools", path.display());
     }
@@ -221,7 +221,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     if let Err(error) = spool.file() {
         bail!("cannot create files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
-    let search = CapabilitySearch { path, allowed: config.tools.clone() };
+    let search = CapabilitySearch { path, allowed: config.tools.clone(), has_paths: config.has_paths() };
     let kill_grace = Duration::from_secs(config.kill_grace);
     let plans = PlanCache::default();
     let mut registration = config.registration(tools, units)?;

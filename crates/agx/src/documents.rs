@@ -98,6 +98,9 @@ pub(crate) struct MapCommand {
     /// Number of the job, counted from 1.
     pub(crate) seq: u64,
     pub(crate) command: String,
+    /// Workers that could run the job now, if agq was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workers: Option<Vec<WorkerId>>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

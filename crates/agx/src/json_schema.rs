@@ -26,11 +26,12 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 44] = [
+const KINDS: [DocumentKind; 45] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
     ("action.diff", of::<Vec<ResultDifference>>),
+    ("action.list", of::<Vec<ActionStatus>>),
     ("action.result", of::<JobStatus>),
     ("action.retry", of::<ActionRetried>),
     ("action.status", of::<ActionStatus>),

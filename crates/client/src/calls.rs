@@ -114,8 +114,16 @@ impl Connection {
 
     /// ACTION.LIST. Returns the ids of all actions.
     pub async fn actions(&mut self) -> Result<Vec<ActionId>, ClientError> {
+        self.actions_with(BTreeMap::new()).await
+    }
+
+    /// ACTION.LIST. Returns the ids of the actions that have all of `labels`.
+    pub async fn actions_with(
+        &mut self,
+        labels: BTreeMap<String, String>,
+    ) -> Result<Vec<ActionId>, ClientError> {
         let page = Page { limit: usize::MAX, ..Page::default() };
-        ids(self.call(&Request::ActionList { page }).await?)
+        ids(self.call(&Request::ActionList { page, labels }).await?)
     }
 
     /// PLAN.DELETE. Returns false if the plan does not exist.

@@ -13,6 +13,8 @@ mod outputs;
 mod session;
 mod table;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use self::arguments::text;
@@ -62,7 +64,7 @@ pub enum Request {
     PlanDelete { plan_id: PlanId },
     ActionSubmit { action: Bytes },
     ActionStatus { action_id: ActionId },
-    ActionList { page: Page },
+    ActionList { page: Page, labels: BTreeMap<String, String> },
     ActionAdd { action_id: ActionId, inputs: Bytes, at: Option<u64> },
     ActionClose { action_id: ActionId },
     ActionCancel { action_id: ActionId, unstarted: bool },

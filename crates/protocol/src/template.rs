@@ -4,7 +4,8 @@
 //! arguments. An argument that is exactly `{{input.field[]}}` is the exception: each element of the
 //! array becomes one argument. Numbers keep the text of the submitter, because the input is parsed
 //! in parts without a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more
-//! opening braces in quotation marks.
+//! opening braces in quotation marks. `{{slot}}` stands for the number of the slot in which the
+//! worker runs the job.
 
 use std::{borrow::Cow, fmt};
 
@@ -41,6 +42,19 @@ pub enum TemplateError {
 enum TemplatePart<'t> {
     Text(&'t str),
     Field(&'t str),
+    Slot,
+}
+
+/// Name of the placeholder of the slot.
+const SLOT: &str = "slot";
+
+/// Values of the placeholders of a job.
+#[derive(Debug, Clone, Copy)]
+pub struct Values<'v> {
+    /// Input of the job.
+    pub input: &'v RawValue,
+    /// Text of the slot of the job: its number, from 1.
+    pub slot: &'v str,
 }
 
 fn pieces(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
@@ -55,6 +69,7 @@ fn pieces(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
         }
         found.push(match inner.strip_prefix("input.").filter(|field| is_path(field)) {
             Some(field) => TemplatePart::Field(field),
+            None if inner == SLOT => TemplatePart::Slot,
             None => TemplatePart::Text(
                 quoted_braces(inner).ok_or_else(|| TemplateError::NotAnInput(inner.to_owned()))?,
             ),
@@ -90,7 +105,7 @@ fn is_path(field: &str) -> bool {
 pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
     let field = |piece| match piece {
         TemplatePart::Field(field) => Some(field),
-        TemplatePart::Text(_) => None,
+        TemplatePart::Text(_) | TemplatePart::Slot => None,
     };
     Ok(pieces(template)?.into_iter().filter_map(field).collect())
 }
@@ -133,14 +148,14 @@ impl<'v> Visitor<'v> for FieldOf<'_> {
 
 /// Returns the arguments that `args` stand for, each filled as [`fill`] does. The placeholder of a
 /// list becomes one argument for each element of its array, which may be empty.
-pub fn fill_args(args: &[String], input: &RawValue) -> Result<Vec<String>, TemplateError> {
+pub fn fill_args(args: &[String], values: Values<'_>) -> Result<Vec<String>, TemplateError> {
     let mut filled = Vec::with_capacity(args.len());
     for arg in args {
         let Some(path) = list(arg) else {
-            filled.push(fill(arg, input)?);
+            filled.push(fill(arg, values)?);
             continue;
         };
-        let value = raw_lookup(input, path).ok_or_else(|| TemplateError::Missing(path.to_owned()))?;
+        let value = raw_lookup(values.input, path).ok_or_else(|| TemplateError::Missing(path.to_owned()))?;
         let elements: Vec<&RawValue> =
             serde_json::from_str(value.get()).map_err(|_| TemplateError::NotAList(path.to_owned()))?;
         filled.extend(elements.into_iter().map(text_of));
@@ -154,7 +169,7 @@ fn text_of(value: &RawValue) -> String {
 }
 
 /// Returns `template` filled: strings as their text, other values as submitted JSON, no blanks.
-pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
+pub fn fill(template: &str, values: Values<'_>) -> Result<String, TemplateError> {
     if !template.contains("{{") {
         return Ok(template.to_owned());
     }
@@ -164,8 +179,9 @@ pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
             TemplatePart::Text(text) => filled.push_str(text),
             TemplatePart::Field(path) => {
                 let missing = || TemplateError::Missing(path.to_owned());
-                filled.push_str(&text_of(raw_lookup(input, path).ok_or_else(missing)?));
+                filled.push_str(&text_of(raw_lookup(values.input, path).ok_or_else(missing)?));
             }
+            TemplatePart::Slot => filled.push_str(values.slot),
         }
     }
     Ok(filled)
@@ -197,10 +213,26 @@ pub fn compact(json: &str) -> Cow<'_, str> {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{TemplateError, compact, fields};
+    use super::{TemplateError, Values, compact, fields};
+
+    fn values(input: &str) -> Values<'_> {
+        Values { input: serde_json::from_str::<&RawValue>(input).unwrap(), slot: "3" }
+    }
 
     fn fill(template: &str, input: &str) -> Result<String, TemplateError> {
-        super::fill(template, serde_json::from_str::<&RawValue>(input).unwrap())
+        super::fill(template, values(input))
+    }
+
+    #[test]
+    fn slot_is_no_field_of_the_input() {
+        let input = r#"{"slot": "of the input", "x": "{{slot}}"}"#;
+        assert_eq!(fill("gpu{{slot}}/{{ slot }}", input).unwrap(), "gpu3/3");
+        assert_eq!(fill("{{input.slot}} {{input.x}}", input).unwrap(), "of the input {{slot}}");
+        assert!(fields("{{slot}}").unwrap().is_empty());
+        for wrong in ["{{slots}}", "{{slot.x}}", "{{slot[]}}"] {
+            assert!(matches!(fields(wrong), Err(TemplateError::NotAnInput(_))), "{wrong}");
+        }
+        assert_eq!(fill(r#"{{"{{"}}slot}}"#, input).unwrap(), "{{slot}}");
     }
 
     #[test]
@@ -215,7 +247,7 @@ mod tests {
     fn list_placeholders_become_one_argument_for_each_element() {
         let filled = |args: &[&str], input: &str| {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-            super::fill_args(&args, serde_json::from_str::<&RawValue>(input).unwrap())
+            super::fill_args(&args, values(input))
         };
         let input =
             r#"{"files": ["a b", "{{input.x}}", "", 1.10, [ 2, "c" ]], "none": [], "deep": {"x": ["y"]}}"#;

@@ -1,5 +1,7 @@
 //! Rules of actions: checks that inputs fit the plan, and counts the jobs by status.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::{
     documents::{ActionStatus, ActionSubmission, Halt, Plan, Status, is_object},
     ids::{ActionId, PlanId},
@@ -10,11 +12,12 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::halt::Halted;
+pub use self::{halt::Halted, labels::has_labels};
 use crate::rejection::Rejection;
 
 mod fields;
 pub mod halt;
+mod labels;
 
 /// Bounds of a priority, both included.
 pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
@@ -41,6 +44,7 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
     if action.delay_secs.is_some_and(|delay| !(0.0..=MAX_DELAY_SECS).contains(&delay)) {
         return invalid("delay_secs is not a number of seconds between 0 and a hundred years".into());
     }
+    labels::check(&action.labels).map_err(Rejection::InvalidAction)?;
     check_inputs(&action.inputs, plan, limits)
 }
 
@@ -61,7 +65,7 @@ pub fn is_same(known: &Action, new: &Action) -> bool {
     let asked = |action: &Action| {
         (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
     };
-    asked(known) == asked(new)
+    asked(known) == asked(new) && known.labels == new.labels
 }
 
 /// Fields of an input that is made from the output of a job.
@@ -127,6 +131,9 @@ pub struct Action {
     /// Halt of the action, once its policy was met.
     #[serde(default)]
     pub halted: Option<Halted>,
+    /// Labels of the submitter, by their names.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Submitted options. An equal submission repeats one with a lost answer. Durable, positional.
@@ -156,6 +163,7 @@ impl Action {
             wishes: ActionOptions::default(),
             halt: None,
             halted: None,
+            labels: BTreeMap::new(),
         }
     }
 }
@@ -247,6 +255,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         started: counts.started.min(count(Status::Running)),
         halt: action.halt,
         halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
+        labels: action.labels.clone(),
     };
     if shown.ended() == shown.total_jobs && !shown.open {
         // An action without jobs completes when it is created.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agenix_protocol::{
     blob::BlobHash,
     documents::{Plan, Task, TaskResult},
-    template,
+    template::{self, Values},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,8 @@ pub fn named_blobs(results: &[TaskResult], is_end: bool) -> Result<BTreeSet<Blob
 /// [`Rejection::InvalidAction`] for a text that is not a SHA-256; `at` is the index of the input.
 pub fn input_blobs(plan: &Plan, at: usize, input: &RawValue) -> Result<BTreeSet<BlobHash>, Rejection> {
     let read = |task: &Task, text: &String| {
-        let hash = template::fill(text, input).map_err(|error| error.to_string())?;
+        // The slot is not known before the claim, and no slot is a hash.
+        let hash = template::fill(text, Values { input, slot: "" }).map_err(|error| error.to_string())?;
         hash.parse::<BlobHash>().map_err(|error| format!("stdin_blob of task {}: {error}", task.task_number))
     };
     let texts = plan.tasks.iter().filter_map(|task| Some((task, task.stdin_blob.as_ref()?)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::{
-    documents::{Plan, Requires, Task},
+    documents::{PROGRAM_PATHS, Plan, Requires, Task},
     ids::PlanId,
     limits::{Limits, exceeds},
     template,
@@ -64,12 +64,19 @@ fn check_task(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
             task.task_number
         ));
     }
-    check_command(&task.command)?;
+    if task.is_program_path() && allows_paths(&plan.requires) {
+        check_path(&task.command)?;
+    } else {
+        check_command(&task.command)?;
+    }
     check_input(plan, at, task)?;
     if task.timeout_secs == Some(0) {
         return Err(
             "timeout_secs is 0: give at least 1 second, or leave it out for the default of 300".into()
         );
+    }
+    if task.idle_timeout_secs == Some(0) {
+        return Err("idle_timeout_secs is 0: give at least 1 second, or leave it out for no limit".into());
     }
     if let Some(name) = task.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
         return Err(format!("env has the name '{}', which no variable can have", name.escape_debug()));
@@ -105,6 +112,22 @@ fn check_command(command: &str) -> Result<(), String> {
         return Err(format!(
             "command is '{shown}': one program name, no shell line; its arguments go into args"
         ));
+    }
+    Ok(())
+}
+
+/// Returns true if only workers that run programs by path get jobs of the plan.
+fn allows_paths(requires: &Requires) -> bool {
+    requires.tags.iter().any(|tag| tag == PROGRAM_PATHS)
+}
+
+fn check_path(command: &str) -> Result<(), String> {
+    let shown = command.escape_debug();
+    if command.contains("{{") {
+        return Err(format!("command is '{shown}': a path cannot hold a placeholder"));
+    }
+    if command.ends_with('/') || command.contains(char::is_control) {
+        return Err(format!("command is '{shown}', which is not the path of a program"));
     }
     Ok(())
 }
@@ -156,10 +179,11 @@ pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<
     if of_plan == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
-/// Returns the needs of jobs that run the plan: its commands and its `requires`.
+/// Returns the needs of jobs that run the plan: its commands and its `requires`. Workers do not
+/// declare paths: a plan with a path requires a tag instead.
 pub fn needs(plan: &Plan) -> Needs {
     let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
-    let commands = plan.tasks.iter().map(|task| &task.command);
+    let commands = plan.tasks.iter().filter(|task| !task.is_program_path()).map(|task| &task.command);
     Needs {
         tools: sorted(commands.chain(&plan.requires.tools).collect()),
         tags: sorted(plan.requires.tags.iter().collect()),
@@ -242,6 +266,10 @@ mod tests {
                 r#"{"task_number":1,"command":"a","timeout_secs":0}"#,
                 "tasks[0].timeout_secs is 0: give at least 1 second, or leave it out for the default of 300",
             ),
+            (
+                r#"{"task_number":1,"command":"a","idle_timeout_secs":0}"#,
+                "tasks[0].idle_timeout_secs is 0: give at least 1 second, or leave it out for no limit",
+            ),
         ];
         for (tasks, words) in cases {
             assert_eq!(refusal(tasks), format!("Invalid plan schema: {words}"));
@@ -282,6 +310,36 @@ mod tests {
         assert!(check_size(1024 * 1024, &Limits::default()).is_ok());
         let refused = check_size(1024 * 1024 + 1, &Limits::default()).unwrap_err().to_string();
         assert_eq!(refused, "Invalid plan schema: the plan has 1048577 bytes, max 1048576");
+    }
+
+    #[test]
+    fn plan_may_have_paths_if_it_requires_workers_that_run_them() {
+        let with = |command: &str, requires: &str| {
+            let task = format!(r#"{{"task_number":1,"command":"{command}"}}"#);
+            parse::<Plan>(format!(r#"{{"tasks":[{task}],"requires":{requires}}}"#).as_bytes()).unwrap()
+        };
+        let paths = r#"{"tags":["program-paths"]}"#;
+        for command in ["./a.sh", "/opt/my tools/x", "../x", "bin/x"] {
+            let plan = with(command, paths);
+            assert!(check(&plan, &Limits::default()).is_ok(), "{command}");
+            let needs = needs(&plan);
+            assert_eq!((needs.tools.len(), &*needs.tags), (0, &["program-paths".to_owned()][..]));
+        }
+        for (command, requires, words) in [
+            ("./a.sh", r#"{"tags":["gpu"]}"#, "a path: give the name"),
+            ("./{{input.x}}", paths, "command is './{{input.x}}': a path cannot hold a placeholder"),
+            ("./a/", paths, "command is './a/', which is not the path of a program"),
+            ("./a\\nb", paths, "which is not the path of a program"),
+            ("a b", paths, "no shell line"),
+            (
+                "x",
+                r#"{"tags":["program-paths"],"tools":["./x"]}"#,
+                "requires.tools[0]: command is './x', a path",
+            ),
+        ] {
+            let refusal = check(&with(command, requires), &Limits::default()).unwrap_err().to_string();
+            assert!(refusal.contains(words), "{refusal}");
+        }
     }
 
     #[test]

@@ -25,11 +25,20 @@ const OF_THE_SHELL: [&str; 33] = [
     "times", "trap", "type", "ulimit", "umask", "unalias", "unset", "wait", "pushd",
 ];
 
+/// Programs that commands may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Programs {
+    /// Names of programs on the PATH of the workers.
+    Named,
+    /// Names and paths.
+    ByPath,
+}
+
 /// Compiles a pipeline to its tasks, from the first command to the last. All tasks stream, so they
 /// run concurrently, as in a shell. A plan of these tasks with `pipefail` false has the meaning of
-/// `sh -c`. `placeholders` gives the meaning of `{…}`. The error is the refused part of `text`,
-/// with its position and an alternative.
-pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, Refusal> {
+/// `sh -c`. `placeholders` gives the meaning of `{…}`, and `programs` the programs that commands
+/// may name. The error is the refused part of `text`, with its position and an alternative.
+pub fn compile(text: &str, placeholders: Placeholders<'_>, programs: Programs) -> Result<Vec<Task>, Refusal> {
     let options = ParserOptions {
         enable_extended_globbing: false,
         posix_mode: true,
@@ -42,7 +51,7 @@ pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, 
         .parse_program()
         .map_err(|error| unreadable(&error, end))
         .and_then(|program| pipeline(program, end))
-        .and_then(|pipeline| Compiling { options: &options, placeholders, end }.tasks(&pipeline));
+        .and_then(|pipeline| Compiling { options: &options, placeholders, programs, end }.tasks(&pipeline));
     tasks.map_err(|no| no.within(text))
 }
 
@@ -87,7 +96,7 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
 
 /// Returns one task of a program and its arguments, without interpreting quotes. The error is a
 /// refused placeholder, with an alternative.
-pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Refusal> {
+pub fn argv(words: &[String], placeholders: Placeholders<'_>, programs: Programs) -> Result<Task, Refusal> {
     let (mut texts, mut at): (Vec<String>, usize) = (Vec::with_capacity(words.len()), 0);
     for word in words {
         let place = (at, at + word.chars().count());
@@ -100,7 +109,7 @@ pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Re
     let mut texts = texts.into_iter();
     let command = texts.next().unwrap_or_default();
     let place = (0, words.first().map_or(0, |word| word.chars().count()));
-    check_name(&command, place).map_err(|no| no.within(&words.join(" ")))?;
+    check_name(&command, place, programs).map_err(|no| no.within(&words.join(" ")))?;
     Ok(Task { task_number: 1, command, args: texts.collect(), ..Task::default() })
 }
 
@@ -169,6 +178,7 @@ fn pipeline(program: Program, end: usize) -> Result<Pipeline, Unsupported> {
 struct Compiling<'c> {
     options: &'c ParserOptions,
     placeholders: Placeholders<'c>,
+    programs: Programs,
     end: usize,
 }
 
@@ -230,7 +240,7 @@ impl Compiling<'_> {
             return Err(Unsupported::new(at, "there is no command", "write the name of a program"));
         };
         let (name_at, at_name) = (name.loc.as_ref().map_or(at, place), self.text(name)?);
-        check_name(&at_name, name_at)?;
+        check_name(&at_name, name_at, self.programs)?;
         task.command = at_name;
         let prefix = command.prefix.iter().flat_map(|prefix| &prefix.0);
         for item in prefix {
@@ -291,7 +301,7 @@ fn join(before: &Task, task: &mut Task, at: (usize, usize)) -> Result<(), Unsupp
     Ok(())
 }
 
-fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
+fn check_name(name: &str, at: (usize, usize), programs: Programs) -> Result<(), Unsupported> {
     if OF_THE_SHELL.contains(&name) {
         let instead = match name {
             "cd" | "pushd" => {
@@ -314,12 +324,7 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
         ));
     }
     if name.contains('/') {
-        let program = name.rsplit('/').next().unwrap_or(name);
-        return Err(Unsupported::new(
-            at,
-            "a program is named, not its path: each worker has its own",
-            format!("write {program}, and see that it is on the PATH that the workers were started with"),
-        ));
+        return check_path(name, at, programs);
     }
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(Unsupported::new(
@@ -327,6 +332,24 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
             "this cannot be the name of a program",
             "write a name without blanks, and its arguments after it",
         ));
+    }
+    Ok(())
+}
+
+fn check_path(path: &str, at: (usize, usize), programs: Programs) -> Result<(), Unsupported> {
+    if programs == Programs::Named {
+        let program = path.rsplit('/').next().unwrap_or(path);
+        return Err(Unsupported::new(
+            at,
+            "a program is named, not its path: each worker has its own",
+            format!(
+                "write {program}, and see that it is on the PATH that the workers were started with; `agx map` takes paths on this \
+                 machine: with --local, or after `agx up`"
+            ),
+        ));
+    }
+    if path.ends_with('/') || path.contains(char::is_control) {
+        return Err(Unsupported::new(at, "this cannot be the path of a program", "write the path of a file"));
     }
     Ok(())
 }

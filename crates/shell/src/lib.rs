@@ -6,7 +6,7 @@
 //! The crate expands nothing, reads no file, and runs no shell.
 //!
 //! ```
-//! use agenix_shell::{Braces, Meaning, Placeholders, compile};
+//! use agenix_shell::{Braces, Meaning, Placeholders, Programs, compile};
 //!
 //! let meaning = |braces: &Braces<'_>| match braces.inside {
 //!     "" => Meaning::Placeholder("{{input.file}}".into()),
@@ -14,12 +14,13 @@
 //! };
 //! let placeholders = Placeholders { only: None, meaning: &meaning };
 //!
-//! let tasks = compile("sort {} | uniq -c", placeholders).expect("the pipeline is valid");
+//! let named = Programs::Named;
+//! let tasks = compile("sort {} | uniq -c", placeholders, named).expect("the pipeline is valid");
 //! assert_eq!(tasks[0].command, "sort");
 //! assert_eq!(tasks[0].args, ["{{input.file}}"]);
 //! assert_eq!(tasks[1].input_from_task, Some(tasks[0].task_number));
 //!
-//! let refusal = compile("sort $HOME", placeholders).expect_err("a plan has no variables");
+//! let refusal = compile("sort $HOME", placeholders, named).expect_err("a plan has no variables");
 //! assert_eq!(refusal.marked(), "sort $HOME\n     ^^^^^");
 //! ```
 
@@ -37,7 +38,7 @@ mod word;
 mod wrapper;
 
 pub use braces::{Braces, Meaning, Placeholders};
-pub use compile::{argv, compile};
+pub use compile::{Programs, argv, compile};
 pub use refusal::Refusal;
 pub use render::{is_hidden, render};
 pub use role::{WordRole, next_word};

@@ -12,7 +12,7 @@ use agenix_protocol::{
     documents::{STDERR_TO_STDOUT, Task},
     template,
 };
-use agenix_shell::{Braces, Meaning, Placeholders, compile};
+use agenix_shell::{Braces, Meaning, Placeholders, Programs, compile};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop, prop_oneof, proptest};
 
 /// Generates the word of a shell for a random text.
@@ -114,7 +114,7 @@ fn by_tasks(tasks: &[Task]) -> ProgramResult {
     let (mut children, mut before): (Vec<Child>, Option<std::io::PipeReader>) = (Vec::new(), None);
     for (at, task) in tasks.iter().enumerate() {
         let input = serde_json::value::to_raw_value(&serde_json::json!({"in": "a b"})).unwrap();
-        let text = |text: &str| template::fill(text, &input).unwrap();
+        let text = |text: &str| template::fill(text, template::Values { input: &input, slot: "1" }).unwrap();
         let file = |name: &str| File::create(dir.path().join(text(name))).unwrap();
         let stdin = match (&task.stdin_file, before.take()) {
             (Some(name), _) => File::open(dir.path().join(text(name))).unwrap().into(),
@@ -156,7 +156,7 @@ proptest! {
             ("in", false) => Meaning::Placeholder("{{input.in}}".into()),
             _ => Meaning::Text,
         };
-        let tasks = compile(&text, Placeholders { only: None, meaning: &meaning }).unwrap_or_else(|refusal| panic!("{refusal}\n{}", refusal.instead()));
+        let tasks = compile(&text, Placeholders { only: None, meaning: &meaning }, Programs::Named).unwrap_or_else(|refusal| panic!("{refusal}\n{}", refusal.instead()));
         proptest::prop_assert_eq!(by_tasks(&tasks), by_sh(&text), "{}", text);
     }
 
@@ -166,7 +166,7 @@ proptest! {
             "" => Meaning::Placeholder("{{input.line}}".into()),
             _ => Meaning::Text,
         };
-        if let Err(refusal) = compile(&text, Placeholders { only: None, meaning: &meaning }) {
+        if let Err(refusal) = compile(&text, Placeholders { only: None, meaning: &meaning }, Programs::Named) {
             proptest::prop_assert!(refusal.marked().ends_with('^') && !refusal.instead().is_empty());
         }
     }

@@ -1,7 +1,7 @@
 //! Results of pipelines, and refusals with their marks and advice.
 
 use agenix_protocol::documents::Task;
-use agenix_shell::{Braces, Meaning, Placeholders, argv, compile};
+use agenix_shell::{Braces, Meaning, Placeholders, Programs, argv, compile};
 use serde_json::json;
 
 fn meaning(braces: &Braces<'_>) -> Meaning {
@@ -21,7 +21,7 @@ fn meaning(braces: &Braces<'_>) -> Meaning {
 const PLACEHOLDERS: Placeholders<'_> = Placeholders { only: None, meaning: &meaning };
 
 fn tasks(text: &str) -> Vec<Task> {
-    compile(text, PLACEHOLDERS).unwrap_or_else(|refusal| panic!("{text}: {refusal}"))
+    compile(text, PLACEHOLDERS, Programs::Named).unwrap_or_else(|refusal| panic!("{text}: {refusal}"))
 }
 
 fn args(text: &str) -> Vec<String> {
@@ -70,12 +70,12 @@ fn quotes_and_escapes_follow_posix() {
 fn argv_has_the_same_placeholders_and_escapes() {
     let words = ["grep", "-E", r"a\{}x{{.}}", "$x", "{}"].map(String::from);
     assert_eq!(
-        argv(&words, PLACEHOLDERS).unwrap().args,
+        argv(&words, PLACEHOLDERS, Programs::Named).unwrap().args,
         ["-E", r#"a{}x{{"{{"}}.}}"#, "$x", "{{input.line}}"]
     );
     let another = Placeholders { only: Some("@"), ..PLACEHOLDERS };
-    assert_eq!(argv(&words[..3], another).unwrap().args, ["-E", r#"a\{}x{{"{{"}}.}}"#]);
-    assert_eq!(compile("a '{}' @.x", another).unwrap()[0].args, ["{}", "{{input.line}}.x"]);
+    assert_eq!(argv(&words[..3], another, Programs::Named).unwrap().args, ["-E", r#"a\{}x{{"{{"}}.}}"#]);
+    assert_eq!(compile("a '{}' @.x", another, Programs::Named).unwrap()[0].args, ["{}", "{{input.line}}.x"]);
 }
 
 #[test]
@@ -136,14 +136,14 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
     for deep in
         ["(".repeat(100_000), "$(".repeat(1000), "\"$(".repeat(1000), "`".repeat(1000), "{ ".repeat(100_000)]
     {
-        let refusal = compile(&deep, PLACEHOLDERS).expect_err("brackets");
+        let refusal = compile(&deep, PLACEHOLDERS, Programs::Named).expect_err("brackets");
         assert!(refusal.to_string().contains("too many brackets"), "{}", refusal.instead());
     }
     assert_eq!(args(&format!("awk '{}'", "$(".repeat(1000))), ["$(".repeat(1000)], "as it is");
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|(text, mark, what, instead)| {
-            let refusal = match compile(text, PLACEHOLDERS) {
+            let refusal = match compile(text, PLACEHOLDERS, Programs::Named) {
                 Ok(tasks) => return Some(format!("{text}: compiled to {tasks:?}")),
                 Err(refusal) => refusal,
             };
@@ -155,4 +155,24 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn programs_by_path_are_allowed_where_the_caller_says_so() {
+    let command = |text: &str| {
+        compile(text, PLACEHOLDERS, Programs::ByPath)
+            .map(|tasks| tasks[0].command.clone())
+            .map_err(|no| no.to_string())
+    };
+    assert_eq!(command("./a.sh {}").unwrap(), "./a.sh");
+    assert_eq!(command("'/opt/my tools/x' {}").unwrap(), "/opt/my tools/x");
+    let words = ["../a".to_owned(), "x".to_owned()];
+    assert_eq!(argv(&words, PLACEHOLDERS, Programs::ByPath).unwrap().command, "../a");
+    for (text, words) in [
+        ("./ {}", "cannot be the path"),
+        ("./{} x", "cannot come from the input"),
+        ("~/a {}", "home directory"),
+    ] {
+        assert!(command(text).unwrap_err().contains(words), "{text}: {:?}", command(text));
+    }
 }

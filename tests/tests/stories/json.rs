@@ -59,6 +59,7 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
         "action add inbox x y",
         "action close inbox",
         "action status a",
+        "action list",
         "action results a",
         "action diff a a",
         "action retry a",

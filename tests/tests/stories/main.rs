@@ -30,6 +30,7 @@ mod map;
 mod map_ends;
 mod map_like_others;
 mod map_live;
+mod map_programs;
 mod map_text;
 mod nodes;
 mod open_action;

@@ -6,6 +6,7 @@
 
 use std::{
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
 };
@@ -25,6 +26,10 @@ const LIKE_PARALLEL: &[Row<'_>] = &[
         "",
         "x/a.tar.gz x/a.tar a.tar.gz x a.tar 1\nb b b . b 2\n",
     ),
+    (&["-k", "-j", "1"], "echo {%} {}", &[":::", "a", "b"], "", "1 a\n1 b\n"),
+    (&["-k", "-j", "1"], "echo {%}", &[":::", "a", "b"], "", "1\n1\n"),
+    (&["-k"], "./tool {}", &[":::", "a b", "c"], "", "./tool [a b]\n./tool [c]\n"),
+    (&["-k"], "./tool", &[], "a\n", "./tool [a]\n"),
     (&["-k"], "echo {2}-{1/.}", &[":::", "x/a.b", "c", ":::", "1", "2"], "", "1-a\n2-a\n1-c\n2-c\n"),
     (&["-k"], "echo {1} {2}", &[":::", "a", "b", ":::+", "1", "2"], "", "a 1\nb 2\n"),
     (&["-k"], "echo {1} {2}", &["::::", "lines", ":::", "x"], "", "p x\nq x\n"),
@@ -84,6 +89,7 @@ const LIKE_XARGS: &[XargsRow<'_>] = &[
     ),
     (&["-0", "-n", "1", "echo"], &["-k", "-0", "echo"], "a\nb\0c\0", "a\nb\nc\n"),
     (&["-I@", "echo", "@"], &["-k", "-I@", "echo", "@"], "a\nb\n", "a\nb\n"),
+    (&["-n", "1", "./tool"], &["-k", "./tool"], "a\nb\n", "./tool [a]\n./tool [b]\n"),
 ];
 
 fn lab() -> Lab {
@@ -91,6 +97,8 @@ fn lab() -> Lab {
     std::fs::create_dir(lab.path().join("tmp")).unwrap();
     lab.file("lines", "p\nq\n");
     lab.file("table", "n\tm\n1\t2\n3\t4\n");
+    let tool = lab.file("tool", "#!/bin/sh\nprintf '%s [%s]\\n' \"$0\" \"$@\"\n");
+    std::fs::set_permissions(tool, std::fs::Permissions::from_mode(0o755)).unwrap();
     lab
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{BufRead, BufReader, Read, Write},
+    os::unix::fs::PermissionsExt,
     process::{Child, ChildStdout, Command, Stdio},
 };
 
@@ -91,6 +92,10 @@ fn run_ends_with_the_code_that_a_shell_would_give() {
     let mut nowhere = at(&lab, "127.0.0.1:1", &["--", "true"]);
     let (code, _, err) = Running::start(&mut nowhere).end();
     assert!(code == 125 && err.contains("nothing is running there"), "{code} {err}");
+    let script = lab.file("script.sh", "#!/bin/sh\necho by path\n");
+    std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(run(&["./script.sh"]), (0, "by path\n".into(), String::new()));
+    assert_eq!(run(&["./none.sh"]).0, 127);
     let (code, _, err) = run(&["sort $HOME/x | uniq"]);
     assert!(code == 125 && err.contains("    sort $HOME/x | uniq\n         ^^^^^\n"), "{code} {err}");
 }

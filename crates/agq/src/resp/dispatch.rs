@@ -234,7 +234,7 @@ async fn run_action_command(app: &AppState, request: Request) -> GroupResult {
         Request::PlanDelete { plan_id } => plan::delete(app, &plan_id).await,
         Request::ActionSubmit { action } => action::submit(app, &action).await,
         Request::ActionStatus { action_id } => action::status(app, &action_id).await,
-        Request::ActionList { page } => action::list(app, page).await,
+        Request::ActionList { page, labels } => action::list(app, page, labels).await,
         Request::ActionAdd { action_id, inputs, at } => action::add(app, action_id, &inputs, at).await,
         Request::ActionClose { action_id } => action::close(app, &action_id).await,
         Request::ActionCancel { action_id, unstarted } => action::cancel(app, &action_id, unstarted).await,

@@ -51,6 +51,7 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
         is_open: submission.open,
         wishes,
         halt: submission.halt,
+        labels: submission.labels,
         ..Action::new(action_id.clone(), submission.plan_id, now)
     };
     let inputs = match chunked_submission::pieces(submission.inputs, app.settings.inputs_at_once) {

@@ -1,5 +1,7 @@
 //! Trait of a store for plans, actions and jobs, with the indexes that find them.
 
+use std::collections::BTreeMap;
+
 use super::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, Claim, Claimant, JobChange, JobFilter, JobRule,
     LaneSummary, NewAction, QueueCounts, ReportedResults, Retention, RuleResult, StoreFuture, StoredJob,
@@ -45,7 +47,8 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// be claimed again if they are retried.
     fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
     /// Returns a page of the actions in the order of their ids.
-    fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>>;
+    /// Returns a page of the actions that have all of `labels`.
+    fn actions(&self, page: Page, labels: BTreeMap<String, String>) -> StoreFuture<Vec<ActionId>>;
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>>;
     /// Returns a slice of the jobs of an action in the order of its inputs. If `statuses` is empty,
     /// `slice` counts inputs, and skips those whose jobs are no longer kept. Otherwise `slice`

@@ -10,6 +10,8 @@ use agenix_sys::Reaped;
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) timed_out: bool,
+    /// True if the idle timeout ended the child. `timed_out` is true then, too.
+    pub(crate) idle_timed_out: bool,
     /// True if the kernel killed the child for lack of memory.
     pub(crate) out_of_memory: bool,
     pub(crate) after: Duration,
@@ -24,7 +26,14 @@ impl Ended {
             user_ms: Some(millis(reaped.user)),
             system_ms: Some(millis(reaped.system)),
         };
-        Self { status: reaped.status, timed_out: false, out_of_memory: false, after, resources }
+        Self {
+            status: reaped.status,
+            timed_out: false,
+            idle_timed_out: false,
+            out_of_memory: false,
+            after,
+            resources,
+        }
     }
 
     /// Returns the exit code as a shell does: 128 plus the signal number after a signal.

@@ -55,6 +55,7 @@ pub(crate) async fn run(
         stdout: Stdout::Spool,
         stderr: Stderr::Spool,
         timeout: bound,
+        idle_timeout: None,
     };
     let (stdout, child_stdout) = capture_pipe()?;
     let (stderr, child_stderr) = capture_pipe()?;

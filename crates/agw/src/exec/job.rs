@@ -6,6 +6,7 @@ use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     documents::{JobDocument, JobUpdate, PlanCache, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
+    template::Values,
 };
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -19,18 +20,18 @@ use crate::exec::{
     start::{ExecContext, TaskInputs},
 };
 
-/// Runs the job and returns the report of its end. After `cancel` was cancelled, the caller ignores
-/// the report. `fetch` returns a blob that the input names, or the reason for which the job fails.
-/// `progress` is called before each stage, and `live_output` receives the output files of each
-/// started task.
+/// Runs the job in slot `slot`, from 1, and returns the report of its end. After `cancel` was
+/// cancelled, the caller ignores the report. `fetch` returns a blob that the input names, or the
+/// reason for which the job fails. `progress` is called before each stage, and `live_output`
+/// receives the output files of each started task.
 pub(crate) async fn run<'f>(
-    job: &JobDocument,
+    (job, slot): (&JobDocument, u32),
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
     fetch: impl Fn(BlobHash) -> BoxFuture<'f, Result<Arc<SpoolFile>, String>>,
     progress: impl Fn(JobProgress),
 ) -> JobUpdate {
-    let stages = match read(job, &context.plans) {
+    let stages = match read(job, slot, &context.plans) {
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
@@ -72,9 +73,10 @@ pub(crate) async fn run<'f>(
     finished(job, None, results)
 }
 
-fn read(job: &JobDocument, plans: &PlanCache) -> Result<Vec<Stage>, String> {
+fn read(job: &JobDocument, slot: u32, plans: &PlanCache) -> Result<Vec<Stage>, String> {
     let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
-    let mut stages = stages::stages(&plan, &job.inputs).map_err(|error| error.to_string())?;
+    let values = Values { input: &job.inputs, slot: &slot.to_string() };
+    let mut stages = stages::stages(&plan, values).map_err(|error| error.to_string())?;
     if let Some(trace) = &job.traceparent {
         stages::set_trace_variable(&mut stages, trace);
     }
@@ -84,6 +86,9 @@ fn read(job: &JobDocument, plans: &PlanCache) -> Result<Vec<Stage>, String> {
 /// Returns the reason of a task's failure as a sentence, with the last line of its stderr.
 fn reason(result: &TaskResult) -> String {
     let (number, command) = (result.task_number, &result.command);
+    if result.idle_timed_out {
+        return format!("Task {number} timed out, because nothing was written for the idle timeout");
+    }
     if result.timed_out {
         return format!("Task {number} timed out");
     }
@@ -178,6 +183,8 @@ mod tests {
         assert_eq!(reason(&killed), "Task 2 (sort) was ended by signal 9");
         let late = TaskResult { timed_out: true, ..result(143, "") };
         assert_eq!(reason(&late), "Task 2 timed out");
+        let idle = TaskResult { idle_timed_out: true, ..late };
+        assert_eq!(reason(&idle), "Task 2 timed out, because nothing was written for the idle timeout");
     }
 
     #[test]

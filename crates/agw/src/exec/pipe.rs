@@ -37,6 +37,11 @@ pub(crate) struct PipeCounter {
 }
 
 impl PipeCounter {
+    /// Returns the number of bytes so far, which changes while tasks write.
+    pub(crate) fn so_far(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes)
+    }
+
     /// Waits at most `timeout_after` for the end: an escaped process may keep the pipe open.
     pub(crate) async fn count(self, timeout_after: Duration) -> u64 {
         // The thread drops its sender at the end.

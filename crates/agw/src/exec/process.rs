@@ -39,7 +39,8 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a child without a shell, without the secrets of the worker, and in a process group of
     /// its own. `program` is the path that the capability search found, so a PATH of the plan has
-    /// no effect on it.
+    /// no effect on it. A path of the plan is relative to the working directory of the child,
+    /// because the child changes its directory before it executes the program.
     pub(crate) fn start(
         program: &Path,
         command: &StageCommand,
@@ -241,6 +242,7 @@ mod tests {
             stdout: Stdout::Spool,
             stderr: Stderr::Spool,
             timeout: LONG,
+            idle_timeout: None,
         };
         Process::start(Path::new("/bin/sh"), &command, Stdio::null(), Stdio::null(), Stdio::null()).unwrap()
     }

@@ -1,8 +1,10 @@
-//! Programs of this machine: the executables on PATH, restricted by an allow-list if one is set.
+//! Programs of this machine: the executables on PATH, restricted by an allow-list if one is set,
+//! and programs by path if the worker allows them.
 
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
+    io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -25,6 +27,8 @@ pub(crate) struct Programs {
     left_out: Vec<PathBuf>,
     /// Programs that `--tools` names and PATH lacks.
     missing: Vec<String>,
+    /// True if a task may name any program by its path.
+    has_paths: bool,
 }
 
 impl Programs {
@@ -49,7 +53,12 @@ impl Programs {
         }
         let is_missing = |name: &&String| !programs.contains_key(*name);
         let missing = allowed.unwrap_or_default().iter().filter(is_missing).cloned().collect();
-        Self { programs, left_out, missing }
+        Self { programs, left_out, missing, has_paths: false }
+    }
+
+    /// Returns these programs, and any program by its path if `has_paths` is true.
+    pub(crate) fn with_paths(self, has_paths: bool) -> Self {
+        Self { has_paths, ..self }
     }
 
     /// Logs one warning for the programs left out, and one for the missing programs.
@@ -68,6 +77,20 @@ impl Programs {
 
     pub(crate) fn path(&self, name: &str) -> Option<&Path> {
         self.programs.get(name).map(PathBuf::as_path)
+    }
+
+    /// Returns the path of the command of a task. The command is a name or, if the worker allows
+    /// that, a path, which stays relative to the working directory of the task.
+    pub(crate) fn of_command<'p>(&'p self, command: &'p str) -> Result<&'p Path, io::Error> {
+        let not_found = |text: String| io::Error::new(io::ErrorKind::NotFound, text);
+        if !command.contains('/') {
+            let missing = || not_found(format!("'{command}' is not among the tools of this worker"));
+            return self.path(command).ok_or_else(missing);
+        }
+        if self.has_paths {
+            return Ok(Path::new(command));
+        }
+        Err(not_found(format!("'{command}' is a path, and this worker runs programs of its PATH only")))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -130,6 +153,18 @@ mod tests {
         assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
         assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));
         assert_eq!(narrowed.missing, ["jq"]);
+    }
+
+    #[test]
+    fn programs_by_path_need_a_worker_that_allows_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = Programs::find(dir.path().as_os_str(), None);
+        let refused = names.of_command("./x").unwrap_err().to_string();
+        assert_eq!(refused, "'./x' is a path, and this worker runs programs of its PATH only");
+        let paths = names.with_paths(true);
+        assert_eq!(paths.of_command("./x").unwrap(), std::path::Path::new("./x"));
+        assert!(paths.of_command("x").unwrap_err().to_string().contains("not among the tools"));
+        assert_eq!(paths.path("./x"), None, "no capability");
     }
 
     #[test]

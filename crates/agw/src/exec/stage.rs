@@ -1,7 +1,7 @@
 //! Runs one stage: starts its processes from first to last, connects them, waits for all of them,
 //! and collects their results.
 
-use std::{future::pending, io, time::Duration};
+use std::{future::pending, io, sync::Arc, time::Duration};
 
 use agenix_protocol::documents::{CapturedOutput, TaskResult};
 use futures_util::future::join_all;
@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use crate::exec::{
     cancel::CancelToken,
     ended::Ended,
+    idle::idle,
     live_output::LiveOutput,
     out_of_memory,
     output_quota::{DiskSpace, QuotaCheck},
@@ -199,13 +200,20 @@ async fn wait(
 ) -> Vec<io::Result<Ended>> {
     let (late, is_late) = tokio::sync::watch::channel(false);
     let late = &late;
+    let outputs: Vec<_> = running.iter().map(|running| Arc::clone(&running.written)).collect();
+    let outputs = &outputs;
     let waits = running.iter_mut().map(|running| {
         let mut others_late = is_late.clone();
         async move {
+            let idle_timeout = running.idle_timeout;
             let ended = tokio::select! {
                 ended = running.process.wait(grace) => ended,
                 _ = others_late.changed() => running.process.end_now(grace).await,
                 () = cancel.cancelled() => running.process.end_now(grace).await,
+                () = idle(outputs, idle_timeout) => {
+                    let ended = running.process.end_now(grace).await;
+                    ended.map(|ended| Ended { timed_out: true, idle_timed_out: true, ..ended })
+                }
             };
             if ended.as_ref().is_ok_and(|ended| ended.timed_out) {
                 late.send_replace(true);
@@ -223,7 +231,7 @@ async fn collect(
     context: &ExecContext,
     inputs: &mut TaskInputs,
 ) -> TaskResult {
-    let StartedProcess { process, stdout, stderr } = running;
+    let StartedProcess { process, stdout, stderr, .. } = running;
     drop(process);
     let cap = context.kept_bytes;
     let ended = match ended {
@@ -249,12 +257,19 @@ async fn collect(
         let text = out_of_memory::text(command.task_number, ended.resources.peak_memory_bytes);
         append(&mut kept_stderr, &text, cap);
     }
+    if let (true, Some(limit)) = (ended.idle_timed_out, command.idle_timeout) {
+        let (number, seconds) = (command.task_number, limit.as_secs());
+        let text =
+            format!("agw: task {number} was ended: nothing was written for {seconds} s (idle timeout)\n");
+        append(&mut kept_stderr, &text, cap);
+    }
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
         exit_code: ended.exit_code(),
         signal: ended.signal(),
         timed_out: ended.timed_out,
+        idle_timed_out: ended.idle_timed_out,
         ignored: false,
         stdout: kept_stdout,
         stderr: kept_stderr,

@@ -9,9 +9,8 @@ use agenix_protocol::{
     blob::{BadBlobHash, BlobHash},
     documents::{Plan, STDERR_TO_STDOUT, Task},
     limits::DEFAULT_TASK_TIMEOUT_SECS,
-    template::{self, TemplateError},
+    template::{self, TemplateError, Values},
 };
-use serde_json::value::RawValue;
 
 /// Environment variable for the trace context (OpenTelemetry, variables as context carriers).
 const TRACE_VARIABLE: &str = "TRACEPARENT";
@@ -36,6 +35,8 @@ pub(crate) struct StageCommand {
     pub(crate) stdout: Stdout,
     pub(crate) stderr: Stderr,
     pub(crate) timeout: Duration,
+    /// Maximum time without output of the stage.
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 /// Source of a process's stdin.
@@ -108,11 +109,11 @@ pub(crate) enum StagesError {
     Blob(#[from] BadBlobHash),
 }
 
-/// Returns the stages of `plan` on `input`.
-pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, StagesError> {
+/// Returns the stages of `plan` with `values`.
+pub(crate) fn stages(plan: &Plan, values: Values<'_>) -> Result<Vec<Stage>, StagesError> {
     let mut stages: Vec<Stage> = Vec::new();
     for task in &plan.tasks {
-        let command = command(task, input)?;
+        let command = command(task, values)?;
         match stages.last_mut() {
             Some(stage) if task.stream => {
                 if let Some(before) = stage.commands.last_mut() {
@@ -161,8 +162,8 @@ pub(crate) fn input_blobs(stages: &[Stage]) -> BTreeSet<BlobHash> {
     commands.filter_map(blob).collect()
 }
 
-fn command(task: &Task, input: &RawValue) -> Result<StageCommand, StagesError> {
-    let fill = |text: &String| template::fill(text, input);
+fn command(task: &Task, values: Values<'_>) -> Result<StageCommand, StagesError> {
+    let fill = |text: &String| template::fill(text, values);
     let stdin = match (task, task.input_from_task) {
         (_, Some(_)) if task.stream => Stdin::Pipe,
         (_, Some(from)) => Stdin::Task(from),
@@ -174,25 +175,29 @@ fn command(task: &Task, input: &RawValue) -> Result<StageCommand, StagesError> {
     let stderr = match task.stderr.as_deref() {
         None => Stderr::Spool,
         Some(STDERR_TO_STDOUT) => Stderr::Stdout,
-        Some(path) => Stderr::File(template::fill(path, input)?),
+        Some(path) => Stderr::File(template::fill(path, values)?),
     };
     let env = task.env.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
     Ok(StageCommand {
         task_number: task.task_number,
         program: task.command.clone(),
-        args: template::fill_args(&task.args, input)?,
+        args: template::fill_args(&task.args, values)?,
         env: env.collect::<Result<_, TemplateError>>()?,
         cwd: task.cwd.as_ref().map(fill).transpose()?,
         stdin,
         stdout: task.stdout.as_ref().map(fill).transpose()?.map_or(Stdout::Spool, Stdout::File),
         stderr,
         timeout: Duration::from_secs(task.timeout_secs.unwrap_or(DEFAULT_TASK_TIMEOUT_SECS)),
+        idle_timeout: task.idle_timeout_secs.map(Duration::from_secs),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{Plan, parse};
+    use agenix_protocol::{
+        documents::{Plan, parse},
+        template::Values,
+    };
     use serde_json::value::RawValue;
 
     use super::{
@@ -201,7 +206,7 @@ mod tests {
     };
 
     fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, StagesError> {
-        super::stages(plan, serde_json::from_str::<&RawValue>(input).unwrap())
+        super::stages(plan, Values { input: serde_json::from_str::<&RawValue>(input).unwrap(), slot: "1" })
     }
 
     fn plan(tasks: &str) -> Plan {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use agenix_protocol::{blob::BlobHash, documents::PlanCache};
+use rustix::io::Errno;
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep_until},
@@ -20,6 +21,7 @@ use tokio::{
 
 use crate::exec::{
     cancel::CancelToken,
+    idle::WrittenOutput,
     live_output::OutputStreams,
     output_quota::Quota,
     pipe::{CountedPipe, PipeCounter, counted_pipe},
@@ -61,6 +63,9 @@ pub(crate) struct StartedProcess {
     pub(crate) stdout: Out,
     /// File of its stderr, if the result keeps that.
     pub(crate) stderr: Option<Arc<SpoolFile>>,
+    /// Output whose size the idle timeout watches.
+    pub(crate) written: Arc<WrittenOutput>,
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 impl StartedProcess {
@@ -145,10 +150,7 @@ fn start(
     context: &ExecContext,
     inputs: &TaskInputs,
 ) -> io::Result<(StartedProcess, Option<io::PipeReader>)> {
-    let Some(program) = context.programs.path(&command.program) else {
-        let text = format!("'{}' is not among the tools of this worker", command.program);
-        return Err(io::Error::new(io::ErrorKind::NotFound, text));
-    };
+    let program = context.programs.of_command(&command.program)?;
     if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(cwd).is_dir()) {
         return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }
@@ -182,17 +184,45 @@ fn start(
             (Out::File(Arc::new(file)), opened.into(), None)
         }
     };
+    let mut written = WrittenOutput::default();
     let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
         Stderr::Spool => {
             let file = context.spool.file()?;
             let opened = file.open()?;
             (Some(Arc::new(file)), opened.into())
         }
-        Stderr::File(path) => (None, create(command, "stderr", path)?.into()),
+        Stderr::File(path) => {
+            let file = create(command, "stderr", path)?;
+            if command.idle_timeout.is_some() {
+                written.files.push(Arc::new(file.try_clone()?.into()));
+            }
+            (None, file.into())
+        }
         Stderr::Stdout => (None, child_stdout.try_clone()?),
     };
-    let process = Process::start(program, command, stdin, child_stdout.into(), child_stderr.into())?;
-    Ok((StartedProcess { process, stdout, stderr }, to_next))
+    let process = Process::start(program, command, stdin, child_stdout.into(), child_stderr.into())
+        .map_err(|error| unstartable(&command.program, error))?;
+    written.files.extend(stderr.clone());
+    match &stdout {
+        Out::File(file) => written.files.push(Arc::clone(file)),
+        Out::Pipe(counter) => written.counter = Some(counter.so_far()),
+    }
+    let (written, idle_timeout) = (Arc::new(written), command.idle_timeout);
+    Ok((StartedProcess { process, stdout, stderr, written, idle_timeout }, to_next))
+}
+
+/// Names the path of a program that the system cannot start, and the usual remedy.
+fn unstartable(program: &str, error: io::Error) -> io::Error {
+    if !program.contains('/') {
+        return error;
+    }
+    let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => "there is no such file, or the interpreter in its first line is missing",
+        Some(Errno::ACCESS) => "it may not be executed: chmod +x",
+        Some(Errno::NOEXEC) => "a script needs a first line that names its interpreter, as #!/bin/sh",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("'{program}': {error}; {remedy}"))
 }
 
 /// Opens a file of the user for reading.

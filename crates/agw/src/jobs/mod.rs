@@ -301,7 +301,7 @@ impl JobPool {
         let update = tokio::select! {
             // The end of the job has priority over its progress.
             biased;
-            update = job::run(job, &context, (cancel, live_output), fetch, progress) => update,
+            update = job::run((job, slot.number + 1), &context, (cancel, live_output), fetch, progress) => update,
             never = reporter.report_progress(job, receiver, cancel, &mut under_way) => match never {},
         };
         live_output.end();

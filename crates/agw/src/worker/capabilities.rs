@@ -38,13 +38,15 @@ pub(crate) struct CapabilitySearch {
     pub(crate) path: OsString,
     /// Names of the only programs to offer. `None` allows all programs.
     pub(crate) allowed: Option<Vec<String>>,
+    /// True if a task may name any program by its path.
+    pub(crate) has_paths: bool,
 }
 
 impl CapabilitySearch {
     /// Finds the programs, and runs `--describe` of each agentic unit.
     pub(crate) async fn look(self) -> FoundCapabilities {
-        let Self { path, allowed } = self;
-        let find = move || Programs::find(&path, allowed.as_deref());
+        let Self { path, allowed, has_paths } = self;
+        let find = move || Programs::find(&path, allowed.as_deref()).with_paths(has_paths);
         let programs = tokio::task::spawn_blocking(find).await.unwrap_or_default();
         programs.warn_of_gaps();
         let descriptions = descriptions(programs.units()).await;
@@ -143,7 +145,8 @@ mod tests {
             fs::write(dir.path().join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let mut rescan = Rescan::new(CapabilitySearch { path: dir.path().into(), allowed: None });
+        let mut rescan =
+            Rescan::new(CapabilitySearch { path: dir.path().into(), allowed: None, has_paths: false });
         rescan.send();
         let found = rescan.back().await;
         assert_eq!(found.programs.len(), 4);

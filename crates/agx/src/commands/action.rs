@@ -7,7 +7,9 @@ use clap::Subcommand;
 
 use super::{
     action_add::{self, AddArgs},
-    action_diff, action_results, action_status,
+    action_diff,
+    action_list::{self, ListArgs},
+    action_results, action_status,
     action_submit::{self, SubmitArgs},
 };
 use crate::{
@@ -25,6 +27,8 @@ pub(crate) enum ActionCommand {
     Add(AddArgs),
     /// Close an open action: it takes no more inputs
     Close { action_id: ActionId },
+    /// List actions, the newest first
+    List(ListArgs),
     /// Show an action's progress
     Status {
         action_id: ActionId,
@@ -58,6 +62,7 @@ pub(crate) async fn run(server: &ServerArgs, command: ActionCommand, output: Out
         ActionCommand::Submit(args) => action_submit::run(server, args, output).await,
         ActionCommand::Add(args) => action_add::add(server, args, output).await,
         ActionCommand::Close { action_id } => action_add::close(server, action_id, output).await,
+        ActionCommand::List(args) => action_list::run(server, args, output).await,
         ActionCommand::Status { action_id, watch } => {
             action_status::run(server, &action_id, watch, output).await
         }

@@ -2,7 +2,7 @@
 
 use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
-use super::verdict;
+use super::{labels::labels_of, verdict};
 use crate::{
     error::Result,
     output::{Output, jobs},
@@ -35,11 +35,14 @@ fn text(status: &ActionStatus) -> String {
     let head = format!("action {} of plan {}: {}", status.action_id, status.plan_id, jobs(status.total_jobs));
     let counts = counts.iter().map(|(name, count)| format!("\n  {name:<10} {count}"));
     let times = format!("\n  submitted  {}", status.created_at);
+    let labels: Vec<String> = labels_of(status);
+    let labels =
+        if labels.is_empty() { String::new() } else { format!("\n  labels     {}", labels.join(", ")) };
     let open = if status.open { "\n  open       takes more inputs" } else { "" };
     let halted = status.halted.as_ref();
     let halted = halted
         .map(|halted| format!("\n  halted     {}, by {}", halted.at, halted.reason))
         .unwrap_or_default();
     let ended = status.completed_jobs_at.map(|at| format!("\n  ended      {at}")).unwrap_or_default();
-    head + &counts.collect::<String>() + &times + open + &halted + &ended
+    head + &counts.collect::<String>() + &labels + &times + open + &halted + &ended
 }

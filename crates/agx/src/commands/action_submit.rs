@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::{
     action_inputs::{InputFiles, inputs},
+    labels::{Label, labels, parse_label},
     new_id, verdict,
 };
 use crate::{
@@ -44,6 +45,9 @@ pub(crate) struct SubmitArgs {
     /// Do not start the jobs for this many seconds; fractions are allowed
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_delay)]
     pub(crate) delay: Option<f64>,
+    /// Label of the action, which `agx action list --label` finds; can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) labels: Vec<Label>,
     /// Wait until the action ends; the exit code is 1 if a job did not complete
     #[arg(long)]
     pub(crate) wait: bool,
@@ -68,6 +72,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         run_at: args.run_at,
         delay_secs: args.delay,
         open: args.open,
+        labels: labels(args.labels)?,
         ..ActionSubmission::new(args.plan_id, inputs)
     };
     let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);

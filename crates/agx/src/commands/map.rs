@@ -5,14 +5,18 @@ use std::{collections::BTreeMap, path::PathBuf};
 use agenix_client::Server;
 use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires, to_json},
-    ids::{ActionId, PlanId},
+    ids::{ActionId, PlanId, WorkerId},
 };
+use agenix_shell::Programs;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::{
+    labels::labels,
     map_args::MapArgs,
     map_pipeline::{Pipeline, read},
+    map_placement::{Placement, placement},
+    map_programs::{check_programs, check_workers, required_tags},
     new_id,
 };
 use crate::{
@@ -26,7 +30,7 @@ use crate::{
     },
     output::{Output, counted},
     server_args::ServerArgs,
-    util::{path_lookup, signals},
+    util::signals,
 };
 
 /// Number of ended jobs that agq keeps per job ahead: more end while agx takes results.
@@ -38,7 +42,8 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         return Err(CliError::usage("--line-buffer and --ungroup print text", help));
     }
     let (words, sources, columns) = sources(&mut args)?;
-    let mut pipeline = read(&words, &args, sources.count(), &columns)?;
+    let given = if args.local { Ok(None) } else { server.given() };
+    let mut pipeline = read(&words, &args, (sources.count(), &columns), programs(&given))?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
     let done = match (joblog(&args), args.resume, args.resume_failed) {
@@ -49,9 +54,10 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.fields.clone());
     let resumed = Resumed::new(done, command, output);
     if args.dry_run {
-        return show(sources, &args, (resumed, check), output);
+        let workers = able_workers(given, &plan(&pipeline, &args)?, output).await;
+        return show(sources, &args, (resumed, check, workers), output);
     }
-    let given = if args.local { None } else { server.given()? };
+    let given = given?;
     let cwd = cwd(args.cwd.as_ref(), given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
@@ -60,7 +66,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     // A signal that comes while agq and agw start is not lost.
     let mut signal = signals::listen();
     let Some(server) = given else {
-        check_programs(&plan)?;
+        check_programs(&plan, args.cwd.as_deref())?;
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon.
         let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
@@ -88,6 +94,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         output
             .note("agx: --jobs is for a worker of agx's own; on a cluster, each worker sets its own number");
     }
+    check_workers(&server, &plan).await?;
     let inputs = map::read(sources, block, resumed, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &stop_level);
@@ -153,29 +160,28 @@ fn slots(args: &MapArgs) -> u64 {
     args.jobs.map_or_else(processors, u64::from)
 }
 
+/// Returns true if the workers of the server seem to be on this machine.
+fn is_here(server: &Server) -> bool {
+    server.address().starts_with("unix:")
+}
+
+/// Returns the programs that commands may name: those with a path on this machine only.
+pub(super) fn programs(given: &Result<Option<Server>>) -> Programs {
+    match given {
+        Ok(server) if server.as_ref().is_none_or(is_here) => Programs::ByPath,
+        _ => Programs::Named,
+    }
+}
+
 /// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
 pub(super) fn cwd(given: Option<&String>, server: Option<&Server>) -> Result<Option<String>> {
-    let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
-    if given.is_some() || !is_here {
+    if given.is_some() || !server.is_some_and(is_here) {
         return Ok(given.cloned());
     }
     let here = std::env::current_dir().map_err(|error| {
         CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
     })?;
     Ok(Some(here.to_string_lossy().into_owned()))
-}
-
-/// Looks up the programs in PATH, which the worker of this command inherits.
-pub(super) fn check_programs(plan: &Plan) -> Result<()> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let here = path_lookup::on(&path);
-    let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
-    let name = &task.command;
-    let help = match path_lookup::nearest(name, here.iter().map(String::as_str)) {
-        Some(nearest) => format!("did you mean {nearest}?"),
-        None => "install it, or put its directory into PATH".into(),
-    };
-    Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
 fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
@@ -186,7 +192,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         max_retries: args.retries,
         timeout_secs: Some(0),
         pipefail: args.pipefail,
-        requires: Requires::default(),
+        requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
     };
     identified(plan, "map")
 }
@@ -200,11 +206,31 @@ pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
     Ok(plan)
 }
 
+/// Tells the user where the jobs would run, and returns the workers. An agq that does not answer
+/// does not fail a dry run.
+async fn able_workers(given: Result<Option<Server>>, plan: &Plan, output: Output) -> Option<Vec<WorkerId>> {
+    let found = match given {
+        Ok(Some(server)) => placement(&server, plan).await,
+        Ok(None) => return None,
+        Err(failure) => Err(failure),
+    };
+    match found {
+        Ok(Placement { workers, text }) => {
+            output.note(&format!("agx: {text}"));
+            Some(workers)
+        }
+        Err(failure) => {
+            output.note(&format!("agx: it is not known where the jobs would run: {failure}"));
+            None
+        }
+    }
+}
+
 /// Prints the commands that would run (`--dry-run`).
 fn show(
     sources: Sources,
     args: &MapArgs,
-    (mut resumed, mut check): (Resumed, OptionCheck),
+    (mut resumed, mut check, workers): (Resumed, OptionCheck, Option<Vec<WorkerId>>),
     output: Output,
 ) -> Result<()> {
     let (mut seq, mut shown) = (0, Ok(()));
@@ -218,7 +244,8 @@ fn show(
             return true;
         }
         let command = resumed.command(args, seq);
-        shown = output.show("map.command", &MapCommand { seq, command }, |shown| shown.command.clone());
+        let document = MapCommand { seq, command, workers: workers.clone() };
+        shown = output.show("map.command", &document, |shown| shown.command.clone());
         shown.is_ok()
     };
     let mut unfit = None;
@@ -253,6 +280,7 @@ fn engine(
         action_id: Some(action_id.clone()),
         queue: args.queue.clone(),
         priority: args.priority,
+        labels: labels(args.labels.clone())?,
         halt: args.halt.filter(|halt| is_decided_by_agq(*halt, &pipeline.tasks, args.results.is_some())),
         ..ActionSubmission::new(plan_id, Vec::new())
     };

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use agenix_protocol::{documents::Halt, ids::QueueName};
 use clap::Args;
 
+use super::labels::{Label, parse_label};
 use crate::map::{Grouping, Placeholder, Separator, parse_delay, parse_halt};
 
 #[derive(Debug, Args)]
@@ -84,7 +85,8 @@ pub(crate) struct MapArgs {
     /// Skip only the jobs that succeeded according to the joblog, and append to it
     #[arg(long, requires = "joblog", conflicts_with = "resume")]
     pub(crate) resume_failed: bool,
-    /// Print the commands without running them
+    /// Print the commands without running them; with a server, a line on stderr says which workers
+    /// could run the jobs
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Stop early: WHEN,WHAT=N, as now,fail=1 or soon,fail=20%; `soon` lets running jobs finish
@@ -93,6 +95,10 @@ pub(crate) struct MapArgs {
     /// Time limit of a task: seconds, or a number with s, m, h or d [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     pub(crate) timeout: Option<u64>,
+    /// Time limit without output: a task is ended if neither it nor another command of its
+    /// pipeline writes anything for so long; a time as for --timeout
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    pub(crate) idle_timeout: Option<u64>,
     /// Number of retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub(crate) retries: u32,
@@ -108,6 +114,9 @@ pub(crate) struct MapArgs {
     /// Start agq and a worker for this command, even if a profile is in use
     #[arg(long)]
     pub(crate) local: bool,
+    /// Label of the action on a cluster, which `agx action list --label` finds; can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) labels: Vec<Label>,
     /// Queue of the jobs on a cluster [default: ready]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
@@ -138,7 +147,7 @@ impl MapArgs {
 pub(crate) struct Header;
 
 const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   without its extension\n  {/}   without directories   \
-{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source, or of the second column (--colsep)\n  \
+{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {%}   the slot of the job on its worker, from 1\n  {2}, {2/.} …  of the second source, or of the second column (--colsep)\n  \
 {name}  of the column with this name (--header)\n  \
 \\{}   a backslash makes a placeholder text; with -I @@ the input is @@, and all braces are text\n\n\
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \

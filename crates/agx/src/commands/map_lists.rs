@@ -50,6 +50,7 @@ fn in_text(list: Placeholder, text: &str) -> CliError {
 
 #[cfg(test)]
 mod tests {
+    use agenix_shell::Programs;
     use clap::Parser;
 
     use crate::{
@@ -63,7 +64,7 @@ mod tests {
         let Some(Command::Map(args)) = Cli::parse_from(["agx", "map"].iter().chain(words)).command else {
             panic!("{words:?}")
         };
-        let pipeline = read(&args.words.clone(), &args, 1, &Columns::default());
+        let pipeline = read(&args.words.clone(), &args, (1, &Columns::default()), Programs::Named);
         let pipeline = pipeline.map_err(|failure| failure.to_string())?;
         let last = |task: &agenix_protocol::documents::Task| task.args.last().cloned().unwrap_or_default();
         Ok((pipeline.tasks.iter().map(last).collect(), !pipeline.leading.placeholders.is_empty()))

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::BTreeSet};
 
 use agenix_protocol::documents::Task;
-use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
+use agenix_shell::{Braces, Placeholders, Programs, argv, compile, next_word};
 
 use super::{map_args::MapArgs, map_lists::check_lists, refused};
 use crate::{
@@ -54,7 +54,13 @@ impl ParserNotes {
     }
 }
 
-pub(super) fn read(words: &[String], args: &MapArgs, sources: usize, columns: &Columns) -> Result<Pipeline> {
+/// Compiles the command `words`, whose jobs have the values of `sources` and `columns`.
+pub(super) fn read(
+    words: &[String],
+    args: &MapArgs,
+    (sources, columns): (usize, &Columns),
+    programs: Programs,
+) -> Result<Pipeline> {
     let found = RefCell::new(ParserNotes::default());
     let reader = BraceParser {
         sources: args.per_job.unwrap_or_else(|| columns.count(sources)),
@@ -78,8 +84,8 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize, columns: &C
                 "write it after --, as -- 'grep -c ERROR {}'",
             ));
         }
-        [text] => compile(text, placeholders).map_err(|refusal| refused(&refusal))?,
-        words => vec![argv(words, placeholders).map_err(|refusal| refused(&refusal))?],
+        [text] => compile(text, placeholders, programs).map_err(|refusal| refused(&refusal))?,
+        words => vec![argv(words, placeholders, programs).map_err(|refusal| refused(&refusal))?],
     };
     let mut text = match words {
         [text] => text.clone(),
@@ -95,10 +101,13 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize, columns: &C
         append(&mut tasks, args, &mut found)?;
         text += " {}";
     }
-    let ParserNotes { placeholders, mut leading, notes } = found;
+    let ParserNotes { mut placeholders, mut leading, notes } = found;
+    placeholders.retain(|placeholder| !placeholder.is_slot());
+    leading.retain(|placeholder| !placeholder.is_slot());
     leading.extend(check_lists(&tasks, &placeholders, args.inputs_may_be_code)?);
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
+        task.idle_timeout_secs = args.idle_timeout;
     }
     let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
     let fields = |placeholders| InputFields { placeholders, columns: columns.clone() };
@@ -143,7 +152,7 @@ fn feed_block(tasks: &mut [Task]) -> Result<()> {
 mod tests {
     use clap::Parser;
 
-    use super::{Columns, Pipeline, read};
+    use super::{Columns, Pipeline, Programs, read};
     use crate::{
         cli::{Cli, Command},
         commands::map_args::MapArgs,
@@ -158,7 +167,8 @@ mod tests {
 
     fn pipeline(words: &[&str], sources: usize) -> Result<Pipeline, String> {
         let args = args(words);
-        read(&args.words.clone(), &args, sources, &Columns::default()).map_err(|failure| failure.to_string())
+        read(&args.words.clone(), &args, (sources, &Columns::default()), Programs::Named)
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -179,6 +189,17 @@ mod tests {
             let leading = pipeline(words, 1).unwrap().leading.placeholders;
             assert_eq!(!leading.is_empty(), expected, "{words:?}");
         }
+    }
+
+    #[test]
+    fn map_leaves_the_slot_to_the_worker() {
+        let read = pipeline(&["--", "x --gpu={%} {}"], 1).unwrap();
+        assert_eq!(read.tasks[0].args, ["--gpu={{slot}}", "{{input.line}}"]);
+        assert_eq!(read.fields.placeholders.len(), 1, "the input has no field for it");
+        let read = pipeline(&["--", "x {%}"], 1).unwrap();
+        assert_eq!((&*read.tasks[0].args, read.fields.placeholders.len()), (&["{{slot}}".to_owned()][..], 0));
+        assert!(read.leading.placeholders.is_empty());
+        assert_eq!(pipeline(&["--", "x '\\{%}' {}"], 1).unwrap().tasks[0].args[0], "{%}");
     }
 
     #[test]

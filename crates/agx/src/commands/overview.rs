@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::queue::oldest;
+use super::{labels::labels_of, queue::oldest};
 use crate::{
     documents::OverviewDocument,
     error::Result,
@@ -101,10 +101,12 @@ fn queues_text(stats: &QueueStats) -> String {
     text
 }
 
-fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, String>) -> String {
+/// Returns a table of actions, with a column of labels if any action has one.
+pub(super) fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, String>) -> String {
     if actions.is_empty() {
         return "actions  none yet\n".into();
     }
+    let has_labels = actions.iter().any(|action| !action.labels.is_empty());
     let row = |action: &ActionStatus| {
         let what = plans.get(&action.plan_id).cloned().unwrap_or_default();
         let what = if what.chars().count() > WIDEST {
@@ -112,16 +114,23 @@ fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, String>) -> S
         } else {
             what
         };
-        vec![
+        let mut row = vec![
             action.action_id.to_string(),
             state(action).into(),
             format!("{}/{}", action.completed, action.total_jobs),
             action.unsuccessful().to_string(),
             took(action),
             action.created_at.to_string().chars().take(19).collect(),
-            what,
-        ]
+        ];
+        if has_labels {
+            row.push(labels_of(action).join(","));
+        }
+        row.push(what);
+        row
     };
     let rows: Vec<_> = actions.iter().map(row).collect();
-    table(&["ACTION", "STATE", "DONE", "FAILED", "TOOK", "SUBMITTED", "PLAN"], &rows)
+    let mut head = vec!["ACTION", "STATE", "DONE", "FAILED", "TOOK", "SUBMITTED"];
+    head.extend(has_labels.then_some("LABELS"));
+    head.push("PLAN");
+    table(&head, &rows)
 }

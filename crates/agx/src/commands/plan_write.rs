@@ -12,7 +12,7 @@ use agenix_protocol::{
     limits::Limits,
 };
 use agenix_rules::plan::check;
-use agenix_shell::{Braces, Placeholders, compile};
+use agenix_shell::{Braces, Placeholders, Programs, compile};
 use clap::Args;
 
 use super::{map_args::parse_secs, refused};
@@ -157,7 +157,7 @@ fn next_id(plan_id: &PlanId) -> Result<PlanId> {
 
 fn plan_of(args: &FromArgs) -> Result<Plan> {
     let meaning = |braces: &Braces<'_>| in_plan(braces, args.inputs_may_be_code);
-    let tasks = compile(&args.pipeline, Placeholders { only: None, meaning: &meaning })
+    let tasks = compile(&args.pipeline, Placeholders { only: None, meaning: &meaning }, Programs::Named)
         .map_err(|refusal| refused(&refusal))?;
     let tasks = tasks.into_iter().map(|task| Task { timeout_secs: args.timeout, ..task });
     let tasks: Vec<Task> = tasks.collect();

@@ -5,14 +5,15 @@ use agenix_protocol::{
     documents::{ActionSubmission, JobStatus, Plan, Requires, Status, Task, TaskResult},
     ids::{ActionId, JobId, QueueName},
 };
-use agenix_shell::{Braces, Meaning, Placeholders, argv, compile, render};
+use agenix_shell::{Braces, Meaning, Placeholders, Programs, argv, compile, render};
 use clap::Args;
 use serde_json::{json, value::RawValue};
 
 use super::{
-    map::{check_programs, cwd, identified},
+    map::{cwd, identified, programs},
     map_args::parse_secs,
     map_pipeline::NO_TIMEOUT_SECS,
+    map_programs::{check_programs, check_workers, required_tags},
     new_id, refused,
 };
 use crate::{
@@ -87,8 +88,10 @@ pub(crate) async fn run(server: &ServerArgs, args: RunArgs, output: Output) -> R
 }
 
 async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<()> {
-    let given = if args.local { None } else { server.given()? };
-    let mut tasks = tasks(args, given.as_ref())?;
+    let given = if args.local { Ok(None) } else { server.given() };
+    let programs = programs(&given);
+    let given = given?;
+    let mut tasks = tasks(args, given.as_ref(), programs)?;
     let mut signal = signals::listen();
     let stdin = tokio::select! {
         stdin = stdin(&mut tasks, output) => stdin?,
@@ -97,9 +100,13 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
     let plan = plan(tasks, args)?;
     let (mut local, is_local) = (None, given.is_none());
     let server = match given {
-        Some(server) => server,
+        Some(server) => {
+            check_workers(&server, &plan).await.map_err(not_found)?;
+            server
+        }
         None => {
-            check_programs(&plan).map_err(|failure| failure.of_run(NOT_FOUND))?;
+            let cwd = plan.tasks.first().and_then(|first| first.cwd.as_deref());
+            check_programs(&plan, cwd).map_err(not_found)?;
             local.insert(EmbeddedCluster::start(Some(1), KEPT_JOBS)?).server()?
         }
     };
@@ -130,6 +137,14 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
     }
 }
 
+/// Returns the error of a program that does not exist. Other errors stay as they are.
+fn not_found(failure: CliError) -> CliError {
+    match failure {
+        CliError::Usage { .. } => failure.of_run(NOT_FOUND),
+        failure => failure,
+    }
+}
+
 /// Returns the error of a second signal. The job of a private agq ends with that agq.
 fn left(is_local: bool, action_id: ActionId) -> CliError {
     if is_local {
@@ -151,12 +166,12 @@ async fn cancel(server: &Server, action_id: &ActionId) -> Result<()> {
     }
 }
 
-fn tasks(args: &RunArgs, server: Option<&Server>) -> Result<Vec<Task>> {
+fn tasks(args: &RunArgs, server: Option<&Server>, programs: Programs) -> Result<Vec<Task>> {
     let meaning = |_: &Braces<'_>| Meaning::Text;
     let placeholders = Placeholders { only: None, meaning: &meaning };
     let tasks = match args.words.as_slice() {
-        [text] => compile(text, placeholders),
-        words => argv(words, placeholders).map(|task| vec![task]),
+        [text] => compile(text, placeholders, programs),
+        words => argv(words, placeholders, programs).map(|task| vec![task]),
     };
     let mut tasks: Vec<Task> = tasks.map_err(|refusal| refused(&refusal))?;
     let cwd = cwd(args.cwd.as_ref(), server)?;
@@ -182,6 +197,7 @@ async fn stdin(tasks: &mut [Task], output: Output) -> Result<CommandInput> {
 }
 
 fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
+    let tags = [required_tags(&tasks), args.tag.clone()].concat();
     let plan = Plan {
         plan_id: None,
         plan_description: Some(render(&tasks)),
@@ -189,7 +205,7 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         max_retries: args.retries,
         timeout_secs: Some(0),
         pipefail: args.pipefail,
-        requires: Requires { tags: args.tag.clone(), ..Requires::default() },
+        requires: Requires { tags, ..Requires::default() },
     };
     identified(plan, "run")
 }

@@ -72,7 +72,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     of_agq.push(text(&dir.join("data")));
     of_agq.extend(args.options_of_agq.iter().cloned());
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
-    of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
+    of_agw.extend(["--program-paths".into(), "--worker-id".into(), format!("local-{}", std::process::id())]);
     let spec = SupervisorSpec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let line = supervisor::start(hold, &dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };

@@ -1,6 +1,9 @@
 //! Command of a map as a template, and its instances.
 
-use agenix_protocol::{documents::Task, template};
+use agenix_protocol::{
+    documents::Task,
+    template::{self, Values},
+};
 use serde_json::{Value, value::RawValue};
 
 use crate::map::fields::InputFields;
@@ -24,12 +27,16 @@ impl CommandTemplate {
     }
 }
 
+/// Text that stands for the slot, because agx does not know in which slot a job ran.
+const SLOT: &str = "{%}";
+
 /// Returns the tasks with the placeholders replaced by the values of `input`.
 pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
     let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);
-    let fill = |text: &String| template::fill(text, input).unwrap_or_else(|_| text.clone());
+    let values = Values { input, slot: SLOT };
+    let fill = |text: &String| template::fill(text, values).unwrap_or_else(|_| text.clone());
     let filled = |task: &Task| Task {
-        args: template::fill_args(&task.args, input).unwrap_or_else(|_| task.args.clone()),
+        args: template::fill_args(&task.args, values).unwrap_or_else(|_| task.args.clone()),
         env: task.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
         stdin_file: task.stdin_file.as_ref().map(fill),
         stdout: task.stdout.as_ref().map(fill),

@@ -231,6 +231,7 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
 fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
         return Some(match TaskResult::blamed(results) {
+            Some(result) if result.idle_timed_out => format!("{} wrote nothing for too long", result.command),
             Some(result) if result.timed_out => format!("{} timed out", result.command),
             Some(TaskResult { command, signal: Some(signal), .. }) => {
                 format!("{command} was ended by signal {signal}")

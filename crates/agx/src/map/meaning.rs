@@ -130,6 +130,9 @@ pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
         inside.trim().to_owned()
     } else {
         let Some(placeholder) = Placeholder::parse(inside) else { return Meaning::Text };
+        if placeholder.is_slot() && !braces.is_double {
+            return Meaning::Placeholder(placeholder.template());
+        }
         let is_whole = placeholder == Placeholder::WHOLE;
         match is_empty_action(braces) {
             _ if is_whole && braces.is_double => return two_meanings(braces).into(),

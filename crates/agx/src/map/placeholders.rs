@@ -17,6 +17,8 @@ enum InputPart {
     Stem,
     /// `{#}`: the number of the job, from 1
     Number,
+    /// `{%}`: the number of the slot of the job, from 1, which the worker fills in
+    Slot,
 }
 
 /// Content of the braces of a placeholder.
@@ -45,6 +47,7 @@ impl Placeholder {
             "//" => InputPart::Directory,
             "/." => InputPart::Stem,
             "#" if source.is_none() => InputPart::Number,
+            "%" if source.is_none() => InputPart::Slot,
             _ => return None,
         };
         Some(Self { part, source, is_list: false })
@@ -78,6 +81,9 @@ impl Placeholder {
 
     /// Returns the placeholder of the plan.
     pub(crate) fn template(self) -> String {
+        if self.is_slot() {
+            return "{{slot}}".into();
+        }
         let list = if self.is_list { "[]" } else { "" };
         format!("{{{{input.{}{list}}}}}", self.field())
     }
@@ -92,6 +98,7 @@ impl Placeholder {
             InputPart::Directory => "//",
             InputPart::Stem => "/.",
             InputPart::Number => "#",
+            InputPart::Slot => "%",
         };
         format!("{{{source}{part}}}")
     }
@@ -106,9 +113,15 @@ impl Placeholder {
         self.part == InputPart::Whole
     }
 
-    /// Returns true if the placeholder stands for a number from agx, not for text of an input.
+    /// Returns true if the placeholder stands for a number from agx or the worker, not for text of
+    /// an input.
     pub(crate) fn is_number(self) -> bool {
-        self.part == InputPart::Number
+        matches!(self.part, InputPart::Number | InputPart::Slot)
+    }
+
+    /// Returns true if the worker fills in the value, so that inputs have no field for it.
+    pub(crate) fn is_slot(self) -> bool {
+        self.part == InputPart::Slot
     }
 
     /// Returns the name of the field that holds the value.
@@ -120,6 +133,7 @@ impl Placeholder {
             InputPart::Directory => "_dir",
             InputPart::Stem => "_stem",
             InputPart::Number => return "seq".into(),
+            InputPart::Slot => return "slot".into(),
         };
         let line = if self.is_list { "lines" } else { "line" };
         self.source.map_or_else(|| format!("{line}{part}"), |source| format!("arg{source}{part}"))
@@ -143,8 +157,10 @@ impl Placeholder {
             InputPart::Directory => directory(arg),
             InputPart::Stem => without_extension(name(arg)).to_owned(),
             InputPart::Number => number.to_string(),
+            InputPart::Slot => self.written(),
         };
         match self.source {
+            _ if self.part == InputPart::Slot => self.written(),
             _ if self.part == InputPart::Number => number.to_string(),
             Some(source) => args.get(source - 1).map(|arg| of(arg)).unwrap_or_default(),
             None => args.iter().map(|arg| of(arg)).collect::<Vec<_>>().join(" "),
@@ -191,12 +207,13 @@ mod tests {
             ("2.", "arg2_noext", "y/z"),
             ("3", "arg3", ""),
             ("#", "seq", "7"),
+            ("%", "slot", "{%}"),
         ] {
             let placeholder = Placeholder::parse(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(placeholder.field(), field, "{text}");
             assert_eq!(placeholder.value(&args, 7), value, "{text}");
         }
-        for text in ["0", "x", "1#", "print $1", "1,2", "-1", "%", "..", "99999999999999999999"] {
+        for text in ["0", "x", "1#", "print $1", "1,2", "-1", "1%", "%%", "..", "99999999999999999999"] {
             assert_eq!(Placeholder::parse(text), None, "{text}");
         }
     }

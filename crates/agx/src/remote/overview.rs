@@ -40,7 +40,15 @@ pub(crate) async fn fetch(
 
 /// Returns all actions, latest first.
 pub(crate) async fn actions(connection: &Connection) -> Result<Vec<ActionStatus>, ClientError> {
-    let ids = connection.clone().actions().await?;
+    actions_with(connection, BTreeMap::new()).await
+}
+
+/// Returns the actions that have all of `labels`, latest first.
+pub(crate) async fn actions_with(
+    connection: &Connection,
+    labels: BTreeMap<String, String>,
+) -> Result<Vec<ActionStatus>, ClientError> {
+    let ids = connection.clone().actions_with(labels).await?;
     let asked = ids.into_iter().map(|id| {
         let mut connection = connection.clone();
         async move { connection.action(&id).await }

@@ -1,6 +1,6 @@
 //! Programs in PATH, and similar names.
 
-use std::{collections::BTreeSet, ffi::OsStr, os::unix::fs::PermissionsExt};
+use std::{collections::BTreeSet, ffi::OsStr, os::unix::fs::PermissionsExt, path::Path};
 
 /// Minimum similarity of a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.8;
@@ -9,12 +9,15 @@ const ALIKE: f64 = 0.8;
 pub(crate) fn on(path: &OsStr) -> BTreeSet<String> {
     let entries =
         std::env::split_paths(path).filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten();
-    let is_program = |entry: &std::fs::DirEntry| {
-        // `metadata` follows symbolic links.
-        std::fs::metadata(entry.path())
-            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
-    entries.filter(is_program).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    entries
+        .filter(|entry| is_program(&entry.path()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+/// Returns true if `path` is a file that somebody may execute. Follows symbolic links.
+pub(crate) fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Returns the name most similar to `name`, if any is similar enough.

@@ -1,5 +1,7 @@
 //! Actions: one plan, N inputs, N jobs (AGQ API spec §4).
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -40,13 +42,17 @@ pub struct ActionSubmission {
     /// Condition under which agq starts no more of its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<Halt>,
+    /// Labels of the submitter, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl ActionSubmission {
     /// Returns an action with default options.
     pub fn new(plan_id: PlanId, inputs: Vec<Box<RawValue>>) -> Self {
         let (action_id, queue, run_at, delay_secs) = (None, None, None, None);
-        Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open: false, halt: None }
+        let (open, halt, labels) = (false, None, BTreeMap::new());
+        Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open, halt, labels }
     }
 }
 
@@ -91,6 +97,9 @@ pub struct ActionStatus {
     /// Halt of the action, left out if its policy was not met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<HaltedStatus>,
+    /// Labels of the submitter, left out if there are none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Halt of an action. No further job of it starts.

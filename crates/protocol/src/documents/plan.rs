@@ -59,17 +59,21 @@ impl Requires {
     }
 }
 
+/// Tag of workers that run programs by path. A plan that has a path as a `command` requires it.
+pub const PROGRAM_PATHS: &str = "program-paths";
+
 /// Value of `stderr` that redirects it to `stdout`, as in a shell.
 pub const STDERR_TO_STDOUT: &str = "&1";
 
-/// One process of a plan. Placeholders like `{{input.field}}` may be in `args`, `stdin`,
-/// `stdin_blob`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`.
+/// One process of a plan. Placeholders like `{{input.field}}` and `{{slot}}` may be in `args`,
+/// `stdin`, `stdin_blob`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// Position in the plan, from 1.
     pub task_number: u32,
-    /// Name of a program on the PATH of the worker. It is never a path or a shell line.
+    /// Name of a program on the PATH of the worker, or its path if the plan requires the tag
+    /// [`PROGRAM_PATHS`]. It is never a shell line.
     pub command: String,
     /// Arguments of the process, one each.
     #[serde(default)]
@@ -104,9 +108,18 @@ pub struct Task {
     /// Timeout in seconds, after which the process group of the task is killed. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_secs: Option<u64>,
+    /// Maximum time in seconds in which neither the task nor a task that streams with it writes to
+    /// stdout or stderr. Then the task is killed as after a timeout. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout_secs: Option<u64>,
 }
 
 impl Task {
+    /// Returns true if the command is a path, which is relative to `cwd`.
+    pub fn is_program_path(&self) -> bool {
+        self.command.contains('/')
+    }
+
     /// Returns every text that may have placeholders, each with its place for an error message.
     pub fn templates(&self) -> impl Iterator<Item = (String, &str)> {
         let args = self.args.iter().enumerate().map(|(n, arg)| (format!("args[{n}]"), arg.as_str()));

@@ -24,6 +24,9 @@ pub struct TaskResult {
     /// True if the timeout ended the task.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
+    /// True if the idle timeout ended the task. `timed_out` is true then, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub idle_timed_out: bool,
     /// True if the plan ignores the exit code, because the task streams into the next one
     /// (`pipefail`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]

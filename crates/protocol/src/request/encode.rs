@@ -77,7 +77,11 @@ impl Request {
             Self::PlanDelete { plan_id } => words(["PLAN.DELETE", plan_id.as_str()]),
             Self::ActionSubmit { action } => command("ACTION.SUBMIT", [action]),
             Self::ActionStatus { action_id } => words(["ACTION.STATUS", action_id.as_str()]),
-            Self::ActionList { page } => command("ACTION.LIST", &page.encode()),
+            Self::ActionList { page, labels } => {
+                let labels = labels.iter().map(|(name, value)| format!("{name}={value}").into());
+                let labels = labels.flat_map(|label: Bytes| [Bytes::from("LABEL"), label]);
+                command("ACTION.LIST", &page.encode().into_iter().chain(labels).collect::<Vec<_>>())
+            }
             Self::ActionAdd { action_id, inputs, at } => {
                 let mut args = command("ACTION.ADD", [&text(action_id.as_str()), inputs]);
                 args.extend(at.iter().flat_map(|at| [Bytes::from("AT"), at.to_string().into()]));

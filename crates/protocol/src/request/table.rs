@@ -1,6 +1,9 @@
 //! Table of commands with a row for each, except the commands on keys of users.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
 
 use bytes::Bytes;
 
@@ -88,8 +91,8 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::ActionSubmit { action: args[0].clone() })),
     row("ACTION.STATUS", 2, Read, Client, "<action_id>", "Counts the jobs of an action by status.",
         |args| Ok(Request::ActionStatus { action_id: id_of(&args[0])? })),
-    row("ACTION.LIST", -1, Read, Client, "[pattern] [LIMIT <count>] [OFFSET <start>]", "Lists actions.",
-        |args| Ok(Request::ActionList { page: Page::parse(args)? })),
+    row("ACTION.LIST", -1, Read, Client, "[pattern] [LABEL <name>=<value> ...] [LIMIT <count>] [OFFSET <start>]",
+        "Lists actions.", action_list),
     row("ACTION.ADD", -3, Steps, Client, "<action_id> <inputs_json> [AT <index>]", "Adds inputs to an open action.",
         |args| Ok(Request::ActionAdd { action_id: id_of(&args[0])?, inputs: args[1].clone(), at: at(&args[2..])? })),
     row("ACTION.CLOSE", 2, Write, Client, "<action_id>", "Closes an action: it gets no more inputs.",
@@ -262,6 +265,23 @@ fn job_claim(args: &[Bytes]) -> Result<Request, RequestError> {
         }
         _ => Err(RequestError::Syntax),
     }
+}
+
+fn action_list(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (mut labels, mut others) = (BTreeMap::new(), Vec::new());
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if !is_word(arg, "LABEL") {
+            others.push(arg.clone());
+            continue;
+        }
+        let label = text(args.next().ok_or(RequestError::Syntax)?)?;
+        let (name, value) = label.split_once('=').ok_or(RequestError::Syntax)?;
+        if labels.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(RequestError::Syntax);
+        }
+    }
+    Ok(Request::ActionList { page: Page::parse(&others)?, labels })
 }
 
 fn job_list(args: &[Bytes]) -> Result<Request, RequestError> {

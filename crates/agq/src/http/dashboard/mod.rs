@@ -212,7 +212,8 @@ pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
     client_user(&state, &headers)?;
     let app = &state.app;
     let page = Page { limit: MAX_ACTIONS_READ, ..Page::default() };
-    let mut ids: std::collections::BTreeSet<ActionId> = app.store.actions(page).await?.into_iter().collect();
+    let newest = app.store.actions(page, std::collections::BTreeMap::new()).await?;
+    let mut ids: std::collections::BTreeSet<ActionId> = newest.into_iter().collect();
     let newest = Search { limit: MAX_JOBS_READ, ..Search::default() };
     for job_id in app.store.search(newest).await? {
         ids.extend(app.store.job_record(&job_id).await?.map(|job| job.action_id));

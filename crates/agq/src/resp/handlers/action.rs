@@ -1,5 +1,7 @@
 //! ACTION.* (AGQ API spec §4).
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::{documents::ActionSubmission, ids::ActionId, request::Page, resp::Reply};
 use agenix_rules::{action, rejection::Rejection};
 use serde_json::value::RawValue;
@@ -33,8 +35,8 @@ pub(crate) async fn status(app: &AppState, action_id: &ActionId) -> CommandResul
     Ok(found.map_or(Reply::Nil, |(action, tally)| document(&action::status(&action, &tally))))
 }
 
-pub(crate) async fn list(app: &AppState, page: Page) -> CommandResult {
-    Ok(Reply::bulks(app.store.actions(page).await?.into_iter().map(String::from)))
+pub(crate) async fn list(app: &AppState, page: Page, labels: BTreeMap<String, String>) -> CommandResult {
+    Ok(Reply::bulks(app.store.actions(page, labels).await?.into_iter().map(String::from)))
 }
 
 pub(crate) async fn cancel(app: &AppState, action_id: &ActionId, unstarted: bool) -> CommandResult {

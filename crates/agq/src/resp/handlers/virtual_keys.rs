@@ -1,7 +1,7 @@
 //! Virtual keys: reserved key names whose values are computed from the records when they are read
 //! (worker spec §2.3, §3.4, §9.2). They are read-only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{
     documents::{ActionStatus, WorkerRegistration, to_json},
@@ -228,7 +228,8 @@ async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>> {
     if pattern.starts_with(b"plan:") {
         names.extend(app.store.plans(page).await?.into_iter().map(|id| format!("plan:{id}")));
     } else if pattern.starts_with(b"action:") {
-        names.extend(app.store.actions(page).await?.into_iter().map(|id| format!("action:{id}")));
+        let actions = app.store.actions(page, BTreeMap::new()).await?;
+        names.extend(actions.into_iter().map(|id| format!("action:{id}")));
     } else if pattern.starts_with(b"worker:") || pattern.starts_with(b"capability:") {
         for worker in app.store.worker_records().await? {
             names.extend(names_of(app, &worker).await?);

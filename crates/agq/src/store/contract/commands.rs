@@ -1,6 +1,10 @@
 //! Commands of a script on records.
 
-use std::{collections::BTreeSet, error::Error, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    sync::Arc,
+};
 
 use agenix_protocol::{
     blob::BlobHash,
@@ -68,7 +72,10 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
         "add-jobs" => add_jobs(store, args)?,
         "close" => close(store, &id(args)?),
         "settle" => show(store.settle_halt(&id(args)?, at(args)?), ok),
-        "actions" => show(store.actions(page(args)?), ids),
+        "actions" => {
+            let labels = labels(args)?;
+            show(store.actions(page(args)?, labels), ids)
+        }
         "search" => search(store, args)?,
         "peek" => {
             show(store.peek(args.next_pos().unwrap_or("ready"), number(args, "count")?.unwrap_or(10)), ids)
@@ -162,8 +169,18 @@ fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
         .halt
         .zip(action.halted)
         .map(|(halt, halted)| format!("halted at={} by {}", halted.at.0, halt::status(halt, &halted).reason));
-    let head = format!("{} plan={} jobs={}", action.action_id, action.plan_id, action.total_jobs);
+    let labels: String = action.labels.iter().map(|(name, value)| format!(" {name}:{value}")).collect();
+    let head = format!("{} plan={} jobs={}{labels}", action.action_id, action.plan_id, action.total_jobs);
     [head, shown::tally(&tally)].into_iter().chain(halted).collect()
+}
+
+/// Parses `labels=team:x,night:` as two labels.
+fn labels(args: &mut Args<'_>) -> ScriptResult<BTreeMap<String, String>> {
+    let pair = |word: String| {
+        let (name, value) = word.split_once(':').ok_or("a label is name:value")?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    words(args.take_key("labels")).into_iter().map(pair).collect()
 }
 
 fn page(args: &mut Args<'_>) -> ScriptResult<Page> {
@@ -217,6 +234,7 @@ fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         is_open: open,
         wishes: ActionOptions { run_at, delay_ms: None, open },
         halt: args.take_key("halt").map(str::parse).transpose()?,
+        labels: labels(args)?,
         ..Action::new(action_id.clone(), plan_id, now)
     };
     let terms = JobParams {

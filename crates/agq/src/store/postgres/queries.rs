@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, JobCounts},
+    action::{self, Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -66,6 +66,26 @@ pub(super) async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Resul
         }
     }
     Ok(found)
+}
+
+/// Returns the ids of a page of the actions that have all of `labels`. The labels are in the
+/// records, which SQL cannot read.
+pub(super) async fn labelled_actions(
+    pool: &Pool,
+    page: Page,
+    labels: &BTreeMap<String, String>,
+) -> Result<Vec<ActionId>> {
+    use futures_util::TryStreamExt;
+    let mut all = query("SELECT record FROM agq.actions ORDER BY action_id").fetch(pool);
+    let mut ids = Vec::new();
+    while let Some(row) = all.try_next().await? {
+        let Some(action) = or_skip::<Action>(row.try_get(0).and_then(decode)) else { continue };
+        if action::has_labels(&action, labels) {
+            ids.push(action.action_id);
+        }
+    }
+    let names = page.of(ids.into_iter().map(String::from));
+    self::ids(names, ActionId::new)
 }
 
 /// Query for actions with their tallies over all shards.

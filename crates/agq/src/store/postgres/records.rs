@@ -1,7 +1,11 @@
 //! Implements the traits of the store: each call is a write for a writer thread, or a read of its
 //! own.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use agenix_protocol::{
     documents::Status,
@@ -82,7 +86,11 @@ impl JobStore for PostgresStore {
         self.write(AckLevel::Durable, move |batch| batch.settle_halt(&action_id, now))
     }
 
-    fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>> {
+    fn actions(&self, page: Page, labels: BTreeMap<String, String>) -> StoreFuture<Vec<ActionId>> {
+        if !labels.is_empty() {
+            let found = async move |pool| queries::labelled_actions(&pool, page, &labels).await;
+            return self.query_long(found);
+        }
         let sql = "SELECT action_id FROM agq.actions ORDER BY action_id";
         self.query_long(async move |pool| queries::ids(page_of(&pool, sql, page).await?, ActionId::new))
     }

@@ -1,7 +1,7 @@
 //! [`Records`] on redb: every call is a write transaction or a read of a snapshot.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
 };
@@ -13,7 +13,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, JobCounts},
+    action::{self, Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -46,7 +46,7 @@ impl JobStore for RedbStore {
     }
 
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
-        self.scan(move |snapshot| records::page_of(&snapshot.table(&PLANS), &page, PlanId::new))
+        self.scan(move |snapshot| records::page_of(&snapshot.table(&PLANS), &page, |_| Ok(true), PlanId::new))
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
@@ -74,8 +74,12 @@ impl JobStore for RedbStore {
         self.write(AckLevel::Durable, move |txn| txn.settle_halt(&action_id, now))
     }
 
-    fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>> {
-        self.scan(move |snapshot| records::page_of(&snapshot.table(&ACTIONS), &page, ActionId::new))
+    fn actions(&self, page: Page, labels: BTreeMap<String, String>) -> StoreFuture<Vec<ActionId>> {
+        self.scan(move |snapshot| {
+            let is_meant =
+                |record: &[u8]| Ok(labels.is_empty() || action::has_labels(&codec::decode(record)?, &labels));
+            records::page_of(&snapshot.table(&ACTIONS), &page, is_meant, ActionId::new)
+        })
     }
 
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>> {

@@ -48,7 +48,7 @@ impl EmbeddedCluster {
         agq.wait_until_listening()?;
         let mut agw = command("agw", &key)?;
         agw.args(["--end-with-stdin", "--agq"]).arg(address(&socket));
-        agw.arg("--spool-dir").arg(dir.path());
+        agw.arg("--program-paths").arg("--spool-dir").arg(dir.path());
         if let Some(jobs) = jobs {
             agw.arg("--max-concurrent-jobs").arg(jobs.to_string());
         }

@@ -1,6 +1,6 @@
 //! Tests of the meaning of braces.
 
-use agenix_shell::{Meaning, Placeholders, compile};
+use agenix_shell::{Meaning, Placeholders, Programs, compile};
 
 use super::{BraceMeaning, BraceParser, Braces, in_plan};
 
@@ -11,7 +11,7 @@ const CODE: BraceParser<'static> = BraceParser { may_be_code: true, ..ONE };
 
 /// Returns the last argument of the command, or the refusal with its advice.
 fn last(text: &str, meaning: &dyn Fn(&Braces<'_>) -> Meaning) -> Result<String, String> {
-    compile(text, Placeholders { only: None, meaning })
+    compile(text, Placeholders { only: None, meaning }, Programs::Named)
         .map(|mut tasks| tasks.remove(0).args.pop().unwrap_or_default())
         .map_err(|refusal| format!("{refusal}\n{}", refusal.instead()))
 }
@@ -119,7 +119,7 @@ fn alternatives_of_refusals_are_accepted() {
 fn renamed_placeholders_make_braces_text_and_scripts_are_still_checked() {
     let reader = BraceParser { is_renamed: true, ..ONE };
     let meaning = |braces: &Braces<'_>| reader.read(braces).into();
-    let of = |text| compile(text, Placeholders { only: Some("@"), meaning: &meaning });
+    let of = |text| compile(text, Placeholders { only: Some("@"), meaning: &meaning }, Programs::Named);
     assert_eq!(
         of("grep -E 'a{1}{}{{.}}' @").unwrap()[0].args,
         ["-E", r#"a{1}{}{{"{{"}}.}}"#, "{{input.line}}"]

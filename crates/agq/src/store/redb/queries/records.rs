@@ -27,18 +27,22 @@ use crate::store::{
     },
 };
 
-/// Returns the ids on a page that match its pattern.
+/// Returns the ids on a page that match its pattern, and whose records `is_meant` accepts.
 pub(crate) fn page_of<T, E: ToString>(
     table: &Table<'_, &'static str, &'static [u8]>,
     page: &Page,
+    is_meant: impl Fn(&[u8]) -> Result<bool>,
     id: fn(String) -> Result<T, E>,
 ) -> Result<Vec<T>> {
     let mut found = Vec::new();
     let mut skip = page.offset;
     for entry in table.iter()? {
-        let (key, _) = entry?;
+        let (key, record) = entry?;
         let text = key.value();
         if page.pattern.as_ref().is_some_and(|pattern| !glob::matches(pattern, text.as_bytes())) {
+            continue;
+        }
+        if !is_meant(record.value())? {
             continue;
         }
         if skip > 0 {

@@ -1,0 +1,37 @@
+//! `agx action list`
+
+use clap::Args;
+
+use super::{
+    labels::{Label, labels, parse_label},
+    overview::actions_text,
+};
+use crate::{
+    error::Result,
+    output::Output,
+    remote::overview::{actions_with, descriptions},
+    server_args::ServerArgs,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only actions that have this label; can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) labels: Vec<Label>,
+    /// Maximum number of actions
+    #[arg(short = 'n', long = "most", value_name = "N", default_value_t = 20)]
+    pub(crate) most: usize,
+}
+
+pub(super) async fn run(server: &ServerArgs, args: ListArgs, output: Output) -> Result<()> {
+    let wanted = labels(args.labels)?;
+    let connection = server.connect().await?;
+    let mut latest = actions_with(&connection, wanted.clone()).await?;
+    latest.truncate(args.most);
+    let plans = descriptions(&connection, &latest).await?;
+    output.show("action.list", &latest, |latest| match latest.is_empty() {
+        true if wanted.is_empty() => "there are no actions yet".into(),
+        true => "no action has these labels".into(),
+        false => actions_text(latest, &plans),
+    })
+}
