@@ -35,14 +35,22 @@ fn in_one_line(text: &str) -> String {
     words.join(" ").chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
 }
 
-/// Returns what a person can do about a failure of the start.
+const BUCKET: &str = "create the bucket, or correct its name in --blobs";
+const CREDENTIALS: &str = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which have to permit reads, writes, deletions and listings";
+
+/// Codes of a server for credentials that it does not accept.
+const OF_CREDENTIALS: [&str; 5] =
+    ["AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"];
+
+/// Returns what a person can do about a failure of the start. The kind of the error does not tell
+/// enough, because that of a listing is always the same.
 pub(super) fn advice(error: &object_store::Error, reason: &str) -> &'static str {
     use object_store::Error as E;
     match error {
-        E::NotFound { .. } => "create the bucket, or correct its name in --blobs",
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
-            "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which have to permit reads, writes, deletions and listings"
-        }
+        _ if reason.starts_with("NoSuchBucket") => BUCKET,
+        E::NotFound { .. } => BUCKET,
+        _ if OF_CREDENTIALS.iter().any(|code| reason.starts_with(code)) => CREDENTIALS,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => CREDENTIALS,
         _ if reason.contains("scheme is not allowed") => {
             "give an https:// address in AWS_ENDPOINT_URL, or set AWS_ALLOW_HTTP=true on a network that is trusted as a whole"
         }
@@ -77,6 +85,8 @@ mod tests {
         let missing = object_store::Error::NotFound { path: "p".into(), source: "none".into() };
         assert_eq!(failure(&missing), "there is no such object");
         assert!(advice(&missing, "").starts_with("create the bucket"));
+        assert!(advice(&generic("a"), "NoSuchBucket: none").starts_with("create the bucket"));
+        assert!(advice(&generic("a"), "AccessDenied: no").starts_with("check AWS_ACCESS_KEY_ID"));
         let without_tls = "builder error: URL scheme is not allowed";
         assert!(advice(&generic(without_tls), without_tls).contains("AWS_ALLOW_HTTP=true"));
         assert!(advice(&generic("a"), "a").contains("AWS_ENDPOINT_URL"));
