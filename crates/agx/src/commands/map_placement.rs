@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(found.workers[0].as_str(), "a");
         let of = |workers: &[WorkerStatus], tags: &[&str]| among(workers, &needs(tags)).text;
         assert_eq!(
-            of(&[b.clone(), a], &["gpu", "x"]),
+            of(&[b, a], &["gpu", "x"]),
             "no job could run, because no worker has all that the jobs need: b comes closest and lacks tool jq, tag x"
         );
         assert!(of(&[c], &[]).ends_with("because c, which has all that the jobs need, is draining"));

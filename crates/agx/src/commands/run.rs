@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::{json, value::RawValue};
 
 use super::{
+    labels::{Label, labels, parse_label},
     map::{cwd, identified, programs},
     map_args::parse_secs,
     map_pipeline::NO_TIMEOUT_SECS,
@@ -54,6 +55,12 @@ pub(crate) struct RunArgs {
     /// Time limit of the command: seconds, or a number with s, m, h or d [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     timeout: Option<u64>,
+    /// End the command when it has written nothing for so long [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    idle_timeout: Option<u64>,
+    /// Label of the action; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
+    label: Vec<Label>,
     /// Number of retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     retries: u32,
@@ -177,6 +184,7 @@ fn tasks(args: &RunArgs, server: Option<&Server>, programs: Programs) -> Result<
     let cwd = cwd(args.cwd.as_ref(), server)?;
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
+        task.idle_timeout_secs = args.idle_timeout;
         task.cwd.clone_from(&cwd);
     }
     Ok(tasks)
@@ -233,6 +241,7 @@ async fn submit_and_follow(
         action_id: Some(action_id.clone()),
         queue: args.on.clone(),
         priority: args.priority,
+        labels: labels(args.label.clone())?,
         ..ActionSubmission::new(plan_id, vec![raw(&inputs)])
     };
     agq.submit(&action).await?;
