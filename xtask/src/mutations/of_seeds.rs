@@ -155,6 +155,12 @@ pub(super) static OF_SEEDS: [Mutation; 28] = [
         to: "if false && now < latest {",
     },
     Mutation {
+        name: "the input blobs of a removed job stay counted",
+        file: "crates/agq/src/store/redb/txn/jobs.rs",
+        from: "self.release_blobs(DocumentKind::JobInputs, &job.job_id)?;",
+        to: "",
+    },
+    Mutation {
         name: "the blobs of a removed job stay counted",
         file: "crates/agq/src/store/redb/txn/jobs.rs",
         from: "self.release_blobs(DocumentKind::JobBlobs, &job.job_id)?;",

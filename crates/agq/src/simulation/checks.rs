@@ -35,10 +35,13 @@ impl World {
         Ok(())
     }
 
-    /// Checks that every blob that results name can be read, and has the content of its name.
+    /// Checks that every blob that results and inputs name can be read, and has the content of its
+    /// name.
     fn check_blobs(&self) -> CheckResult {
         let Some(process) = &self.process else { return Ok(()) };
-        for (job_id, json) in now(process.store.documents(DocumentKind::JobBlobs))? {
+        let named = now(process.store.documents(DocumentKind::JobBlobs))?;
+        let read = now(process.store.documents(DocumentKind::JobInputs))?;
+        for (job_id, json) in named.into_iter().chain(read) {
             let of_job: JobBlobs = serde_json::from_str(&json).map_err(|error| error.to_string())?;
             for hash in of_job.blobs {
                 let read = blobs::read(&process.app, hash, (0, usize::MAX)).now_or_never();

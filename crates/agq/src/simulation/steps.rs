@@ -13,6 +13,7 @@ use crate::{
         keys::KeyOperation,
         ledger::{CheckResult, ExpectedAction},
         operations::Operation,
+        workers::{CONTENTS, hash_of},
         world::{InFlightRequest, PendingRequest, World},
     },
 };
@@ -106,7 +107,7 @@ impl World {
 
     fn user_acts(&mut self) -> CheckResult {
         let fresh = self.number().to_string();
-        match self.rng.u8(..29) {
+        match self.rng.u8(..31) {
             0..3 => self.submit_plan(&fresh),
             3..8 => self.submit_action(&fresh),
             8 => self.submit_again(),
@@ -119,6 +120,7 @@ impl World {
             22..25 => self.use_elements(&fresh),
             25 => self.delete_a_plan(),
             28 => self.set_a_schedule(),
+            29 | 30 => self.submit_large_input(&fresh),
             _ => self.read_something(),
         }
     }
@@ -164,6 +166,27 @@ impl World {
         let submitted = ExpectedAction { plan_id, inputs, json: json.clone(), ..ExpectedAction::default() };
         self.ledger.actions.insert(action_id.clone(), submitted);
         self.user_asks(PendingRequest::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])
+    }
+
+    /// Stores an input as a blob, and submits an action that reads it. Sometimes the blob is not
+    /// there.
+    fn submit_large_input(&mut self, fresh: &str) -> CheckResult {
+        let plan_id = format!("p{fresh}");
+        let tasks = r#"[{"task_number":1,"command":"sort","stdin_blob":"{{input.stdin}}"}]"#;
+        let plan = format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks}}}"#);
+        self.user_asks(PendingRequest::Plan(plan_id.clone()), &["PLAN.SUBMIT", &plan])?;
+        let (content, upload) = (CONTENTS[self.rng.usize(..CONTENTS.len())].repeat(3), format!("u{fresh}"));
+        let (hash, length) = (hash_of(&content).to_string(), content.len().to_string());
+        if self.rng.u8(..8) > 0 {
+            self.user_asks(PendingRequest::Anything, &["INPUT.WRITE", &upload, "0", &content])?;
+            self.user_asks(PendingRequest::Anything, &["INPUT.COMMIT", &upload, &length, &hash])?;
+        }
+        let (action_id, inputs) = (format!("a{fresh}"), vec![format!(r#"{{"stdin":"{hash}"}}"#)]);
+        let json = format!(r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","inputs":[{}]}}"#, inputs[0]);
+        self.counts.jobs += 1;
+        let submitted = ExpectedAction { plan_id, inputs, json: json.clone(), ..ExpectedAction::default() };
+        self.ledger.actions.insert(action_id.clone(), submitted);
+        self.user_asks(PendingRequest::Inputs { action_id, count: 1 }, &["ACTION.SUBMIT", &json])
     }
 
     /// Repeats a submission, as a client does if the reply was lost.

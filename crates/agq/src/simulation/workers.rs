@@ -16,9 +16,9 @@ use super::{
 };
 
 /// Contents of outputs, before they are repeated.
-const CONTENTS: [&str; 3] = ["few", "more-bytes", "the-most-bytes-of-all"];
+pub(super) const CONTENTS: [&str; 3] = ["few", "more-bytes", "the-most-bytes-of-all"];
 
-fn hash_of(content: &str) -> BlobHash {
+pub(super) fn hash_of(content: &str) -> BlobHash {
     BlobHash(Sha256::digest(content).into())
 }
 
