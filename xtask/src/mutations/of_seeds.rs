@@ -3,7 +3,7 @@
 use super::Mutation;
 
 /// Mutations of agq on its own file.
-pub(super) static OF_SEEDS: [Mutation; 28] = [
+pub(super) static OF_SEEDS: [Mutation; 29] = [
     Mutation {
         name: "agq panics where a line of its log cannot be written",
         file: "crates/agq/src/startup/logging.rs",
