@@ -4,20 +4,19 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_client::Server;
 use agenix_protocol::{
-    documents::{ActionSubmission, Plan, Requires, to_json},
-    ids::{ActionId, PlanId, WorkerId},
+    documents::{ActionSubmission, Plan, Requires},
+    ids::{ActionId, WorkerId},
 };
-use agenix_shell::Programs;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::{
+    command_plan::{cwd, identified, permitted_programs},
     labels::labels,
     map_args::MapArgs,
     map_pipeline::{Pipeline, read},
     map_placement::{Placement, placement},
-    map_programs::{check_programs, check_workers, required_tags},
     new_id,
+    programs::{check_programs, check_workers, required_tags},
 };
 use crate::{
     background::embedded::EmbeddedCluster,
@@ -43,7 +42,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
     let (words, sources, columns) = sources(&mut args)?;
     let given = if args.local { Ok(None) } else { server.given() };
-    let mut pipeline = read(&words, &args, (sources.count(), &columns), programs(&given))?;
+    let mut pipeline = read(&words, &args, (sources.count(), &columns), permitted_programs(&given))?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
     let done = match (joblog(&args), args.resume, args.resume_failed) {
@@ -160,30 +159,6 @@ fn slots(args: &MapArgs) -> u64 {
     args.jobs.map_or_else(processors, u64::from)
 }
 
-/// Returns true if the workers of the server seem to be on this machine.
-fn is_here(server: &Server) -> bool {
-    server.address().starts_with("unix:")
-}
-
-/// Returns the programs that commands may name: those with a path on this machine only.
-pub(super) fn programs(given: &Result<Option<Server>>) -> Programs {
-    match given {
-        Ok(server) if server.as_ref().is_none_or(is_here) => Programs::ByPath,
-        _ => Programs::Named,
-    }
-}
-
-/// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
-pub(super) fn cwd(given: Option<&String>, server: Option<&Server>) -> Result<Option<String>> {
-    if given.is_some() || !server.is_some_and(is_here) {
-        return Ok(given.cloned());
-    }
-    let here = std::env::current_dir().map_err(|error| {
-        CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
-    })?;
-    Ok(Some(here.to_string_lossy().into_owned()))
-}
-
 fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
     let plan = Plan {
         plan_id: None,
@@ -195,15 +170,6 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
     };
     identified(plan, "map")
-}
-
-/// Returns the plan with an id that is a digest of its content, so equal commands share a plan.
-pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
-    let digest = Sha256::digest(to_json(&plan));
-    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let id = PlanId::new(format!("{prefix}-{hash}"));
-    plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a bug in agx"))?);
-    Ok(plan)
 }
 
 /// Tells the user where the jobs would run, and returns the workers. An agq that does not answer

@@ -5,14 +5,11 @@ use std::{cell::RefCell, collections::BTreeSet};
 use agenix_protocol::documents::Task;
 use agenix_shell::{Braces, Placeholders, Programs, argv, compile, next_word};
 
-use super::{map_args::MapArgs, map_lists::check_lists, refused};
+use super::{command_plan::NO_TIMEOUT_SECS, map_args::MapArgs, map_lists::check_lists, refused};
 use crate::{
     error::{CliError, Result},
     map::{BLOCK, BraceMeaning, BraceParser, Columns, InputFields, Placeholder, appended},
 };
-
-/// Timeout of a task of a map. Every task of a plan needs a timeout, so "none" is a hundred years.
-pub(super) const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
 
 /// Compiled pipeline, and the parts of the inputs that it uses.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use clap::Args;
 use serde_json::{json, value::RawValue};
 
 use super::{
+    command_plan::{NO_TIMEOUT_SECS, cwd, identified, permitted_programs},
     labels::{Label, labels, parse_label},
-    map::{cwd, identified, programs},
     map_args::parse_secs,
-    map_pipeline::NO_TIMEOUT_SECS,
-    map_programs::{check_programs, check_workers, required_tags},
-    new_id, refused,
+    new_id,
+    programs::{check_programs, check_workers, required_tags},
+    refused,
 };
 use crate::{
     background::embedded::EmbeddedCluster,
@@ -96,7 +96,7 @@ pub(crate) async fn run(server: &ServerArgs, args: RunArgs, output: Output) -> R
 
 async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<()> {
     let given = if args.local { Ok(None) } else { server.given() };
-    let programs = programs(&given);
+    let programs = permitted_programs(&given);
     let given = given?;
     let mut tasks = tasks(args, given.as_ref(), programs)?;
     let mut signal = signals::listen();

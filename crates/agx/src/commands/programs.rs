@@ -1,4 +1,4 @@
-//! Programs of `agx map`: whether the workers can run them.
+//! Programs of `agx map` and `agx run`: whether the workers can run them.
 
 use std::path::Path;
 

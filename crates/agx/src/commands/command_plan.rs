@@ -1,0 +1,48 @@
+//! Plan that a command makes for itself: its id, its directory, and the programs that it may name.
+
+use agenix_client::Server;
+use agenix_protocol::{
+    documents::{Plan, to_json},
+    ids::PlanId,
+};
+use agenix_shell::Programs;
+use sha2::{Digest, Sha256};
+
+use crate::error::{CliError, Result};
+
+/// Timeout of a task without a time limit. Every task of a plan needs a timeout, so "none" is a
+/// hundred years.
+pub(super) const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
+
+/// Returns true if the workers of the server seem to be on this machine.
+fn is_here(server: &Server) -> bool {
+    server.address().starts_with("unix:")
+}
+
+/// Returns the programs that commands may name: those with a path on this machine only.
+pub(super) fn permitted_programs(given: &Result<Option<Server>>) -> Programs {
+    match given {
+        Ok(server) if server.as_ref().is_none_or(is_here) => Programs::ByPath,
+        _ => Programs::Named,
+    }
+}
+
+/// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
+pub(super) fn cwd(given: Option<&String>, server: Option<&Server>) -> Result<Option<String>> {
+    if given.is_some() || !server.is_some_and(is_here) {
+        return Ok(given.cloned());
+    }
+    let here = std::env::current_dir().map_err(|error| {
+        CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
+    })?;
+    Ok(Some(here.to_string_lossy().into_owned()))
+}
+
+/// Returns the plan with an id that is a digest of its content, so equal commands share a plan.
+pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
+    let digest = Sha256::digest(to_json(&plan));
+    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let id = PlanId::new(format!("{prefix}-{hash}"));
+    plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a bug in agx"))?);
+    Ok(plan)
+}
