@@ -1,15 +1,14 @@
 //! Live output of jobs, followed from any place.
 
-use std::{
-    fs::File,
-    io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdout, Stdio},
-};
+use std::{fs::File, io::Write};
 
 use e2e::{Agq, Lab, eventually};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::support::{ended, only_job, plan};
+use crate::{
+    running::Running,
+    support::{ended, only_job, plan},
+};
 
 /// Returns a plan whose job prints a line, waits for a word in the FIFO `gate`, and continues with
 /// `rest`.
@@ -26,35 +25,10 @@ fn open(lab: &Lab, gate: &str) {
     File::options().write(true).open(lab.path().join(gate)).unwrap().write_all(b"word\n").unwrap();
 }
 
-/// A running `agx logs`.
-struct Follower {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Follower {
-    fn start(lab: &Lab, agq: &Agq, args: &[&str]) -> Self {
-        let mut command = lab.command("agx");
-        command.env("AGQ_ADDR", agq.address()).arg("logs").args(args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Self { child, out }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        line
-    }
-
-    /// Returns the output on stdout and stderr up to the end. Panics if agx fails.
-    fn rest(mut self) -> (Vec<u8>, String) {
-        let (mut out, mut err) = (Vec::new(), String::new());
-        self.out.read_to_end(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{err}");
-        (out, err)
-    }
+/// Starts `agx logs`.
+fn follow(lab: &Lab, agq: &Agq, args: &[&str]) -> Running {
+    let mut command = lab.command("agx");
+    Running::start(command.env("AGQ_ADDR", agq.address()).arg("logs").args(args))
 }
 
 #[test]
@@ -65,7 +39,7 @@ fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
     lab.submit_plan(&agq, &waiting(&lab, "head -c 3000000 /dev/zero | tr '\\0' x"));
     lab.submit_action(&agq, "p", "a", r#"[{"gate":"gate"}]"#);
     let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
-    let mut follower = Follower::start(&lab, &agq, &["-f", &job]);
+    let mut follower = follow(&lab, &agq, &["-f", &job]);
     assert_eq!(follower.line(), "first\n");
     let now = eventually("what is there already is printed without waiting", || {
         let now = lab.agx(&agq, &["logs", &job]).expect(0);
@@ -78,9 +52,9 @@ fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
     agq.kill();
     agq.start_again(&lab);
     open(&lab, "gate");
-    let (out, err) = follower.rest();
+    let (out, err) = follower.succeed();
     assert_eq!(out.len(), "word\n".len() + 3_000_000, "{err}");
-    assert!(out.starts_with(b"word\nxxx") && err.contains("complaint\n"), "{err}");
+    assert!(out.starts_with("word\nxxx") && err.contains("complaint\n"), "{err}");
     assert!(!err.contains("were not kept"), "{err}");
     ended(&lab, &agq, "a");
     let kept = lab.agx(&agq, &["logs", &job]).expect(0);
@@ -96,7 +70,7 @@ fn the_jobs_of_an_action_are_distinguished_by_their_inputs() {
     let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "2"]);
     lab.submit_plan(&agq, &waiting(&lab, "printf last; exit 3"));
     lab.submit_action(&agq, "p", "a", r#"[{"gate":"gate-0"},{"gate":"gate-1"}]"#);
-    let mut follower = Follower::start(&lab, &agq, &["a", "-f"]);
+    let mut follower = follow(&lab, &agq, &["a", "-f"]);
     let mut first = [follower.line(), follower.line()];
     first.sort();
     assert_eq!(first, ["[0] first\n", "[1] first\n"]);
@@ -104,8 +78,8 @@ fn the_jobs_of_an_action_are_distinguished_by_their_inputs() {
     assert_eq!(follower.line(), "[1] word\n");
     assert_eq!(follower.line(), "[1] last\n");
     open(&lab, "gate-0");
-    let (out, err) = follower.rest();
-    assert_eq!(String::from_utf8(out).unwrap(), "[0] word\n[0] last\n");
+    let (out, err) = follower.succeed();
+    assert_eq!(out, "[0] word\n[0] last\n");
     assert!(err.contains("[0] complaint\n") && err.contains("[1] complaint\n"), "{err}");
     let again = lab.agx(&agq, &["logs", "a", "--json"]).expect(0).out;
     let pieces: Vec<serde_json::Value> =
@@ -129,13 +103,13 @@ fn an_attempt_that_fails_is_shown_before_the_next_one() {
     lab.submit_plan(&agq, &plan.to_string());
     lab.submit_action(&agq, "p", "a", "[{}]");
     let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
-    let (one, all) = (Follower::start(&lab, &agq, &["-f", &job]), Follower::start(&lab, &agq, &["-f", "a"]));
+    let (one, all) = (follow(&lab, &agq, &["-f", &job]), follow(&lab, &agq, &["-f", "a"]));
     let _agw = lab.agw(&agq, "w1", &[]);
-    let (out, err) = one.rest();
-    assert_eq!(String::from_utf8(out).unwrap(), "firstsecond\n");
+    let (out, err) = one.succeed();
+    assert_eq!(out, "firstsecond\n");
     assert!(err.contains("has not begun; `agx job explain"), "{err}");
-    let (out, err) = all.rest();
-    assert!(String::from_utf8(out).unwrap().ends_with("[0] second\n"));
+    let (out, err) = all.succeed();
+    assert!(out.ends_with("[0] second\n"));
     assert!(err.contains("nothing of it runs now"), "{err}");
 }
 

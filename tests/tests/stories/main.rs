@@ -41,6 +41,7 @@ mod pipelining;
 mod replies;
 mod roles;
 mod run;
+mod running;
 mod settings;
 mod shared_action;
 mod signals;

@@ -2,17 +2,19 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
+    io::Write,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use e2e::Lab;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
+use crate::running::Running;
+
 /// A map of jobs that print something, and wait at the gate of their input.
 struct Map {
-    child: Child,
+    run: Running,
     gates: PathBuf,
 }
 
@@ -27,27 +29,11 @@ impl Map {
         let mut command: Command = lab.command("agx");
         command.env("TMPDIR", lab.path()).arg("map").args(["-j", "2"]).args(options);
         command.args(["--", "sh", "-c", &script, "{}", ":::", "a", "b"]);
-        let child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Self { child, gates }
-    }
-
-    fn read(&mut self, bytes: usize) -> String {
-        let mut text = vec![0; bytes];
-        self.child.stdout.as_mut().unwrap().read_exact(&mut text).unwrap();
-        String::from_utf8(text).unwrap()
+        Self { run: Running::start(&mut command), gates }
     }
 
     fn open(&self, gate: &str, text: &str) {
         File::options().write(true).open(self.gates.join(gate)).unwrap().write_all(text.as_bytes()).unwrap();
-    }
-
-    fn end(mut self) -> (String, String) {
-        let (mut out, mut err) = (String::new(), String::new());
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{err}");
-        (out, err)
     }
 }
 
@@ -55,26 +41,26 @@ impl Map {
 fn map_prints_whole_lines_of_running_jobs_with_their_tags() {
     let lab = Lab::new();
     let mut map = Map::start(&lab, &["--line-buffer", "--tag"], "1\\npart ");
-    let mut first = [map.read(5), map.read(5)];
+    let mut first = [map.run.read(5), map.run.read(5)];
     first.sort();
     assert_eq!(first, ["a\ta1\n", "b\tb1\n"], "both jobs wait at their gates");
     map.open("b", "of b\n");
-    assert_eq!(map.read(12 + 11), "b\tpart of b\nb\tend of b\n");
+    assert_eq!(map.run.read(12 + 11), "b\tpart of b\nb\tend of b\n");
     map.open("a", "of a\n");
-    assert_eq!(map.end(), ("a\tpart of a\na\tend of a\n".into(), String::new()));
+    assert_eq!(map.run.succeed(), ("a\tpart of a\na\tend of a\n".into(), String::new()));
 }
 
 #[test]
 fn map_prints_parts_of_lines_ungrouped() {
     let lab = Lab::new();
     let mut map = Map::start(&lab, &["-u"], "");
-    let mut first = [map.read(1), map.read(1)];
+    let mut first = [map.run.read(1), map.run.read(1)];
     first.sort();
     assert_eq!(first, ["a", "b"]);
     map.open("b", "+\n");
-    assert_eq!(map.read(2 + 9), "+\nend of b\n");
+    assert_eq!(map.run.read(2 + 9), "+\nend of b\n");
     map.open("a", "+\n");
-    assert_eq!(map.end(), ("+\nend of a\n".into(), String::new()));
+    assert_eq!(map.run.succeed(), ("+\nend of a\n".into(), String::new()));
 }
 
 #[test]

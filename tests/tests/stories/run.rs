@@ -1,50 +1,14 @@
 //! `agx run`: one command as a job, with its output live and its exit code.
 
-use std::{
-    fs::File,
-    io::{BufRead, BufReader, Read, Write},
-    os::unix::fs::PermissionsExt,
-    process::{Child, ChildStdout, Command, Stdio},
-};
+use std::{fs::File, io::Write, os::unix::fs::PermissionsExt, process::Command};
 
 use e2e::{Lab, eventually, is_gone};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
-    process::{Pid, Signal, kill_process},
+    process::Signal,
 };
 
-/// A running `agx run`.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Self { child, out }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Returns the exit code, and the rest of stdout and stderr.
-    fn end(mut self) -> (i32, String, String) {
-        let (mut out, mut err) = (String::new(), String::new());
-        self.out.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        (self.child.wait().unwrap().code().unwrap(), out, err)
-    }
-}
+use crate::running::Running;
 
 /// Returns a command whose agx starts its own agq and worker.
 fn alone(lab: &Lab, args: &[&str]) -> Command {
@@ -145,18 +109,42 @@ fn run_cancels_its_job_on_ctrl_c_and_leaves_on_the_second_one() {
     agq.resume();
 }
 
+#[test]
+fn run_cancels_its_job_when_agq_comes_back() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let sleep = ["--", "sh", "-c", "echo $$; exec sleep 1000"];
+    let mut run = Running::start(&mut at(&lab, &agq.address(), &sleep));
+    let pid: i32 = run.line().trim().parse().unwrap();
+    // A claim becomes durable only after a while, or with the next durable write.
+    lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#);
+    agq.kill();
+    run.signal(Signal::INT);
+    agq.start_again(&lab);
+    let (code, _, err) = run.end();
+    assert!(code == 130 && err.ends_with(" was cancelled\n"), "{code} {err}");
+    eventually("the process of the job ends", || is_gone(pid).then_some(()));
+}
+
+#[test]
+fn run_is_interrupted_quietly_before_its_job_exists() {
+    let lab = Lab::new();
+    let (unread, _open) = std::io::pipe().unwrap();
+    let mut run = Running::with_stdin(&mut alone(&lab, &["--", "cat"]), unread.into());
+    assert!(run.err_line().contains("agx waits for its end"));
+    run.signal(Signal::INT);
+    assert_eq!(run.end(), (130, String::new(), String::new()));
+}
+
 /// Starts a command whose stdin is the file `input`.
 fn fed(mut command: Command, input: &std::path::Path) -> Running {
-    let command = command.stdin(File::open(input).unwrap());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let out = BufReader::new(child.stdout.take().unwrap());
-    Running { child, out }
+    Running::with_stdin(&mut command, File::open(input).unwrap().into())
 }
 
 #[test]
 fn run_passes_stdin_of_any_size_to_the_command_also_on_its_second_worker() {
     let lab = Lab::new();
-    let gate = gate(&lab);
     let text: String = (0..1_000_000).map(|n| format!("{n}\n")).collect();
     let input = lab.file("input", &text);
     assert_eq!(fed(alone(&lab, &["--", "tail", "-n", "1"]), &input).end().1, "999999\n");
@@ -164,14 +152,16 @@ fn run_passes_stdin_of_any_size_to_the_command_also_on_its_second_worker() {
     assert_eq!(fed(alone(&lab, &["--", "sort"]), &few).end().1, "a\nb\n");
     let agq = lab.agq(&[]);
     let mut first = lab.agw(&agq, "w1", &[]);
-    let script = format!("echo began; cat '{gate}'; wc -l");
+    // A FIFO would not do, because the process of the killed worker may still read from it.
+    let script =
+        format!("echo began; until [ -e '{}/go' ]; do sleep 0.02; done; wc -l", lab.path().display());
     let mut run = fed(at(&lab, &agq.address(), &["--", "sh", "-c", &script]), &input);
     assert_eq!(run.line(), "began\n");
     first.kill();
     let _second = lab.agw(&agq, "w1", &[]);
     assert_eq!(run.line(), "began\n", "another attempt begins");
-    File::options().write(true).open(&gate).unwrap().write_all(b"go\n").unwrap();
+    lab.file("go", "");
     let (code, out, err) = run.end();
-    assert_eq!((code, out.as_str()), (0, "go\n1000000\n"), "{err}");
+    assert_eq!((code, out.as_str()), (0, "1000000\n"), "{err}");
     assert!(err.contains("runs again (attempt 2)"), "{err}");
 }

@@ -1,13 +1,17 @@
 //! `agx run`: runs one command as a job, with live output, and ends with the command's exit code.
 
-use agenix_client::{Connection, Server};
+use std::{cell::Cell, time::Duration};
+
+use agenix_client::{ClientError, Connection, Server};
 use agenix_protocol::{
     documents::{ActionSubmission, JobStatus, Plan, Requires, Status, Task, TaskResult},
+    errors::ErrorKind,
     ids::{ActionId, JobId, QueueName},
 };
 use agenix_shell::{Braces, Meaning, Placeholders, Programs, argv, compile, render};
 use clap::Args;
 use serde_json::{json, value::RawValue};
+use tokio::time::sleep;
 
 use super::{
     command_plan::{NO_TIMEOUT_SECS, cwd, identified, permitted_programs},
@@ -31,6 +35,8 @@ use crate::{
 const STDIN: &str = "{{input.stdin}}";
 /// Number of ended jobs that an agq of this command keeps.
 const KEPT_JOBS: u64 = 8;
+/// Pause before a job is cancelled again that agq did not know yet.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 /// Exit code of a command that has exceeded its time limit, as of timeout(1).
 const TIMED_OUT: u8 = 124;
 /// Exit code if agx itself fails, or cannot say how the command ended, as of env(1).
@@ -118,7 +124,8 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
         }
     };
     let action_id = new_id()?;
-    let followed = submit_and_follow(&server, (plan, stdin), &action_id, args, output);
+    let is_sent = Cell::new(false);
+    let followed = submit_and_follow(&server, (plan, stdin), (&action_id, &is_sent), args, output);
     tokio::pin!(followed);
     let exited = async {
         match &mut local {
@@ -127,18 +134,18 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
         }
     };
     tokio::pin!(exited);
-    let is_cancelled = tokio::select! {
+    tokio::select! {
         job = &mut followed => return ended(&job?, output),
         failure = &mut exited => return Err(failure),
-        () = signal.arrived() => cancel(&server, &action_id).await,
-    };
-    is_cancelled?;
+        () = signal.arrived() => {}
+    }
+    if !is_sent.get() {
+        return Err(CliError::Command { exit_code: INTERRUPTED, why: None });
+    }
     // The job gives its last output when it has ended.
     tokio::select! {
-        job = followed => {
-            let why = job.map(|job| format!("job {} was cancelled", job.job_id))?;
-            Err(CliError::Command { exit_code: INTERRUPTED, why: Some(why) })
-        }
+        job = followed => after_cancel(&job?, output),
+        failure = cancel(&server, &action_id, output) => Err(failure),
         failure = exited => Err(failure),
         () = stop_requested() => Err(left(is_local, action_id.clone())),
     }
@@ -161,15 +168,27 @@ fn left(is_local: bool, action_id: ActionId) -> CliError {
     }
 }
 
-/// Cancels the job, unless a further signal arrives before agq has answered.
-async fn cancel(server: &Server, action_id: &ActionId) -> Result<()> {
-    let cancelled = async {
-        let mut connection = Connection::open(server).await?;
-        connection.cancel_action(action_id).await
-    };
-    tokio::select! {
-        cancelled = cancelled => cancelled.map(drop).map_err(CliError::from),
-        () = stop_requested() => Err(CliError::Detached(action_id.clone())),
+/// Returns the error of a job that ended after it was to be cancelled, which may be too late.
+fn after_cancel(job: &JobStatus, output: Output) -> Result<()> {
+    if job.status != Status::Cancelled {
+        return ended(job, output);
+    }
+    let why = Some(format!("job {} was cancelled", job.job_id));
+    Err(CliError::Command { exit_code: INTERRUPTED, why })
+}
+
+/// Cancels the job, also if agq is away or has not read the submission yet. Returns only if agq
+/// refuses.
+async fn cancel(server: &Server, action_id: &ActionId, output: Output) -> CliError {
+    let mut agq = RetryingClient::unconnected(server.clone(), output);
+    loop {
+        match agq.cancel_action(action_id).await {
+            Ok(_) => std::future::pending().await,
+            Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::ActionNotFound => {
+                sleep(CANCEL_INTERVAL).await;
+            }
+            Err(error) => return error.into(),
+        }
     }
 }
 
@@ -218,11 +237,12 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
     identified(plan, "run")
 }
 
-/// Submits the job, and prints its output until it has ended.
+/// Submits the job, and prints its output until it has ended. `is_sent` becomes true when agq may
+/// have the job.
 async fn submit_and_follow(
     server: &Server,
     (plan, stdin): (Plan, CommandInput),
-    action_id: &ActionId,
+    (action_id, is_sent): (&ActionId, &Cell<bool>),
     args: &RunArgs,
     output: Output,
 ) -> Result<JobStatus> {
@@ -244,6 +264,7 @@ async fn submit_and_follow(
         labels: labels(args.label.clone())?,
         ..ActionSubmission::new(plan_id, vec![raw(&inputs)])
     };
+    is_sent.set(true);
     agq.submit(&action).await?;
     let job = job(&mut agq, action_id).await?;
     let wanted = LogOptions { follow: true, task: None, wait_noted_after: WAIT_NOTED_AFTER };

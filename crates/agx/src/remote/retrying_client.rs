@@ -28,6 +28,11 @@ impl RetryingClient {
         Self { server, connection: Some(connection), output }
     }
 
+    /// Returns a client that connects with its first call.
+    pub(crate) fn unconnected(server: Server, output: Output) -> Self {
+        Self { server, connection: None, output }
+    }
+
     /// Returns the present connection, for a call that need not survive a restart of agq.
     pub(crate) fn connection(&self) -> Option<Connection> {
         self.connection.clone()
