@@ -174,7 +174,7 @@ pub(super) static OF_SEEDS: [Mutation; 29] = [
     },
     Mutation {
         name: "a blob is acknowledged before it is published",
-        file: "crates/agq/src/service/outputs.rs",
+        file: "crates/agq/src/service/uploads.rs",
         from: "storage.publish(name, &BlobFile { hash, suffix: name.to_owned() }).await?;",
         to: "",
     },

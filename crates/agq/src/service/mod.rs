@@ -52,6 +52,7 @@ pub(crate) mod queue_stats;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod timers;
+pub(crate) mod uploads;
 pub(crate) mod worker_health;
 pub(crate) mod worker_messages;
 pub(crate) mod workers;

@@ -1,15 +1,12 @@
-//! Outputs of jobs: uploads of workers, and reads of clients (ADR 20).
-
-use std::sync::Arc;
+//! Reads of the outputs of jobs, and of their large inputs (ADR 20).
 
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
-    documents::{CapturedOutput, Status, TaskResult, to_json},
-    ids::{ActionId, JobId},
-    request::UploadKey,
+    documents::{CapturedOutput, Status, TaskResult},
+    ids::JobId,
 };
 use agenix_rules::{
-    blob::{JobBlobs, StoredBlob},
+    blob::JobBlobs,
     job::{self, Job},
     rejection::Rejection,
 };
@@ -19,12 +16,8 @@ use sha2::{Digest, Sha256};
 use super::{blobs, identity, job_output, lookup};
 use crate::{
     app::{AppState, Caller},
-    blobs::{
-        BlobError, BlobFile, BlobStorage,
-        uploads::{Upload, UploadTarget},
-    },
-    error::{CommandError, Result},
-    store::{DocumentChange, DocumentKind},
+    error::Result,
+    store::DocumentKind,
 };
 
 /// Maximum number of bytes of one reply.
@@ -36,139 +29,6 @@ pub(crate) struct OutputPiece {
     /// Number of bytes of the whole stored stream.
     pub(crate) total: u64,
     pub(crate) bytes: Bytes,
-}
-
-/// Rejects a caller that does not hold the job, or no longer holds the attempt.
-async fn check_holder(app: &AppState, caller: &Caller, key: &UploadKey) -> Result<()> {
-    let who = identity::reporter(app, caller, None).await?;
-    let record = lookup::job_record(app, &key.job_id).await?;
-    Ok(job::check_upload(&record, &who, key.attempt)?)
-}
-
-/// Writes a piece of an upload. Returns the number of bytes of the upload.
-pub(crate) async fn write(
-    app: &AppState,
-    caller: &Caller,
-    key: &UploadKey,
-    offset: u64,
-    data: Bytes,
-) -> Result<u64> {
-    check_holder(app, caller, key).await?;
-    write_piece(app, &key.into(), key.attempt, offset, data).await
-}
-
-/// Writes a piece of an input. Returns the number of bytes of the upload.
-pub(crate) async fn write_input(app: &AppState, name: ActionId, offset: u64, data: Bytes) -> Result<u64> {
-    write_piece(app, &UploadTarget::Input(name), 0, offset, data).await
-}
-
-async fn write_piece(
-    app: &AppState,
-    target: &UploadTarget,
-    attempt: u32,
-    offset: u64,
-    data: Bytes,
-) -> Result<u64> {
-    let storage = blobs::storage(app)?;
-    let entry = app.uploads.of(target, app.clock.now());
-    let mut upload = entry.lock().await;
-    upload.check_piece(attempt, offset, &data)?;
-    if offset == 0 {
-        discard(storage, &upload).await?;
-        *upload = Upload::begun(attempt, app.clock.suffix());
-    }
-    // The bytes are hashed while a thread writes them. After a failed write, the client sends the
-    // same piece again.
-    let (written, longer) =
-        tokio::join!(storage.write(&upload.name, offset, data.clone()), async { upload.with(&data) });
-    written?;
-    *upload = longer;
-    Ok(upload.length)
-}
-
-/// Removes the file of an upload, if it has one.
-async fn discard(storage: &Arc<dyn BlobStorage>, upload: &Upload) -> Result<(), BlobError> {
-    if upload.name.is_empty() { Ok(()) } else { storage.discard(&upload.name).await }
-}
-
-/// Ends an upload. When this returns, its blob is durable and has a record. The upload is over also
-/// after an error, unless the error says that it can be published again.
-pub(crate) async fn commit(
-    app: &AppState,
-    caller: &Caller,
-    key: &UploadKey,
-    length: u64,
-    hash: BlobHash,
-) -> Result<()> {
-    check_holder(app, caller, key).await?;
-    commit_upload(app, &key.into(), key.attempt, length, hash).await
-}
-
-/// Ends the upload of an input, like [`commit`]. An action has to name the blob within an hour.
-pub(crate) async fn commit_input(app: &AppState, name: ActionId, length: u64, hash: BlobHash) -> Result<()> {
-    commit_upload(app, &UploadTarget::Input(name), 0, length, hash).await
-}
-
-async fn commit_upload(
-    app: &AppState,
-    target: &UploadTarget,
-    attempt: u32,
-    length: u64,
-    hash: BlobHash,
-) -> Result<()> {
-    let storage = blobs::storage(app)?;
-    let entry = app.uploads.of(target, app.clock.now());
-    let upload = entry.lock().await;
-    let published = match upload.check_whole(attempt, length, hash) {
-        Ok(checksums) => publish(app, storage, &upload.name, (length, hash), checksums).await,
-        Err(rejection) => Err(rejection.into()),
-    };
-    if matches!(published, Err(CommandError::Blob(BlobError::Unpublished(_)))) {
-        return published;
-    }
-    // After another failure, the file may have its final name already, so the worker begins again.
-    app.uploads.remove(target);
-    discard(storage, &upload).await?;
-    published
-}
-
-/// Publishes an upload, unless its content is stored already, and stores the record of the blob.
-async fn publish(
-    app: &AppState,
-    storage: &Arc<dyn BlobStorage>,
-    name: &str,
-    (length, hash): (u64, BlobHash),
-    checksums: Bytes,
-) -> Result<()> {
-    let now = app.clock.now();
-    // The record that counts this upload is not removed for a while, and neither is its file.
-    change_record(app, hash, move |known| known.map(|blob| blob.uploaded_again(now))).await?;
-    if blobs::record(app, hash).await?.is_some() {
-        return Ok(());
-    }
-    storage.write(name, length, checksums).await?;
-    storage.publish(name, &BlobFile { hash, suffix: name.to_owned() }).await?;
-    let suffix = name.to_owned();
-    change_record(app, hash, move |known| {
-        let new = || StoredBlob::new(length, &suffix, now);
-        // Another upload may have stored the same content meanwhile.
-        Some(known.map_or_else(new, |blob| blob.uploaded_again(now)))
-    })
-    .await
-}
-
-/// Changes the record of a blob. Without a new record, it stays as it is.
-async fn change_record(
-    app: &AppState,
-    hash: BlobHash,
-    change: impl Fn(Option<StoredBlob>) -> Option<StoredBlob> + Send + Sync + 'static,
-) -> Result<()> {
-    let rule = move |known: Option<&str>| {
-        let known = known.and_then(|json| serde_json::from_str(json).ok());
-        let changed = change(known).map(|blob| to_json(&blob));
-        Ok(changed.map_or(DocumentChange::Keep, DocumentChange::Put))
-    };
-    Ok(app.store.update_document(DocumentKind::Blob, &hash.to_string(), Box::new(rule)).await??)
 }
 
 /// Stored stream of an ended attempt.

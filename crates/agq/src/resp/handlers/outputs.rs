@@ -6,26 +6,29 @@ use agenix_protocol::{request::OutputCommand, resp::Reply};
 use crate::{
     app::{AppState, Caller},
     resp::outcome::CommandResult,
-    service::outputs::{self, OutputPiece},
+    service::{
+        outputs::{self, OutputPiece},
+        uploads,
+    },
 };
 
 pub(crate) async fn run(app: &AppState, caller: &Caller, command: OutputCommand) -> CommandResult {
     match command {
         OutputCommand::Write { upload, offset, data } => {
-            Ok(count(outputs::write(app, caller, &upload, offset, data).await?))
+            Ok(count(uploads::write(app, caller, &upload, offset, data).await?))
         }
         OutputCommand::Commit { upload, length, hash } => {
-            outputs::commit(app, caller, &upload, length, hash).await?;
+            uploads::commit(app, caller, &upload, length, hash).await?;
             Ok(Reply::ok())
         }
         OutputCommand::Result { job_id, task_number, stream, range } => {
             Ok(piece(outputs::read(app, &job_id, (task_number, stream), range).await?))
         }
         OutputCommand::WriteInput { upload, offset, data } => {
-            Ok(count(outputs::write_input(app, upload, offset, data).await?))
+            Ok(count(uploads::write_input(app, upload, offset, data).await?))
         }
         OutputCommand::CommitInput { upload, length, hash } => {
-            outputs::commit_input(app, upload, length, hash).await?;
+            uploads::commit_input(app, upload, length, hash).await?;
             Ok(Reply::ok())
         }
         OutputCommand::Input { job_id, attempt, hash, range } => {
