@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use agenix_protocol::{
-    blob::BlobHash,
     documents::{ActionSubmission, Plan, Requires},
     ids::ActionId,
     reserved_keys::READY,
@@ -11,7 +10,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     blob,
-    job::JobParams,
+    job::{JobParams, NewJob},
     plan,
     rejection::Rejection,
 };
@@ -62,9 +61,12 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
         }
         Err(inputs) => inputs,
     };
-    let named = input_blobs(&plan, &inputs)?;
+    let named = inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(&plan, at, input));
+    let named = named.collect::<Result<Vec<_>, _>>()?;
     let jobs = new_jobs(app, inputs);
-    let input_blobs = jobs.iter().zip(named).map(|(job, blobs)| (job.job_id.clone(), blobs)).collect();
+    let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
+    let named = jobs.iter().zip(named).filter(|(_, blobs)| !blobs.is_empty());
+    let input_blobs = named.map(of_job).collect();
     let new = NewAction {
         needs: plan::needs(&plan),
         terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
@@ -79,14 +81,6 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
         // Only unique jobs of the Open Job Spec have other jobs that stand for them.
         AddOutcome::Differs | AddOutcome::Stands(_) => Err(Rejection::ActionExists(action_id).into()),
     }
-}
-
-/// Returns the blobs of each input, or nothing if the plan reads none.
-fn input_blobs(plan: &Plan, inputs: &[Box<RawValue>]) -> Result<Vec<BTreeSet<BlobHash>>, Rejection> {
-    if blob::check_reads_none(plan).is_ok() {
-        return Ok(Vec::new());
-    }
-    inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(plan, at, input)).collect()
 }
 
 async fn is_known(app: &AppState, submission: &ActionSubmission) -> Result<bool> {
