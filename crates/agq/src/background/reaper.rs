@@ -135,7 +135,6 @@ impl<'r> Reaper<'r> {
             self.detector.listen_from(now);
         }
         if !leads {
-            self.app.last_figures.keep_blobs(None);
             return;
         }
         self.correct_times().await;
