@@ -1,8 +1,8 @@
 //! Blobs: large outputs of tasks, in files beside the database (ADR 20), or in a bucket (ADR 21).
 //!
 //! [`BlobStorage`] keeps files, and knows nothing of jobs. [`uploads`] has the state of unfinished
-//! uploads, and [`checksums`] the form of a file. `service::uploads` and `service::outputs` decide which upload and which
-//! read is permitted, and the store has the records of blobs.
+//! uploads, and [`checksums`] the form of a file. `service::uploads` and `service::outputs` decide
+//! which upload and which read is permitted, and the store has the records of blobs.
 
 mod bucket;
 pub(crate) mod check;

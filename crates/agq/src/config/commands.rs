@@ -116,7 +116,7 @@ impl ExportArgs {
     pub(crate) fn blob_dir(&self) -> Option<PathBuf> {
         let own = match &self.from {
             DataLocation::Path(path) if path.is_dir() => Some(path.join(BLOBS)),
-            DataLocation::Path(path) => Some(path.with_added_extension(BLOBS)),
+            DataLocation::Path(path) => Some(blobs_beside(path)),
             DataLocation::Postgres(_) => None,
         };
         self.blob_dir.clone().or(own).filter(|directory| directory.is_dir())
@@ -218,9 +218,7 @@ impl CheckArgs {
 
 /// Returns the directory of the blobs of a backup.
 pub(crate) fn blobs_beside(backup: &Path) -> PathBuf {
-    let mut path = backup.as_os_str().to_owned();
-    path.push(".blobs");
-    PathBuf::from(path)
+    backup.with_added_extension(BLOBS)
 }
 
 #[derive(Debug, Args)]
