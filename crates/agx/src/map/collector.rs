@@ -138,7 +138,7 @@ impl Collector<'_> {
     async fn collect(&mut self) -> Result<()> {
         let (mut look, mut stop_levels) = (FIRST_LOOK, self.stop_level.subscribe());
         loop {
-            let before = self.state.collected.taken();
+            let (begun, before) = (Instant::now(), self.state.collected.taken());
             let stop_level = *stop_levels.borrow_and_update();
             let Some(status) = self.agq.action(self.action_id).await? else {
                 // agq has removed the ended action with all of its jobs.
@@ -176,8 +176,10 @@ impl Collector<'_> {
             if stop_level != StopLevel::All || self.halt.is_some() || self.live.is_some() {
                 look = look.min(SHORT_LOOK);
             }
+            // Looks at many running jobs take long, and are repeated less often.
+            let pause = if self.live.is_some() { look.max(begun.elapsed()) } else { look };
             tokio::select! {
-                () = sleep(look) => {}
+                () = sleep(pause) => {}
                 _ = stop_levels.changed() => {}
             }
         }
