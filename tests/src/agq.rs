@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Lab;
+use crate::{Lab, port::unused_port};
 
 /// A running agq. The drop kills it.
 pub struct Agq {
@@ -30,7 +30,7 @@ pub enum Limit {
 impl Agq {
     pub(crate) fn start(lab: &Lab, args: &[&str]) -> Self {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        let (child, port, http) = spawn(lab, (0, None), &args);
+        let (child, port, http) = spawn(lab, (unused_port(), None), &args);
         Self { child, port, http, args }
     }
 

@@ -7,6 +7,7 @@ mod agq;
 mod agw;
 mod lab;
 mod pooler;
+mod port;
 mod postgres;
 mod proxy;
 mod s3;

@@ -2,14 +2,13 @@
 
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     process::{Child, Command, Stdio},
 };
 
 use tempfile::TempDir;
 
-use crate::{Postgres, eventually, postgres::unprivileged};
+use crate::{Postgres, eventually, port::unused_port, postgres::unprivileged};
 
 /// Running pgbouncer, which ends when this value is dropped.
 pub struct Pooler {
@@ -22,8 +21,7 @@ impl Pooler {
     /// Starts a pgbouncer with `pool_mode` set to `mode`, and with the required settings alone.
     pub fn start(to: &Postgres, mode: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("there is a free port").port();
+        let port = unused_port();
         let server = to.address().replace(':', " port=");
         let settings = format!(
             "[databases]\n* = host={server} user=agq\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\

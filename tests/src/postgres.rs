@@ -3,7 +3,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     os::unix::{
         fs::{PermissionsExt, chown},
         process::CommandExt,
@@ -15,7 +14,7 @@ use std::{
 use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
-use crate::{agq::signal, eventually};
+use crate::{agq::signal, eventually, port::unused_port};
 
 /// User that the servers run as, because PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65_534;
@@ -62,8 +61,7 @@ impl Postgres {
 
     /// Creates and starts a cluster that listens on the loopback, and that preloads `library`.
     pub fn start_on_loopback(settings: &[&str], library: Option<&Path>) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        Self::start_at(settings, Some(free.expect("there is a free port").port()), library)
+        Self::start_at(settings, Some(unused_port()), library)
     }
 
     /// Returns the address on the loopback.
@@ -106,8 +104,7 @@ impl Postgres {
 
     /// Starts a standby, which replicates this server and refuses writes.
     pub fn standby(&self) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = Some(free.expect("there is a free port").port());
+        let port = Some(unused_port());
         let mut standby = Self::empty(self.bin.clone(), &[], port, None);
         let mut copy = standby.unprivileged("pg_basebackup");
         copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--username", USER]);

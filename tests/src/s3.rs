@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use tempfile::TempDir;
 
-use crate::{Lab, eventually};
+use crate::{Lab, eventually, port::unused_port};
 
 const KEY: &str = "tests-key";
 const SECRET: &str = "tests-secret";
@@ -32,8 +32,7 @@ impl S3 {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         fs::create_dir(dir.path().join("outputs")).expect("the directory can be written");
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("there is a free port").port();
+        let port = unused_port();
         Self { server: start(port, dir.path()), port, dir }
     }
 
