@@ -2,7 +2,7 @@
 //! the power fails.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -24,10 +24,34 @@ struct Files {
     uploads: BTreeMap<String, SimulatedFile>,
     /// Published files by their part and name.
     published: BTreeMap<(u8, String), SimulatedFile>,
-    /// All files that were ever published, for the start on an earlier state of the database.
+    /// All files that were ever published, for the start on an earlier state.
     ever: BTreeMap<(u8, String), SimulatedFile>,
     /// Number of changes after which one change fails, because the disk is full.
     fails_after: Option<u64>,
+}
+
+/// Names of the published files of a moment.
+#[derive(Debug, Clone)]
+pub(super) struct PublishedFiles {
+    files: BlobDisk,
+    /// `None` stands for all files that were ever published.
+    names: Option<BTreeSet<(u8, String)>>,
+}
+
+impl PublishedFiles {
+    /// Returns all files that were ever published, because damage may bring an earlier state of the
+    /// database back.
+    pub(super) fn of_all_times(&self) -> Self {
+        Self { names: None, ..self.clone() }
+    }
+
+    /// Returns a storage with these files.
+    pub(super) fn storage(&self, time: &SimulatedTime) -> BlobDisk {
+        let mut published = self.files.lock().ever.clone();
+        published.retain(|file, _| self.names.as_ref().is_none_or(|names| names.contains(file)));
+        let files = Files { published, ..Files::default() };
+        BlobDisk { files: Arc::new(Mutex::new(files)), time: time.clone() }
+    }
 }
 
 /// Directory of blobs on a simulated disk.
@@ -60,10 +84,9 @@ impl BlobDisk {
         }
     }
 
-    /// Returns a storage with all files that were ever published to this one.
-    pub(super) fn with_all_files(&self, time: &SimulatedTime) -> Self {
-        let files = Files { published: self.lock().ever.clone(), ..Files::default() };
-        Self { files: Arc::new(Mutex::new(files)), time: time.clone() }
+    /// Returns the published files of this moment.
+    pub(super) fn published(&self) -> PublishedFiles {
+        PublishedFiles { files: self.clone(), names: Some(self.lock().published.keys().cloned().collect()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Files> {

@@ -76,9 +76,10 @@ impl Corruption {
 pub(super) fn run(seed: u64, steps: u64, every_byte: bool) -> anyhow::Result<bool> {
     let recorded = RecordedScenario::play(seed, steps).map_err(anyhow::Error::msg)?;
     let [.., last] = recorded.promised.as_slice() else { anyhow::bail!("nothing was written") };
-    let stopped = try_all("after a stop", &recorded.stopped, &[last], every_byte);
-    let killed =
-        try_all("after a kill", &recorded.killed, &[last, recorded.before_last_commit()], every_byte);
+    let last = last.with_blobs_of_all_times();
+    let before = recorded.before_last_commit().with_blobs_of_all_times();
+    let stopped = try_all("after a stop", &recorded.stopped, &[&last], every_byte);
+    let killed = try_all("after a kill", &recorded.killed, &[&last, &before], every_byte);
     Ok(stopped && killed)
 }
 

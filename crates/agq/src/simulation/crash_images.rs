@@ -86,7 +86,13 @@ fn each_image(recorded: &RecordedScenario, mut check: impl FnMut(Image)) {
     let mut rng = Rng::with_seed(1);
     for (at, event) in recorded.events.iter().enumerate() {
         match event {
-            DiskEvent::Mark(number) => promised = *number,
+            DiskEvent::Mark(number) => {
+                promised = *number;
+                // The blobs may have changed since the last write to the database.
+                let shown = format!("at mark {number}");
+                check(Image { bytes: written.clone(), promised, shown: format!("killed {shown}") });
+                check(Image { bytes: synced.clone(), promised, shown: format!("power cut {shown}") });
+            }
             DiskEvent::Synced(which) => {
                 let durable = unsynced.extract_if(.., |change| which.has(change));
                 durable.for_each(|change| change.apply(&mut synced));

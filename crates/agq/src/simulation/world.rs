@@ -17,7 +17,7 @@ use crate::{
     settings::Settings,
     simulation::{
         actors::{Actor, CommittedBlob, close_connection},
-        blob_disk::BlobDisk,
+        blob_disk::{BlobDisk, PublishedFiles},
         disk::{Disk, DiskEvent},
         keys::KeyHistory,
         ledger::{CheckResult, Ledger, ObservedJob},
@@ -94,7 +94,15 @@ pub(super) struct Elements {
 pub(super) struct Expectations {
     ledger: Ledger,
     keys: KeyHistory,
-    blobs: BlobDisk,
+    /// Published blobs of the same moment. The writer changes none of them.
+    blobs: PublishedFiles,
+}
+
+impl Expectations {
+    /// Returns the same state with all blobs that were ever published.
+    pub(super) fn with_blobs_of_all_times(&self) -> Self {
+        Self { blobs: self.blobs.of_all_times(), ..self.clone() }
+    }
 }
 
 pub(super) struct World {
@@ -136,9 +144,8 @@ impl World {
     /// Starts agq on the disk of another world, and checks that everything in `promised` exists.
     pub(super) fn on(seed: u64, image: &[u8], promised: &Expectations) -> Result<Self, String> {
         let mut world = Self::before(seed, image, false)?;
-        let blobs = promised.blobs.with_all_files(&world.time);
-        Expectations { ledger: world.ledger, keys: world.keys, blobs: world.blobs } =
-            Expectations { blobs, ..promised.clone() };
+        world.blobs = promised.blobs.storage(&world.time);
+        (world.ledger, world.keys) = (promised.ledger.clone(), promised.keys.clone());
         world.start()?;
         world.check_store()?;
         Ok(world)
@@ -212,7 +219,7 @@ impl World {
         if let Some(promised) = &mut self.promised {
             self.disk.mark(promised.len());
             let (ledger, keys) = (self.ledger.clone(), self.keys.clone());
-            promised.push(Expectations { ledger, keys, blobs: self.blobs.clone() });
+            promised.push(Expectations { ledger, keys, blobs: self.blobs.published() });
         }
     }
 
