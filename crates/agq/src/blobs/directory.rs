@@ -25,6 +25,8 @@ const SYNC_BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct BlobDirectory {
     root: PathBuf,
+    /// False if files are published before they are synced, and the system writes them back later.
+    has_syncs: bool,
 }
 
 impl BlobDirectory {
@@ -42,7 +44,12 @@ impl BlobDirectory {
 
     /// Returns a directory that may be missing.
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), has_syncs: true }
+    }
+
+    /// Returns a directory whose files may be lost when the power fails.
+    pub(crate) fn without_syncs(self) -> Self {
+        Self { has_syncs: false, ..self }
     }
 
     /// Returns the path of the file of an upload.
@@ -74,20 +81,25 @@ impl BlobDirectory {
         file.write_all_at(data, offset)?;
         // Otherwise the sync at the end of a large upload would take longer than a client waits.
         let is_due = offset / SYNC_BYTES != (offset + data.len() as u64) / SYNC_BYTES;
-        if is_due { file.sync_data() } else { Ok(()) }
+        if is_due && self.has_syncs { file.sync_data() } else { Ok(()) }
     }
 
     fn publish_now(&self, upload: &str, file: &BlobFile) -> io::Result<()> {
         let (from, to) = (self.upload_path(upload), self.path_of(file));
-        File::open(&from)?.sync_all()?;
+        self.sync(&from)?;
         let part = self.part(file.hash.0[0]);
         match fs::create_dir(&part) {
-            Ok(()) => File::open(&self.root)?.sync_all()?,
+            Ok(()) => self.sync(&self.root)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
         fs::rename(from, to)?;
-        File::open(part)?.sync_all()
+        self.sync(&part)
+    }
+
+    /// Syncs a file or a directory, unless this directory has no syncs.
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        if self.has_syncs { File::open(path)?.sync_all() } else { Ok(()) }
     }
 
     fn read_now(&self, file: &BlobFile, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, BlobError> {

@@ -13,6 +13,7 @@ use super::{
     bucket::{BucketAddress, BucketStorage},
     directory::BlobDirectory,
 };
+use crate::store::Durability;
 
 /// Value of the options that stands for no storage.
 const OFF: &str = "off";
@@ -55,18 +56,30 @@ impl BlobLocation {
         }
     }
 
-    /// Opens the storage for a server. Uploads to a bucket wait in the directory `staging`. Fails
-    /// if the storage cannot be used.
-    pub(crate) async fn open(&self, staging: &Path) -> anyhow::Result<Option<Arc<dyn BlobStorage>>> {
+    /// Opens the storage for a server. Uploads to a bucket wait in the directory `staging`. Files
+    /// in a directory are synced, unless `durability` is an interval. Fails if the storage cannot
+    /// be used.
+    pub(crate) async fn open(
+        &self,
+        staging: &Path,
+        durability: Durability,
+    ) -> anyhow::Result<Option<Arc<dyn BlobStorage>>> {
         match self {
             Self::Off => Ok(None),
-            Self::Directory(directory) => Ok(Some(Arc::new(BlobDirectory::open(directory)?))),
+            Self::Directory(directory) => {
+                let directory = BlobDirectory::open(directory)?;
+                Ok(Some(Arc::new(match durability {
+                    Durability::Interval => directory.without_syncs(),
+                    Durability::Always | Durability::Promised => directory,
+                })))
+            }
             Self::Bucket(address) => {
                 std::fs::create_dir_all(staging).with_context(|| {
                     let shown = staging.display();
                     format!("cannot create the directory for uploads {shown}: choose another with --data-dir")
                 })?;
-                let staging = BlobDirectory::open(staging)?;
+                // An upload that the power failure of this machine loses is begun again.
+                let staging = BlobDirectory::open(staging)?.without_syncs();
                 let bucket = BucketStorage::connect(address, staging)?;
                 bucket.probe().await?;
                 Ok(Some(Arc::new(bucket)))

@@ -54,7 +54,7 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
 
 /// Opens the storage of blobs, which is a directory beside a database of files by default.
 async fn open_blobs(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn BlobStorage>>> {
-    config.blobs.open(&config.data_dir.join(BLOBS)).await
+    config.blobs.open(&config.data_dir.join(BLOBS), config.opening.durability).await
 }
 
 fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {
