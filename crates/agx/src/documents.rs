@@ -86,7 +86,7 @@ pub(crate) struct ResultDifference {
     pub(crate) after: Option<JobResultSummary>,
 }
 
-/// A cancelled or retried job.
+/// A cancelled, forgotten or retried job.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct JobRef {
     pub(crate) job_id: JobId,

@@ -26,7 +26,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 45] = [
+const KINDS: [DocumentKind; 46] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -40,6 +40,7 @@ const KINDS: [DocumentKind; 45] = [
     ("down", of::<Down>),
     ("history", of::<Vec<ActionStatus>>),
     ("job.cancel", of::<JobRef>),
+    ("job.forget", of::<JobRef>),
     ("job.explain", of::<Explanation>),
     ("job.list", of::<Vec<JobId>>),
     ("job.retry", of::<JobRef>),

@@ -185,6 +185,11 @@ impl Connection {
         self.call(&Request::JobCancel { job_id: job_id.clone() }).await.map(drop)
     }
 
+    /// JOB.FORGET: removes an ended job with its results.
+    pub async fn forget_job(&mut self, job_id: &JobId) -> Result<(), ClientError> {
+        self.call(&Request::JobForget { job_id: job_id.clone() }).await.map(drop)
+    }
+
     /// JOB.RETRY. With `force`, also of a dead or cancelled job.
     pub async fn retry_job(&mut self, job_id: &JobId, force: bool) -> Result<(), ClientError> {
         self.call(&Request::JobRetry { job_id: job_id.clone(), force }).await.map(drop)

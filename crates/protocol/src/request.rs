@@ -75,6 +75,7 @@ pub enum Request {
     JobList { action_id: ActionId, status: Option<Status>, slice: Slice },
     JobRetry { job_id: JobId, force: bool },
     JobCancel { job_id: JobId },
+    JobForget { job_id: JobId },
     JobExplain { job_id: JobId },
     JobOutput { job_id: JobId, position: Option<Bytes> },
     JobsSearch { search: Search },

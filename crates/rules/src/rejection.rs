@@ -96,6 +96,8 @@ pub enum Rejection {
     QueueFull { queue: String, depth: u64, bound: u64 },
     #[error("Job already ended: {}", .0.as_str())]
     JobEnded(Status),
+    #[error("Job has not ended: {}", .0.as_str())]
+    JobNotEnded(Status),
     #[error("Invalid job update: {0}")]
     InvalidUpdate(String),
     /// A live worker has the id (worker spec §2.2).

@@ -90,7 +90,7 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
     let begun = own(&see("workflow submit workflow.json").expect(0), "workflow_id");
     see(&format!("workflow cancel {begun}"));
     let job = see("job list later").expect(0).data()[0].as_str().unwrap().to_owned();
-    for line in ["job status", "job explain", "job cancel", "job retry --force"] {
+    for line in ["job status", "job explain", "job cancel", "job retry --force", "job cancel", "job forget"] {
         see(&format!("{line} {job}")).expect(0);
     }
     see("action cancel once").expect(0);

@@ -7,7 +7,7 @@ use e2e::{Agq, Lab};
 use crate::support::Raw;
 
 /// Commands that workers must never get, because they would allow more than working.
-const NOT_FOR_WORKERS: [&str; 14] = [
+const NOT_FOR_WORKERS: [&str; 15] = [
     "PLAN.SUBMIT",
     "PLAN.DELETE",
     "ACTION.SUBMIT",
@@ -15,6 +15,7 @@ const NOT_FOR_WORKERS: [&str; 14] = [
     "ACTION.CANCEL",
     "ACTION.RETRY",
     "JOB.CANCEL",
+    "JOB.FORGET",
     "JOB.RETRY",
     "SET",
     "DEL",

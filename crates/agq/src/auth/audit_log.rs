@@ -18,7 +18,7 @@ use tracing::error;
 use crate::{auth::keyring::Role, sync::lock};
 
 /// Commands that are recorded, whatever their outcome. A wrong key is recorded as well, as `AUTH`.
-const RECORDED: [&str; 22] = [
+const RECORDED: [&str; 23] = [
     "PLAN.SUBMIT",
     "PLAN.DELETE",
     "ACTION.SUBMIT",
@@ -32,6 +32,7 @@ const RECORDED: [&str; 22] = [
     "WORKFLOW.CANCEL",
     "JOB.RETRY",
     "JOB.CANCEL",
+    "JOB.FORGET",
     "WORKER.REGISTER",
     "WORKER.UNREGISTER",
     "WORKER.DRAIN",

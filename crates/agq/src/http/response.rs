@@ -117,6 +117,7 @@ impl From<Rejection> for ApiError {
             | Rejection::NotHolder { .. }
             | Rejection::StaleAttempt { .. }
             | Rejection::JobEnded(_)
+            | Rejection::JobNotEnded(_)
             | Rejection::WorkflowEnded(_)
             | Rejection::JobNotFailed
             | Rejection::RetriesExceeded

@@ -101,7 +101,9 @@ fn target(request: &Request) -> Option<String> {
         | Request::ActionClose { action_id }
         | Request::ActionCancel { action_id, .. }
         | Request::ActionRetry { action_id } => action_id.as_str(),
-        Request::JobRetry { job_id, .. } | Request::JobCancel { job_id } => job_id.as_str(),
+        Request::JobRetry { job_id, .. } | Request::JobCancel { job_id } | Request::JobForget { job_id } => {
+            job_id.as_str()
+        }
         Request::WorkerUnregister { worker_id }
         | Request::WorkerDrain { worker_id }
         | Request::WorkerTerminate { worker_id }

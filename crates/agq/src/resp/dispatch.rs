@@ -184,6 +184,7 @@ async fn run_job_command(app: &AppState, caller: &Caller, request: Request) -> G
         Request::JobList { action_id, status, slice } => job::list(app, &action_id, status, slice).await,
         Request::JobRetry { job_id, force } => job::retry(app, &job_id, force).await,
         Request::JobCancel { job_id } => job::cancel(app, &job_id).await,
+        Request::JobForget { job_id } => job::forget(app, &job_id).await,
         Request::JobExplain { job_id } => job::explain(app, &job_id).await,
         Request::JobOutput { job_id, position } => output::show(app, &job_id, position.as_ref()).await,
         Request::JobsSearch { search } => job::search(app, search).await,

@@ -70,6 +70,20 @@ pub(crate) async fn cancel_unended(app: &AppState, job_id: &JobId) -> Result<Sto
     lookup::job(app, job_id).await
 }
 
+/// Removes an ended job with its results, as retention does.
+pub(crate) async fn forget(app: &AppState, job_id: &JobId) -> Result<()> {
+    let job = lookup::job_record(app, job_id).await?;
+    if !job.is_ended() {
+        return Err(Rejection::JobNotEnded(job.status()).into());
+    }
+    if app.store.forget_job(job_id, job.status()).await? {
+        Ok(())
+    } else {
+        // Retention or a retry was faster.
+        Err(Rejection::JobNotFound(job_id.clone()).into())
+    }
+}
+
 pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<()> {
     on_jobs_ended(app, &job_changes::requeue_lost(app, holder).await?).await
 }

@@ -22,6 +22,8 @@ pub(crate) enum JobCommand {
     Explain { job_id: JobId },
     /// Cancel a job
     Cancel { job_id: JobId },
+    /// Remove an ended job with its results, which frees the disk that its outputs take
+    Forget { job_id: JobId },
     /// Retry a failed job
     Retry {
         job_id: JobId,
@@ -45,6 +47,7 @@ pub(crate) async fn run(server: &ServerArgs, command: JobCommand, output: Output
         JobCommand::Status { job_id } => status(server, &job_id, output).await,
         JobCommand::Explain { job_id } => explain(server, &job_id, output).await,
         JobCommand::Cancel { job_id } => cancel(server, &job_id, output).await,
+        JobCommand::Forget { job_id } => forget(server, &job_id, output).await,
         JobCommand::Retry { job_id, force } => retry(server, &job_id, force, output).await,
         JobCommand::List { action_id, status } => list(server, &action_id, status, output).await,
     }
@@ -85,6 +88,11 @@ async fn list(server: &ServerArgs, id: &ActionId, status: Option<Status>, output
 async fn cancel(server: &ServerArgs, id: &JobId, output: Output) -> Result<()> {
     server.connect().await?.cancel_job(id).await?;
     output.show("job.cancel", &JobRef { job_id: id.clone() }, |_| format!("job {id} is cancelled"))
+}
+
+async fn forget(server: &ServerArgs, id: &JobId, output: Output) -> Result<()> {
+    server.connect().await?.forget_job(id).await?;
+    output.show("job.forget", &JobRef { job_id: id.clone() }, |_| format!("job {id} is forgotten"))
 }
 
 async fn retry(server: &ServerArgs, id: &JobId, force: bool, output: Output) -> Result<()> {

@@ -112,6 +112,7 @@ impl Request {
             Self::JobRetry { job_id, force: false } => words(["JOB.RETRY", job_id.as_str()]),
             Self::JobRetry { job_id, force: true } => words(["JOB.RETRY", job_id.as_str(), "FORCE"]),
             Self::JobCancel { job_id } => words(["JOB.CANCEL", job_id.as_str()]),
+            Self::JobForget { job_id } => words(["JOB.FORGET", job_id.as_str()]),
             Self::JobExplain { job_id } => words(["JOB.EXPLAIN", job_id.as_str()]),
             Self::JobOutput { job_id, position } => {
                 command("JOB.OUTPUT", std::iter::once(&text(job_id.as_str())).chain(position))

@@ -122,6 +122,8 @@ pub(super) static COMMANDS: &[Command] = &[
     }),
     row("JOB.CANCEL", 2, Write, Client, "<job_id>", "Cancels a job.",
         |args| Ok(Request::JobCancel { job_id: id_of(&args[0])? })),
+    row("JOB.FORGET", 2, Write, Client, "<job_id>", "Removes an ended job with its results.",
+        |args| Ok(Request::JobForget { job_id: id_of(&args[0])? })),
     row("JOB.EXPLAIN", 2, Read, Client, "<job_id>", "Explains why a job is not running.",
         |args| Ok(Request::JobExplain { job_id: id_of(&args[0])? })),
     row("JOB.OUTPUT", -2, CommandKind::Blocking, Client, "<job_id> [position_json]", "Returns the output of a running job's tasks.",

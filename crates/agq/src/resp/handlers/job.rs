@@ -32,6 +32,11 @@ pub(crate) async fn cancel(app: &AppState, job_id: &JobId) -> CommandResult {
     Ok(Reply::Simple("OK job cancelled".into()))
 }
 
+pub(crate) async fn forget(app: &AppState, job_id: &JobId) -> CommandResult {
+    jobs::forget(app, job_id).await?;
+    Ok(Reply::Simple("OK job forgotten".into()))
+}
+
 pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> CommandResult {
     jobs::retry(app, job_id, force).await?;
     Ok(Reply::Simple("OK job re-queued".into()))
