@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use e2e::{Agq, Lab, eventually};
+use e2e::{Agq, Lab, Ran, eventually};
 
 use crate::support::{Raw, ended, plan};
 
@@ -194,4 +194,37 @@ fn blobs_are_removed_with_their_jobs() {
     let first = blobs(&lab).remove(0);
     eventually("the first blob is removed", || (!remains(&first)).then_some(()));
     assert!(lab.agx(&agq, &["action", "results", "b"]).expect(0).out == sh(&lab, "seq 160000"));
+}
+
+#[test]
+fn a_forgotten_job_frees_its_disk() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    let file = blobs(&lab).remove(0);
+    let job = lab.agx(&agq, &["job", "list", "a"]).expect(0).out.trim().to_owned();
+    lab.agx(&agq, &["job", "forget", &job]).expect(0);
+    let again = lab.agx(&agq, &["job", "forget", &job]);
+    assert!(again.code != 0 && again.err.contains("there is no job"), "{}", again.err);
+    eventually("the blob is removed", || (!file.exists()).then_some(()));
+}
+
+#[test]
+fn a_map_without_a_server_needs_no_disk_for_outputs_that_it_has_printed() {
+    let lab = Lab::on_files();
+    // The last job waits until the outputs of all jobs before it are gone, except the latest.
+    lab.file(
+        "large.sh",
+        "count() { find \"$1\" -path '*/blobs/??/*' -type f | wc -l; }\n\
+         test $2 != 5 || until test $(count \"$1\") -le 1; do sleep 0.1; done\nseq $2 200000\n",
+    );
+    let tmp = lab.path().join("tmp");
+    std::fs::create_dir(&tmp).unwrap();
+    let mut agx = lab.command("agx");
+    agx.args(["map", "-k", "-j", "1", "--", "sh", "large.sh"])
+        .arg(&tmp)
+        .args(["{}", ":::", "1", "2", "3", "4", "5"]);
+    let ran = Ran::from(agx.env("TMPDIR", &tmp).output().unwrap()).expect(0);
+    assert!(ran.out == sh(&lab, "for n in 1 2 3 4 5; do seq $n 200000; done"));
 }

@@ -261,6 +261,7 @@ fn engine(
         results: args.results.clone(),
         tasks: pipeline.tasks,
         is_local: slots.is_some(),
+        latest_large: None,
         reported: 0,
         broken: None,
     };

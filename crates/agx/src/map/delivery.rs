@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use agenix_protocol::{
     blob::OutputStream,
     documents::{JobStatus, Status, Task, TaskResult},
+    ids::JobId,
 };
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use crate::{
         command_template::filled,
         input::{Input, InvalidInput},
         joblog::{JobLog, JobLogEntry},
-        large_output::JobStreams,
+        large_output::{JobStreams, has_blobs},
         printer::Printer,
         reorder_buffer::JobOutputText,
         results_dir,
@@ -38,8 +39,10 @@ pub(crate) struct Delivery {
     pub(crate) results: Option<PathBuf>,
     /// Tasks of each job.
     pub(crate) tasks: Vec<Task>,
-    /// True if the workers are on this machine.
+    /// True if agq and its worker belong to this map.
     pub(crate) is_local: bool,
+    /// Latest delivered job with large outputs.
+    pub(crate) latest_large: Option<JobId>,
     /// Number of failures that were reported.
     pub(crate) reported: u64,
     /// Failure that has ended the joblog.
@@ -80,7 +83,19 @@ impl Delivery {
         if let Some(what) = &trouble {
             line.aside(|| self.report_failure(input.seq, &named(input), what));
         }
+        if self.is_local && has_blobs(&results) {
+            self.forget_before(job, agq).await;
+        }
         Ok(trouble.is_none())
+    }
+
+    /// Removes the delivered job with large outputs before `job` from agq, which frees its disk.
+    /// The latest one stays, because agq would remove an action with its last job.
+    async fn forget_before(&mut self, job: &JobStatus, agq: &mut RetryingClient) {
+        let Some(delivered) = self.latest_large.replace(job.job_id.clone()) else { return };
+        let forgotten = agq.with_retry(async |agq| agq.forget_job(&delivered).await).await;
+        // agq may have removed the job already, because it keeps a limited number of ended jobs.
+        drop(forgotten);
     }
 
     /// Fetches the output of a job in pieces, prints it, and writes it to the files of --results.

@@ -11,6 +11,11 @@ use crate::{
     remote::{output_reader::OutputReader, retrying_client::RetryingClient},
 };
 
+/// Returns true if a part of the output of any task is in a blob.
+pub(crate) fn has_blobs(results: &[TaskResult]) -> bool {
+    results.iter().flat_map(|result| [&result.stdout, &result.stderr]).any(|captured| captured.blob.is_some())
+}
+
 /// Streams that together are one stream of a job, in their order.
 #[derive(Debug)]
 pub(crate) struct JobStreams<'r> {
