@@ -85,6 +85,11 @@ pub(crate) fn crash_images(every_byte: bool) -> anyhow::Result<()> {
     simulate("images", &args)
 }
 
+/// Opens the files of the scenarios of `cargo xtask test`. The nightly run has all scenarios.
+pub(crate) fn test_crash_images() -> anyhow::Result<()> {
+    simulate("images", &["--seeds=4".to_owned()])
+}
+
 fn simulate(command_name: &str, args: &[String]) -> anyhow::Result<()> {
     let program = binaries::build_checked(&["agq-simulate"])?.join("agq-simulate");
     must(command(&program)?.arg(command_name).args(args))

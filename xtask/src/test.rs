@@ -64,7 +64,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     })?;
     report.step("ten thousand simulated seeds", |_| simulate::test())?;
     report.step("two hundred seeds on both stores", simulate::test_both_stores)?;
-    report.step("crash images and damage", |_| simulate::crash_images(false))?;
+    report.step("crash images and damage", |_| simulate::test_crash_images())?;
     report
         .step("instruction counts", |report| report.run(&mut tool("agenix-bench", &["bench", "--check"])))?;
     let stories = Stories { bin: &bin, profile: CHECKED, filter: None };

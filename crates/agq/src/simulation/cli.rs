@@ -99,7 +99,7 @@ impl DifferentialArgs {
                     say(&format!("\nseed {seed} fails: {message}"));
                     story.iter().for_each(|line| say(&format!("  {line}")));
                     say(&format!(
-                        "run it again with\n  cargo xtask simulate --twins --first {seed} --seeds 1\n"
+                        "run it again with\n  cargo xtask simulate --differential --first {seed} --seeds 1\n"
                     ));
                 }
             }
