@@ -7,7 +7,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use e2e::{Agq, Lab, Proxy, S3, eventually};
+use e2e::{Agq, Lab, Proxy, Ran, S3, eventually};
 
 use crate::support::{Raw, ended, only_job, plan};
 
@@ -198,4 +198,21 @@ fn agq_refuses_a_bucket_that_it_cannot_use() {
     let both = refusal(&lab(), &["--blobs", "s3://outputs", "--blob-dir", "b"]);
     assert!(both.contains("blobs is s3://outputs, and blob-dir is b: give one of them"), "{both}");
     assert!(s3.objects("of agq").is_empty());
+}
+
+#[test]
+fn a_backup_has_the_outputs_of_a_bucket() {
+    let s3 = S3::new();
+    let lab = s3.known_to(Lab::on_files(), &s3.address());
+    let agq = lab.agq(&BLOBS);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    count(&lab, &agq, "a", "30000");
+    let does = |args: &[&str]| Ran::from(lab.command("agq").args(args).output().unwrap());
+    let wrote = does(&["backup", "copy.redb", "--addr", &agq.address()]).expect(0);
+    assert!(wrote.out.contains("wrote copy.redb.blobs: 1 large outputs"), "{wrote:?}");
+    does(&["check", "copy.redb"]).expect(0);
+    does(&["restore", "copy.redb", "--data-dir", "restored"]).expect(0);
+    // The restored outputs are in a directory, and need no bucket.
+    let restored = lab.agq(&["--data-dir", "restored"]);
+    assert_counts(&lab, &restored, "a", "30000");
 }
