@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     error::{CliError, Result},
-    util::printable::{one_line, printable},
+    util::printable::{bytes_for, one_line, printable, printable_document},
 };
 
 /// Name of the schema of every `--json` document; docs/agx.md describes it.
@@ -40,14 +40,30 @@ impl Output {
         data: &T,
         human: impl FnOnce(&T) -> String,
     ) -> Result<()> {
+        self.show_bytes(kind, data, |data| printable_document(&human(data)).into_bytes())
+    }
+
+    /// Prints a result: as a document, or as the command that `human` returns. Pipes and files get
+    /// the bytes of its byte escapes.
+    pub(crate) fn show_command<T: Serialize>(
+        self,
+        kind: &str,
+        data: &T,
+        human: impl FnOnce(&T) -> String,
+    ) -> Result<()> {
+        let command = |data: &T| bytes_for(&std::io::stdout(), &printable_document(&human(data)));
+        self.show_bytes(kind, data, command)
+    }
+
+    fn show_bytes<T: Serialize>(self, kind: &str, data: &T, human: impl FnOnce(&T) -> Vec<u8>) -> Result<()> {
         let mut out = agenix_cli::stdout()?;
         if self.is_json {
             let document = to_json(&JsonEnvelope { data, kind, schema: SCHEMA });
             writeln!(out, "{}", compact(&document))?;
         } else {
-            let text = printable(&human(data));
-            out.write_all(text.as_bytes())?;
-            if !text.is_empty() && !text.ends_with('\n') {
+            let text = human(data);
+            out.write_all(&text)?;
+            if !text.is_empty() && !text.ends_with(b"\n") {
                 out.write_all(b"\n")?;
             }
         }

@@ -12,6 +12,7 @@
 //! 4. [`ids`], [`reserved_keys`], [`time`] and [`limits`]: checked identifiers, reserved keys,
 //!    points in time and bounds.
 //! 5. [`template`] and [`glob`]: placeholders of plans, and patterns of names.
+//! 6. [`byte_escape`]: text for bytes that are not UTF-8.
 //!
 //! # Examples
 //!
@@ -52,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blob;
+pub mod byte_escape;
 pub mod documents;
 pub mod errors;
 pub mod glob;

@@ -57,10 +57,13 @@ fn what_agq_refuses_is_exit_code_four_and_wrong_usage_two() {
     lab.agx(&agq, &["plan", "nonsense"]).expect(2);
     lab.agx(&agq, &["action", "status", "nowhere"]).expect(4);
     lab.agx(&agq, &["action", "submit", "p"]).expect(2);
-    let lines = lab.path().join("lines");
-    std::fs::write(&lines, b"good\n\xff\n").unwrap();
-    let bytes = lab.agx(&agq, &["action", "submit", "p", "--lines", "lines"]).expect(2);
-    assert!(bytes.err.contains("line 2 is not UTF-8"), "{}", bytes.err);
+    std::fs::write(lab.path().join("inputs"), b"[{\"line\":\"\xff\"}]").unwrap();
+    let bytes = lab.agx(&agq, &["action", "submit", "p", "--inputs", "inputs"]).expect(2);
+    assert!(bytes.err.contains("inputs: ") && bytes.err.contains("line 1"), "{}", bytes.err);
+    lab.submit_plan(&agq, &plan("q", "echo", &["{{input.line}}"]));
+    lab.file("lines", "good\n\0\n");
+    let nul = lab.agx(&agq, &["action", "submit", "q", "--lines", "lines"]).expect(4);
+    assert!(nul.err.contains("inputs[1].line contains a NUL byte"), "{}", nul.err);
     lab.file("empty", "");
     let empty = lab.agx(&agq, &["action", "submit", "p", "--lines", "empty"]).expect(4);
     assert!(empty.err.contains("inputs is empty"), "{}", empty.err);

@@ -27,6 +27,8 @@ mod limits_and_tls;
 mod load;
 mod logs;
 mod map;
+#[cfg(target_os = "linux")]
+mod map_bytes;
 mod map_ends;
 mod map_like_others;
 mod map_live;

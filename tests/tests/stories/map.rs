@@ -296,10 +296,10 @@ fn errors_are_printed_before_anything_runs() {
     assert!(refused(&["--halt", "never", "--", "echo", ":::", "a"]).contains("now,fail=1"));
     assert!(refused(&[]).contains("<COMMAND>"));
     let bytes = {
-        std::fs::write(lab.path().join("bytes"), b"a\n\xff\n").unwrap();
+        std::fs::write(lab.path().join("bytes"), b"a\n\0\n").unwrap();
         mapped(&lab, &["-a", "bytes", "--", "echo"]).expect(1).err
     };
-    assert!(bytes.contains("input 2 of bytes is not UTF-8"), "{bytes}");
+    assert!(bytes.contains("input 2 of bytes contains a NUL byte"), "{bytes}");
 }
 
 #[test]

@@ -132,6 +132,8 @@ fn files_of_other_programs_are_read_and_what_they_hold_is_shown() {
         let wide = lab.agx(&agq, args).expect(2).err;
         assert!(wide.contains("wide is UTF-16") && wide.contains("iconv -f UTF-16 -t UTF-8"), "{wide}");
     }
+    let wide = mapped(&lab, &["-a", "wide", "--", "echo"]).expect(2).err;
+    assert!(wide.contains("wide is UTF-16") && wide.contains("iconv -f UTF-16 -t UTF-8"), "{wide}");
     lab.file("lines", "0\r\n");
     let crlf = lab.agx(&agq, &["action", "submit", "p", "--lines", "lines", "--field", "a"]).expect(0).err;
     assert!(crlf.contains("a line of lines ends with \\r") && is_plain(&crlf), "{crlf}");

@@ -3,6 +3,7 @@
 
 use std::{io, os::unix::process::CommandExt, path::Path, process::Stdio, time::Duration};
 
+use agenix_protocol::byte_escape::decode_os;
 use agenix_sys::Reaped;
 use rustix::{
     io::Errno,
@@ -54,16 +55,16 @@ impl Process {
             starting.env_remove(SESSION_KEY);
         }
         starting
-            .arg0(&command.program)
-            .args(&command.args)
+            .arg0(decode_os(&command.program))
+            .args(command.args.iter().map(|arg| decode_os(arg)))
             .env(VARIABLE, mark.value())
-            .envs(command.env.iter().map(|(name, value)| (name, value)))
+            .envs(command.env.iter().map(|(name, value)| (decode_os(name), decode_os(value))))
             .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr)
             .process_group(0);
         if let Some(cwd) = &command.cwd {
-            starting.current_dir(cwd);
+            starting.current_dir(decode_os(cwd));
         }
         let oom_kills = out_of_memory::kills();
         let leader = subreaper::start(|| starting.spawn())?;
@@ -221,6 +222,7 @@ impl Drop for Group {
 mod tests {
     use std::{fs, path::Path, process::Stdio, time::Duration};
 
+    use agenix_protocol::byte_escape::encode_os;
     use rustix::process::Pid;
 
     use super::{Process, StageCommand};
@@ -231,20 +233,27 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn start(dir: &Path, script: &str) -> Process {
-        let command = StageCommand {
+    fn command(dir: &Path, script: &str) -> StageCommand {
+        StageCommand {
             task_number: 1,
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],
             env: Vec::new(),
-            cwd: Some(dir.display().to_string()),
+            cwd: Some(encode_os(dir.as_os_str())),
             stdin: Stdin::Empty,
             stdout: Stdout::Spool,
             stderr: Stderr::Spool,
             timeout: LONG,
             idle_timeout: None,
-        };
-        Process::start(Path::new("/bin/sh"), &command, Stdio::null(), Stdio::null(), Stdio::null()).unwrap()
+        }
+    }
+
+    fn started(command: &StageCommand) -> Process {
+        Process::start(Path::new("/bin/sh"), command, Stdio::null(), Stdio::null(), Stdio::null()).unwrap()
+    }
+
+    fn start(dir: &Path, script: &str) -> Process {
+        started(&command(dir, script))
     }
 
     /// Waits until a script has written a line into `file`, and returns the line.
@@ -262,6 +271,20 @@ mod tests {
             subreaper::reap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn process_gets_the_bytes_of_byte_escapes() {
+        let dir = tempfile::tempdir().unwrap();
+        let cwd = dir.path().join(super::decode_os("caf\u{10fee9}"));
+        fs::create_dir(&cwd).unwrap();
+        let mut command = command(&cwd, r#"printf '%s\n' "$0" "$1" "$E" > got"#);
+        command.args.extend(["\u{10feff}", "é\u{10fee9}"].map(String::from));
+        command.env.push(("E".into(), "\u{10fe80}".into()));
+        let ended = started(&command).wait(LONG).await.unwrap();
+        assert_eq!(ended.exit_code(), 0);
+        assert_eq!(fs::read(cwd.join("got")).unwrap(), b"\xff\n\xc3\xa9\xe9\n\x80\n");
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 //! and programs by path if the worker allows them.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     ffi::OsStr,
     io,
@@ -9,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agenix_protocol::byte_escape::{decode_os, encode_os};
 use tracing::warn;
 
 /// Name prefix of agentic units.
@@ -81,14 +83,14 @@ impl Programs {
 
     /// Returns the path of the command of a task. The command is a name or, if the worker allows
     /// that, a path, which stays relative to the working directory of the task.
-    pub(crate) fn of_command<'p>(&'p self, command: &'p str) -> Result<&'p Path, io::Error> {
+    pub(crate) fn of_command(&self, command: &str) -> Result<Cow<'_, Path>, io::Error> {
         let not_found = |text: String| io::Error::new(io::ErrorKind::NotFound, text);
         if !command.contains('/') {
             let missing = || not_found(format!("'{command}' is not among the tools of this worker"));
-            return self.path(command).ok_or_else(missing);
+            return self.path(command).map(Cow::from).ok_or_else(missing);
         }
         if self.has_paths {
-            return Ok(Path::new(command));
+            return Ok(PathBuf::from(decode_os(command)).into());
         }
         Err(not_found(format!("'{command}' is a path, and this worker runs programs of its PATH only")))
     }
@@ -116,8 +118,8 @@ fn is_legal(name: &str) -> bool {
 
 fn programs_in(directory: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let named = |entry: std::fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
-    entries.filter_map(|entry| named(entry.ok()?)).filter(|(_, path)| is_program(path)).collect()
+    let named = |entry: std::fs::DirEntry| (encode_os(&entry.file_name()), entry.path());
+    entries.flatten().map(named).filter(|(_, path)| is_program(path)).collect()
 }
 
 fn is_program(path: &Path) -> bool {
@@ -128,7 +130,10 @@ fn is_program(path: &Path) -> bool {
 mod tests {
     use std::{
         fs,
-        os::unix::fs::{OpenOptionsExt, PermissionsExt},
+        os::unix::{
+            ffi::OsStrExt,
+            fs::{OpenOptionsExt, PermissionsExt},
+        },
     };
 
     use super::{Programs, is_legal};
@@ -155,6 +160,18 @@ mod tests {
         assert_eq!(narrowed.missing, ["jq"]);
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn programs_have_any_bytes_in_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        fs::write(&program, "").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let found = Programs::find(dir.path().as_os_str(), None);
+        assert_eq!(found.split().0, ["caf\u{10fee9}"]);
+        assert_eq!(found.of_command("caf\u{10fee9}").unwrap(), program);
+    }
+
     #[test]
     fn programs_by_path_need_a_worker_that_allows_them() {
         let dir = tempfile::tempdir().unwrap();
@@ -163,6 +180,8 @@ mod tests {
         assert_eq!(refused, "'./x' is a path, and this worker runs programs of its PATH only");
         let paths = names.with_paths(true);
         assert_eq!(paths.of_command("./x").unwrap(), std::path::Path::new("./x"));
+        let bytes = paths.of_command("./caf\u{10fee9}").unwrap();
+        assert_eq!(bytes.as_os_str().as_bytes(), b"./caf\xe9");
         assert!(paths.of_command("x").unwrap_err().to_string().contains("not among the tools"));
         assert_eq!(paths.path("./x"), None, "no capability");
     }

@@ -84,10 +84,10 @@ impl Spool {
         room(&self.0.directory)
     }
 
-    /// Returns a file that contains `text`, with the offset at its start.
-    pub(crate) fn file_with(&self, text: &str) -> io::Result<File> {
+    /// Returns a file with `content`, and with the offset at its start.
+    pub(crate) fn file_with(&self, content: &[u8]) -> io::Result<File> {
         let file = self.file()?;
-        file.write_all_at(text.as_bytes(), 0)?;
+        file.write_all_at(content, 0)?;
         file.open()
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     fn spool_file_has_no_name_and_kept_bytes_are_capped() {
         let dir = tempfile::tempdir().unwrap();
         let mut text = String::new();
-        let mut file = Spool::new(dir.path()).file_with("hello").unwrap();
+        let mut file = Spool::new(dir.path()).file_with(b"hello").unwrap();
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
         assert_eq!(kept(&file, 5).unwrap().bytes, b"hello");

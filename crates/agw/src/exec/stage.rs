@@ -3,7 +3,10 @@
 
 use std::{future::pending, io, sync::Arc, time::Duration};
 
-use agenix_protocol::documents::{CapturedOutput, TaskResult};
+use agenix_protocol::{
+    byte_escape::decode,
+    documents::{CapturedOutput, TaskResult},
+};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
@@ -175,19 +178,20 @@ fn not_started(command: &StageCommand, unstarted: &Unstarted) -> TaskResult {
             (format!("agw: task {number} could not be started within its timeout: {error}\n"), 126, true)
         }
     };
-    TaskResult { exit_code, timed_out, ..unstarted_result(command, text) }
+    TaskResult { exit_code, timed_out, ..unstarted_result(command, &text) }
 }
 
 /// Result of a command that was not started because the output of the job exceeded the quota.
 fn excessive(command: &StageCommand, task_number: u32, text: &str) -> TaskResult {
-    TaskResult { exit_code: 1, ..unstarted_result(command, of_excess(task_number, text)) }
+    TaskResult { exit_code: 1, ..unstarted_result(command, &of_excess(task_number, text)) }
 }
 
-fn unstarted_result(command: &StageCommand, text: String) -> TaskResult {
+fn unstarted_result(command: &StageCommand, text: &str) -> TaskResult {
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
-        stderr: CapturedOutput::whole(text.into_bytes()),
+        // The text may name a file of the job.
+        stderr: CapturedOutput::whole(decode(text).into_owned()),
         ..TaskResult::default()
     }
 }

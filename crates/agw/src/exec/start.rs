@@ -12,7 +12,11 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::{blob::BlobHash, documents::PlanCache};
+use agenix_protocol::{
+    blob::BlobHash,
+    byte_escape::{decode, decode_os},
+    documents::PlanCache,
+};
 use rustix::io::Errno;
 use tokio::{
     sync::Semaphore,
@@ -151,13 +155,13 @@ fn start(
     inputs: &TaskInputs,
 ) -> io::Result<(StartedProcess, Option<io::PipeReader>)> {
     let program = context.programs.of_command(&command.program)?;
-    if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(cwd).is_dir()) {
+    if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(&decode_os(cwd)).is_dir()) {
         return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }
     let stdin = match (&command.stdin, before) {
         // The child gets a copy of the pipe, because the start may have to be repeated.
         (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
-        (Stdin::Text(text), _) => context.spool.file_with(text)?.into(),
+        (Stdin::Text(text), _) => context.spool.file_with(&decode(text))?.into(),
         (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
         (Stdin::Task(from), _) => match inputs.outputs.get(from) {
             Some(file) => file.open()?.into(),
@@ -200,7 +204,7 @@ fn start(
         }
         Stderr::Stdout => (None, child_stdout.try_clone()?),
     };
-    let process = Process::start(program, command, stdin, child_stdout.into(), child_stderr.into())
+    let process = Process::start(&program, command, stdin, child_stdout.into(), child_stderr.into())
         .map_err(|error| unstartable(&command.program, error))?;
     written.files.extend(stderr.clone());
     match &stdout {
@@ -245,7 +249,8 @@ fn create(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
 }
 
 fn place(command: &StageCommand, field: &str, path: &str) -> io::Result<PathBuf> {
-    let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
+    let cwd = decode_os(command.cwd.as_deref().unwrap_or("."));
+    let place = Path::new(&cwd).join(decode_os(path));
     // FIFOs are refused: opening one waits for its other end, without interruption.
     if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
         return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));

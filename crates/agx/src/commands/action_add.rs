@@ -12,6 +12,7 @@ use crate::{
     output::{Output, counted, jobs},
     remote::{chunked_submit::pieces, retrying_client::RetryingClient},
     server_args::ServerArgs,
+    util::text::any_bytes,
 };
 
 #[derive(Debug, Args)]
@@ -20,7 +21,7 @@ pub(crate) struct AddArgs {
     pub(crate) action_id: ActionId,
     /// Inputs: each value becomes {"line": …}; without values, --inputs and --lines, the lines of
     /// stdin
-    #[arg(value_name = "INPUT", conflicts_with = "source")]
+    #[arg(value_name = "INPUT", conflicts_with = "source", value_parser = any_bytes())]
     pub(crate) values: Vec<String>,
     #[command(flatten)]
     pub(crate) files: InputFiles,
@@ -35,8 +36,7 @@ pub(super) async fn add(server: &ServerArgs, args: AddArgs, output: Output) -> R
     let inputs = if args.values.is_empty() {
         inputs(&args.files, output)?.map_or_else(|| lines(Path::new("-"), field, output), Ok)?
     } else {
-        let values = (1..).zip(&args.values);
-        values.map(|(number, value)| input(field, number, value.as_bytes())).collect::<Result<_>>()?
+        args.values.iter().map(|value| input(field, value)).collect::<Result<_>>()?
     };
     let (action_id, mut connection) = (args.action_id, server.connect().await?);
     let mut pieces = pieces(&inputs);

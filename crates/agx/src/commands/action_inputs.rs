@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agenix_protocol::documents::parse;
+use agenix_protocol::{byte_escape::encode, documents::parse};
 use clap::Args;
 use serde_json::{json, value::RawValue};
 
@@ -47,8 +47,8 @@ pub(super) fn lines(file: &Path, field: &str, output: Output) -> Result<Vec<Box<
     if bytes.ends_with(b"\r") || bytes.windows(2).any(|pair| pair == b"\r\n") {
         output.note(&format!("agx: a line of {} ends with \\r: {CRLF_HELP}", file.display()));
     }
-    let lines = (1..).zip(bytes.split(|&byte| byte == b'\n'));
-    lines.map(|(number, line)| input(field, number, line)).collect()
+    let lines = bytes.split(|&byte| byte == b'\n');
+    lines.map(|line| input(field, &encode(line))).collect()
 }
 
 /// Parses a JSON array of objects, or consecutive objects as of `jq -c`.
@@ -65,13 +65,10 @@ fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     }
 }
 
-/// Returns the input with one field, whose value is line `number`.
-pub(super) fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>> {
-    let help = "inputs are text; for other bytes write a JSON file of inputs";
-    let line = std::str::from_utf8(line)
-        .map_err(|_| CliError::usage(format!("line {number} is not UTF-8"), help))?;
+/// Returns the input with one field, whose value is `line`, a text with byte escapes.
+pub(super) fn input(field: &str, line: &str) -> Result<Box<RawValue>> {
     RawValue::from_string(json!({field: line}).to_string())
-        .map_err(|error| CliError::usage(error.to_string(), help))
+        .map_err(|error| CliError::usage(error.to_string(), "write a JSON file of inputs"))
 }
 
 #[cfg(test)]

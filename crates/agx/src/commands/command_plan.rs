@@ -2,6 +2,7 @@
 
 use agenix_client::Server;
 use agenix_protocol::{
+    byte_escape::encode_os,
     documents::{Plan, to_json},
     ids::PlanId,
 };
@@ -35,7 +36,7 @@ pub(super) fn cwd(given: Option<&String>, server: Option<&Server>) -> Result<Opt
     let here = std::env::current_dir().map_err(|error| {
         CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
     })?;
-    Ok(Some(here.to_string_lossy().into_owned()))
+    Ok(Some(encode_os(here.as_os_str())))
 }
 
 /// Returns the plan with an id that is a digest of its content, so equal commands share a plan.

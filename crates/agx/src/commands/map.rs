@@ -1,6 +1,6 @@
 //! `agx map`
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use agenix_client::Server;
 use agenix_protocol::{
@@ -149,8 +149,8 @@ fn sources(args: &mut MapArgs) -> Result<(Vec<String>, Sources, Columns)> {
 /// Returns the path of the joblog, and whether agx appends (`+FILE`, as in GNU Parallel).
 fn joblog(args: &MapArgs) -> Option<(PathBuf, bool)> {
     let given = args.joblog.as_ref()?;
-    let appended = given.to_str().and_then(|text| text.strip_prefix('+')).filter(|file| !file.is_empty());
-    Some(appended.map_or_else(|| (given.clone(), false), |file| (file.into(), true)))
+    let appended = given.as_os_str().as_bytes().strip_prefix(b"+").filter(|file| !file.is_empty());
+    Some(appended.map_or_else(|| (given.clone(), false), |file| (OsStr::from_bytes(file).into(), true)))
 }
 
 /// Returns the number of jobs that the worker of this command runs at once.
@@ -211,7 +211,7 @@ fn show(
         }
         let command = resumed.command(args, seq);
         let document = MapCommand { seq, command, workers: workers.clone() };
-        shown = output.show("map.command", &document, |shown| shown.command.clone());
+        shown = output.show_command("map.command", &document, |shown| shown.command.clone());
         shown.is_ok()
     };
     let mut unfit = None;

@@ -2,11 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use agenix_protocol::{documents::Halt, ids::QueueName};
-use clap::Args;
+use agenix_protocol::{byte_escape::decode_os, documents::Halt, ids::QueueName};
+use clap::{Args, builder::TypedValueParser};
 
 use super::labels::{Label, parse_label};
-use crate::map::{Grouping, Placeholder, Separator, parse_delay, parse_halt};
+use crate::{
+    map::{Grouping, Placeholder, Separator, parse_delay, parse_halt},
+    util::{printable::one_line, text::any_bytes},
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -14,7 +17,7 @@ pub(crate) struct MapArgs {
     /// Pipeline in quotes, as 'grep -c ERROR {}', or a program and its arguments; then the inputs,
     /// unless they come from stdin: ::: VALUE… (several ::: are combined, :::+ is paired with the
     /// source before it), :::: FILE…
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_parser = any_bytes())]
     pub(crate) words: Vec<String>,
     /// Read inputs from this file, one per line; - is stdin; can be repeated
     #[arg(short = 'a', long, value_name = "FILE")]
@@ -29,7 +32,7 @@ pub(crate) struct MapArgs {
     pub(crate) per_job: Option<usize>,
     /// Split each input into columns, which {1}, {2} … name; {} is the whole line. One character
     /// stands for itself, and a longer text is a regular expression, as '[ \t]+'
-    #[arg(short = 'C', long, value_name = "REGEX", value_parser = Separator::parse)]
+    #[arg(short = 'C', long, value_name = "REGEX", value_parser = any_bytes().try_map(|text| Separator::parse(&text)))]
     pub(crate) colsep: Option<Separator>,
     /// Take the first line of each source as the names of its columns, as in {name}; columns end
     /// with a tab unless --colsep is given
@@ -74,7 +77,7 @@ pub(crate) struct MapArgs {
     #[arg(long)]
     pub(crate) tag: bool,
     /// Also write each job's output to DIR/1/INPUT/stdout, stderr and seq
-    #[arg(long, value_name = "DIR", value_parser = parse_results)]
+    #[arg(long, value_name = "DIR", value_parser = any_bytes().try_map(|text| parse_results(&text)))]
     pub(crate) results: Option<PathBuf>,
     /// Log each finished job in the format of GNU Parallel; +FILE appends to an existing file
     #[arg(long, value_name = "FILE")]
@@ -109,7 +112,7 @@ pub(crate) struct MapArgs {
     /// Working directory of the tasks on any machine [default: the current directory if agq is
     /// private to this command or reached by a Unix socket, as with `agx up`; otherwise the
     /// worker's directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = any_bytes())]
     pub(crate) cwd: Option<String>,
     /// Start agq and a worker for this command, even if a profile is in use
     #[arg(long)]
@@ -210,12 +213,13 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
              pipeline, as 'wc -l {{}} > out/{{#}}'"
         ));
     }
+    let shown = one_line(text);
     match PathBuf::from(text).extension() {
         Some(end) if !text.ends_with('/') && (end == "csv" || end == "tsv") => Err(format!(
-            "tables are not supported: give a directory, or use `agx --json map` for one document a job; {text}/ is a \
+            "tables are not supported: give a directory, or use `agx --json map` for one document a job; {shown}/ is a \
              directory of this name"
         )),
-        _ => Ok(PathBuf::from(text)),
+        _ => Ok(decode_os(text).into()),
     }
 }
 
@@ -258,6 +262,8 @@ fn parse_size(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
+    use agenix_protocol::byte_escape::encode_os;
+
     use super::{jobs_on, parse_results, parse_secs, parse_size};
 
     #[test]
@@ -280,6 +286,7 @@ mod tests {
         for right in ["out", "o.csv/", "a{b}", "{", "csv"] {
             assert_eq!(parse_results(right), Ok(right.into()));
         }
+        assert_eq!(encode_os(parse_results("caf\u{10fee9}").unwrap().as_os_str()), "caf\u{10fee9}");
     }
 
     #[test]

@@ -22,12 +22,13 @@ use crate::{
     map::in_plan,
     output::Output,
     server_args::ServerArgs,
-    util::text::without_mark,
+    util::text::{any_bytes, without_mark},
 };
 
 #[derive(Debug, Args, Default)]
 pub(crate) struct FromArgs {
     /// Pipeline, in quotes
+    #[arg(value_parser = any_bytes())]
     pub(crate) pipeline: String,
     /// Plan id [default: agq assigns one]
     #[arg(long, value_name = "ID")]

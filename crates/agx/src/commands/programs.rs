@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use agenix_client::{Connection, Server};
-use agenix_protocol::documents::{PROGRAM_PATHS, Plan, Task};
+use agenix_protocol::{
+    byte_escape::decode_os,
+    documents::{PROGRAM_PATHS, Plan, Task},
+};
 
 use crate::{
     error::{CliError, Result},
@@ -36,7 +39,7 @@ pub(super) fn check_programs(plan: &Plan, cwd: Option<&str>) -> Result<()> {
 }
 
 fn check_path(program: &str, cwd: Option<&str>) -> Result<()> {
-    let file = Path::new(cwd.unwrap_or(".")).join(program);
+    let file = Path::new(&decode_os(cwd.unwrap_or("."))).join(decode_os(program));
     if !file.exists() {
         let help = match cwd {
             Some(cwd) if Path::new(program).is_relative() => format!("the path is relative to {cwd}"),

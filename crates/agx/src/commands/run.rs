@@ -28,7 +28,10 @@ use crate::{
     output::Output,
     remote::{command_input::CommandInput, retrying_client::RetryingClient},
     server_args::ServerArgs,
-    util::signals::{self, stop_requested},
+    util::{
+        signals::{self, stop_requested},
+        text::any_bytes,
+    },
 };
 
 /// Placeholder for stdin in the plan.
@@ -50,7 +53,7 @@ const INTERRUPTED: u8 = 130;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
     /// Pipeline in quotes, as 'sort big.txt | uniq -c', or a program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_parser = any_bytes())]
     words: Vec<String>,
     /// Queue of the job on a cluster [default: ready]
     #[arg(long, visible_alias = "queue", value_name = "QUEUE")]
@@ -76,7 +79,7 @@ pub(crate) struct RunArgs {
     pipefail: bool,
     /// Working directory of the command [default: the current directory if agq is private to this
     /// command or reached by a Unix socket, as with `agx up`; otherwise the worker's directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = any_bytes())]
     cwd: Option<String>,
     /// Start agq and a worker for this command, even if a profile is in use
     #[arg(long)]

@@ -14,6 +14,7 @@ use crate::{
     error::{CliError, Result},
     logs::position::{NewOutput, Stream},
     output::Output,
+    util::printable::bytes_for,
 };
 
 /// Maximum length of a line; a longer line is printed in parts.
@@ -23,7 +24,7 @@ pub(super) struct LogPrinter {
     job_id: JobId,
     /// Number of the only task to print, if any.
     task: Option<u32>,
-    /// Prefix of each line if there are several jobs.
+    /// Prefix of each line if there are several jobs, with byte escapes.
     prefix: Option<String>,
     /// Attempt whose output is being printed.
     attempt: u32,
@@ -83,10 +84,11 @@ impl LogPrinter {
             return self.output.show("logs", &shown, |_| String::new());
         }
         if let Some(prefix) = &self.prefix {
+            let prefix = prefix_for(*stream, prefix);
             let begun = self.begun.entry((*task_number, *stream)).or_default();
             begun.extend_from_slice(&piece.bytes);
             for line in whole_lines(begun) {
-                write(*stream, &[prefix.as_bytes(), &line].concat(), self.output)?;
+                write(*stream, &[&*prefix, &line].concat(), self.output)?;
             }
         } else {
             write(*stream, &piece.bytes, self.output)?;
@@ -105,7 +107,8 @@ impl LogPrinter {
         let prefix = self.prefix.as_deref().unwrap_or_default();
         for ((_, stream), line) in std::mem::take(&mut self.begun) {
             if !line.is_empty() {
-                write(stream, &[prefix.as_bytes(), &line, b"\n"].concat(), self.output)?;
+                let prefix = prefix_for(stream, prefix);
+                write(stream, &[&*prefix, &line, b"\n"].concat(), self.output)?;
             }
         }
         self.output.flush()
@@ -122,6 +125,13 @@ fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
         lines.push([std::mem::take(begun), b"\n".to_vec()].concat());
     }
     lines
+}
+
+fn prefix_for(stream: Stream, prefix: &str) -> Vec<u8> {
+    match stream {
+        Stream::Stdout => bytes_for(&std::io::stdout(), prefix),
+        Stream::Stderr => bytes_for(&std::io::stderr(), prefix),
+    }
 }
 
 fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<()> {

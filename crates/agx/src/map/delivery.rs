@@ -116,7 +116,8 @@ impl Delivery {
             }
         }
         let tag = self.tags.then(|| tag_of(input));
-        let mut taggers = [Tagger::new(tag.as_deref()), Tagger::new(tag.as_deref())];
+        let mut taggers =
+            [OutputStream::Stdout, OutputStream::Stderr].map(|stream| Tagger::new(tag.as_deref(), stream));
         let (printer, is_json) = (&mut self.printer, self.output.is_json);
         // Without files, neither a document nor printed output needs the bytes.
         let is_needed = self.results.is_some() || !(is_json || printer.is_silent());
@@ -188,8 +189,11 @@ impl Delivery {
             return JobOutputText { stdout: document(job), stderr: Vec::new() };
         }
         let tag = self.tags.then(|| tag_of(input));
-        let tagged = |bytes| Tagger::new(tag.as_deref()).tagged(bytes);
-        JobOutputText { stdout: tagged(stdout), stderr: tagged(stderr) }
+        let tagged = |stream, bytes| Tagger::new(tag.as_deref(), stream).tagged(bytes);
+        JobOutputText {
+            stdout: tagged(OutputStream::Stdout, stdout),
+            stderr: tagged(OutputStream::Stderr, stderr),
+        }
     }
 
     fn report_failure(&mut self, seq: u64, named: &str, what: &str) {

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agenix_protocol::byte_escape::{decode, encode};
+
 use super::resumed::{self, digest};
 use crate::{
     error::{CliError, Result},
@@ -31,18 +33,19 @@ pub(crate) struct JobLogEntry<'e> {
     /// 0 if a signal ended the job, -1 if it timed out.
     pub(crate) exit_code: i32,
     pub(crate) signal: i32,
-    /// Command with its placeholders replaced.
+    /// Command with its placeholders replaced, with byte escapes.
     pub(crate) command: &'e str,
 }
 
 impl JobLogEntry<'_> {
-    fn line(&self) -> String {
+    fn line(&self) -> Vec<u8> {
         let Self { seq, host, started, runtime, receive, exit_code, signal, command } = self;
         // Line feeds in a command would break the line.
         let command = command.replace(char::is_control, " ");
-        format!(
+        let line = format!(
             "{seq}\t{host}\t{started:.3}\t{runtime:10.3}\t0\t{receive}\t{exit_code}\t{signal}\t{command}\n"
-        )
+        );
+        decode(&line).into_owned()
     }
 }
 
@@ -97,7 +100,7 @@ impl JobLog {
 
     /// Appends a job.
     pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<()> {
-        self.file.write_all(entry.line().as_bytes()).map_err(|error| cannot_write(&self.path, &error))
+        self.file.write_all(&entry.line()).map_err(|error| cannot_write(&self.path, &error))
     }
 }
 
@@ -146,7 +149,7 @@ pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::Complete
             break;
         }
         let is_torn = line.pop_if(|last| *last == b'\n').is_none();
-        let line = String::from_utf8_lossy(&line);
+        let line = encode(&line);
         if (number == 1 && line.starts_with("Seq\t")) || is_torn {
             continue;
         }
@@ -182,14 +185,25 @@ mod tests {
 
     #[test]
     fn joblog_lines_have_the_format_of_gnu_parallel() {
-        assert_eq!(entry(3, 1, 0).line(), "3\t:\t1.500\t     0.250\t0\t2\t1\t0\techo a b\n");
+        assert_eq!(entry(3, 1, 0).line(), b"3\t:\t1.500\t     0.250\t0\t2\t1\t0\techo a b\n");
     }
 
     #[test]
     fn joblog_entries_take_one_line_with_any_command() {
         let command = "a\nb\rc\u{1b}[2Jd\u{85}e";
         let line = JobLogEntry { command, ..entry(1, 0, 0) }.line();
-        assert!(line.ends_with("\ta b c [2Jd e\n"), "{line:?}");
+        assert!(line.ends_with(b"\ta b c [2Jd e\n"), "{line:?}");
+    }
+
+    #[test]
+    fn joblog_has_the_bytes_of_a_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let command = "cat 'caf\u{10fee9}\u{10fe85}'";
+        JobLog::open(&path, false).unwrap().add(&JobLogEntry { command, ..entry(1, 0, 0) }).unwrap();
+        assert!(std::fs::read(&path).unwrap().ends_with(b"\tcat 'caf\xe9\x85'\n"));
+        let done = done(&path, ResumeScope::Ended).unwrap();
+        assert_eq!(done.get(&1), Some(&super::digest(command)));
     }
 
     #[test]

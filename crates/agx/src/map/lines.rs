@@ -6,6 +6,8 @@ use std::{
     path::PathBuf,
 };
 
+use agenix_protocol::byte_escape::encode;
+
 use super::row::SourceValue;
 use crate::{
     error::{CliError, Result},
@@ -65,7 +67,7 @@ impl Lines {
                 line.pop();
             }
             let shown = || format!("input {} of {}", self.count, shortened(&self.path.display().to_string()));
-            if !take(text(line, shown)) {
+            if !take(text(&line, shown)) {
                 break;
             }
         }
@@ -88,16 +90,13 @@ fn cannot_read(path: &std::path::Path, error: &std::io::Error) -> CliError {
     CliError::usage(format!("cannot read {shown}: {error}"), "give a readable file, or - for stdin")
 }
 
-/// Converts `bytes` to text that a process can get as an argument.
-fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> SourceValue {
-    let text = String::from_utf8(bytes).map_err(|_| {
-        format!("{} is not UTF-8, and inputs are text: rename the file, or convert the text", named())
-    })?;
-    if text.contains('\0') {
+/// Returns the text of `bytes`, with byte escapes, if a process can get them as an argument.
+fn text(bytes: &[u8], named: impl Fn() -> String) -> SourceValue {
+    if bytes.contains(&0) {
         return Err(format!(
             "{} contains a NUL byte, which no process can be given: with -0 inputs end with NUL",
             named()
         ));
     }
-    Ok(text)
+    Ok(encode(bytes).into_owned())
 }

@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agenix_protocol::blob::OutputStream;
+use agenix_protocol::{
+    blob::OutputStream,
+    byte_escape::{decode, decode_os},
+};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
@@ -26,13 +29,15 @@ const KEPT: usize = 64;
 fn place(dir: &Path, args: &[String]) -> PathBuf {
     let numbered = (1..).zip(args.iter().map(|arg| name(arg)));
     let parts: Vec<(usize, String)> = numbered.collect();
-    let length: usize = parts.iter().map(|(_, name)| name.len() + 4).sum();
+    let length: usize = parts.iter().map(|(_, name)| decode(name).len() + 4).sum();
     if length > MOST_PATH && parts.len() > 1 {
         // The hash of all inputs makes the name unique; the part before it is for readers.
         let all: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
-        return dir.join("1").join(cut(&parts[0].1, &all.join("\0")));
+        return dir.join("1").join(decode_os(&cut(&parts[0].1, &all.join("\0"))));
     }
-    parts.into_iter().fold(dir.to_owned(), |dir, (number, name)| dir.join(number.to_string()).join(name))
+    parts
+        .into_iter()
+        .fold(dir.to_owned(), |dir, (number, name)| dir.join(number.to_string()).join(decode_os(&name)))
 }
 
 /// Returns the beginning of `name` and a hash of `whole`.
@@ -42,7 +47,7 @@ fn cut(name: &str, whole: &str) -> String {
     format!("{}…{hash}", &name[..name.floor_char_boundary(KEPT)])
 }
 
-/// Returns an input as the name of a directory.
+/// Returns an input as the name of a directory, with byte escapes.
 fn name(arg: &str) -> String {
     let name: String = arg
         .chars()
@@ -57,7 +62,7 @@ fn name(arg: &str) -> String {
     match name.as_str() {
         // These texts cannot name a directory.
         "" | "." | ".." => format!("\\{name}"),
-        _ if name.len() > MOST_NAME => cut(&name, &name),
+        _ if decode(&name).len() > MOST_NAME => cut(&name, &name),
         _ => name,
     }
 }
@@ -101,6 +106,8 @@ impl ResultFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use agenix_protocol::blob::OutputStream;
 
     use super::place;
@@ -122,6 +129,18 @@ mod tests {
         assert_eq!(shown(&["a", "b c"]), "r/1/a/2/b c");
         assert_eq!(shown(&["../x\t\\"]), r"r/1/..\_x\t\\");
         assert_eq!([shown(&[".."]), shown(&["."]), shown(&[""])], [r"r/1/\..", r"r/1/\.", r"r/1/\"]);
+    }
+
+    #[test]
+    fn results_directories_have_the_bytes_of_the_input() {
+        let name = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            place("r".as_ref(), &args).as_os_str().as_bytes().to_vec()
+        };
+        assert_eq!(name(&["caf\u{10fee9}/é", "\u{10feff}"]), b"r/1/caf\xe9\\_\xc3\xa9/2/\xff");
+        let longest = "\u{10fee9}".repeat(255);
+        assert_eq!(name(&[&longest]), [b"r/1/", &[0xe9; 255][..]].concat(), "255 bytes are a name");
+        assert!(name(&[&(longest + "x")]).len() < 120, "256 bytes are none");
     }
 
     #[test]

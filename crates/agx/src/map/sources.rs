@@ -7,6 +7,8 @@ use std::{
     path::PathBuf,
 };
 
+use agenix_protocol::byte_escape::{decode_os, encode};
+
 use super::{
     grouping::grouped,
     lines::Lines,
@@ -72,7 +74,8 @@ pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource
                 if last.source == InputSource::Values(Vec::new()) {
                     given.pop();
                 }
-                given.push(LinkedSource { source: InputSource::File(word.into()), is_linked });
+                let file = PathBuf::from(decode_os(&word));
+                given.push(LinkedSource { source: InputSource::File(file), is_linked });
             }
             Some(LinkedSource { source: InputSource::Values(values), .. }) => values.push(word),
             Some(LinkedSource { source: InputSource::File(_), .. }) => {}
@@ -222,14 +225,15 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> 
         if block.last() != Some(&b'\n') {
             reader.read_until(b'\n', &mut block).map_err(cannot)?;
         }
-        let value = String::from_utf8(block).ok().filter(|block| !block.contains('\0'));
-        let why = || {
-            format!(
-                "block {number} of stdin is not text in UTF-8 without NUL, and --pipe carries nothing else: write the \
-                 parts into files, and give their names as inputs"
-            )
+        let value = if block.contains(&0) {
+            Err(format!(
+                "block {number} of stdin contains a NUL byte, which --pipe cannot carry: write the parts into files, and \
+                 give their names as inputs"
+            ))
+        } else {
+            Ok(encode(&block).into_owned())
         };
-        if !take(value.ok_or_else(why)) {
+        if !take(value) {
             break;
         }
     }
@@ -298,6 +302,8 @@ mod tests {
         let read_n: Vec<_> = read_n.into_iter().map(|row| row.map_err(is_nul)).collect();
         assert_eq!(read_n, [Ok(vec!["x".into()]), Err(true), Ok(vec!["z".into()])]);
         std::fs::write(dir.path().join("b"), b"p\n\xff\nq\n").unwrap();
+        assert_eq!(rows(&["c", "::::", &b]), ["p", "\u{10feff}", "q"]);
+        std::fs::write(dir.path().join("b"), b"p\n\xff\0\nq\n").unwrap();
         let fit: Vec<bool> =
             read(&["c", "::::", &b, ":::", "1", "2"]).unwrap().iter().map(Result::is_ok).collect();
         assert_eq!(fit, [true, true, false, false, true, true], "each combination with it");

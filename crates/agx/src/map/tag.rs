@@ -1,27 +1,39 @@
 //! Tag of `--tag`: the input and a tab before each line of output.
 
-use crate::{map::input::Input, util::printable::one_line};
+use std::io::{stderr, stdout};
 
+use agenix_protocol::blob::OutputStream;
+
+use crate::{
+    map::input::Input,
+    util::printable::{bytes_for, one_line_with_bytes},
+};
+
+/// Returns the tag, with byte escapes.
 pub(crate) fn tag_of(input: &Input) -> String {
-    one_line(&input.args.join(" ")) + "\t"
+    one_line_with_bytes(&input.args.join(" ")) + "\t"
 }
 
 /// Puts a tag in front of the lines of a stream that comes in pieces.
 #[derive(Debug)]
-pub(crate) struct Tagger<'t> {
-    tag: Option<&'t [u8]>,
+pub(crate) struct Tagger {
+    tag: Option<Vec<u8>>,
     is_in_line: bool,
 }
 
-impl<'t> Tagger<'t> {
-    /// Creates a tagger for a stream. Without a tag, the stream stays as it is.
-    pub(crate) fn new(tag: Option<&'t str>) -> Self {
-        Self { tag: tag.map(str::as_bytes), is_in_line: false }
+impl Tagger {
+    /// Creates a tagger for `stream`. Without a tag, the stream stays as it is.
+    pub(crate) fn new(tag: Option<&str>, stream: OutputStream) -> Self {
+        let tag = tag.map(|tag| match stream {
+            OutputStream::Stdout => bytes_for(&stdout(), tag),
+            OutputStream::Stderr => bytes_for(&stderr(), tag),
+        });
+        Self { tag, is_in_line: false }
     }
 
     /// Returns the next piece of the stream with its tags.
     pub(crate) fn tagged(&mut self, piece: &[u8]) -> Vec<u8> {
-        let Some(tag) = self.tag else { return piece.to_vec() };
+        let Some(tag) = &self.tag else { return piece.to_vec() };
         let mut tagged = Vec::with_capacity(piece.len() + tag.len());
         for line in piece.split_inclusive(|&byte| byte == b'\n') {
             if !self.is_in_line {
@@ -36,11 +48,11 @@ impl<'t> Tagger<'t> {
 
 #[cfg(test)]
 mod tests {
-    use super::Tagger;
+    use super::{OutputStream, Tagger};
 
     #[test]
     fn tagged_output_has_the_tag_on_every_line() {
-        let tagged = |bytes: &[u8], tag| Tagger::new(tag).tagged(bytes);
+        let tagged = |bytes: &[u8], tag| Tagger::new(tag, OutputStream::Stdout).tagged(bytes);
         assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
         assert_eq!(tagged(b"", Some("x\t")), b"");
         assert_eq!(tagged(b"a\n", None), b"a\n");
@@ -48,7 +60,7 @@ mod tests {
 
     #[test]
     fn tagged_pieces_are_those_of_the_whole() {
-        let mut tagger = Tagger::new(Some("x:"));
+        let mut tagger = Tagger::new(Some("x:"), OutputStream::Stdout);
         let pieces = [&b"a"[..], b"b\nc", b"\n", b"d"].map(|piece| tagger.tagged(piece));
         assert_eq!(pieces.concat(), b"x:ab\nx:c\nx:d");
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use agenix_client::ClientError;
-use agenix_protocol::{blob::BlobHash, errors::ErrorKind, ids::ActionId};
+use agenix_protocol::{blob::BlobHash, byte_escape::has_escapes, errors::ErrorKind, ids::ActionId};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -97,7 +97,8 @@ fn read_now() -> io::Result<CommandInput> {
     })
 }
 
-/// Returns the bytes as text if they are few and UTF-8. The offset of the file stays.
+/// Returns the bytes as text if they are few, UTF-8, and without characters that the worker would
+/// decode as byte escapes. The offset of the file stays.
 fn text(file: &mut File, start: u64, length: u64) -> io::Result<Option<String>> {
     if length > MAX_TEXT_BYTES {
         return Ok(None);
@@ -106,7 +107,7 @@ fn text(file: &mut File, start: u64, length: u64) -> io::Result<Option<String>> 
     let mut bytes = Vec::new();
     file.take(length).read_to_end(&mut bytes)?;
     file.seek(SeekFrom::Start(start))?;
-    Ok(String::from_utf8(bytes).ok())
+    Ok(String::from_utf8(bytes).ok().filter(|text| !has_escapes(text)))
 }
 
 impl InputFile {

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, ffi::OsStr, os::unix::fs::PermissionsExt, path::Path};
 
+use agenix_protocol::byte_escape::encode_os;
+
 /// Minimum similarity of a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.8;
 
@@ -9,10 +11,7 @@ const ALIKE: f64 = 0.8;
 pub(crate) fn on(path: &OsStr) -> BTreeSet<String> {
     let entries =
         std::env::split_paths(path).filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten();
-    entries
-        .filter(|entry| is_program(&entry.path()))
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
+    entries.filter(|entry| is_program(&entry.path())).map(|entry| encode_os(&entry.file_name())).collect()
 }
 
 /// Returns true if `path` is a file that somebody may execute. Follows symbolic links.

@@ -3,6 +3,9 @@
 
 use std::path::Path;
 
+use agenix_protocol::byte_escape::encode_os;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
 use crate::error::CliError;
 
 /// Byte order mark that some editors and PowerShell put before UTF-8.
@@ -11,6 +14,11 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 /// Advice about a carriage return.
 pub(crate) const CRLF_HELP: &str = "the list has the line ends of Windows (CRLF), and the carriage return is a part of each input: remove it \
                                     with `tr -d '\\r'`";
+
+/// Returns the parser of an argument that may have any bytes. Its text has byte escapes.
+pub(crate) fn any_bytes() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(|argument| encode_os(&argument))
+}
 
 /// Returns the failure for a file in another encoding.
 pub(crate) fn not_utf_8(file: &Path, encoding: &str) -> CliError {
