@@ -544,6 +544,7 @@ const jobView = {
       ['Worker', job.worker_id && h('span', { class: 'id' }, job.worker_id)], ['Queue', `${job.queue}, priority ${job.priority}`],
       ['Submitted', when(job.created_at)], ['May run', job.run_at && when(job.run_at)],
       ['Started', job.started_at && when(job.started_at)], ['Ended', job.completed_at && when(job.completed_at)],
+      ['Waited in the queue', Number.isFinite(job.queue_wait_ms) && duration(job.queue_wait_ms)],
       ['Took', job.started_at && took(job)], ['Exit code', job.exit_code],
       ['Progress', !ended && job.progress_percent !== undefined ? `${Math.round(job.progress_percent)} %` : null],
       ['Current task', job.current_task]])),
