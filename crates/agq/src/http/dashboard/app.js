@@ -626,7 +626,9 @@ function task(result, n) {
     Number.isFinite(result.duration_ms) ? `took ${duration(result.duration_ms)}` : '',
     Number.isFinite(result.user_ms) ? `${duration(result.user_ms)} user` : '',
     Number.isFinite(result.system_ms) ? `${duration(result.system_ms)} system` : '',
-    Number.isFinite(result.peak_memory_bytes) ? `${mib(result.peak_memory_bytes)} MiB peak memory` : ''].filter(Boolean);
+    Number.isFinite(result.peak_memory_bytes) ? `${mib(result.peak_memory_bytes)} MiB peak memory` : '',
+    Number.isFinite(result.read_bytes) ? `${many(result.read_bytes, 'byte')} read` : '',
+    Number.isFinite(result.written_bytes) ? `${many(result.written_bytes, 'byte')} written` : ''].filter(Boolean);
   return h('article', { key: `task ${n}`, class: 'task' }, h('h3', null, `${result.task_number ?? n + 1}. `,
     h('code', null, String(result.command ?? '')), ' ',
     h('span', { class: `badge ${result.exit_code === 0 ? 'completed' : 'failed'}` }, `exit code ${result.exit_code ?? 'unknown'}`),
