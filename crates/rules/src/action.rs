@@ -44,6 +44,9 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
     if action.delay_secs.is_some_and(|delay| !(0.0..=MAX_DELAY_SECS).contains(&delay)) {
         return invalid("delay_secs is not a number of seconds between 0 and a hundred years".into());
     }
+    if action.max_running == Some(0) {
+        return invalid("max_running is 0: use 1 or more".into());
+    }
     labels::check(&action.labels).map_err(Rejection::InvalidAction)?;
     check_inputs(&action.inputs, plan, limits)
 }
@@ -65,7 +68,7 @@ pub fn is_same(known: &Action, new: &Action) -> bool {
     let asked = |action: &Action| {
         (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
     };
-    asked(known) == asked(new) && known.labels == new.labels
+    asked(known) == asked(new) && known.labels == new.labels && known.max_running == new.max_running
 }
 
 /// Fields of an input that is made from the output of a job.
@@ -134,6 +137,9 @@ pub struct Action {
     /// Labels of the submitter, by their names.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// Maximum number of running jobs; `None` for no bound.
+    #[serde(default)]
+    pub max_running: Option<u64>,
 }
 
 /// Submitted options. An equal submission repeats one with a lost answer. Durable, positional.
@@ -164,6 +170,7 @@ impl Action {
             halt: None,
             halted: None,
             labels: BTreeMap::new(),
+            max_running: None,
         }
     }
 }
@@ -255,6 +262,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         started: counts.started.min(count(Status::Running)),
         halt: action.halt,
         halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
+        max_running: action.max_running,
         labels: action.labels.clone(),
     };
     if shown.ended() == shown.total_jobs && !shown.open {
@@ -382,6 +390,7 @@ mod tests {
         }
         let words = |wish| refused(wish).unwrap_err();
         assert_eq!(words(r#""priority":101"#), "Invalid action schema: priority is 101: use -100 to 100");
+        assert_eq!(words(r#""max_running":0"#), "Invalid action schema: max_running is 0: use 1 or more");
         assert!(words(r#""queue":"scheduled""#).contains("where no job is claimed"));
         assert!(words(r#""delay_secs":-1"#).contains("delay_secs is not a number"));
         let both = words(r#""delay_secs":1,"run_at":"2026-01-01T00:00:00Z""#);

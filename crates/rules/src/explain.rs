@@ -5,6 +5,7 @@ use agenix_protocol::time::Timestamp;
 
 use crate::{
     job::{Job, JobState},
+    limit::Limit,
     worker::{Liveness, Worker},
 };
 
@@ -73,6 +74,22 @@ pub fn reason(
     }
 }
 
+/// Returns why the limit `key` delays a job that is available, as a sentence. `None` if the limit
+/// permits another start.
+pub fn limited(key: &str, limit: &Limit, now: Timestamp) -> Option<String> {
+    match limit.terms.concurrency {
+        _ if limit.admits(now) => None,
+        Some(most) if limit.active >= most => Some(format!(
+            "Its limit '{key}' is reached: {} of at most {most} jobs are running.",
+            limit.active
+        )),
+        _ => {
+            let seconds = limit.begins_at(now).ms_since(now).div_ceil(1000);
+            Some(format!("Its limit '{key}' permits the next start in {seconds} s."))
+        }
+    }
+}
+
 fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
     let live = || nearest.iter().filter(|candidate| candidate.worker.standing == Liveness::Active);
     let able = || live().filter(|candidate| candidate.could_run());
@@ -104,10 +121,11 @@ fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
 mod tests {
     use agenix_protocol::{documents::parse, time::Timestamp};
 
-    use super::{Candidate, nearest, reason};
+    use super::{Candidate, limited, nearest, reason};
     use crate::{
         action::Action,
         job::{Job, JobParams, JobState, QueuePosition},
+        limit::{Limit, LimitTerms},
         worker::{dead, registered},
     };
 
@@ -132,6 +150,20 @@ mod tests {
         let names: Vec<String> =
             nearest(all).into_iter().map(|near| near.worker.worker_id.to_string()).collect();
         assert_eq!(names, ["near", "far", "gone"]);
+    }
+
+    #[test]
+    fn limited_names_the_used_up_bound_of_the_limit() {
+        let limit = |concurrency, rate| Limit {
+            terms: LimitTerms { concurrency, rate, period_ms: 5000 },
+            ..Limit::default()
+        };
+        let of = |limit: Limit| limited("k", &limit, NOW);
+        assert_eq!(of(limit(Some(2), None).begun(NOW)), None);
+        let full = of(limit(Some(1), None).begun(NOW)).unwrap();
+        assert_eq!(full, "Its limit 'k' is reached: 1 of at most 1 jobs are running.");
+        let used_up = of(limit(None, Some(1)).begun(NOW)).unwrap();
+        assert_eq!(used_up, "Its limit 'k' permits the next start in 5 s.");
     }
 
     #[test]

@@ -103,8 +103,12 @@ pub struct Job {
     #[serde(default)]
     pub waits_to_start: bool,
     /// Data that only jobs of the Open Job Spec have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub ojs: Option<Box<Ojs>>,
+    /// Time at which the job became available for its current or last claim. `None` before that,
+    /// and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_at: Option<Timestamp>,
 }
 
 /// Parameters that an action and its plan give to each of their jobs.
@@ -225,6 +229,7 @@ impl Job {
     ) -> Self {
         let run_at = terms.run_at.filter(|at| *at > now);
         let expires_at = terms.ojs.as_ref().and_then(|ojs| ojs.expires_at);
+        let is_available = run_at.is_none() && !terms.is_staged;
         Self {
             job_id,
             action_id: action.action_id.clone(),
@@ -256,6 +261,7 @@ impl Job {
             snoozes: 0,
             waits_to_start: false,
             ojs: terms.ojs.clone(),
+            available_at: is_available.then_some(now),
         }
     }
 
@@ -302,6 +308,15 @@ impl Job {
     /// Returns the change of the number of started jobs if the job changes from `before` to `self`.
     pub fn starts_since(&self, before: Option<&Self>) -> i64 {
         i64::from(self.is_started()) - i64::from(before.is_some_and(Self::is_started))
+    }
+
+    /// Returns the milliseconds from the time at which the job became available to its claim.
+    /// `None` before the first claim, while the job waits again, and if the record has no such
+    /// time.
+    pub fn queue_wait_ms(&self) -> Option<u64> {
+        let started_at = self.started_at.filter(|_| self.status() != Status::Pending)?;
+        let available_at = self.available_at.filter(|at| *at <= started_at)?;
+        Some(started_at.ms_since(available_at))
     }
 
     /// Returns true if the job will not run again by itself.
@@ -358,8 +373,9 @@ impl Job {
         self.due_at = self.lease_over_at();
     }
 
-    fn offer_again(&mut self) {
+    fn offer_again(&mut self, now: Timestamp) {
         self.state = JobState::Available;
+        self.available_at = Some(now);
         self.due_at = self.expires_at();
         self.release();
         self.is_confirmed = false;

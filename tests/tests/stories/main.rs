@@ -34,6 +34,7 @@ mod map_like_others;
 mod map_live;
 mod map_programs;
 mod map_text;
+mod max_running;
 mod nodes;
 mod open_action;
 mod orders;

@@ -66,8 +66,7 @@ impl Default for JobTimes {
 }
 
 impl JobTimes {
-    /// Adds the wait of a job at its first claim. The time at which a job became available again is
-    /// not stored, so later claims have no known wait.
+    /// Adds the wait of a job at its first claim, from its submission.
     pub(crate) fn claimed(&self, claim: &Claim) {
         let mut known = lock(&self.known);
         let times = match known.lanes.get(&claim.job.lane) {

@@ -11,7 +11,7 @@ use agenix_rules::{
     action::{self, Action},
     blob,
     job::{JobParams, NewJob},
-    plan,
+    max_running, plan,
     rejection::Rejection,
 };
 use serde_json::value::RawValue;
@@ -50,6 +50,7 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
         is_open: submission.open,
         wishes,
         halt: submission.halt,
+        max_running: submission.max_running,
         labels: submission.labels,
         ..Action::new(action_id.clone(), submission.plan_id, now)
     };
@@ -63,18 +64,13 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
     };
     let named = inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(&plan, at, input));
     let named = named.collect::<Result<Vec<_>, _>>()?;
-    let jobs = new_jobs(app, inputs);
+    let terms = JobParams::of(&action, &plan, app.settings.job_timeout_ms, now);
+    let jobs = new_jobs(app, inputs, max_running::overrides(&action, &plan, &terms).as_ref());
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
     let named = jobs.iter().zip(named).filter(|(_, blobs)| !blobs.is_empty());
     let input_blobs = named.map(of_job).collect();
-    let new = NewAction {
-        needs: plan::needs(&plan),
-        terms: JobParams::of(&action, &plan, app.settings.job_timeout_ms, now),
-        jobs,
-        documents: Vec::new(),
-        input_blobs,
-        action,
-    };
+    let new =
+        NewAction { needs: plan::needs(&plan), terms, jobs, documents: Vec::new(), input_blobs, action };
     match app.store.add_action(new).await?? {
         // A client repeats a submission whose reply was lost, and gets the reply of the first one.
         AddOutcome::New | AddOutcome::Same => Ok((action_id, jobs_created)),

@@ -40,8 +40,11 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize>
     // Without failed jobs, nothing is retried and the workflow does not change.
     let place = if jobs.is_empty() { None } else { workflow::place_of_action(app, action_id).await? };
     workflow::resume(app, place.as_ref()).await?;
+    let now = app.clock.now();
     let retried = decide_jobs(app, &jobs, || {
-        Box::new(|job: Option<&Job>| job.map_or(Ok(RuleOutcome::Unchanged), |job| job::retried(job, true)))
+        Box::new(move |job: Option<&Job>| {
+            job.map_or(Ok(RuleOutcome::Unchanged), |job| job::retried(job, true, now))
+        })
     })
     .await?;
     workflow::resume(app, place.as_ref()).await?;

@@ -28,8 +28,9 @@ pub(crate) async fn dead_letter(app: &AppState, job_id: &JobId) -> Result<Stored
 
 /// Queues a discarded job again with all its attempts, and returns the job.
 pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
-    let retried = |job: &Job| match job.state {
-        JobState::Discarded => job::retried(job, true),
+    let now = app.clock.now();
+    let retried = move |job: &Job| match job.state {
+        JobState::Discarded => job::retried(job, true, now),
         _ => Err(Rejection::JobNotFailed),
     };
     let job = lookup::job_record(app, job_id).await?;

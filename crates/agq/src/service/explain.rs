@@ -3,11 +3,20 @@
 use agenix_protocol::{
     documents::{Explanation, Nearest, Status, WaitsFor},
     ids::JobId,
+    time::Timestamp,
 };
-use agenix_rules::explain::{self, Candidate};
+use agenix_rules::{
+    explain::{self, Candidate},
+    job::JobState,
+    limit::Limit,
+};
 
 use super::lookup;
-use crate::{app::AppState, error::Result, store::StoredJob};
+use crate::{
+    app::AppState,
+    error::Result,
+    store::{DocumentKind, StoredJob},
+};
 
 /// Maximum number of jobs ahead that are counted.
 const MAX_AHEAD: usize = 10_000;
@@ -22,7 +31,12 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         candidates.push(Candidate { worker, missing, active_jobs });
     }
     let nearest = explain::nearest(candidates);
-    let reason = explain::reason(&job, &queue, paused, ahead, &nearest, app.clock.now());
+    let now = app.clock.now();
+    let limited = match &needs.limit {
+        Some(key) if job.state == JobState::Available && !paused => limited(app, key, now).await?,
+        _ => None,
+    };
+    let reason = limited.unwrap_or_else(|| explain::reason(&job, &queue, paused, ahead, &nearest, now));
     let waits_for = (job.status() == Status::Pending).then_some(WaitsFor {
         queue,
         priority: job.priority,
@@ -48,4 +62,11 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         workers: workers.collect(),
         job_id: job.job_id,
     })
+}
+
+/// Returns the reason if the limit `key` delays its jobs.
+async fn limited(app: &AppState, key: &str, now: Timestamp) -> Result<Option<String>> {
+    let Some(json) = app.store.document(DocumentKind::Limit, key).await? else { return Ok(None) };
+    let limit: Limit = lookup::parse("limit", key, &json)?;
+    Ok(explain::limited(key, &limit, now))
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use agenix_protocol::ids::{JobId, WorkerId};
+use agenix_protocol::{
+    ids::{JobId, WorkerId},
+    time::Timestamp,
+};
 use agenix_rules::{
     job::{self, Job, RuleOutcome},
     rejection::Rejection,
@@ -97,13 +100,14 @@ pub(crate) async fn release_unreported(
     holder: &str,
     attempt: u32,
 ) -> Result<()> {
-    let rule = release_rule(holder, Some(attempt));
+    let rule = release_rule(holder, Some(attempt), app.clock.now());
     app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
     Ok(())
 }
 
 pub(crate) async fn release_all(app: &AppState, holder: &str) -> Result<()> {
-    decide_all(app, holder, || release_rule(holder, None)).await.map(drop)
+    let now = app.clock.now();
+    decide_all(app, holder, || release_rule(holder, None, now)).await.map(drop)
 }
 
 /// The loss by a dead holder counts against each job, so that a job may end as dead.
@@ -145,7 +149,7 @@ async fn decide_all(app: &AppState, holder: &str, rule: impl Fn() -> JobRule) ->
     Ok(bulk)
 }
 
-fn release_rule(holder: &str, attempt: Option<u32>) -> JobRule {
+fn release_rule(holder: &str, attempt: Option<u32>, now: Timestamp) -> JobRule {
     let holder = holder.to_owned();
-    if_exists(move |job| job::given_back(job, &holder, attempt))
+    if_exists(move |job| job::given_back(job, &holder, attempt, now))
 }

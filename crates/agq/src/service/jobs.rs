@@ -97,19 +97,21 @@ pub(crate) async fn reclaim(app: &AppState, worker_id: &WorkerId, has: Option<Ve
 /// before and after, because the workflow may end in between.
 pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result<()> {
     let stored = lookup::job(app, job_id).await?;
-    job::retried(&stored.job, force).map(drop)?;
+    let now = app.clock.now();
+    job::retried(&stored.job, force, now).map(drop)?;
     let plan = lookup::plan(app, &stored.job.plan_id).await?;
     plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
     let place = workflow::place_of(app, &stored.job).await?;
     workflow::resume(app, place.as_ref()).await?;
-    let rule = for_existing(job_id, move |job| job::retried(job, force));
+    let rule = for_existing(job_id, move |job| job::retried(job, force, now));
     app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
     workflow::resume(app, place.as_ref()).await?;
     Ok(())
 }
 
 pub(crate) async fn activate(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
-    let rule = for_existing(job_id, job::activated);
+    let now = app.clock.now();
+    let rule = for_existing(job_id, move |job| job::activated(job, now));
     app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
     lookup::job(app, job_id).await
 }
@@ -137,6 +139,7 @@ pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::E
         created_at: job.created_at,
         started_at: job.started_at,
         completed_at: job.ended_at,
+        queue_wait_ms: job.queue_wait_ms(),
         worker_id: job.holder,
         current_task: job.current_task,
         progress_percent: job.progress_percent,

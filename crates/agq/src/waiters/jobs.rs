@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use agenix_protocol::time::Timestamp;
 use agenix_rules::job;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
@@ -216,16 +217,16 @@ pub(super) async fn run(inputs: WaiterInputs) {
             biased;
             request = requests.recv() => match request {
                 None => return,
-                Some(request) => needs_claim |= handle(&*store, request, &mut waiting).await,
+                Some(request) => needs_claim |= handle(&*store, &clock, request, &mut waiting).await,
             },
             () = notifier.jobs() => needs_claim = true,
-            Some(claim) = returned.recv() => give_back(&*store, &claim),
+            Some(claim) = returned.recv() => give_back(&*store, &claim, clock.now()),
         }
         while let Ok(request) = requests.try_recv() {
-            needs_claim |= handle(&*store, request, &mut waiting).await;
+            needs_claim |= handle(&*store, &clock, request, &mut waiting).await;
         }
         while let Ok(claim) = returned.try_recv() {
-            give_back(&*store, &claim);
+            give_back(&*store, &claim, clock.now());
         }
         waiting.retain(|waiter: &JobWaiter| !waiter.reply.is_closed());
         // A removed waiter or a returned claim needs no new claim: the return of a job is a change
@@ -245,7 +246,12 @@ pub(super) async fn run(inputs: WaiterInputs) {
 }
 
 /// Handles a request. Returns true if a waiter was added.
-async fn handle(store: &dyn Store, request: JobRequest, waiting: &mut VecDeque<JobWaiter>) -> bool {
+async fn handle(
+    store: &dyn Store,
+    clock: &Clock,
+    request: JobRequest,
+    waiting: &mut VecDeque<JobWaiter>,
+) -> bool {
     let is_new = matches!(request, JobRequest::Enqueue(_));
     match request {
         JobRequest::Enqueue(waiter) => waiting.push_back(waiter),
@@ -260,7 +266,7 @@ async fn handle(store: &dyn Store, request: JobRequest, waiting: &mut VecDeque<J
         }
         JobRequest::Abandoned(claims) => {
             for claim in claims.await.into_iter().flatten().flatten() {
-                give_back(store, &claim);
+                give_back(store, &claim, clock.now());
             }
         }
     }
@@ -294,11 +300,11 @@ fn distribute(
 }
 
 /// Returns the job of a claim that nobody received to its queue.
-fn give_back(store: &dyn Store, claim: &Claim) {
+fn give_back(store: &dyn Store, claim: &Claim, now: Timestamp) {
     let (holder, attempt) = (claim.job.holder.clone().unwrap_or_default(), claim.job.attempt);
     warn!(job_id = %claim.job.job_id, holder, "the client is gone; its job goes back to the queue");
     let rule = move |job: Option<&job::Job>| {
-        Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
+        Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt), now)))
     };
     // The store keeps the order of writes. Nobody waits for the result.
     drop(store.decide(&claim.job.job_id, AckLevel::Visible, None, Box::new(rule)));

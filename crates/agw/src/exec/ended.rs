@@ -5,6 +5,8 @@ use std::{os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration}
 use agenix_protocol::documents::ResourceUse;
 use agenix_sys::Reaped;
 
+use crate::exec::io_counters::TransferredBytes;
+
 /// Exit status, run time and use of the machine of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
@@ -20,11 +22,13 @@ pub(crate) struct Ended {
 
 impl Ended {
     /// Returns the end of a child that neither its timeout nor a lack of memory ended.
-    pub(crate) fn of(reaped: &Reaped, after: Duration) -> Self {
+    pub(crate) fn of(reaped: &Reaped, bytes: Option<TransferredBytes>, after: Duration) -> Self {
         let resources = ResourceUse {
             peak_memory_bytes: reaped.peak_memory_bytes,
             user_ms: Some(millis(reaped.user)),
             system_ms: Some(millis(reaped.system)),
+            read_bytes: bytes.map(|bytes| bytes.read),
+            written_bytes: bytes.map(|bytes| bytes.written),
         };
         Self {
             status: reaped.status,
@@ -63,7 +67,7 @@ mod tests {
     use agenix_protocol::documents::ResourceUse;
     use agenix_sys::Reaped;
 
-    use super::Ended;
+    use super::{Ended, TransferredBytes};
 
     fn reaped(status: i32) -> Reaped {
         let (user, system) = (Duration::from_micros(2_999), Duration::ZERO);
@@ -72,11 +76,18 @@ mod tests {
 
     #[test]
     fn end_has_the_exit_code_of_a_shell_and_whole_milliseconds() {
-        let ended = Ended::of(&reaped(3 << 8), Duration::from_micros(12_500));
+        let bytes = Some(TransferredBytes { read: 5, written: 4 });
+        let ended = Ended::of(&reaped(3 << 8), bytes, Duration::from_micros(12_500));
         assert_eq!((ended.exit_code(), ended.signal(), ended.duration_ms()), (3, None, 12));
-        let resources = ResourceUse { peak_memory_bytes: Some(7), user_ms: Some(2), system_ms: Some(0) };
+        let resources = ResourceUse {
+            peak_memory_bytes: Some(7),
+            user_ms: Some(2),
+            system_ms: Some(0),
+            read_bytes: Some(5),
+            written_bytes: Some(4),
+        };
         assert_eq!(ended.resources, resources);
-        let killed = Ended::of(&reaped(9), Duration::ZERO);
+        let killed = Ended::of(&reaped(9), None, Duration::ZERO);
         assert_eq!((killed.exit_code(), killed.signal()), (137, Some(9)));
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod ended;
 pub(crate) mod exit;
 pub(crate) mod helper_command;
 pub(crate) mod idle;
+pub(crate) mod io_counters;
 pub(crate) mod job;
 pub(crate) mod live_output;
 pub(crate) mod open_file_limit;

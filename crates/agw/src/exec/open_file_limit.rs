@@ -14,7 +14,7 @@ const FILES_PER_SPAWN_THREAD: u64 = 4;
 /// Files of the worker itself: connections, the runtime, sources of system statistics.
 const OWN_FILES: u64 = 16;
 /// Number of open files of a job with one task while that task is started.
-const FILES_A_JOB: u64 = 9;
+const FILES_A_JOB: u64 = 10;
 /// Open files of a job with several tasks, from which [`needed`] computes the raised limit.
 const FILES_A_LARGE_JOB: u64 = 24;
 /// Maximum number of files that the worker keeps open for followed jobs that have ended.
@@ -126,10 +126,10 @@ mod tests {
             allowed(400, limit, 3).map(|open_file_limit| (open_file_limit.slots, open_file_limit.threads))
         };
         assert_eq!(of(20), None);
-        assert_eq!(of(31), None);
-        assert_eq!(of(32), Some((1, 1)));
+        assert_eq!(of(32), None);
+        assert_eq!(of(33), Some((1, 1)));
         assert_eq!(of(64), Some((4, 1)));
-        assert_eq!(of(259), Some((23, 8)));
+        assert_eq!(of(259), Some((20, 8)));
         assert_eq!(of(u64::MAX), Some((400, 32)));
     }
 

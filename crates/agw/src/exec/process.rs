@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::exec::{
     ended::Ended,
     exit::Exit,
+    io_counters::{IoCounters, TransferredBytes},
     open_file_limit, out_of_memory,
     stages::StageCommand,
     stray_processes::{self, StrayProcess, TaskMark, VARIABLE},
@@ -33,6 +34,7 @@ pub(crate) struct Process {
     timeout: Duration,
     /// [`out_of_memory::kills`] before the start. `None` also once the worker ends the child.
     oom_kills: Option<u64>,
+    io: Option<IoCounters>,
     /// Set once the worker has reaped the child.
     ended: Option<Ended>,
 }
@@ -68,13 +70,15 @@ impl Process {
         }
         let oom_kills = out_of_memory::kills();
         let leader = subreaper::start(|| starting.spawn())?;
+        // A short task may exit at any moment.
+        let io = IoCounters::of(leader);
         open_file_limit::restore(leader);
         let leads = Some(leader);
         let group = Group { leader: leads, mark, strays: Vec::new(), has_leader: true, is_empty: false };
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
         let (started, timeout) = (Instant::now(), command.timeout);
-        Ok(Self { group, exit, started, timeout, oom_kills, ended: None })
+        Ok(Self { group, exit, started, timeout, oom_kills, io, ended: None })
     }
 
     /// Waits for the child. After its timeout, its group gets SIGTERM, and SIGKILL after `grace`.
@@ -109,10 +113,10 @@ impl Process {
         if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
             exited?;
             // An unreaped leader is a process of the group, which would not become empty.
-            let reaped = self.group.reap_leader()?;
+            let reaped = self.reap()?;
             let _grace_is_over = timeout_at(end, self.group.wait_until_empty()).await;
             self.group.kill();
-            return Ok(self.ended(&reaped));
+            return Ok(self.ended(reaped));
         }
         self.group.kill();
         self.exit.wait().await?;
@@ -123,13 +127,19 @@ impl Process {
     fn killed(&mut self) -> io::Result<Ended> {
         // The group is killed first, because after the reaping its id may belong to another group.
         self.group.signal(Signal::KILL);
-        let reaped = self.group.reap_leader()?;
-        Ok(self.ended(&reaped))
+        let reaped = self.reap()?;
+        Ok(self.ended(reaped))
     }
 
-    fn ended(&mut self, reaped: &Reaped) -> Ended {
+    /// Reaps the exited child. The counters of its bytes exist only until then.
+    fn reap(&mut self) -> io::Result<(Reaped, Option<TransferredBytes>)> {
+        let bytes = self.io.take().and_then(|counters| counters.read());
+        Ok((self.group.reap_leader()?, bytes))
+    }
+
+    fn ended(&mut self, (reaped, bytes): (Reaped, Option<TransferredBytes>)) -> Ended {
         self.group.leader = None;
-        let ended = Ended::of(reaped, self.started.elapsed());
+        let ended = Ended::of(&reaped, bytes, self.started.elapsed());
         self.ended = Some(ended);
         ended
     }
@@ -285,6 +295,18 @@ mod tests {
         let ended = started(&command).wait(LONG).await.unwrap();
         assert_eq!(ended.exit_code(), 0);
         assert_eq!(fs::read(cwd.join("got")).unwrap(), b"\xff\n\xc3\xa9\xe9\n\x80\n");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn end_has_the_bytes_of_waited_for_descendants() {
+        let dir = tempfile::tempdir().unwrap();
+        let copies = "until [ -e go ]; do sleep 0.02; done; head -c 1000000 /dev/zero; :";
+        let mut process = start(dir.path(), copies);
+        fs::write(dir.path().join("go"), "").unwrap();
+        let resources = process.wait(LONG).await.unwrap().resources;
+        assert!(resources.read_bytes.is_some_and(|bytes| bytes >= 1_000_000), "{resources:?}");
+        assert!(resources.written_bytes.is_some_and(|bytes| bytes >= 1_000_000), "{resources:?}");
     }
 
     #[tokio::test]

@@ -129,8 +129,9 @@ pub(crate) fn stages(plan: &Plan, values: Values<'_>) -> Result<Vec<Stage>, Stag
 
 /// Number of open files of a task that has ended: its stdout and stderr.
 const FILES_OF_ENDED: u32 = 2;
-/// Open files of a running task: its process, its output, and both ends of the pipe after it.
-const FILES_OF_RUNNING: u32 = 4;
+/// Open files of a running task: its process, its counters of bytes, its output, and both ends of
+/// the pipe after it.
+const FILES_OF_RUNNING: u32 = 5;
 /// Number of further files that the start of a process opens.
 const FILES_OF_START: u32 = 5;
 
@@ -253,8 +254,8 @@ mod tests {
         let joined = r#"{"task_number":2,"command":"tr","input_from_task":1,"stream":true}"#;
         let after = r#"{"task_number":2,"command":"tr","input_from_task":1}"#;
         let of = |tasks: &str| open_files(&stages(&plan(tasks), "{}").unwrap());
-        assert_eq!(of(one), 9);
-        assert_eq!([of(&format!("{one},{joined}")), of(&format!("{one},{after}"))], [13, 11]);
+        assert_eq!(of(one), 10);
+        assert_eq!([of(&format!("{one},{joined}")), of(&format!("{one},{after}"))], [15, 12]);
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub(crate) struct SubmitArgs {
     /// -100 to 100: jobs with a higher priority run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
+    /// Maximum number of jobs that run at once, on all workers together [default: no maximum]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_running: Option<u64>,
     /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
@@ -69,6 +72,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         action_id: Some(action_id),
         queue: args.queue,
         priority: args.priority,
+        max_running: args.max_running,
         run_at: args.run_at,
         delay_secs: args.delay,
         open: args.open,

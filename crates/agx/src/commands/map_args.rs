@@ -123,6 +123,9 @@ pub(crate) struct MapArgs {
     /// Queue of the jobs on a cluster [default: ready]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
+    /// Maximum number of jobs that run at once, on all workers together [default: no maximum]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_running: Option<u64>,
     /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

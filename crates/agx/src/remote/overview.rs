@@ -112,6 +112,7 @@ pub(crate) fn job_text(job: &JobStatus) -> String {
         lines.extend(value.map(|value| format!("  {name:<10} {}", one_line(&value))));
     };
     more("started", job.started_at.map(|at| at.to_string()));
+    more("waited", job.queue_wait_ms.map(|ms| format!("{ms} ms in the queue")));
     more("ended", job.completed_at.map(|at| at.to_string()));
     more("worker", job.worker_id.clone());
     more("error", job.error.clone());
@@ -154,11 +155,13 @@ fn task_text(result: &TaskResult) -> String {
 
 /// Returns the known figures, each after a comma.
 fn resources_text(resources: &ResourceUse) -> String {
-    let ResourceUse { peak_memory_bytes, user_ms, system_ms } = resources;
+    let ResourceUse { peak_memory_bytes, user_ms, system_ms, read_bytes, written_bytes } = resources;
     let figure = |value: Option<String>| value.map(|value| format!(", {value}")).unwrap_or_default();
     figure(user_ms.map(|ms| format!("{ms} ms user")))
         + &figure(system_ms.map(|ms| format!("{ms} ms system")))
         + &figure(peak_memory_bytes.map(|bytes| format!("{} MiB peak memory", bytes >> 20)))
+        + &figure(read_bytes.map(|bytes| format!("{bytes} bytes read")))
+        + &figure(written_bytes.map(|bytes| format!("{bytes} bytes written")))
 }
 
 #[cfg(test)]
@@ -172,10 +175,16 @@ mod tests {
         let result =
             TaskResult { task_number: 1, command: "sort".into(), duration_ms: 9, ..Default::default() };
         assert_eq!(task_text(&result), "  task 1 sort: exit code 0, 9 ms");
-        let resources =
-            ResourceUse { peak_memory_bytes: Some(64 << 20), user_ms: Some(7), system_ms: Some(1) };
+        let resources = ResourceUse {
+            peak_memory_bytes: Some(64 << 20),
+            user_ms: Some(7),
+            system_ms: Some(1),
+            read_bytes: Some(2000),
+            written_bytes: Some(0),
+        };
         let result = TaskResult { resources, ..result };
-        let shown = "  task 1 sort: exit code 0, 9 ms, 7 ms user, 1 ms system, 64 MiB peak memory";
+        let shown = "  task 1 sort: exit code 0, 9 ms, 7 ms user, 1 ms system, 64 MiB peak memory, \
+            2000 bytes read, 0 bytes written";
         assert_eq!(task_text(&result), shown);
     }
 }

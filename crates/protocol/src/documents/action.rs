@@ -42,6 +42,9 @@ pub struct ActionSubmission {
     /// Condition under which agq starts no more of its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<Halt>,
+    /// Maximum number of running jobs, at least 1. Default: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u64>,
     /// Labels of the submitter, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -51,8 +54,19 @@ impl ActionSubmission {
     /// Returns an action with default options.
     pub fn new(plan_id: PlanId, inputs: Vec<Box<RawValue>>) -> Self {
         let (action_id, queue, run_at, delay_secs) = (None, None, None, None);
-        let (open, halt, labels) = (false, None, BTreeMap::new());
-        Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open, halt, labels }
+        Self {
+            action_id,
+            plan_id,
+            inputs,
+            queue,
+            priority: 0,
+            run_at,
+            delay_secs,
+            open: false,
+            halt: None,
+            max_running: None,
+            labels: BTreeMap::new(),
+        }
     }
 }
 
@@ -97,6 +111,9 @@ pub struct ActionStatus {
     /// Halt of the action, left out if its policy was not met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<HaltedStatus>,
+    /// Maximum number of running jobs, left out if there is no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u64>,
     /// Labels of the submitter, left out if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -135,6 +135,10 @@ pub struct JobStatus {
     pub started_at: Option<Timestamp>,
     /// Time of the end; null until then.
     pub completed_at: Option<Timestamp>,
+    /// Milliseconds that the job was available before its last claim. Left out while it waits, and
+    /// if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_wait_ms: Option<u64>,
     /// Current or last worker.
     pub worker_id: Option<String>,
     /// Number of the running task, if the worker reported it.

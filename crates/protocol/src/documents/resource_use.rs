@@ -18,6 +18,12 @@ pub struct ResourceUse {
     /// Processor time in the kernel, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_ms: Option<u64>,
+    /// Number of bytes that read(2) and similar calls have returned, from files, pipes and sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_bytes: Option<u64>,
+    /// Number of bytes that were passed to write(2) and similar calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written_bytes: Option<u64>,
 }
 
 #[cfg(test)]
@@ -26,19 +32,30 @@ mod tests {
 
     #[test]
     fn resource_use_is_a_part_of_the_task_result() {
-        let resources =
-            ResourceUse { peak_memory_bytes: Some(1 << 26), user_ms: Some(12), system_ms: Some(0) };
+        let resources = ResourceUse {
+            peak_memory_bytes: Some(1 << 26),
+            user_ms: Some(12),
+            system_ms: Some(0),
+            read_bytes: Some(1 << 30),
+            written_bytes: Some(7),
+        };
         let result = TaskResult { resources, ..TaskResult::default() };
         let json = serde_json::to_value(&result).unwrap();
         assert_eq!(json["peak_memory_bytes"], 1 << 26);
         assert_eq!([&json["user_ms"], &json["system_ms"]], [12, 0]);
+        assert_eq!([&json["read_bytes"], &json["written_bytes"]], [1 << 30, 7]);
         assert_eq!(serde_json::from_value::<TaskResult>(json).unwrap(), result);
     }
 
     #[test]
     fn unknown_resource_use_is_left_out() {
         let json = serde_json::to_string(&TaskResult::default()).unwrap();
-        assert!(!json.contains("peak_memory_bytes") && !json.contains("_ms\":null"), "{json}");
+        assert!(
+            !json.contains("peak_memory_bytes")
+                && !json.contains("_ms\":null")
+                && !json.contains("read_bytes"),
+            "{json}"
+        );
         let old: TaskResult = serde_json::from_str(&json).unwrap();
         assert_eq!(old.resources, ResourceUse::default());
     }

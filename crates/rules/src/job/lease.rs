@@ -69,7 +69,7 @@ pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
 fn lapsed(job: &Job, failure: &ReportedFailure, now: Timestamp) -> Job {
     let mut next = job.clone();
     if record_failure(&mut next, failure, false, now) {
-        next.offer_again();
+        next.offer_again(now);
     } else {
         discard(&mut next, now, false);
     }
@@ -93,7 +93,7 @@ pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
             next.is_dead = true;
             next.end(JobState::Discarded, now);
         } else {
-            next.offer_again();
+            next.offer_again(now);
         }
     })
 }
@@ -103,12 +103,12 @@ pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
 /// The reason may be that the holder unregisters, that its connection closes, or that the claim
 /// never reached the holder. With `attempt`, only that claim is given back, and only while nothing
 /// was reported of it.
-pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> RuleOutcome {
+pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>, now: Timestamp) -> RuleOutcome {
     let reported = attempt.is_some_and(|attempt| job.is_confirmed || attempt != job.attempt);
     if !job.is_held_by(holder) || reported {
         return RuleOutcome::Unchanged;
     }
-    job.changed(Job::offer_again)
+    job.changed(|next| next.offer_again(now))
 }
 
 /// Reconciles a job with a holder that registers again and lists the jobs that it `has`.
@@ -121,7 +121,7 @@ pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp)
     match (has_it, job.is_confirmed) {
         (true, _) => renewed(job, holder),
         (false, true) => abandoned(job, holder, now),
-        (false, false) => given_back(job, holder, None),
+        (false, false) => given_back(job, holder, None, now),
     }
 }
 
@@ -145,8 +145,8 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     }
     let mut next = job.clone();
     match job.state {
-        JobState::Scheduled | JobState::Retryable => next.offer_again(),
-        JobState::Active if !job.is_confirmed && job.waits_to_start => next.offer_again(),
+        JobState::Scheduled | JobState::Retryable => next.offer_again(now),
+        JobState::Active if !job.is_confirmed && job.waits_to_start => next.offer_again(now),
         JobState::Active if job.is_reserved() && job.attempt_over_at().is_none_or(|over| over > now) => {
             let text = "no report about the job came within its visibility timeout";
             next = lapsed(job, &ReportedFailure::noticed("visibility_timeout", text), now);
@@ -171,6 +171,7 @@ pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOu
     }
     job.changed(|next| {
         next.started_at = job.started_at.map(|started| started.plus_ms(unseen_ms));
+        next.available_at = job.available_at.map(|available| available.plus_ms(unseen_ms));
         next.due_at = job.due_at.map(|due| due.plus_ms(unseen_ms));
         if let Some(ojs) = &mut next.ojs {
             ojs.leased_until = ojs.leased_until.map(|until| until.plus_ms(unseen_ms));
@@ -206,6 +207,7 @@ pub fn rescheduled(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> RuleOutc
         JobState::Active => {
             let lease = job.due_at.zip(job.started_at).map(|(due, started)| due.ms_since(started));
             next.started_at = Some(now);
+            next.available_at = job.queue_wait_ms().map(|wait| Timestamp(now.0.saturating_sub(wait)));
             next.due_at = lease.map(|lease| now.plus_ms(lease));
             if let Some(ojs) = &mut next.ojs {
                 ojs.leased_until = ojs.leased_until.map(|_| now.plus_ms(ojs.lease_ms));

@@ -78,7 +78,7 @@ pub fn nacked(
     check(job, reporter)?;
     let mut next = job.clone();
     if requeue {
-        next.offer_again();
+        next.offer_again(now);
     } else {
         next = failed(next, failure, now, jitter);
     }
@@ -263,7 +263,7 @@ mod tests {
         let retry = Retry { to_dead_letter: true, ..steady(1) };
         let end = changed(nacked(&fetch(&submitted(ojs(retry), 0), T0), W, &error(), false, T0, 0.5));
         assert_eq!((end.state, end.is_dead), (JobState::Discarded, true));
-        let again = changed(retried(&end, true));
+        let again = changed(retried(&end, true, T0));
         assert_eq!((again.state, again.shown_attempt()), (JobState::Available, 0));
         assert_eq!(fetch(&again, T0).shown_attempt(), 1);
     }
@@ -320,9 +320,9 @@ mod tests {
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
         let job = Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0);
         assert_eq!((job.state, job.due_at), (JobState::Staged, None));
-        let released = changed(activated(&job));
+        let released = changed(activated(&job, T0));
         assert_eq!(released.state, JobState::Available);
-        assert!(matches!(activated(&released), Err(Rejection::NotStaged(_))));
+        assert!(matches!(activated(&released, T0), Err(Rejection::NotStaged(_))));
     }
 
     #[test]

@@ -145,11 +145,11 @@ fn job_is_dead_after_three_lost_workers() {
 
 #[test]
 fn unstarted_claim_is_given_back() {
-    let back = changed(given_back(&running(0), "w", Some(1)));
+    let back = changed(given_back(&running(0), "w", Some(1), T1));
     assert_eq!((back.state, back.attempt, back.losses), (JobState::Available, 1, 0));
     let started = after(&running(0), Status::Running);
-    assert_eq!(given_back(&started, "w", Some(1)), RuleOutcome::Unchanged);
-    assert_eq!(changed(given_back(&started, "w", None)).state, JobState::Available);
+    assert_eq!(given_back(&started, "w", Some(1), T1), RuleOutcome::Unchanged);
+    assert_eq!(changed(given_back(&started, "w", None, T1)).state, JobState::Available);
 }
 
 #[test]
@@ -167,6 +167,49 @@ fn reclaimed_keeps_listed_jobs_and_gives_back_unreceived_ones() {
     let back = |outcome| changed(outcome).losses;
     assert_eq!(back(reclaimed(&claimed, "w", None, T1)), 0, "a claim that never arrived costs nothing");
     assert_eq!(back(reclaimed(&started, "w", Some(&[]), T1)), 1, "a lost job may have killed its worker");
+}
+
+#[test]
+fn queue_wait_is_the_time_between_availability_and_claim() {
+    let claim = |job: &Job, at| claimed(job, "w", at, HOLD);
+    let at = |ms| T0.plus_ms(ms);
+    let first = claim(&waiting(1), at(70));
+    assert_eq!([waiting(1).queue_wait_ms(), first.queue_wait_ms()], [None, Some(70)]);
+    assert_eq!(after(&first, Status::Completed).queue_wait_ms(), Some(70));
+
+    let retry = after(&first, Status::Failed);
+    assert_eq!(retry.queue_wait_ms(), None, "it waits for its retry");
+    let ready = changed(due(&retry, T1.plus_ms(5000), 0.5));
+    assert_eq!(ready.queue_wait_ms(), None);
+    assert_eq!(claim(&ready, T1.plus_ms(5003)).queue_wait_ms(), Some(3));
+
+    let back = changed(given_back(&first, "w", None, at(100)));
+    assert_eq!(claim(&back, at(140)).queue_wait_ms(), Some(40));
+    let cancelled_job = changed(cancelled(&back, at(200)).unwrap());
+    assert_eq!(cancelled_job.queue_wait_ms(), None, "no claim has ended its second wait");
+    let again = changed(retried(&cancelled_job, true, at(300)).unwrap());
+    assert_eq!(claim(&again, at(310)).queue_wait_ms(), Some(10));
+
+    let old = Job { available_at: None, ..waiting(1) };
+    assert_eq!(claim(&old, at(70)).queue_wait_ms(), None, "an earlier version has stored it");
+}
+
+#[test]
+fn queue_wait_of_a_scheduled_job_begins_at_its_time() {
+    let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
+    let terms = JobParams { run_at: Some(T1), ..JobParams::default() };
+    let place = QueuePosition { lane: 0, seq: 0 };
+    let job = Job::new("j".parse().unwrap(), &action, 0, place, &terms, T0);
+    let ready = changed(due(&job, T1, 0.5));
+    assert_eq!(claimed(&ready, "w", T1.plus_ms(8), HOLD).queue_wait_ms(), Some(8));
+}
+
+#[test]
+fn queue_wait_stays_if_the_clock_jumps_after_the_claim() {
+    let job = claimed(&waiting(0), "w", T0.plus_ms(70), HOLD);
+    let late = changed(extended_after_pause(&job, 1000, T1));
+    let back = changed(rescheduled(&job, None, Timestamp(5000)));
+    assert_eq!([late.queue_wait_ms(), back.queue_wait_ms()], [Some(70); 2]);
 }
 
 #[test]
@@ -212,16 +255,16 @@ fn jobs_that_have_not_ended_can_be_cancelled() {
 
 #[test]
 fn failed_jobs_can_be_retried_and_dead_ones_with_force() {
-    let again = changed(retried(&after(&running(0), Status::Failed), false).unwrap());
+    let again = changed(retried(&after(&running(0), Status::Failed), false, T1).unwrap());
     assert_eq!((again.status(), again.ended_at, again.attempt), (Status::Pending, None, 1));
     let dead = after(&Job { failures: 1, ..running(1) }, Status::Failed);
-    assert_eq!(retried(&dead, false).unwrap_err().to_string(), "Max retries exceeded");
-    assert_eq!(changed(retried(&dead, true).unwrap()).failures, 0);
+    assert_eq!(retried(&dead, false, T1).unwrap_err().to_string(), "Max retries exceeded");
+    assert_eq!(changed(retried(&dead, true, T1).unwrap()).failures, 0);
     for job in [waiting(0), running(0), after(&running(0), Status::Completed)] {
-        assert_eq!(retried(&job, true).unwrap_err().to_string(), "Job not in failed status");
+        assert_eq!(retried(&job, true, T1).unwrap_err().to_string(), "Job not in failed status");
     }
     let cancelled_job = changed(cancelled(&waiting(0), T1).unwrap());
-    assert!(retried(&cancelled_job, false).is_err() && retried(&cancelled_job, true).is_ok());
+    assert!(retried(&cancelled_job, false, T1).is_err() && retried(&cancelled_job, true, T1).is_ok());
 }
 
 #[test]

@@ -25,15 +25,15 @@ pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
 }
 
 /// Releases a staged job: it becomes available.
-pub fn activated(job: &Job) -> Result<RuleOutcome, Rejection> {
+pub fn activated(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     if job.state != JobState::Staged {
         return Err(Rejection::NotStaged(job.job_id.clone()));
     }
-    Ok(job.changed(Job::offer_again))
+    Ok(job.changed(|next| next.offer_again(now)))
 }
 
 /// Makes a failed job, with `force` a dead or cancelled one, available (AGQ API spec §3).
-pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
+pub fn retried(job: &Job, force: bool, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     match job.state {
         JobState::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),
         JobState::Discarded => {}
@@ -48,7 +48,7 @@ pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
         let expires_at = ojs.expires_at.filter(|_| !ojs.is_expired);
         (ojs.attempts_before, ojs.expires_at, ojs.is_expired) = (job.attempt, expires_at, false);
     }
-    next.offer_again();
+    next.offer_again(now);
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 

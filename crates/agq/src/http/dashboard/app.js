@@ -544,6 +544,7 @@ const jobView = {
       ['Worker', job.worker_id && h('span', { class: 'id' }, job.worker_id)], ['Queue', `${job.queue}, priority ${job.priority}`],
       ['Submitted', when(job.created_at)], ['May run', job.run_at && when(job.run_at)],
       ['Started', job.started_at && when(job.started_at)], ['Ended', job.completed_at && when(job.completed_at)],
+      ['Waited in the queue', Number.isFinite(job.queue_wait_ms) && duration(job.queue_wait_ms)],
       ['Took', job.started_at && took(job)], ['Exit code', job.exit_code],
       ['Progress', !ended && job.progress_percent !== undefined ? `${Math.round(job.progress_percent)} %` : null],
       ['Current task', job.current_task]])),
@@ -625,7 +626,9 @@ function task(result, n) {
     Number.isFinite(result.duration_ms) ? `took ${duration(result.duration_ms)}` : '',
     Number.isFinite(result.user_ms) ? `${duration(result.user_ms)} user` : '',
     Number.isFinite(result.system_ms) ? `${duration(result.system_ms)} system` : '',
-    Number.isFinite(result.peak_memory_bytes) ? `${mib(result.peak_memory_bytes)} MiB peak memory` : ''].filter(Boolean);
+    Number.isFinite(result.peak_memory_bytes) ? `${mib(result.peak_memory_bytes)} MiB peak memory` : '',
+    Number.isFinite(result.read_bytes) ? `${many(result.read_bytes, 'byte')} read` : '',
+    Number.isFinite(result.written_bytes) ? `${many(result.written_bytes, 'byte')} written` : ''].filter(Boolean);
   return h('article', { key: `task ${n}`, class: 'task' }, h('h3', null, `${result.task_number ?? n + 1}. `,
     h('code', null, String(result.command ?? '')), ' ',
     h('span', { class: `badge ${result.exit_code === 0 ? 'completed' : 'failed'}` }, `exit code ${result.exit_code ?? 'unknown'}`),

@@ -18,8 +18,8 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
-    job::{JobParams, NewJob},
-    plan,
+    job::{JobOverrides, JobParams, NewJob},
+    max_running, plan,
     rejection::Rejection,
 };
 use serde::{Deserialize, Serialize};
@@ -78,10 +78,11 @@ fn begun(app: &AppState, action: &Action, plan: &Plan, pieces: &[InputChunk]) ->
         |piece: &InputChunk| (DocumentKind::Inputs, name(&action.action_id, piece.place), piece.json.clone());
     documents.extend(pieces.iter().skip(1).map(document));
     let first = pieces.first().map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))?;
+    let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, action.created_at);
     Ok(NewAction {
         needs: plan::needs(plan),
-        terms: JobParams::of(action, plan, app.settings.job_timeout_ms, action.created_at),
-        jobs: new_jobs(app, first),
+        jobs: new_jobs(app, first, max_running::overrides(action, plan, &terms).as_ref()),
+        terms,
         // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
         documents,
@@ -198,11 +199,12 @@ pub(crate) async fn append(
     at: Option<u64>,
 ) -> Result<u64> {
     let now = app.clock.now();
+    let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, now);
     let more = AppendJobs {
         at,
         needs: plan::needs(plan),
-        terms: JobParams::of(action, plan, app.settings.job_timeout_ms, now),
-        jobs: new_jobs(app, inputs),
+        jobs: new_jobs(app, inputs, max_running::overrides(action, plan, &terms).as_ref()),
+        terms,
         now,
         action_id: action.action_id.clone(),
     };
@@ -225,7 +227,12 @@ async fn complete(app: &AppState, action_id: &ActionId, pending: &PendingSubmiss
     Ok(remove(DocumentKind::Arriving, action_id.as_str()).await??)
 }
 
-pub(crate) fn new_jobs(app: &AppState, inputs: Vec<Box<RawValue>>) -> Vec<NewJob> {
-    let new = |input: Box<RawValue>| NewJob { job_id: app.clock.job_id(), input: input.into(), own: None };
+pub(crate) fn new_jobs(
+    app: &AppState,
+    inputs: Vec<Box<RawValue>>,
+    own: Option<&JobOverrides>,
+) -> Vec<NewJob> {
+    let own = || own.cloned().map(Box::new);
+    let new = |input: Box<RawValue>| NewJob { job_id: app.clock.job_id(), input: input.into(), own: own() };
     inputs.into_iter().map(new).collect()
 }

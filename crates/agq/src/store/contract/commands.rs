@@ -342,9 +342,11 @@ fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
         "cancel" => {
             Box::new(move |job: Option<&Job>| job::cancelled(job.ok_or_else(|| missing.clone())?, now))
         }
-        "retry" => Box::new(move |job: Option<&Job>| job::retried(job.ok_or_else(|| missing.clone())?, true)),
+        "retry" => {
+            Box::new(move |job: Option<&Job>| job::retried(job.ok_or_else(|| missing.clone())?, true, now))
+        }
         "give-back" => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &who, None)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &who, None, now)))
         }),
         _ => Box::new(move |job: Option<&Job>| {
             Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, 0.5)))

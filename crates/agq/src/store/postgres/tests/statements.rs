@@ -18,7 +18,7 @@ use crate::store::{
         lane_cache::READY_LANES,
         queries::{LEASED, OVERDUE_KEYS, WAITING},
         ready_positions::Position,
-        tests::making::{claim, fresh_node, node, plain, submit},
+        tests::making::{NOW, claim, fresh_node, node, plain, submit},
         txn::{PgTxn, candidates::CANDIDATES, documents::MAKE_LIMITS, retention::OLDEST},
     },
 };
@@ -139,7 +139,7 @@ async fn claim_skips_the_index_entries_of_claimed_jobs_under_an_old_snapshot() {
     // A job that comes back before the position is found.
     let rule: JobRule = Box::new(|job: Option<&Job>| {
         let job = job.expect("it is there");
-        Ok(job::given_back(job, job.holder.as_deref().expect("it is claimed"), None))
+        Ok(job::given_back(job, job.holder.as_deref().expect("it is claimed"), None, NOW))
     });
     let job_id = JobId::new("a-0007").unwrap();
     assert!(store.decide(&job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap().is_some());

@@ -125,7 +125,7 @@ async fn job_that_returns_to_its_place_is_claimed_at_another_node() {
     let waiting = wait_for_a_job(&nodes[1], 1);
     let rule: JobRule = Box::new(|job: Option<&Job>| {
         let job = job.expect("it is there");
-        Ok(job::given_back(job, job.holder.as_deref().expect("it is claimed"), None))
+        Ok(job::given_back(job, job.holder.as_deref().expect("it is claimed"), None, NOW))
     });
     let job_id = JobId::new("a-0").unwrap();
     assert!(nodes[0].decide(&job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap().is_some());
