@@ -13,6 +13,7 @@ pub(crate) mod out_of_memory;
 pub(crate) mod output_quota;
 pub(crate) mod pipe;
 pub(crate) mod process;
+mod process_group;
 pub(crate) mod programs;
 pub(crate) mod relay_pool;
 pub(crate) mod resource_wait;

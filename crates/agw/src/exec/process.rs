@@ -5,26 +5,22 @@ use std::{io, os::unix::process::CommandExt, path::Path, process::Stdio, time::D
 
 use agenix_protocol::byte_escape::decode_os;
 use agenix_sys::Reaped;
-use rustix::{
-    io::Errno,
-    process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpgid},
-};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use rustix::process::Signal;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::exec::{
     ended::Ended,
     exit::Exit,
     io_counters::{IoCounters, TransferredBytes},
     open_file_limit, out_of_memory,
+    process_group::Group,
     stages::StageCommand,
-    stray_processes::{self, StrayProcess, TaskMark, VARIABLE},
+    stray_processes::{TaskMark, VARIABLE},
     subreaper,
 };
 
 /// Environment variable that is withheld from every child.
 const SESSION_KEY: &str = "AGQ_SESSION_KEY";
-/// Interval between two checks whether a process group is empty.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A running child. A drop before its end kills its process group and its escaped processes.
 pub(crate) struct Process {
@@ -73,8 +69,7 @@ impl Process {
         // A short task may exit at any moment.
         let io = IoCounters::of(leader);
         open_file_limit::restore(leader);
-        let leads = Some(leader);
-        let group = Group { leader: leads, mark, strays: Vec::new(), has_leader: true, is_empty: false };
+        let group = Group::of(leader, mark);
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
         let (started, timeout) = (Instant::now(), command.timeout);
@@ -138,93 +133,10 @@ impl Process {
     }
 
     fn ended(&mut self, (reaped, bytes): (Reaped, Option<TransferredBytes>)) -> Ended {
-        self.group.leader = None;
+        self.group.give_up();
         let ended = Ended::of(&reaped, bytes, self.started.elapsed());
         self.ended = Some(ended);
         ended
-    }
-}
-
-/// Process group of a child, and its escaped processes. An early drop kills them all.
-struct Group {
-    /// First process of the group, whose process id is the id of the group.
-    leader: Option<Pid>,
-    mark: TaskMark,
-    strays: Vec<StrayProcess>,
-    /// True until `leader` is reaped, and its process id may belong to another process.
-    has_leader: bool,
-    /// True once no process of the group was left: the id of the group may belong to another one.
-    is_empty: bool,
-}
-
-impl Group {
-    fn signal(&self, signal: Signal) {
-        if let (Some(leader), false) = (self.leader, self.is_empty) {
-            // An error means that the group is empty already.
-            let _gone = kill_process_group(leader, signal);
-        }
-    }
-
-    /// Sends SIGTERM, then SIGCONT, because a stopped process would not handle SIGTERM.
-    fn terminate(&mut self) {
-        self.find_stray_processes();
-        for signal in [Signal::TERM, Signal::CONT] {
-            self.signal(signal);
-            stray_processes::signal(&self.strays, signal);
-        }
-    }
-
-    /// Reaps the leader. From then on its process id may belong to another process.
-    fn reap_leader(&mut self) -> io::Result<Reaped> {
-        let leader = self.leader.ok_or(Errno::CHILD)?;
-        let reaped = subreaper::reaped(leader, || agenix_sys::reap(leader.as_raw_pid()))?;
-        self.has_leader = false;
-        Ok(reaped)
-    }
-
-    fn kill(&mut self) {
-        self.find_stray_processes();
-        // Without its leader, the group may have become empty since the last look.
-        self.is_empty = self.is_empty || (!self.has_leader && self.has_no_process());
-        self.signal(Signal::KILL);
-        stray_processes::signal(&self.strays, Signal::KILL);
-    }
-
-    fn find_stray_processes(&mut self) {
-        if let Some(leader) = self.leader {
-            let parent = self.leader.filter(|_| self.has_leader);
-            let new = stray_processes::find(leader, parent, &self.mark, &self.strays);
-            self.strays.extend(new);
-        }
-    }
-
-    fn has_no_process(&self) -> bool {
-        self.leader.is_some_and(|leader| test_kill_process_group(leader) == Err(Errno::SRCH))
-    }
-
-    /// Waits until no process of the group, whose leader is reaped, and no escaped one runs.
-    async fn wait_until_empty(&mut self) {
-        let Some(leader) = self.leader else { return };
-        loop {
-            // An adopted process stays a zombie in the group until the worker waits for it.
-            while !self.is_empty && matches!(waitpgid(leader, WaitOptions::NOHANG), Ok(Some(_))) {}
-            self.is_empty = self.is_empty || self.has_no_process();
-            if self.is_empty && stray_processes::have_ended(&self.strays) {
-                return;
-            }
-            sleep(LOOK_EVERY).await;
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(leader) = self.leader {
-            self.kill();
-            if self.has_leader {
-                subreaper::abandon(leader);
-            }
-        }
     }
 }
 
