@@ -13,9 +13,10 @@ use std::{
 use crate::simulation::{
     crash_images::RecordedScenario,
     disk::JOURNAL,
+    expectations::Expectations,
     report::say,
     run::{guarded, on_all_processors},
-    world::{Expectations, World},
+    world::World,
 };
 
 /// Unit in which a disk loses data, in bytes.

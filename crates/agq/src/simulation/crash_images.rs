@@ -15,9 +15,10 @@ use fastrand::Rng;
 
 use crate::simulation::{
     disk::{DiskChange, DiskEvent},
+    expectations::Expectations,
     report::say,
     run::{guarded, new_database, on_all_processors},
-    world::{Expectations, World},
+    world::World,
 };
 
 /// Maximum number of unsynced changes of which every subset is tried. Of more changes, it tries

@@ -42,6 +42,7 @@ mod corruption;
 mod crash_images;
 mod differential;
 mod disk;
+mod expectations;
 mod hot_paths;
 mod keys;
 mod ledger;

@@ -17,8 +17,9 @@ use crate::{
     settings::Settings,
     simulation::{
         actors::{Actor, CommittedBlob, close_connection},
-        blob_disk::{BlobDisk, PublishedFiles},
+        blob_disk::BlobDisk,
         disk::{Disk, DiskEvent},
+        expectations::Expectations,
         keys::KeyHistory,
         ledger::{CheckResult, Ledger, ObservedJob},
         log,
@@ -87,22 +88,6 @@ pub(super) struct Elements {
     pub(super) in_doubt: usize,
     /// Number of clients that disconnected without a reply since the last start of agq.
     pub(super) gone_waiters: usize,
-}
-
-/// State that agq has acknowledged, and changes that are possible besides.
-#[derive(Debug, Clone)]
-pub(super) struct Expectations {
-    ledger: Ledger,
-    keys: KeyHistory,
-    /// Published blobs of the same moment. The writer changes none of them.
-    blobs: PublishedFiles,
-}
-
-impl Expectations {
-    /// Returns the same state with all blobs that were ever published.
-    pub(super) fn with_blobs_of_all_times(&self) -> Self {
-        Self { blobs: self.blobs.of_all_times(), ..self.clone() }
-    }
 }
 
 pub(super) struct World {
