@@ -40,7 +40,7 @@ pub use report::{
 };
 pub use state::JobState;
 pub use unique::{OnConflict, Unique, UniqueOutcome};
-pub use user_request::{activated, cancelled, cancelled_unclaimed, orphaned, retried};
+pub use user_request::{activated, cancelled, cancelled_unclaimed, check_ended, orphaned, retried};
 
 use crate::{action::Action, capability::Needs, limit::LimitTerms};
 

@@ -6,7 +6,7 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{job_changes::for_existing, lookup, workflow};
+use super::{job_changes::for_existing, jobs, lookup, workflow};
 use crate::{
     app::AppState,
     error::Result,
@@ -49,9 +49,5 @@ pub(crate) async fn retry_dead(app: &AppState, job_id: &JobId) -> Result<StoredJ
 
 pub(crate) async fn forget_dead(app: &AppState, job_id: &JobId) -> Result<()> {
     dead_letter(app, job_id).await?;
-    if app.store.forget_job(job_id, Status::Dead).await? {
-        Ok(())
-    } else {
-        Err(Rejection::JobNotFound(job_id.clone()).into())
-    }
+    jobs::forget_ended(app, job_id, Status::Dead).await
 }

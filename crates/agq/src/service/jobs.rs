@@ -73,15 +73,14 @@ pub(crate) async fn cancel_unended(app: &AppState, job_id: &JobId) -> Result<Sto
 /// Removes an ended job with its results, as retention does.
 pub(crate) async fn forget(app: &AppState, job_id: &JobId) -> Result<()> {
     let job = lookup::job_record(app, job_id).await?;
-    if !job.is_ended() {
-        return Err(Rejection::JobNotEnded(job.status()).into());
-    }
-    if app.store.forget_job(job_id, job.status()).await? {
-        Ok(())
-    } else {
-        // Retention or a retry was faster.
-        Err(Rejection::JobNotFound(job_id.clone()).into())
-    }
+    job::check_ended(&job)?;
+    forget_ended(app, job_id, job.status()).await
+}
+
+/// Removes a job that has ended with `status`. It is an error if retention or a retry was faster.
+pub(crate) async fn forget_ended(app: &AppState, job_id: &JobId, status: Status) -> Result<()> {
+    let was_there = app.store.forget_job(job_id, status).await?;
+    if was_there { Ok(()) } else { Err(Rejection::JobNotFound(job_id.clone()).into()) }
 }
 
 pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<()> {

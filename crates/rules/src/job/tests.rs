@@ -7,8 +7,8 @@ use agenix_protocol::{
 
 use super::{
     Job, JobParams, JobState, LeaseOptions, MAX_SNOOZES, QueuePosition, RuleOutcome, abandoned, cancelled,
-    cancelled_unclaimed, claimed, due, extended_after_pause, given_back, is_timed_ahead, reclaimed, renewed,
-    rescheduled, retried, updated,
+    cancelled_unclaimed, check_ended, claimed, due, extended_after_pause, given_back, is_timed_ahead,
+    reclaimed, renewed, rescheduled, retried, updated,
 };
 use crate::{action::Action, rejection::Rejection};
 
@@ -237,6 +237,18 @@ fn exit_codes_snooze_discard_or_retry() {
     assert_eq!(ended(&snoozed_out, 75).status(), Status::Failed);
     assert_eq!([64, 65, 78].map(|code| ended(&running(5), code).status()), [Status::Failed; 3]);
     assert_eq!(ended(&running(5), 1).state, JobState::Retryable);
+}
+
+#[test]
+fn only_jobs_that_have_ended_can_be_forgotten() {
+    for job in [waiting(0), running(0), after(&running(1), Status::Failed)] {
+        let error = check_ended(&job).unwrap_err().to_string();
+        assert_eq!(error, format!("Job has not ended: {}", job.status().as_str()));
+    }
+    for status in [Status::Completed, Status::Failed] {
+        assert_eq!(check_ended(&after(&running(0), status)), Ok(()));
+    }
+    assert_eq!(check_ended(&changed(cancelled(&waiting(0), T1).unwrap())), Ok(()));
 }
 
 #[test]

@@ -14,6 +14,12 @@ pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     }
 }
 
+/// Checks that a job has ended, because only such a job can be forgotten. The error is
+/// [`Rejection::JobNotEnded`].
+pub fn check_ended(job: &Job) -> Result<(), Rejection> {
+    if job.is_ended() { Ok(()) } else { Err(Rejection::JobNotEnded(job.status())) }
+}
+
 /// Cancels an unclaimed job. Only the worker of a claimed job knows whether it started.
 pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
     match job.state {
