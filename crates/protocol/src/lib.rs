@@ -53,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blob;
+pub mod blob_blocks;
 pub mod byte_escape;
 pub mod documents;
 pub mod errors;

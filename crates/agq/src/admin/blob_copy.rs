@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use agenix_protocol::blob::BlobHash;
+use agenix_protocol::{blob::BlobHash, blob_blocks::BlockSums};
 use agenix_rules::blob::StoredBlob;
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     admin::say,
-    blobs::{BlobFile, BlobStorage, checksums::BlockSums, directory::BlobDirectory, read_range},
+    blobs::{BlobFile, BlobStorage, directory::BlobDirectory, read_range},
     config::blobs_beside,
     store::redb::parent,
 };

@@ -5,14 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use agenix_protocol::blob::BlobHash;
+use agenix_protocol::{
+    blob::BlobHash,
+    blob_blocks::{BlockSums, file_bytes},
+};
 use agenix_rules::blob::StoredBlob;
 use sha2::{Digest, Sha256};
 
-use super::{
-    BlobError, BlobFile, BlobStorage,
-    checksums::{BlockSums, file_bytes},
-};
+use super::{BlobError, BlobFile, BlobStorage};
 
 /// Number of bytes that are read at once.
 const PIECE_BYTES: u64 = 4 * 1024 * 1024;

@@ -1,24 +1,22 @@
 //! Blobs: large outputs of tasks, in files beside the database (ADR 20), or in a bucket (ADR 21).
 //!
 //! [`BlobStorage`] keeps files, and knows nothing of jobs. [`uploads`] has the state of unfinished
-//! uploads, and [`checksums`] the form of a file. `service::uploads` and `service::outputs` decide
-//! which upload and which read is permitted, and the store has the records of blobs.
+//! uploads, and [`agenix_protocol::blob_blocks`] the form of a file. `service::uploads` and
+//! `service::outputs` decide which upload and which read is permitted, and the store has the
+//! records of blobs.
 
 mod bucket;
 pub(crate) mod check;
-pub(crate) mod checksums;
 pub(crate) mod directory;
 pub(crate) mod location;
 pub(crate) mod uploads;
 
 use std::{fmt, io, sync::Arc};
 
-use agenix_protocol::{blob::BlobHash, time::Timestamp};
+use agenix_protocol::{blob::BlobHash, blob_blocks::Blocks, time::Timestamp};
 use agenix_rules::blob::StoredBlob;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-
-use self::checksums::Blocks;
 
 /// Failure of the storage of blobs. The text names the file if one is damaged or missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

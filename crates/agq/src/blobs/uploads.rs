@@ -7,6 +7,7 @@ use std::{
 
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
+    blob_blocks::BlockSums,
     ids::{ActionId, JobId},
     request::UploadKey,
     time::Timestamp,
@@ -15,7 +16,6 @@ use agenix_rules::{blob, rejection::Rejection};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::checksums::BlockSums;
 use crate::sync::lock;
 
 /// Time without a piece after which an upload is removed, in milliseconds.

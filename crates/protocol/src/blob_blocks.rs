@@ -9,7 +9,7 @@ const SUM_BYTES: u64 = 4;
 
 /// Checksums of the blocks of a content that comes in pieces.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BlockSums {
+pub struct BlockSums {
     /// Checksums of the complete blocks.
     complete: BytesMut,
     /// Checksum of the last block, and its number of bytes.
@@ -18,7 +18,8 @@ pub(crate) struct BlockSums {
 }
 
 impl BlockSums {
-    pub(crate) fn add(&mut self, mut piece: &[u8]) {
+    /// Adds the next bytes of the content.
+    pub fn add(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() {
             let (now, rest) = piece.split_at(piece.len().min(BLOCK_BYTES - self.last_bytes));
             self.last.update(now);
@@ -33,7 +34,7 @@ impl BlockSums {
     }
 
     /// Returns the bytes that follow the content.
-    pub(crate) fn finish(mut self) -> Bytes {
+    pub fn finish(mut self) -> Bytes {
         if self.last_bytes > 0 {
             self.complete.put_u32_le(self.last.finalize());
         }
@@ -42,13 +43,13 @@ impl BlockSums {
 }
 
 /// Returns the number of bytes of the file of a content of `total` bytes.
-pub(crate) fn file_bytes(total: u64) -> u64 {
+pub fn file_bytes(total: u64) -> u64 {
     total + SUM_BYTES * total.div_ceil(BLOCK_BYTES as u64)
 }
 
 /// Blocks of a content of `total` bytes that a range touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     total: u64,
     /// Number of the first block, and the number after the last one.
     first: u64,
@@ -60,7 +61,7 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// Returns the blocks of a range, or `None` for a range without bytes.
-    pub(crate) fn of(total: u64, offset: u64, length: usize) -> Option<Self> {
+    pub fn of(total: u64, offset: u64, length: usize) -> Option<Self> {
         let block = BLOCK_BYTES as u64;
         let length = total.checked_sub(offset)?.min(length as u64);
         if length == 0 {
@@ -72,20 +73,20 @@ impl Blocks {
     }
 
     /// Returns the range of the file that has the content of the blocks.
-    pub(crate) fn data(&self) -> (u64, usize) {
+    pub fn data(&self) -> (u64, usize) {
         let start = self.first * BLOCK_BYTES as u64;
         let end = (self.end * BLOCK_BYTES as u64).min(self.total);
         (start, usize::try_from(end - start).unwrap_or(usize::MAX))
     }
 
     /// Returns the range of the file that has the checksums of the blocks.
-    pub(crate) fn checksums(&self) -> (u64, usize) {
+    pub fn checksums(&self) -> (u64, usize) {
         let bytes = (self.end - self.first) * SUM_BYTES;
         (self.total + self.first * SUM_BYTES, usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     /// Returns the bytes of the range, or `None` if a block does not have its checksum.
-    pub(crate) fn verified(&self, data: &Bytes, checksums: &Bytes) -> Option<Bytes> {
+    pub fn verified(&self, data: &Bytes, checksums: &Bytes) -> Option<Bytes> {
         let mut sums = checksums.chunks(4);
         let is_sound = |block: &[u8]| sums.next() == Some(&crc32fast::hash(block).to_le_bytes()[..]);
         if !data.chunks(BLOCK_BYTES).all(is_sound) {
