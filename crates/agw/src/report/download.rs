@@ -53,7 +53,7 @@ pub(crate) async fn fetch(
         };
         match Reaction::to(&error) {
             Reaction::Repeat if failed < MAX_FAILED => failed += 1,
-            Reaction::Reconnect => link.reset_uploads().await,
+            Reaction::Reconnect => link.close_idle(),
             _ => return Err(format!("stdin cannot be fetched from agq: {error}")),
         }
         debug!(job_id = %job.job_id, %error, "the input will be requested again");
@@ -68,7 +68,7 @@ async fn receive(
     received: &mut Received,
     link: &ReportLink,
 ) -> Result<(), ClientError> {
-    let mut connection = link.uploads().await?;
+    let mut connection = link.transfer().await?;
     loop {
         let range = (received.bytes, PIECE_BYTES);
         let piece = connection.job_input((&job.job_id, job.attempt), hash, range).await?;
@@ -82,6 +82,7 @@ async fn receive(
             ClientError::Unexpected(format!("the spool of the worker cannot store it: {error}"))
         })?;
         if received.bytes >= total {
+            link.give_back(connection);
             return Ok(());
         }
     }

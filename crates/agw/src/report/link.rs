@@ -1,45 +1,54 @@
-//! Connections of one registration for reports and uploads. Uploads have a connection of their own,
-//! because a large piece would delay heartbeats and reports.
+//! Connections of one registration. Large outputs and inputs have connections of their own, because
+//! a large piece would delay heartbeats, reports and the pieces of other jobs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agenix_client::{ClientError, Connection, Server};
 use agenix_protocol::ids::WorkerId;
-use tokio::sync::Mutex;
 
 #[derive(Clone)]
 pub(crate) struct ReportLink {
     pub(crate) reports: Connection,
-    uploads: Arc<UploadConnection>,
+    transfers: Arc<TransferPool>,
 }
 
-struct UploadConnection {
+/// Connections for uploads and downloads.
+struct TransferPool {
     server: Server,
     worker_id: WorkerId,
-    /// Opened by the first upload.
-    opened: Mutex<Option<Connection>>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl TransferPool {
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ReportLink {
     pub(crate) fn new(reports: Connection, server: Server, worker_id: WorkerId) -> Self {
-        let opened = Mutex::default();
-        Self { reports, uploads: Arc::new(UploadConnection { server, worker_id, opened }) }
+        let idle = Mutex::default();
+        Self { reports, transfers: Arc::new(TransferPool { server, worker_id, idle }) }
     }
 
-    /// Returns the connection for uploads, which is opened if necessary.
-    pub(crate) async fn uploads(&self) -> Result<Connection, ClientError> {
-        let UploadConnection { server, worker_id, opened } = &*self.uploads;
-        let mut opened = opened.lock().await;
-        if let Some(connection) = &*opened {
-            return Ok(connection.clone());
+    /// Returns a connection for one upload or download, idle or new.
+    pub(crate) async fn transfer(&self) -> Result<Connection, ClientError> {
+        let idle = self.transfers.idle().pop();
+        if let Some(connection) = idle {
+            return Ok(connection);
         }
-        let mut connection = Connection::open(server).await?;
-        connection.act_for(worker_id).await?;
-        Ok(opened.insert(connection).clone())
+        let mut connection = Connection::open(&self.transfers.server).await?;
+        connection.act_for(&self.transfers.worker_id).await?;
+        Ok(connection)
     }
 
-    /// Closes the connection for uploads after an error, so that the next upload opens another.
-    pub(crate) async fn reset_uploads(&self) {
-        *self.uploads.opened.lock().await = None;
+    /// Gives a connection back after its upload or download has succeeded.
+    pub(crate) fn give_back(&self, connection: Connection) {
+        self.transfers.idle().push(connection);
+    }
+
+    /// Closes the idle connections after an error of another one.
+    pub(crate) fn close_idle(&self) {
+        self.transfers.idle().clear();
     }
 }

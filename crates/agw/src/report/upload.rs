@@ -111,7 +111,7 @@ pub(crate) async fn upload(
             }
             Reaction::Refused if refused == MAX_REFUSED => return Uploaded::Refused,
             Reaction::Refused => refused += 1,
-            Reaction::Reconnect => link.reset_uploads().await,
+            Reaction::Reconnect => link.close_idle(),
             Reaction::Repeat | Reaction::Restart => {}
         }
         debug!(%job_id, %error, "the output will be sent again");
@@ -121,7 +121,7 @@ pub(crate) async fn upload(
 
 /// Sends a stream from its beginning to its end.
 async fn send(key: &UploadKey, output: &LargeOutput, link: &ReportLink) -> Result<BlobHash, ClientError> {
-    let mut connection = link.uploads().await?;
+    let mut connection = link.transfer().await?;
     let (mut hash, mut offset) = (Sha256::new(), 0);
     let mut next = Some(read(output, offset, hash).await?);
     while let Some((piece, with_piece)) = next {
@@ -136,6 +136,7 @@ async fn send(key: &UploadKey, output: &LargeOutput, link: &ReportLink) -> Resul
         if next.is_none() {
             let hash = BlobHash(hash.finalize().into());
             commit(&mut connection, key, output.length, hash).await?;
+            link.give_back(connection);
             return Ok(hash);
         }
     }
