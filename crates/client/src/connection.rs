@@ -135,6 +135,8 @@ fn choose_cryptography() {
 pub struct Connection {
     address: String,
     inner: MultiplexedConnection,
+    /// True for a Unix socket.
+    is_local: bool,
 }
 
 impl Connection {
@@ -177,7 +179,8 @@ impl Connection {
             .set_response_timeout(reply_timeout);
         let client = server.client_with(RedisConnectionInfo::default())?;
         let inner = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
-        let mut connection = Self { address: address.clone(), inner };
+        let is_local = matches!(here, Address::Unix(_));
+        let mut connection = Self { address: address.clone(), inner, is_local };
         if let Some(key) = &server.key {
             let key = key.expose_secret().as_bytes().to_vec().into();
             let welcomed = connection.send(&Request::Auth { key: Secret(key) }).await;
@@ -192,6 +195,11 @@ impl Connection {
             }
         }
         Ok(connection)
+    }
+
+    /// Returns true if agq runs on this machine: the connection is a Unix socket.
+    pub fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Sends a command and waits for its reply. The error is [`ClientError::Unreachable`] for a

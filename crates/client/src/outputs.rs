@@ -1,9 +1,11 @@
 //! Typed calls for large inputs and outputs of jobs.
 
+use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
+
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     ids::{ActionId, JobId},
-    request::{OutputCommand, Request, UploadKey},
+    request::{OpenFile, OutputCommand, Request, UploadKey},
 };
 use bytes::Bytes;
 use redis::Value;
@@ -20,6 +22,23 @@ impl Connection {
     ) -> Result<(), ClientError> {
         let upload = upload.clone();
         self.call(&Request::Output(OutputCommand::Write { upload, offset, data })).await.map(drop)
+    }
+
+    /// OUTPUT.COPY: lets agq copy a part of a stream, given by its offset and its number of bytes,
+    /// from a file that this process has open. Returns the number of bytes that agq has now, which
+    /// may be fewer than the end of the part, and the SHA-256 of these bytes.
+    pub async fn copy_output(
+        &mut self,
+        upload: &UploadKey,
+        range: (u64, u64),
+        file: OpenFile,
+    ) -> Result<(u64, BlobHash), ClientError> {
+        let upload = upload.clone();
+        let reply = self.call(&Request::Output(OutputCommand::Copy { upload, range, file })).await?;
+        let unexpected = || ClientError::Unexpected("the reply is not a number and a SHA-256".into());
+        let (total, hash) = piece(reply)?.ok_or_else(unexpected)?;
+        let hash = std::str::from_utf8(&hash).ok().and_then(|hash| hash.parse().ok());
+        Ok((total, hash.ok_or_else(unexpected)?))
     }
 
     /// OUTPUT.COMMIT: stores a stream of `length` bytes as a blob.
@@ -45,6 +64,19 @@ impl Connection {
         piece(
             self.call(&Request::Output(OutputCommand::Result { job_id, task_number, stream, range })).await?,
         )
+    }
+
+    /// JOB.FILE: returns the path of the file with a stored stream, and the number of bytes of the
+    /// stream, if this process may be able to open the file. The form of the file is that of
+    /// [`agenix_protocol::blob_blocks`].
+    pub async fn job_file(
+        &mut self,
+        job_id: &JobId,
+        (task_number, stream): (u32, OutputStream),
+    ) -> Result<Option<(u64, PathBuf)>, ClientError> {
+        let job_id = job_id.clone();
+        let reply = self.call(&Request::Output(OutputCommand::File { job_id, task_number, stream })).await?;
+        Ok(piece(reply)?.map(|(total, path)| (total, OsString::from_vec(path).into())))
     }
 
     /// INPUT.WRITE: sends the piece of an input that begins at `offset`.

@@ -40,6 +40,8 @@ pub enum ErrorKind {
     UploadOffset,
     /// agq does not accept the bytes of an upload.
     InvalidUpload,
+    /// agq cannot read the file of the worker.
+    UnreadableFile,
     /// The report names a blob that agq does not have.
     BlobNotFound,
     /// The storage of blobs failed, and the command may succeed later.
@@ -61,7 +63,7 @@ pub enum ErrorKind {
 }
 
 /// Beginnings of error lines. A longer text precedes its own beginning.
-const PREFIXES: [(&str, ErrorKind); 27] = [
+const PREFIXES: [(&str, ErrorKind); 28] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
@@ -79,6 +81,7 @@ const PREFIXES: [(&str, ErrorKind); 27] = [
     ("Invalid upload: offset", ErrorKind::UploadOffset),
     ("Invalid upload: it has", ErrorKind::UploadOffset),
     ("Invalid upload", ErrorKind::InvalidUpload),
+    ("Unreadable file", ErrorKind::UnreadableFile),
     ("Blob not found", ErrorKind::BlobNotFound),
     ("the blob store failed", ErrorKind::BlobStoreFailed),
     ("Message too large", ErrorKind::MessageTooLarge),

@@ -23,7 +23,7 @@ pub use self::{
     command::{Command, CommandAccess, CommandKind},
     keys::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions, integer_of},
     options::{DEFAULT_LIMIT, Page, Search, Slice},
-    outputs::{OutputCommand, UploadKey},
+    outputs::{OpenFile, OutputCommand, UploadKey},
     session::ClientCommand,
 };
 use crate::{

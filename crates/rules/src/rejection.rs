@@ -147,6 +147,9 @@ pub enum Rejection {
     /// The upload does not fit the bytes that agq has received, or the request.
     #[error("Invalid upload: {0}")]
     InvalidUpload(String),
+    /// agq cannot read a file that the worker has open.
+    #[error("Unreadable file: {0}")]
+    UnreadableFile(String),
     #[error("Blob not found: {0}")]
     BlobNotFound(BlobHash),
     /// The range begins behind the end of the stream.

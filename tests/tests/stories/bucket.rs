@@ -156,7 +156,7 @@ fn a_job_waits_for_a_bucket_that_is_away_and_reads_say_so() {
     submit(&lab, &agq, "b", "40000");
     eventually("the worker repeats the upload", || {
         let log = agw.log();
-        (log.matches("the output will be committed again").count() > 1 && log.contains(reason)).then_some(())
+        (log.matches("the request will be sent again").count() > 1 && log.contains(reason)).then_some(())
     });
     assert_eq!(only_job(&lab, &agq, "b")["status"], "running");
     s3.start_again();

@@ -2,10 +2,19 @@
 
 use std::{
     fs::File,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
+use agenix_client::{Connection, Server};
+use agenix_protocol::{
+    blob::OutputStream,
+    request::{BlockingWait, OpenFile, UploadKey},
+};
 use e2e::{Agq, Lab, Ran, eventually};
 
 use crate::support::{Raw, ended, plan};
@@ -227,4 +236,82 @@ fn a_map_without_a_server_needs_no_disk_for_outputs_that_it_has_printed() {
         .args(["{}", ":::", "1", "2", "3", "4", "5"]);
     let ran = Ran::from(agx.env("TMPDIR", &tmp).output().unwrap()).expect(0);
     assert!(ran.out == sh(&lab, "for n in 1 2 3 4 5; do seq $n 200000; done"));
+}
+
+/// Claims the next job. Returns its stdout, and how a worker names `file` if it gives it away.
+#[cfg(target_os = "linux")]
+async fn claimed(connection: &mut Connection, file: &File) -> (UploadKey, OpenFile) {
+    let claimed = connection.claim(&["ready".parse().unwrap()], 1, BlockingWait::Forever).await.unwrap();
+    let job_id = claimed[0].job_id.clone();
+    let metadata = file.metadata().unwrap();
+    let (descriptor, device, inode) = (file.as_raw_fd().cast_unsigned(), metadata.dev(), metadata.ino());
+    let upload = UploadKey { job_id, attempt: 1, task_number: 1, stream: OutputStream::Stdout };
+    (upload, OpenFile { descriptor, device, inode, may_be_kept: true })
+}
+
+/// Completes the next job with the content of `file` as its stdout. Returns the file of the blob.
+#[cfg(target_os = "linux")]
+async fn completed_with(connection: &mut Connection, file: &File) -> PathBuf {
+    let (upload, open) = claimed(connection, file).await;
+    let other = OpenFile { inode: open.inode + 1, ..open };
+    let refused = connection.copy_output(&upload, (0, 5), other).await.unwrap_err();
+    assert!(refused.to_string().contains("the descriptor is that of another file"), "{refused}");
+    let length = file.metadata().unwrap().len();
+    assert_eq!(connection.copy_output(&upload, (0, 7), open).await.unwrap().0, 7);
+    let (total, hash) = connection.copy_output(&upload, (7, length), open).await.unwrap();
+    assert_eq!(total, length, "a part ends with the file");
+    connection.commit_output(&upload, length, hash).await.unwrap();
+    let report = format!(
+        r#"{{"status":"completed","attempt":1,"task_results":[{{"task_number":1,"command":"seq","exit_code":0,"stdout":"","stdout_bytes":{length},"stdout_blob":"{hash}"}}]}}"#
+    );
+    connection.update_job_json(&upload.job_id, report).await.unwrap();
+    let (total, stored) = connection.job_file(&upload.job_id, (1, upload.stream)).await.unwrap().unwrap();
+    assert_eq!(total, length);
+    stored
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn on_one_machine_agq_and_agx_read_files_of_each_other() {
+    let lab = Lab::new();
+    let address = format!("unix:{}", lab.path().join("agq.sock").display());
+    let agq = lab.agq(&["--socket", &lab.path().join("agq.sock").display().to_string()]);
+    lab.submit_plan(&agq, &plan("p", "seq", &["1"]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let server = Server::new(&address, lab.key().to_owned().into()).unwrap();
+    let mut connection = Connection::open_patiently(&server).await.unwrap();
+    let inode = |path: &Path| path.metadata().unwrap().ino();
+
+    let content = "agenix\n".repeat(100_000);
+    let with_name = lab.file("output", &content);
+    let stored = completed_with(&mut connection, &File::open(&with_name).unwrap()).await;
+    assert_eq!(&std::fs::read(&stored).unwrap()[..content.len()], content.as_bytes());
+    assert_ne!(inode(&stored), inode(with_name.as_ref()), "a file with a name is copied");
+    let results = || {
+        let mut agx = lab.command("agx");
+        Ran::from(agx.args(["--agq", &address, "action", "results", "a"]).output().unwrap())
+    };
+    assert!(results().expect(0).out == content);
+    File::options().write(true).open(&stored).unwrap().write_all_at(b"x", 5000).unwrap();
+    let damaged = results();
+    let name = stored.file_name().unwrap().to_str().unwrap();
+    assert!(damaged.code != 0 && damaged.out.is_empty() && damaged.err.contains(name), "{}", damaged.err);
+
+    lab.submit_action(&agq, "p", "b", "[{}]");
+    let content = "AGEniX\n".repeat(100_000);
+    let without_name = tempfile::tempfile_in(lab.path()).unwrap();
+    without_name.write_all_at(content.as_bytes(), 0).unwrap();
+    let stored = completed_with(&mut connection, &without_name).await;
+    assert_eq!(inode(&stored), without_name.metadata().unwrap().ino(), "agq keeps the file");
+    let mut agx = lab.command("agx");
+    let ran = Ran::from(agx.args(["--agq", &address, "action", "results", "b"]).output().unwrap());
+    assert!(ran.expect(0).out == content);
+
+    lab.submit_action(&agq, "p", "c", "[{}]");
+    let without_name = tempfile::tempfile_in(lab.path()).unwrap();
+    without_name.write_all_at(b"more than that", 0).unwrap();
+    let (upload, open) = claimed(&mut connection, &without_name).await;
+    let (_, hash) = connection.copy_output(&upload, (0, 7), open).await.unwrap();
+    let short = connection.commit_output(&upload, 7, hash).await.unwrap_err();
+    assert!(short.to_string().contains("it has 14 bytes, not 7"), "{short}");
 }

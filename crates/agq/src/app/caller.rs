@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agenix_protocol::ids::WorkerId;
+use rustix::process::Pid;
 
 use crate::auth::keyring::{Identity, Role};
 
@@ -37,12 +38,23 @@ pub(crate) struct Caller {
     pub(crate) name: Option<WorkerId>,
     /// Set after HELLO or CLIENT: the client expects the reply shapes of Redis.
     pub(crate) is_introduced: bool,
+    /// Process of a client on a Unix socket that runs as the user of agq.
+    pub(crate) process: Option<Pid>,
 }
 
 impl Caller {
     pub(crate) fn new(connection: Arc<str>, number: u64, from: &str, identity: Option<Identity>) -> Self {
         let from = from.into();
-        Self { connection, number, from, identity, registered: None, name: None, is_introduced: false }
+        Self {
+            connection,
+            number,
+            from,
+            identity,
+            registered: None,
+            name: None,
+            is_introduced: false,
+            process: None,
+        }
     }
 
     /// `None` for the key of a client, which never acts for a worker, even if the connection

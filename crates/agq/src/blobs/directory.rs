@@ -5,14 +5,19 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::FileExt,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt},
+    },
     path::{Path, PathBuf},
+    sync::Arc,
     time::UNIX_EPOCH,
 };
 
 use agenix_protocol::time::Timestamp;
 use anyhow::Context;
 use bytes::Bytes;
+use rustix::fs::{AtFlags, CWD, linkat};
 
 use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile};
 
@@ -21,6 +26,10 @@ const RESERVE_BYTES: u64 = 64 << 20;
 
 /// Number of bytes of an upload after which it is synced.
 const SYNC_BYTES: u64 = 64 << 20;
+
+/// Maximum number of bytes of an adopted file that has to be synced, because one sync writes it
+/// all.
+const MAX_ADOPTED_BYTES: u64 = 4 * SYNC_BYTES;
 
 #[derive(Debug, Clone)]
 pub(crate) struct BlobDirectory {
@@ -82,6 +91,16 @@ impl BlobDirectory {
         // Otherwise the sync at the end of a large upload would take longer than a client waits.
         let is_due = offset / SYNC_BYTES != (offset + data.len() as u64) / SYNC_BYTES;
         if is_due && self.has_syncs { file.sync_data() } else { Ok(()) }
+    }
+
+    /// Links a file without a name. Returns false if it has a name, or lies on another disk.
+    fn adopt_now(&self, upload: &str, file: &File) -> io::Result<bool> {
+        let metadata = file.metadata()?;
+        if metadata.nlink() > 0 || self.has_syncs && metadata.len() > MAX_ADOPTED_BYTES {
+            return Ok(false);
+        }
+        let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(linkat(CWD, from, CWD, self.upload_path(upload), AtFlags::SYMLINK_FOLLOW).is_ok())
     }
 
     fn publish_now(&self, upload: &str, file: &BlobFile) -> io::Result<()> {
@@ -157,6 +176,11 @@ impl BlobStorage for BlobDirectory {
         blocking(move || Ok(own.write_now(&upload, offset, &data)?))
     }
 
+    fn adopt(&self, upload: &str, file: &Arc<File>) -> BlobFuture<bool> {
+        let (own, upload, file) = (self.clone(), upload.to_owned(), Arc::clone(file));
+        blocking(move || Ok(own.adopt_now(&upload, &file)?))
+    }
+
     fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()> {
         let (own, upload, file) = (self.clone(), upload.to_owned(), file.clone());
         blocking(move || Ok(own.publish_now(&upload, &file)?))
@@ -170,6 +194,10 @@ impl BlobStorage for BlobDirectory {
     fn read(&self, file: &BlobFile, ranges: Vec<(u64, usize)>) -> BlobFuture<Vec<Bytes>> {
         let (own, file) = (self.clone(), file.clone());
         blocking(move || own.read_now(&file, &ranges))
+    }
+
+    fn path(&self, file: &BlobFile) -> Option<PathBuf> {
+        std::path::absolute(self.path_of(file)).ok()
     }
 
     fn remove(&self, part: u8, name: &str) -> BlobFuture<()> {

@@ -11,7 +11,7 @@ pub(crate) mod directory;
 pub(crate) mod location;
 pub(crate) mod uploads;
 
-use std::{fmt, io, sync::Arc};
+use std::{fmt, fs::File, io, path::PathBuf, sync::Arc};
 
 use agenix_protocol::{blob::BlobHash, blob_blocks::Blocks, time::Timestamp};
 use agenix_rules::blob::StoredBlob;
@@ -84,6 +84,11 @@ pub(crate) const PARTS: u16 = 256;
 pub(crate) trait BlobStorage: Send + Sync + 'static {
     /// Writes a piece of an upload. Offset 0 creates the file.
     fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()>;
+    /// Makes an open file without a name the file of a new upload, which saves a copy. Returns false
+    /// if that is not possible.
+    fn adopt(&self, _upload: &str, _file: &Arc<File>) -> BlobFuture<bool> {
+        Box::pin(async { Ok(false) })
+    }
     /// Makes an upload durable under the name of `file`. After [`BlobError::Unpublished`], the same
     /// call tries or waits again.
     fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()>;
@@ -92,6 +97,10 @@ pub(crate) trait BlobStorage: Send + Sync + 'static {
     /// Returns ranges of a file, each an offset and a number of bytes. It is an error if the file
     /// does not have them all.
     fn read(&self, file: &BlobFile, ranges: Vec<(u64, usize)>) -> BlobFuture<Vec<Bytes>>;
+    /// Returns the path of a published file, if other processes can open the file.
+    fn path(&self, _file: &BlobFile) -> Option<PathBuf> {
+        None
+    }
     /// Removes the file of a blob, or any other file of a listing, if it exists.
     fn remove(&self, part: u8, name: &str) -> BlobFuture<()>;
     /// Returns the files of a part.

@@ -38,7 +38,7 @@ pub(super) async fn serve_connection(
     (accepted, number): (ClientStream, u64),
     mut stop: watch::Receiver<bool>,
 ) {
-    let ClientStream { reader, writer, ip, shown, certified, permit } = accepted;
+    let ClientStream { reader, writer, ip, shown, certified, permit, process: _ } = accepted;
     let slot = ConnectionSlot::of(permit);
     let (closing, has_closed) = watch::channel(false);
     let (stream, reading) = read_ahead(reader, closing);

@@ -11,7 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use rustix::net::sockopt;
+use rustix::{
+    net::sockopt,
+    process::{Pid, geteuid},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
@@ -56,6 +59,8 @@ pub(crate) struct ClientStream {
     pub(crate) ip: Option<IpAddr>,
     /// Address for logs and lists: `127.0.0.1:5000` or `unix:/run/agq.sock`.
     pub(crate) shown: String,
+    /// Process of a client on a Unix socket that runs as the user of agq.
+    pub(crate) process: Option<Pid>,
     /// Identity that the certificate proves. Such a client needs no `AUTH`.
     pub(crate) certified: Option<Identity>,
     /// The handler keeps the permit until the connection ends; `None` for a Unix socket.
@@ -147,7 +152,8 @@ impl ClientStream {
     }
 
     pub(crate) fn unix(socket: UnixStream, shown: String) -> Self {
-        Self::of(socket.into_split(), shown)
+        let process = process_of(&socket);
+        Self { process, ..Self::of(socket.into_split(), shown) }
     }
 
     fn of<R, W>((reader, writer): (R, W), shown: String) -> Self
@@ -156,8 +162,16 @@ impl ClientStream {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        Self { reader, writer, ip: None, shown, certified: None, permit: None }
+        Self { reader, writer, ip: None, shown, process: None, certified: None, permit: None }
     }
+}
+
+/// Returns the process at the other end if it runs as the user of this process. A process of
+/// another user could make agq read files that this user may not read.
+fn process_of(socket: &UnixStream) -> Option<Pid> {
+    let peer = socket.peer_cred().ok()?;
+    let pid = peer.pid().filter(|_| peer.uid() == geteuid().as_raw());
+    Pid::from_raw(pid?)
 }
 
 /// Sets no delay of replies, a bounded send buffer, and detection of clients without power.

@@ -47,6 +47,7 @@ pub(crate) mod ojs_reports;
 pub(crate) mod ojs_submission;
 pub(crate) mod ojs_workers;
 pub(crate) mod outputs;
+mod peer_file;
 pub(crate) mod plans;
 pub(crate) mod queue_stats;
 pub(crate) mod queues;

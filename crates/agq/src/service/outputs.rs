@@ -1,5 +1,7 @@
 //! Reads of the outputs of jobs, and of their large inputs (ADR 20).
 
+use std::path::PathBuf;
+
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     documents::{CapturedOutput, Status, TaskResult},
@@ -13,9 +15,10 @@ use agenix_rules::{
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::{blobs, identity, job_output, lookup};
+use super::{blobs, identity, job_output, lookup, peer_file::NO_PROCESS};
 use crate::{
     app::{AppState, Caller},
+    blobs::BlobFile,
     error::Result,
     store::DocumentKind,
 };
@@ -104,6 +107,25 @@ pub(crate) async fn read(
         return Err(Rejection::InvalidRange { offset, length: total }.into());
     }
     Ok(Some(OutputPiece { total, bytes: output.read(app, (offset, length)).await? }))
+}
+
+/// Returns the path and the number of bytes of the content of the file with a stream of an ended
+/// attempt, for a client on this machine that runs as the user of agq. Returns `None` if no file
+/// has the stream.
+pub(crate) async fn file(
+    app: &AppState,
+    caller: &Caller,
+    job_id: &JobId,
+    stream: (u32, OutputStream),
+) -> Result<Option<(PathBuf, u64)>> {
+    if caller.process.is_none() {
+        return Err(Rejection::UnreadableFile(NO_PROCESS.into()).into());
+    }
+    let found = find(app, job_id, stream).await?;
+    let Some(hash) = found.and_then(|output| output.captured.blob) else { return Ok(None) };
+    let Some(blob) = blobs::record(app, hash).await? else { return Ok(None) };
+    let path = blobs::storage(app)?.path(&BlobFile::of(hash, &blob));
+    Ok(path.map(|path| (path, blob.length)))
 }
 
 /// Returns a piece of a blob that the input of the job names, or `None` if it names another one.

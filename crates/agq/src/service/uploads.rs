@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::{blob::BlobHash, documents::to_json, ids::ActionId, request::UploadKey};
+use agenix_protocol::{
+    blob::BlobHash,
+    documents::to_json,
+    ids::ActionId,
+    request::{OpenFile, UploadKey},
+};
 use agenix_rules::{blob::StoredBlob, job};
 use bytes::Bytes;
 
-use super::{blobs, identity, lookup};
+use super::{blobs, identity, lookup, peer_file::PeerFile};
 use crate::{
     app::{AppState, Caller},
     blobs::{
@@ -16,6 +21,9 @@ use crate::{
     error::{CommandError, Result},
     store::{DocumentChange, DocumentKind},
 };
+
+/// Maximum number of bytes that one command copies, because the connection waits for the command.
+const MAX_COPIED_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Rejects a caller that does not hold the job, or no longer holds the attempt.
 async fn check_holder(app: &AppState, caller: &Caller, key: &UploadKey) -> Result<()> {
@@ -36,6 +44,69 @@ pub(crate) async fn write(
     write_piece(app, &key.into(), key.attempt, offset, data).await
 }
 
+/// Copies bytes of an upload from a file that the worker has open. Returns the number of bytes of
+/// the upload, which may be fewer than asked for, and their SHA-256.
+pub(crate) async fn copy(
+    app: &AppState,
+    caller: &Caller,
+    key: &UploadKey,
+    (offset, length): (u64, u64),
+    file: OpenFile,
+) -> Result<(u64, BlobHash)> {
+    check_holder(app, caller, key).await?;
+    let file = PeerFile::open(caller.process, file).await?;
+    let end = offset.saturating_add(length.min(MAX_COPIED_BYTES));
+    let storage = blobs::storage(app)?;
+    let entry = app.uploads.of(&key.into(), app.clock.now());
+    let mut upload = entry.lock().await;
+    let first = file.read(offset, end).await?;
+    upload.check_piece(key.attempt, offset, &first)?;
+    if offset == 0 {
+        begin(app, storage, &mut upload, key.attempt).await?;
+        adopt(storage, &mut upload, &file).await?;
+    }
+    if upload.adopted.is_some() {
+        *upload = file.add_to(upload.clone(), end).await?;
+    } else {
+        copy_pieces(storage, &mut upload, (&file, end), first).await?;
+    }
+    Ok((upload.length, upload.hash()))
+}
+
+/// Copies the pieces of a file up to `end`, the first of which was read already.
+async fn copy_pieces(
+    storage: &Arc<dyn BlobStorage>,
+    upload: &mut Upload,
+    (file, end): (&PeerFile, u64),
+    first: Bytes,
+) -> Result<()> {
+    let (start, mut piece) = (upload.length, first);
+    while !piece.is_empty() {
+        // The next piece is read while this one is hashed and written.
+        let after = upload.length + piece.len() as u64;
+        let (added, next) = tokio::join!(add(storage, upload, &piece), file.read(after, end));
+        match added {
+            Ok(()) => piece = next?,
+            // The worker asks for the rest, and gets the error if it stays.
+            Err(_) if upload.length > start => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the file of the worker that of the upload, if the worker and the storage permit it.
+async fn adopt(
+    storage: &Arc<dyn BlobStorage>,
+    upload: &mut Upload,
+    file: &PeerFile,
+) -> Result<(), BlobError> {
+    if let Some((file, bytes)) = file.adoptable() {
+        upload.adopted = storage.adopt(&upload.name, file).await?.then_some(bytes);
+    }
+    Ok(())
+}
+
 /// Writes a piece of an input. Returns the number of bytes of the upload.
 pub(crate) async fn write_input(app: &AppState, name: ActionId, offset: u64, data: Bytes) -> Result<u64> {
     write_piece(app, &UploadTarget::Input(name), 0, offset, data).await
@@ -53,16 +124,32 @@ async fn write_piece(
     let mut upload = entry.lock().await;
     upload.check_piece(attempt, offset, &data)?;
     if offset == 0 {
-        discard(storage, &upload).await?;
-        *upload = Upload::begun(attempt, app.clock.suffix());
+        begin(app, storage, &mut upload, attempt).await?;
     }
-    // The bytes are hashed while a thread writes them. After a failed write, the client sends the
-    // same piece again.
-    let (written, longer) =
-        tokio::join!(storage.write(&upload.name, offset, data.clone()), async { upload.with(&data) });
+    add(storage, &mut upload, &data).await?;
+    Ok(upload.length)
+}
+
+/// Begins an upload again, in a file with another name.
+async fn begin(
+    app: &AppState,
+    storage: &Arc<dyn BlobStorage>,
+    upload: &mut Upload,
+    attempt: u32,
+) -> Result<(), BlobError> {
+    discard(storage, upload).await?;
+    *upload = Upload::begun(attempt, app.clock.suffix());
+    Ok(())
+}
+
+/// Adds a piece to an upload. The piece is hashed while a thread writes it. After a failed write,
+/// the client sends the same piece again.
+async fn add(storage: &Arc<dyn BlobStorage>, upload: &mut Upload, data: &Bytes) -> Result<(), BlobError> {
+    let written = storage.write(&upload.name, upload.length, data.clone());
+    let (written, longer) = tokio::join!(written, async { upload.with(data) });
     written?;
     *upload = longer;
-    Ok(upload.length)
+    Ok(())
 }
 
 /// Removes the file of an upload, if it has one.

@@ -95,6 +95,7 @@ fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {
         registered: None,
         name: None,
         is_introduced: false,
+        process: None,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Live output of a job's tasks for users that follow the job. Nothing is copied before a request.
 
 use std::{
-    fs::File,
     os::unix::fs::FileExt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -85,7 +84,7 @@ impl LiveOutput {
             let streams = [(OutputStream::Stdout, stdout), (OutputStream::Stderr, written.stderr.as_ref())];
             for (stream, file) in streams {
                 let Some(file) = file else { continue };
-                let length = file.metadata().map_or(0, |metadata| metadata.len());
+                let length = file.length();
                 if length > most {
                     larger.push(LargeOutput { task_number, stream, file: Arc::clone(file), length });
                 }
@@ -142,9 +141,8 @@ impl LiveOutput {
 }
 
 /// Returns at most `left` bytes from `from`, and whether more follow. Unreadable files have ended.
-fn piece(file: &File, from: u64, left: &mut usize) -> (OutputChunk, bool) {
-    let total = file.metadata().map_or(0, |metadata| metadata.len());
-    let there = usize::try_from(total.saturating_sub(from)).unwrap_or(usize::MAX);
+fn piece(file: &SpoolFile, from: u64, left: &mut usize) -> (OutputChunk, bool) {
+    let there = usize::try_from(file.length().saturating_sub(from)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; there.min(*left)];
     if file.read_exact_at(&mut bytes, from).is_err() {
         return (OutputChunk { from, bytes: Vec::new() }, false);

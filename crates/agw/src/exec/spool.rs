@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -76,7 +76,7 @@ impl Spool {
         let used = self.0.free().pop();
         let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
         let (file, pool) = (Some(file), Some(Arc::clone(&self.0)));
-        Ok(SpoolFile { file, pool, is_shared: AtomicBool::new(false) })
+        Ok(SpoolFile { file, pool, is_shared: AtomicBool::new(false), given: OnceLock::new() })
     }
 
     /// Returns the free and total bytes of the disk that holds the spool.
@@ -99,6 +99,9 @@ pub(crate) struct SpoolFile {
     file: Option<File>,
     /// Pool that recycles the file. `None` for a file of the user.
     pool: Option<Arc<FilePool>>,
+    /// Number of bytes of the output, once agq may keep the file. From then on, the file is not
+    /// changed here.
+    given: OnceLock<u64>,
     /// Set when a task shares this open file description, which the lease check cannot detect.
     is_shared: AtomicBool,
 }
@@ -115,11 +118,24 @@ impl SpoolFile {
         again.seek(SeekFrom::Start(0))?;
         Ok(again)
     }
+
+    /// Lets agq keep the file, whose output has `length` bytes. Returns false for a file of the
+    /// user, and if a process that a task has left behind may still write to the file.
+    pub(crate) fn give(&self, length: u64) -> bool {
+        let is_own = self.pool.is_some() && !self.is_shared.load(Ordering::Relaxed);
+        let is_possible = is_own && is_sole_opener(self);
+        is_possible && *self.given.get_or_init(|| length) == length
+    }
+
+    /// Returns the number of bytes of the output. Behind them, agq may have added checksums.
+    pub(crate) fn length(&self) -> u64 {
+        self.given.get().copied().unwrap_or_else(|| self.metadata().map_or(0, |metadata| metadata.len()))
+    }
 }
 
 impl From<File> for SpoolFile {
     fn from(file: File) -> Self {
-        Self { file: Some(file), pool: None, is_shared: AtomicBool::new(false) }
+        Self { file: Some(file), pool: None, is_shared: AtomicBool::new(false), given: OnceLock::new() }
     }
 }
 
@@ -133,9 +149,8 @@ impl Deref for SpoolFile {
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        if let (Some(file), Some(pool), false) =
-            (self.file.take(), &self.pool, self.is_shared.load(Ordering::Relaxed))
-        {
+        let is_own = self.given.get().is_none() && !self.is_shared.load(Ordering::Relaxed);
+        if let (Some(file), Some(pool), true) = (self.file.take(), &self.pool, is_own) {
             pool.recycle(file);
         }
     }
@@ -202,7 +217,10 @@ pub(crate) fn kept(file: &File, cap: usize) -> io::Result<CapturedOutput> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::{
+        io::{Read, Write},
+        os::unix::fs::FileExt,
+    };
 
     use super::{Spool, SpoolFile, kept};
 
@@ -258,6 +276,26 @@ mod tests {
         assert_ne!(inode(&spool.file().unwrap()), number);
         drop(child.stdin.take());
         child.wait().unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn spool_gives_away_only_a_file_of_its_own_that_no_process_has_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::new(dir.path());
+        let file = spool.file().unwrap();
+        let mut task = file.open().unwrap();
+        task.write_all(b"output").unwrap();
+        assert!(!file.give(6), "its task has it");
+        drop(task);
+        assert!(file.give(6));
+        let agq = file.open().unwrap();
+        file.write_all_at(b"checksum", 6).unwrap();
+        assert_eq!((file.length(), file.metadata().unwrap().len()), (6, 14));
+        drop(agq);
+        drop(file);
+        assert!(spool.0.free().is_empty(), "it is not recycled");
+        assert!(!SpoolFile::from(tempfile::tempfile().unwrap()).give(0), "it is a file of the user");
     }
 
     #[cfg(target_os = "linux")]

@@ -1,9 +1,21 @@
 //! Upload of the large outputs of a job, before the report of its end (ADR 20).
 
-use std::{io, os::unix::fs::FileExt, sync::Arc, time::Duration};
+use std::{
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt},
+    },
+    sync::Arc,
+    time::Duration,
+};
 
 use agenix_client::{ClientError, Connection};
-use agenix_protocol::{blob::BlobHash, errors::ErrorKind, request::UploadKey};
+use agenix_protocol::{
+    blob::BlobHash,
+    errors::ErrorKind,
+    request::{OpenFile, UploadKey},
+};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -122,6 +134,32 @@ pub(crate) async fn upload(
 /// Sends a stream from its beginning to its end.
 async fn send(key: &UploadKey, output: &LargeOutput, link: &ReportLink) -> Result<BlobHash, ClientError> {
     let mut connection = link.transfer().await?;
+    let sent = send_on(&mut connection, key, output).await?;
+    link.give_back(connection);
+    Ok(sent)
+}
+
+async fn send_on(
+    connection: &mut Connection,
+    key: &UploadKey,
+    output: &LargeOutput,
+) -> Result<BlobHash, ClientError> {
+    if connection.is_local() {
+        match hand_over(connection, key, output).await {
+            Err(error) if needs_bytes(&error) => {
+                debug!(job_id = %key.job_id, %error, "agq gets the bytes of the output instead of its file");
+            }
+            done => return done,
+        }
+    }
+    send_bytes(connection, key, output).await
+}
+
+async fn send_bytes(
+    connection: &mut Connection,
+    key: &UploadKey,
+    output: &LargeOutput,
+) -> Result<BlobHash, ClientError> {
     let (mut hash, mut offset) = (Sha256::new(), 0);
     let mut next = Some(read(output, offset, hash).await?);
     while let Some((piece, with_piece)) = next {
@@ -130,20 +168,50 @@ async fn send(key: &UploadKey, output: &LargeOutput, link: &ReportLink) -> Resul
         let reading = async {
             if end < output.length { read(output, end, with_piece.clone()).await.map(Some) } else { Ok(None) }
         };
-        let (written, read) = tokio::join!(write(&mut connection, key, offset, piece), reading);
+        let (written, read) = tokio::join!(write(connection, key, offset, piece), reading);
         written?;
         (next, hash, offset) = (read?, with_piece, end);
         if next.is_none() {
             let hash = BlobHash(hash.finalize().into());
-            commit(&mut connection, key, output.length, hash).await?;
-            link.give_back(connection);
+            commit(connection, key, output.length, hash).await?;
             return Ok(hash);
         }
     }
     Err(ClientError::Unexpected("the output has no bytes".into()))
 }
 
-/// Repeats a piece as long as the storage of agq fails, for example because its disk is full.
+/// Lets an agq on this machine copy a stream from its open file.
+async fn hand_over(
+    connection: &mut Connection,
+    key: &UploadKey,
+    output: &LargeOutput,
+) -> Result<BlobHash, ClientError> {
+    let metadata = output.file.metadata().map_err(|error| unreadable(&error))?;
+    let descriptor = output.file.as_raw_fd().cast_unsigned();
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let file = OpenFile { descriptor, device, inode, may_be_kept: output.file.give(output.length) };
+    let mut done = 0;
+    loop {
+        let copied = connection.copy_output(key, (done, output.length - done), file).await;
+        if must_repeat(key, &copied).await {
+            continue;
+        }
+        let (total, hash) = copied?;
+        done = total;
+        if done >= output.length {
+            commit(connection, key, output.length, hash).await?;
+            return Ok(hash);
+        }
+    }
+}
+
+/// Returns true if agq cannot read files of this process, or does not know the command.
+fn needs_bytes(error: &ClientError) -> bool {
+    let ClientError::Rejected(text) = error else { return false };
+    matches!(ErrorKind::of(text), ErrorKind::UnreadableFile | ErrorKind::Other)
+}
+
+/// Writes a piece.
 async fn write(
     connection: &mut Connection,
     key: &UploadKey,
@@ -151,12 +219,9 @@ async fn write(
     piece: Bytes,
 ) -> Result<(), ClientError> {
     loop {
-        match connection.write_output(key, offset, piece.clone()).await {
-            Err(error) if Reaction::to(&error) == Reaction::Repeat => {
-                warn!(job_id = %key.job_id, %error, "the output will be sent again");
-                sleep(PAUSE).await;
-            }
-            done => return done,
+        let written = connection.write_output(key, offset, piece.clone()).await;
+        if !must_repeat(key, &written).await {
+            return written;
         }
     }
 }
@@ -168,14 +233,26 @@ async fn commit(
     hash: BlobHash,
 ) -> Result<(), ClientError> {
     loop {
-        match connection.commit_output(key, length, hash).await {
-            Err(error) if Reaction::to(&error) == Reaction::Repeat => {
-                warn!(job_id = %key.job_id, %error, "the output will be committed again");
-                sleep(PAUSE).await;
-            }
-            done => return done,
+        let committed = connection.commit_output(key, length, hash).await;
+        if !must_repeat(key, &committed).await {
+            return committed;
         }
     }
+}
+
+/// Returns true after a pause if the storage of agq failed, for example because its disk is full.
+async fn must_repeat<T>(key: &UploadKey, reply: &Result<T, ClientError>) -> bool {
+    let Err(error) = reply else { return false };
+    let is_due = Reaction::to(error) == Reaction::Repeat;
+    if is_due {
+        warn!(job_id = %key.job_id, %error, "the request will be sent again");
+        sleep(PAUSE).await;
+    }
+    is_due
+}
+
+fn unreadable(error: &io::Error) -> ClientError {
+    ClientError::Unexpected(format!("the output cannot be read: {error}"))
 }
 
 /// Reads the piece from `offset`, and adds it to the hash.
@@ -188,7 +265,7 @@ async fn read(output: &LargeOutput, offset: u64, mut hash: Sha256) -> Result<(By
         Ok::<_, io::Error>((Bytes::from(bytes), hash))
     });
     let read = read.await.map_err(io::Error::other).and_then(|read| read);
-    read.map_err(|error| ClientError::Unexpected(format!("the output cannot be read: {error}")))
+    read.map_err(|error| unreadable(&error))
 }
 
 #[cfg(test)]

@@ -106,7 +106,8 @@ impl FollowedJob {
                 let mut reader = OutputReader::new(&self.job_id, stream, captured.total, from);
                 while let Some(bytes) = reader.next(agq).await? {
                     let end = from + bytes.len() as u64;
-                    let fresh = self.positions.of_piece(attempt, stream, OutputChunk { from, bytes });
+                    let fresh =
+                        self.positions.of_piece(attempt, stream, OutputChunk { from, bytes: bytes.into() });
                     self.printer.print(fresh.into_iter().collect())?;
                     from = end;
                 }

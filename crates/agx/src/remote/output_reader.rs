@@ -3,18 +3,19 @@
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{blob::OutputStream, ids::JobId};
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use crate::{
     error::{CliError, Result},
-    remote::retrying_client::RetryingClient,
+    remote::{local_blob::LocalBlob, retrying_client::RetryingClient},
 };
 
 /// Number of bytes that agx asks for at once.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
 /// Reply to a request for a piece.
-type Piece = Result<Option<(u64, Vec<u8>)>, ClientError>;
+type Piece = Result<Option<Bytes>, ClientError>;
 
 /// Position in a stored stream.
 #[derive(Debug)]
@@ -22,40 +23,57 @@ pub(crate) struct OutputReader {
     source: Source,
     total: u64,
     offset: u64,
-    /// Request for the piece at `offset`, sent ahead.
+    /// Piece at `offset`, requested ahead.
     ahead: Option<JoinHandle<Piece>>,
+    /// True until agq was asked for the file of the stream.
+    is_new: bool,
 }
 
 /// Stream of a task of a job.
 #[derive(Debug, Clone)]
 struct Source {
     job_id: JobId,
-    task_number: u32,
-    stream: OutputStream,
+    stream: (u32, OutputStream),
+    /// File of the stream if agq runs on this machine.
+    local: Option<LocalBlob>,
 }
 
 impl Source {
+    /// Returns the piece at `offset`. Without a sound file, agq is asked, and explains what is
+    /// wrong.
     async fn piece(&self, agq: &mut Connection, offset: u64) -> Piece {
-        agq.job_result(&self.job_id, (self.task_number, self.stream), (offset, PIECE_BYTES)).await
+        if let Some(local) = &self.local
+            && let Some(piece) = local.piece(offset).await
+        {
+            return Ok(Some(piece));
+        }
+        let piece = agq.job_result(&self.job_id, self.stream, (offset, PIECE_BYTES)).await?;
+        Ok(piece.map(|(_, bytes)| bytes.into()))
+    }
+
+    /// Opens the file of the stream if agq runs on this machine, and the file can be opened.
+    async fn open_file(&mut self, agq: &RetryingClient) {
+        let Some(mut agq) = agq.connection().filter(Connection::is_local) else { return };
+        // An older agq does not know the command, and sends the bytes.
+        let Ok(Some((total, path))) = agq.job_file(&self.job_id, self.stream).await else { return };
+        self.local = LocalBlob::open(&path, total).ok();
     }
 }
 
 impl OutputReader {
     /// Returns a reader of a stream of `total` bytes that begins at `offset`.
-    pub(crate) fn new(
-        job_id: &JobId,
-        (task_number, stream): (u32, OutputStream),
-        total: u64,
-        offset: u64,
-    ) -> Self {
-        let source = Source { job_id: job_id.clone(), task_number, stream };
-        Self { source, total, offset, ahead: None }
+    pub(crate) fn new(job_id: &JobId, stream: (u32, OutputStream), total: u64, offset: u64) -> Self {
+        let source = Source { job_id: job_id.clone(), stream, local: None };
+        Self { source, total, offset, ahead: None, is_new: true }
     }
 
     /// Returns the next piece, or `None` at the end of the stream.
-    pub(crate) async fn next(&mut self, agq: &mut RetryingClient) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn next(&mut self, agq: &mut RetryingClient) -> Result<Option<Bytes>> {
         if self.offset >= self.total {
             return Ok(None);
+        }
+        if std::mem::take(&mut self.is_new) {
+            self.source.open_file(agq).await;
         }
         let ahead = match self.ahead.take() {
             Some(ahead) => ahead.await.ok().and_then(Result::ok),
@@ -67,9 +85,9 @@ impl OutputReader {
             None => agq.with_retry(async |agq| self.source.piece(agq, self.offset).await).await?,
         };
         match piece {
-            Some((_, bytes)) if !bytes.is_empty() => {
+            Some(bytes) if !bytes.is_empty() => {
                 self.offset += bytes.len() as u64;
-                self.send_ahead(agq);
+                self.request_ahead(agq);
                 Ok(Some(bytes))
             }
             _ => Err(CliError::Jobs(format!(
@@ -80,7 +98,7 @@ impl OutputReader {
     }
 
     /// Requests the next piece, if there is one.
-    fn send_ahead(&mut self, agq: &RetryingClient) {
+    fn request_ahead(&mut self, agq: &RetryingClient) {
         let connection = agq.connection().filter(|_| self.offset < self.total);
         let (source, offset) = (self.source.clone(), self.offset);
         self.ahead = connection

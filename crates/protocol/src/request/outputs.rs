@@ -1,11 +1,11 @@
-//! Commands about large inputs and outputs of jobs: OUTPUT.WRITE, OUTPUT.COMMIT, JOB.RESULT,
-//! INPUT.WRITE, INPUT.COMMIT and JOB.INPUT.
+//! Commands about large inputs and outputs of jobs: OUTPUT.WRITE, OUTPUT.COPY, OUTPUT.COMMIT,
+//! JOB.RESULT, JOB.FILE, INPUT.WRITE, INPUT.COMMIT and JOB.INPUT.
 
 use bytes::Bytes;
 
 use super::{
     Request, RequestError,
-    arguments::{count, id_of},
+    arguments::{count, id_of, is_word},
     encode::words,
 };
 use crate::{
@@ -26,6 +26,19 @@ pub struct UploadKey {
     pub stream: OutputStream,
 }
 
+/// File that the process of a client has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFile {
+    /// Number of its descriptor in the process.
+    pub descriptor: u32,
+    /// Device of the file, because a descriptor may be used again for another file.
+    pub device: u64,
+    /// Inode of the file.
+    pub inode: u64,
+    /// True if no process will write to the file, so that agq may keep it instead of a copy.
+    pub may_be_kept: bool,
+}
+
 /// Command about a large input or output of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputCommand {
@@ -37,6 +50,15 @@ pub enum OutputCommand {
         offset: u64,
         /// The piece.
         data: Bytes,
+    },
+    /// OUTPUT.COPY
+    Copy {
+        /// The upload.
+        upload: UploadKey,
+        /// Number of bytes before the copied ones, and number of bytes to copy.
+        range: (u64, u64),
+        /// File with the whole stream.
+        file: OpenFile,
     },
     /// OUTPUT.COMMIT
     Commit {
@@ -57,6 +79,15 @@ pub enum OutputCommand {
         stream: OutputStream,
         /// Offset and maximum number of bytes; `None` for the beginning of the stream.
         range: Option<(u64, u64)>,
+    },
+    /// JOB.FILE
+    File {
+        /// The job.
+        job_id: JobId,
+        /// Number of the task, from 1.
+        task_number: u32,
+        /// The stream of the task.
+        stream: OutputStream,
     },
     /// INPUT.WRITE
     WriteInput {
@@ -112,6 +143,18 @@ pub(super) fn write(args: &[Bytes]) -> Result<Request, RequestError> {
     Ok(Request::Output(OutputCommand::Write { upload, offset, data }))
 }
 
+pub(super) fn copy(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (upload, range) = (upload(args)?, (number(&args[4])?, number(&args[5])?));
+    let may_be_kept = match &args[9..] {
+        [] => false,
+        [keep] if is_word(keep, "KEEP") => true,
+        _ => return Err(RequestError::Syntax),
+    };
+    let (descriptor, device, inode) = (small_number(&args[6])?, number(&args[7])?, number(&args[8])?);
+    let file = OpenFile { descriptor, device, inode, may_be_kept };
+    Ok(Request::Output(OutputCommand::Copy { upload, range, file }))
+}
+
 pub(super) fn commit(args: &[Bytes]) -> Result<Request, RequestError> {
     let (upload, length, hash) = (upload(args)?, number(&args[4])?, id_of(&args[5])?);
     Ok(Request::Output(OutputCommand::Commit { upload, length, hash }))
@@ -126,6 +169,11 @@ pub(super) fn result(args: &[Bytes]) -> Result<Request, RequestError> {
     };
     let (job_id, task_number, stream) = (id_of(&job[0])?, small_number(&job[1])?, id_of(&job[2])?);
     Ok(Request::Output(OutputCommand::Result { job_id, task_number, stream, range }))
+}
+
+pub(super) fn file(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (job_id, task_number, stream) = (id_of(&args[0])?, small_number(&args[1])?, id_of(&args[2])?);
+    Ok(Request::Output(OutputCommand::File { job_id, task_number, stream }))
 }
 
 pub(super) fn write_input(args: &[Bytes]) -> Result<Request, RequestError> {
@@ -152,6 +200,13 @@ impl OutputCommand {
                 args.extend([offset.to_string().into(), data.clone()]);
                 args
             }
+            Self::Copy { upload, range: (offset, length), file } => {
+                let mut args = upload.encode("OUTPUT.COPY");
+                let numbers = [*offset, *length, file.descriptor.into(), file.device, file.inode];
+                args.extend(numbers.map(|n| n.to_string().into()));
+                args.extend(file.may_be_kept.then(|| Bytes::from_static(b"KEEP")));
+                args
+            }
             Self::Commit { upload, length, hash } => {
                 let mut args = upload.encode("OUTPUT.COMMIT");
                 args.extend([length.to_string().into(), hash.to_string().into()]);
@@ -164,6 +219,9 @@ impl OutputCommand {
                     range.iter().flat_map(|(offset, length)| [offset, length]).map(|n| n.to_string().into()),
                 );
                 args
+            }
+            Self::File { job_id, task_number, stream } => {
+                words(["JOB.FILE", job_id.as_str(), &task_number.to_string(), stream.as_str()])
             }
             Self::WriteInput { upload, offset, data } => {
                 let mut args = words(["INPUT.WRITE", upload.as_str(), &offset.to_string()]);

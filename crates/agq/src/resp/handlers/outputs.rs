@@ -1,5 +1,7 @@
-//! Large inputs and outputs of jobs: OUTPUT.WRITE, OUTPUT.COMMIT, JOB.RESULT, INPUT.WRITE,
-//! INPUT.COMMIT and JOB.INPUT.
+//! Large inputs and outputs of jobs: OUTPUT.WRITE, OUTPUT.COPY, OUTPUT.COMMIT, JOB.RESULT,
+//! JOB.FILE, INPUT.WRITE, INPUT.COMMIT and JOB.INPUT.
+
+use std::{os::unix::ffi::OsStringExt, path::PathBuf};
 
 use agenix_protocol::{request::OutputCommand, resp::Reply};
 
@@ -17,12 +19,23 @@ pub(crate) async fn run(app: &AppState, caller: &Caller, command: OutputCommand)
         OutputCommand::Write { upload, offset, data } => {
             Ok(count(uploads::write(app, caller, &upload, offset, data).await?))
         }
+        OutputCommand::Copy { upload, range, file } => {
+            let (total, hash) = uploads::copy(app, caller, &upload, range, file).await?;
+            Ok(Reply::Array(vec![count(total), Reply::bulk(hash.to_string())]))
+        }
         OutputCommand::Commit { upload, length, hash } => {
             uploads::commit(app, caller, &upload, length, hash).await?;
             Ok(Reply::ok())
         }
         OutputCommand::Result { job_id, task_number, stream, range } => {
             Ok(piece(outputs::read(app, &job_id, (task_number, stream), range).await?))
+        }
+        OutputCommand::File { job_id, task_number, stream } => {
+            let file = outputs::file(app, caller, &job_id, (task_number, stream)).await?;
+            let reply = |(path, total): (PathBuf, u64)| {
+                Reply::Array(vec![count(total), Reply::Bulk(path.into_os_string().into_vec().into())])
+            };
+            Ok(file.map_or(Reply::Nil, reply))
         }
         OutputCommand::WriteInput { upload, offset, data } => {
             Ok(count(uploads::write_input(app, upload, offset, data).await?))

@@ -67,7 +67,8 @@ impl RespSession {
         access_control: Arc<AccessControl>,
     ) -> Self {
         let (connection, certified) = (connection_name(app.store.node(), number), accepted.certified.take());
-        let caller = Caller::new(connection, number, &accepted.shown, certified.clone());
+        let mut caller = Caller::new(connection, number, &accepted.shown, certified.clone());
+        caller.process = accepted.process;
         let user = caller.identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
         let from = Arc::clone(&caller.from);
         let entry =
