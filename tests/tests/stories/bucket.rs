@@ -2,8 +2,11 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
     os::unix::fs::FileExt,
-    process::Command,
+    process::{Command, Output},
+    thread,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -165,16 +168,97 @@ fn a_job_waits_for_a_bucket_that_is_away_and_reads_say_so() {
     assert_counts(&lab, &agq, "b", "40000");
 }
 
+/// Returns the body of a reply with status 200.
+fn ask(agq: &Agq, path: &str) -> serde_json::Value {
+    let mut http = TcpStream::connect(agq.http_address()).unwrap();
+    write!(http, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let reply = std::io::read_to_string(http).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    serde_json::from_str(reply.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[test]
+fn agq_starts_while_its_bucket_is_away_and_uses_it_when_it_is_there() {
+    let mut s3 = S3::new();
+    s3.stop();
+    let lab = s3.known_to(Lab::new(), &s3.address());
+    let agq = lab.agq(&BLOBS);
+    let log = || fs::read_to_string(lab.path().join("agq.log")).unwrap();
+    let endpoint = format!("endpoint=\"http://{}\"", s3.address());
+    let warned = log();
+    let warning = warned.lines().find(|line| line.contains("the bucket is away")).unwrap();
+    assert!(warning.contains("WARN") && warning.contains(&endpoint), "{warning}");
+    assert!(warning.contains("Connection refused"), "{warning}");
+    assert_eq!(ask(&agq, "/health")["large_outputs"], "unavailable");
+    assert_eq!(ask(&agq, "/ready")["large_outputs"], "unavailable");
+    let agw = lab.agw(&agq, "w1", &[]);
+    count(&lab, &agq, "small", "10");
+    assert_counts(&lab, &agq, "small", "10");
+    submit(&lab, &agq, "a", "40000");
+    eventually("the worker repeats the upload", || {
+        (agw.log().matches("the output will be committed again").count() > 1).then_some(())
+    });
+    assert_eq!(only_job(&lab, &agq, "a")["status"], "running");
+    s3.start_again();
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+    assert_counts(&lab, &agq, "a", "40000");
+    eventually("the bucket works", || (ask(&agq, "/health")["large_outputs"] == "ok").then_some(()));
+    assert!(log().contains("the bucket works again"), "{}", log());
+    // It goes away again, and a read finds out.
+    s3.stop();
+    assert_ne!(lab.agx(&agq, &["action", "results", "a"]).code, 0);
+    eventually("agq notices", || (ask(&agq, "/ready")["large_outputs"] == "unavailable").then_some(()));
+    s3.start_again();
+    eventually("the bucket is back", || (ask(&agq, "/ready")["large_outputs"] == "ok").then_some(()));
+    assert_counts(&lab, &agq, "a", "40000");
+}
+
+/// Runs an agq that ends as soon as it has started.
+fn start(lab: &Lab, args: &[&str]) -> Output {
+    let mut command = lab.command("agq");
+    command.args(["--port", "0", "--http", "off", "--end-with-stdin", "--data-dir", "data"]).args(args);
+    command.output().unwrap()
+}
+
 /// Returns the reason why agq does not start.
 fn refusal(lab: &Lab, args: &[&str]) -> String {
-    let mut command = lab.command("agq");
-    // An agq that starts ends at once.
-    command.args(["--port", "0", "--http", "off", "--end-with-stdin", "--data-dir", "data"]).args(args);
-    let ran = command.output().unwrap();
+    let ran = start(lab, args);
     let text = String::from_utf8(ran.stderr).unwrap();
     assert_eq!(ran.status.code(), Some(1), "{text}");
     assert!(!text.contains("tests-secret") && !text.contains("tests-key"), "{text}");
     text.lines().last().unwrap_or_default().to_owned()
+}
+
+/// Starts a server that has one reply to all requests. Returns its URL.
+fn server_with_one_reply(status: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head = BufReader::new(&stream).lines().take_while(|line| !line.as_ref().unwrap().is_empty());
+            head.for_each(drop);
+            // The client may be gone.
+            let _sent = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    url
+}
+
+#[test]
+fn agq_starts_with_a_bucket_that_cannot_work_at_the_moment() {
+    let s3 = S3::new();
+    let unavailable = server_with_one_reply("503 Service Unavailable");
+    for (url, reason) in
+        [("http://127.0.0.1:1", "Connection refused"), (&unavailable, "503 Service Unavailable")]
+    {
+        let lab = s3.known_to(Lab::on_files(), &s3.address()).with_variable("AWS_ENDPOINT_URL", url);
+        let started = start(&lab, &BLOBS);
+        let log = String::from_utf8(started.stderr).unwrap();
+        assert_eq!(started.status.code(), Some(0), "{log}");
+        assert!(log.contains("the bucket is away") && log.contains(url) && log.contains(reason), "{log}");
+        assert!(!log.contains("tests-secret") && !log.contains("tests-key"), "{log}");
+    }
 }
 
 #[test]
@@ -192,9 +276,16 @@ fn agq_refuses_a_bucket_that_it_cannot_use() {
     assert!(wrong_key.contains("check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{wrong_key}");
     let without_tls = refusal(&lab().with_variable("AWS_ALLOW_HTTP", "false"), &BLOBS);
     assert!(without_tls.contains("AWS_ALLOW_HTTP=true"), "{without_tls}");
-    let nowhere = refusal(&lab().with_variable("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), &BLOBS);
-    assert!(nowhere.contains("Connection refused"), "{nowhere}");
-    assert!(nowhere.contains("check AWS_ENDPOINT_URL"), "{nowhere}");
+    let other_server = server_with_one_reply("400 Bad Request");
+    for (wrong_url, advice) in [
+        ("127.0.0.1:1", "AWS_ENDPOINT_URL is no address: write https://HOST:PORT"),
+        ("http://127.0.0.1:port", "AWS_ENDPOINT_URL is no address: write https://HOST:PORT"),
+        (&other_server, "400 Bad Request: check AWS_ENDPOINT_URL"),
+    ] {
+        let refusal = refusal(&lab().with_variable("AWS_ENDPOINT_URL", wrong_url), &BLOBS);
+        assert!(refusal.contains("cannot use s3://outputs/of agq for large outputs: "), "{refusal}");
+        assert!(refusal.contains(advice), "{refusal}");
+    }
     let both = refusal(&lab(), &["--blobs", "s3://outputs", "--blob-dir", "b"]);
     assert!(both.contains("blobs is s3://outputs, and blob-dir is b: give one of them"), "{both}");
     assert!(s3.objects("of agq").is_empty());

@@ -1,5 +1,5 @@
-//! Inputs, commands and file names that are not UTF-8, from the arguments and stdin of agx to the
-//! processes of the worker and back.
+//! Inputs, commands, file names and handed-on outputs that are not UTF-8, from the arguments and
+//! stdin of agx to the processes of the worker and back.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use agenix_protocol::byte_escape::encode;
-use e2e::{Lab, Ran};
+use e2e::{Lab, Ran, eventually};
 
 /// `café.txt` in Latin-1.
 const NAME: &[u8] = b"caf\xe9.txt";
@@ -197,4 +197,38 @@ fn action_gets_lines_and_values_in_any_encoding() {
     let job = lab.agx(&agq, &["job", "list", "open"]).expect(0).out;
     let shown = lab.agx(&agq, &["job", "status", job.trim()]).expect(0).out;
     assert!(shown.contains(r"caf\xe9.txt"), "{shown}");
+}
+
+#[test]
+fn workflow_hands_on_outputs_in_any_encoding() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let plan = |id: &str, args: &[&str]| {
+        let tasks = serde_json::json!([{"task_number": 1, "command": "printf", "args": args}]);
+        lab.submit_plan(&agq, &serde_json::json!({"plan_id": id, "tasks": tasks}).to_string());
+    };
+    plan("write", &["{{input.format}}"]);
+    plan("say", &["[%s]\\n", "{{input.output}}"]);
+    // The last output is a large one, and its last character is incomplete.
+    let formats = [r"caf\351.txt", r"\364\217\273\251", r"\377%070000d\303"];
+    let inputs = formats.map(|format| serde_json::json!({"format": format}));
+    let steps = serde_json::json!([{"plan_id": "write", "inputs": inputs}, {"plan_id": "say"}]);
+    lab.file("workflow.json", &serde_json::json!({"steps": steps}).to_string());
+    let begun = lab.agx(&agq, &["--json", "workflow", "submit", "workflow.json"]).expect(0).data();
+    let id = begun["workflow_id"].as_str().unwrap();
+    let actions = eventually("the workflow is completed", || {
+        let workflow = lab.agx(&agq, &["--json", "workflow", "status", id]).expect(0).data();
+        let action = |step: usize| workflow["steps"][step]["action_id"].as_str().unwrap().to_owned();
+        (workflow["state"] == "completed").then(|| [0, 1].map(action))
+    });
+    let mut results = lab.command("agx");
+    results.env("AGQ_ADDR", agq.address()).args(["action", "results", &actions[1], "--ordered"]);
+    let results = results.output().unwrap();
+    let large = [b"\xff", "0".repeat(70_000).as_bytes(), b"\xc3"].concat();
+    let expected = [NAME, ESCAPE, &large].map(|output| [b"[", output, b"]\n"].concat()).concat();
+    assert!(results.stdout == expected, "{}", results.stdout.escape_ascii());
+    let jobs = lab.agx(&agq, &["job", "list", &actions[0]]).expect(0).out;
+    let shown = lab.agx(&agq, &["job", "status", jobs.lines().next().unwrap()]).expect(0).out;
+    assert!(shown.lines().any(|line| line.trim() == r"caf\xe9.txt"), "{shown}");
 }

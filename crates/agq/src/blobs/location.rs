@@ -58,7 +58,7 @@ impl BlobLocation {
 
     /// Opens the storage for a server. Uploads to a bucket wait in the directory `staging`. Files
     /// in a directory are synced, unless `durability` is an interval. Fails if the storage cannot
-    /// be used.
+    /// be used, but not if a bucket is away.
     pub(crate) async fn open(
         &self,
         staging: &Path,
@@ -80,9 +80,7 @@ impl BlobLocation {
                 })?;
                 // An upload that the power failure of this machine loses is begun again.
                 let staging = BlobDirectory::open(staging)?.without_syncs();
-                let bucket = BucketStorage::connect(address, staging)?;
-                bucket.probe().await?;
-                Ok(Some(Arc::new(bucket)))
+                Ok(Some(Arc::new(BucketStorage::open(address, staging).await?)))
             }
         }
     }

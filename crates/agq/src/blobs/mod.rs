@@ -107,6 +107,10 @@ pub(crate) trait BlobStorage: Send + Sync + 'static {
     fn list(&self, part: u8) -> BlobFuture<Vec<ListedFile>>;
     /// Returns the unfinished uploads, also those of other processes.
     fn list_uploads(&self) -> BlobFuture<Vec<ListedFile>>;
+    /// Returns false while it is known that the storage cannot publish and read.
+    fn is_available(&self) -> bool {
+        true
+    }
 }
 
 /// Returns `length` bytes of a blob from `offset`, or fewer at its end. It is an error if a block

@@ -21,7 +21,8 @@ use crate::{
 /// Maximum time for which a probe waits for the store.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// `GET /health`: answers 200 while agq runs. The body has the state of the store.
+/// `GET /health`: answers 200 while agq runs. The body has the state of the store, and of the
+/// storage of large outputs.
 pub(super) async fn health(state: Shared) -> HttpResult {
     let is_healthy = store_state(&state).await.is_ok();
     let word = if is_healthy { "ok" } else { "degraded" };
@@ -30,7 +31,17 @@ pub(super) async fn health(state: Shared) -> HttpResult {
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_seconds": state.app.clock.now().ms_since(state.app.started_at) / 1000,
         "backend": {"type": backend(&state), "status": if is_healthy { "ok" } else { "unhealthy" }},
+        "large_outputs": large_outputs(&state),
     })))
+}
+
+/// Returns the state of the storage of large outputs. Without it, agq still works on all else.
+fn large_outputs(state: &HttpState) -> &'static str {
+    match &state.app.blobs {
+        None => "off",
+        Some(storage) if storage.is_available() => "ok",
+        Some(_) => "unavailable",
+    }
 }
 
 /// A longer wait would fail the probe, and an orchestrator would end all agq while the database is
@@ -44,7 +55,7 @@ async fn store_state(state: &HttpState) -> Result<(), StoreError> {
 /// `GET /ready`: answers 200 if the store works, and 503 otherwise.
 pub(super) async fn ready(state: Shared) -> HttpResult {
     match store_state(&state).await {
-        Ok(()) => Ok(ok(&json!({"status": "ready"}))),
+        Ok(()) => Ok(ok(&json!({"status": "ready", "large_outputs": large_outputs(&state)}))),
         Err(error) => {
             // The error goes to the log only, because a probe needs no key, and it may name hosts
             // and users.

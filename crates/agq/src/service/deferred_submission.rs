@@ -7,6 +7,7 @@
 use std::{borrow::Cow, collections::HashMap, mem::take};
 
 use agenix_protocol::{
+    byte_escape,
     documents::{ActionSubmission, CapturedOutput, OjsDocument, Status, TaskResult, parse_object},
     ids::{ActionId, JobId},
     limits::exceeds,
@@ -319,11 +320,11 @@ enum JobOutputValue<'o> {
     Returned(&'o RawValue),
 }
 
-/// Returns the bytes of a stream that the next step gets, as text.
+/// Returns the bytes of a stream that the next step gets, as text with byte escapes (ADR 22).
 async fn first_bytes<'c>(app: &AppState, captured: &'c CapturedOutput) -> Result<Cow<'c, str>> {
-    let Some(hash) = captured.blob else { return Ok(String::from_utf8_lossy(&captured.bytes)) };
+    let Some(hash) = captured.blob else { return Ok(byte_escape::encode(&captured.bytes)) };
     let bytes = blobs::read(app, hash, (0, MAX_HANDED_ON_BYTES)).await?;
-    Ok(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(Cow::Owned(byte_escape::encode(&bytes).into_owned()))
 }
 
 /// Returns the job's id, output and own input.

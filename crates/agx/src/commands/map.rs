@@ -78,7 +78,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let mapped = tokio::select! {
             mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
             () = signal.arrived() => {
-                end(mapped, &stop_level, StopLevel::End).await;
+                end(mapped, &stop_level, StopLevel::EndWithServer).await;
                 Err(CliError::Interrupted)
             }
             failure = local.until_exit() => {

@@ -1,5 +1,7 @@
 //! Takes results as their jobs end, until all jobs have ended or the map ends early.
 
+mod early_end;
+
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
@@ -32,13 +34,8 @@ const MOST_AT_ONCE: usize = 1024;
 /// number of jobs that agx asks for even if their results are larger.
 const MOST_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
 const FEWEST_OF_LARGE: usize = 4;
-/// Time for jobs to end before agx cancels them: results may be on their way to agq.
-const GRACE: Duration = Duration::from_millis(500);
 /// Maximum pause before the next look while the map may end at any moment.
 const SHORT_LOOK: Duration = Duration::from_millis(50);
-/// Duration and interval of repeated requests to workers to give up unstarted jobs.
-const ASK_FOR: Duration = Duration::from_secs(3);
-const ASK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MapCounts {
@@ -103,6 +100,8 @@ pub(crate) struct CollectorState {
     ending_since: Option<Instant>,
     asked_at: Option<Instant>,
     is_cancelled: bool,
+    /// True if agq gives out no more jobs.
+    is_drained: bool,
 }
 
 impl Collector<'_> {
@@ -160,11 +159,12 @@ impl Collector<'_> {
             if self.delivery.broken.is_some() {
                 self.request(StopLevel::End);
             }
-            if stop_level == StopLevel::Leave {
-                return Ok(());
-            }
-            if stop_level != StopLevel::All {
-                self.end_early(&status, stop_level).await?;
+            match stop_level {
+                StopLevel::Leave => return Ok(()),
+                StopLevel::All => {}
+                StopLevel::EndWithServer if self.end_with_server(&status).await? => return Ok(()),
+                StopLevel::EndWithServer => {}
+                _ => self.end_early(&status, stop_level).await?,
             }
             if self.state.is_all_sent && self.state.left.is_empty() {
                 self.line.finish(&status);
@@ -201,30 +201,6 @@ impl Collector<'_> {
         let Some(halt) = self.halt.filter(|halt| !is_halted && met(halt)) else { return };
         self.state.collected.is_halted = true;
         self.request(if halt.is_now { StopLevel::End } else { StopLevel::StartNone });
-    }
-
-    /// Cancels unstarted jobs and, after [`GRACE`] if `stop_level` is `End`, running jobs.
-    async fn end_early(&mut self, status: &ActionStatus, stop_level: StopLevel) -> Result<()> {
-        let now = Instant::now();
-        let since = *self.state.ending_since.get_or_insert(now);
-        if status.pending + status.running == 0 {
-            return Ok(());
-        }
-        let is_due = self.state.asked_at.is_none_or(|at| now - at >= ASK_EVERY);
-        let is_done_by_agq = status.halted.is_some();
-        if !is_done_by_agq
-            && !self.state.is_cancelled
-            && is_due
-            && (status.pending > 0 || now - since < ASK_FOR)
-        {
-            self.agq.with_retry(async |agq| agq.cancel_unstarted(self.action_id).await).await?;
-            self.state.asked_at = Some(now);
-        }
-        if stop_level == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
-            self.agq.cancel_action(self.action_id).await?;
-            self.state.is_cancelled = true;
-        }
-        Ok(())
     }
 
     /// Receives the messages about sent inputs.

@@ -131,3 +131,22 @@ fn write(output: Output, stream: OutputStream, bytes: &[u8]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Output, Printer, ReorderBuffer};
+    use crate::map::reorder_buffer::JobOutputText;
+
+    #[test]
+    fn printer_lets_large_output_wait_at_agq_unless_it_is_the_next_one() {
+        let mut queue = ReorderBuffer::bounded(4);
+        let text = |bytes| JobOutputText { stdout: vec![b'x'; bytes], stderr: Vec::new() };
+        queue.put(2, text(4)).unwrap();
+        let mut printer = Printer { output: Output { is_json: false }, queue: Some(queue), is_silent: false };
+        assert_eq!((printer.is_full(), printer.must_wait(1)), (false, false));
+        printer.queue.as_mut().unwrap().put(3, text(1)).unwrap();
+        assert_eq!((printer.is_full(), printer.must_wait(1), printer.must_wait(0)), (true, true, false));
+        // The drop would print what waits.
+        printer.queue = None;
+    }
+}

@@ -53,8 +53,10 @@ impl BufferedOutput {
 }
 
 /// Waiting outputs, by the index of their job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReorderBuffer {
+    /// Number of waiting bytes beyond which the buffer is full.
+    most_bytes: u64,
     next: u64,
     waiting: BTreeMap<u64, BufferedOutput>,
     in_memory: usize,
@@ -66,7 +68,27 @@ pub(crate) struct ReorderBuffer {
     end: u64,
 }
 
+impl Default for ReorderBuffer {
+    fn default() -> Self {
+        Self::bounded(MOST_BYTES)
+    }
+}
+
 impl ReorderBuffer {
+    /// Creates a buffer that is full beyond `most_bytes` waiting bytes.
+    pub(crate) fn bounded(most_bytes: u64) -> Self {
+        Self {
+            most_bytes,
+            next: 0,
+            waiting: BTreeMap::new(),
+            in_memory: 0,
+            bytes: 0,
+            file: None,
+            in_file: 0,
+            end: 0,
+        }
+    }
+
     pub(crate) fn put(&mut self, at: u64, text: JobOutputText) -> io::Result<()> {
         let is_much = self.in_memory + text.len() > MOST_IN_MEMORY && at != self.next;
         if is_much {
@@ -187,7 +209,7 @@ impl ReorderBuffer {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.max(self.end) > MOST_BYTES || self.waiting.len() > MOST_JOBS
+        self.bytes.max(self.end) > self.most_bytes || self.waiting.len() > MOST_JOBS
     }
 }
 
@@ -272,5 +294,39 @@ mod tests {
         queue.pass(0);
         assert_eq!(take(&mut queue, false), Some(text(b"abcd")));
         assert_eq!((queue.bytes, queue.end), (0, 0));
+    }
+
+    /// Puts `bytes` bytes of large output of job `at` into the file.
+    fn put_large(queue: &mut ReorderBuffer, at: u64, bytes: usize) {
+        let mut region = queue.begin();
+        queue.append(&mut region, OutputStream::Stdout, &vec![b'x'; bytes]).unwrap();
+        queue.put_region(at, region);
+    }
+
+    #[test]
+    fn reorder_buffer_is_full_one_byte_beyond_its_bound() {
+        let mut queue = ReorderBuffer::bounded(10);
+        put_large(&mut queue, 1, 6);
+        put_large(&mut queue, 2, 4);
+        assert!(!queue.is_full(), "at the bound");
+        queue.put(3, JobOutputText { stdout: b"y".to_vec(), stderr: Vec::new() }).unwrap();
+        assert!(queue.is_full(), "one byte beyond it");
+        queue.pass(0);
+        assert!(take(&mut queue, false).is_some_and(|text| text.stdout == b"xxxxxx"));
+        assert_eq!((queue.bytes, queue.end), (5, 10), "the file keeps its length for job 2");
+        assert!(!queue.is_full());
+    }
+
+    #[test]
+    fn reorder_buffer_counts_the_file_until_it_is_emptied() {
+        let mut queue = ReorderBuffer::bounded(10);
+        put_large(&mut queue, 1, 10);
+        put_large(&mut queue, 2, 1);
+        assert!(queue.is_full());
+        queue.pass(0);
+        assert!(take(&mut queue, false).is_some());
+        assert!(queue.bytes == 1 && queue.is_full(), "the disk is still in use");
+        assert!(take(&mut queue, false).is_some());
+        assert!(queue.end == 0 && !queue.is_full());
     }
 }

@@ -9,6 +9,8 @@ pub(crate) enum StopLevel {
     StartNone,
     /// No further job starts, and running jobs are cancelled a moment later.
     End,
+    /// As [`Self::End`], and waiting jobs are not cancelled: their agq ends with the map.
+    EndWithServer,
     /// agx takes the results of ended jobs, and the action goes on without agx.
     Leave,
 }

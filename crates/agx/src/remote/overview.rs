@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
+    byte_escape,
     documents::{ActionStatus, CapturedOutput, JobStatus, QueueStats, ResourceUse, TaskResult, WorkerStatus},
     ids::PlanId,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::util::printable::one_line;
+use crate::util::printable::{one_line, printable};
 
 /// Number of concurrent requests.
 const AT_ONCE: usize = 64;
@@ -131,8 +132,9 @@ fn task_text(result: &TaskResult) -> String {
         } else {
             String::new()
         };
-        let text = String::from_utf8_lossy(&kept.bytes);
-        let shown: String = text.lines().take(10).map(|line| format!("\n      {line}")).collect();
+        let text = byte_escape::encode(&kept.bytes);
+        let shown: String =
+            text.lines().take(10).map(|line| format!("\n      {}", printable(line))).collect();
         let more = text.lines().count().saturating_sub(10);
         let more =
             if more > 0 { format!("\n      … {more} lines more, see --json") } else { String::new() };

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use agenix_client::ClientError;
 use agenix_protocol::{
+    byte_escape,
     documents::{ActionStatus, JobStatus, Status, TaskResult},
     ids::JobId,
 };
@@ -56,8 +57,7 @@ fn describe(job: &JobStatus) -> String {
     let (input, status) = (cut(job.inputs.get()), job.status.as_str());
     let head = format!("agx: input {} {input} {status}: {}", job.index, one_line(why));
     let results = job.results();
-    let stderr =
-        TaskResult::blamed(&results).map(|task| String::from_utf8_lossy(&task.stderr.bytes).into_owned());
+    let stderr = TaskResult::blamed(&results).map(|task| byte_escape::encode(&task.stderr.bytes));
     let stderr = stderr.unwrap_or_default();
     let lines: Vec<&str> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     // The reason has a single line already.

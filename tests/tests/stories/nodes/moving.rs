@@ -6,7 +6,10 @@ use std::path::Path;
 use e2e::{Agq, Lab, Ran};
 use serde_json::Value;
 
-use crate::support::{Raw, action, numbered, only_job, plan};
+use crate::{
+    outputs::{sh, with_output},
+    support::{Raw, action, numbered, only_job, plan},
+};
 
 /// Runs a command of agq to its end.
 fn agq_does(lab: &Lab, args: &[&str]) -> Ran {
@@ -133,6 +136,41 @@ fn everything_moves_from_files_into_postgresql_and_back() {
     assert_eq!(only_job(&other, &again, "new")["status"], "completed");
     let full = agq_does(&files, &["import", "--to", "data", "three.jsonl"]).expect(1);
     assert!(full.err.contains("already exists and is not overwritten"), "{full:?}");
+}
+
+#[test]
+fn large_outputs_move_from_postgresql_into_files_and_back() {
+    let (nodes, files, others) = (Lab::of_nodes(), Lab::on_files(), Lab::of_nodes());
+    let [url, other_url] = [&nodes, &others].map(|lab| lab.database().unwrap().url());
+    let mut node = nodes.agq(&[]);
+    let agw = nodes.agw(&node, "w", &[]);
+    with_output(&nodes, &node);
+    drop(agw);
+    assert!(node.stop().success());
+    let output = sh(&nodes, "seq 150000");
+    let blobs_of = |lab: &Lab| lab.path().join("blobs").display().to_string();
+
+    let without = agq_does(&files, &["export", "--from", &url, "records.jsonl"]).expect(0);
+    assert!(without.out.contains("records.jsonl is without its 1 large outputs"), "{without:?}");
+    assert!(!files.path().join("records.jsonl.blobs").exists());
+    let from = ["export", "--from", &url, "--blob-dir", &blobs_of(&nodes), "all.jsonl"];
+    let exported = agq_does(&files, &from).expect(0);
+    let copied = format!("1 large outputs of {} bytes", output.len());
+    assert!(exported.out.contains(&format!("wrote all.jsonl.blobs: {copied}")), "{exported:?}");
+    let imported = agq_does(&files, &["import", "--to", "data", "all.jsonl"]).expect(0);
+    assert!(imported.out.contains(&format!("imported all.jsonl.blobs: {copied}")), "{imported:?}");
+    agq_does(&files, &["check", "data"]).expect(0);
+    let mut agq = files.agq(&[]);
+    assert!(files.agx(&agq, &["action", "results", "a"]).expect(0).out == output, "in files");
+    assert!(agq.stop().success());
+
+    agq_does(&files, &["export", "--from", "data", "back.jsonl"]).expect(0);
+    let nowhere = agq_does(&files, &["import", "--to", &other_url, "back.jsonl"]).expect(1);
+    assert!(nowhere.err.contains("name the directory for them with --blob-dir"), "{nowhere:?}");
+    let back = ["import", "--to", &other_url, "--blob-dir", &blobs_of(&others), "back.jsonl"];
+    agq_does(&files, &back).expect(0);
+    let again = others.agq(&[]);
+    assert!(others.agx(&again, &["action", "results", "a"]).expect(0).out == output, "in PostgreSQL");
 }
 
 #[test]

@@ -2,13 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use futures_util::TryStreamExt;
-use object_store::{BackoffConfig, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder};
+use object_store::{
+    BackoffConfig, ObjectStoreExt, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+};
+use reqwest::Url;
 
 use super::{
     BucketAddress, BucketStorage,
-    failure::{advice, failure},
+    availability::ProbeFailure,
+    failure::{advice, failure, is_away},
 };
 use crate::{blobs::directory::BlobDirectory, clock::Clock};
 
@@ -33,19 +38,18 @@ impl BucketStorage {
             max_retries: MAX_RETRIES,
             retry_timeout: RETRY_TIMEOUT,
         };
-        let store = AmazonS3Builder::from_env()
-            .with_bucket_name(&address.bucket)
-            .with_retry(retries)
-            .build()
-            .map_err(|error| anyhow!(failure(&error)))
-            .with_context(|| {
-                format!("cannot use {address} for large outputs: correct the variables AWS_… of agq")
-            })?;
-        Ok(Self::new(Arc::new(store), address, staging))
+        let builder = AmazonS3Builder::from_env().with_bucket_name(&address.bucket).with_retry(retries);
+        let endpoint = endpoint(&builder).with_context(|| {
+            format!("cannot use {address} for large outputs: correct the variables AWS_… of agq")
+        })?;
+        let store = builder.build().map_err(|error| anyhow!(failure(&error))).with_context(|| {
+            format!("cannot use {address} for large outputs: correct the variables AWS_… of agq")
+        })?;
+        Ok(Self::new(Arc::new(store), address, (staging, &endpoint)))
     }
 
     /// Writes, reads, lists and deletes an object. A sweep removes it if the deletion fails.
-    pub(crate) async fn probe(&self) -> anyhow::Result<()> {
+    pub(super) async fn probe(&self) -> Result<(), ProbeFailure> {
         let part = self.prefix_of(0);
         let path = part.clone().join(format!("probe-{}", Clock::default().suffix()));
         let probing = async {
@@ -60,13 +64,66 @@ impl BucketStorage {
         };
         let (read, is_listed) = probing.await.map_err(|error| {
             let reason = failure(&error);
-            anyhow!("cannot use {} for large outputs: {reason}: {}", self.address, advice(&error, &reason))
+            if is_away(&error) {
+                return ProbeFailure::Away(reason);
+            }
+            let advice = advice(&error, &reason);
+            ProbeFailure::Refused(format!(
+                "cannot use {} for large outputs: {reason}: {advice}",
+                self.address
+            ))
         })?;
-        ensure!(
-            read == PROBE && is_listed,
+        if read == PROBE && is_listed {
+            return Ok(());
+        }
+        Err(ProbeFailure::Refused(format!(
             "cannot use {} for large outputs: the server does not return or list an object that it has just stored: choose another with --blobs",
             self.address
-        );
-        Ok(())
+        )))
+    }
+}
+
+/// Returns the address of the server, without credentials. Fails for an address that is no URL,
+/// because the crate would panic.
+fn endpoint(builder: &AmazonS3Builder) -> anyhow::Result<String> {
+    let value = |key| builder.get_config_value(&key);
+    match value(AmazonS3ConfigKey::S3Endpoint).or_else(|| value(AmazonS3ConfigKey::Endpoint)) {
+        Some(given) => without_credentials(&given)
+            .context("AWS_ENDPOINT_URL is no address: write https://HOST:PORT or http://HOST:PORT"),
+        None => {
+            let region = value(AmazonS3ConfigKey::Region);
+            Ok(format!("AWS in {}", region.as_deref().unwrap_or("us-east-1")))
+        }
+    }
+}
+
+/// Returns the scheme, the host and the port of a URL.
+fn without_credentials(url: &str) -> Option<String> {
+    let url: Url = url.parse().ok()?;
+    let scheme = Some(url.scheme()).filter(|scheme| matches!(*scheme, "http" | "https"))?;
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    Some(format!("{scheme}://{}{port}", url.host_str()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_credentials;
+
+    #[test]
+    fn bucket_endpoint_is_a_url_and_shown_without_credentials() {
+        for (url, shown) in [
+            ("https://s3.example:9000", Some("https://s3.example:9000")),
+            ("http://key:secret@s3.example/path?token=a", Some("http://s3.example")),
+            ("http://[::1]:9000/", Some("http://[::1]:9000")),
+            ("127.0.0.1:9000", None),
+            ("s3.example", None),
+            ("/path", None),
+            ("ftp://s3.example", None),
+            ("http://s3.example:port", None),
+            ("http://", None),
+            ("", None),
+        ] {
+            assert_eq!(without_credentials(url).as_deref(), shown, "{url}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! `PREFIX/00` to `PREFIX/ff` have the blobs. Uploads are local files until they are published.
 
 mod address;
+mod availability;
 mod connection;
 mod failure;
 mod publication;
@@ -17,7 +18,7 @@ use futures_util::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, path::Path};
 
 pub(crate) use self::address::BucketAddress;
-use self::{failure::failure, publication::Publications};
+use self::{availability::Availability, failure::failure, publication::Publications};
 use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile, directory::BlobDirectory};
 
 /// Time by which an object may be younger than its date, in milliseconds: S3 dates it by the begin
@@ -31,11 +32,23 @@ pub(crate) struct BucketStorage {
     /// Directory of the uploads.
     staging: BlobDirectory,
     publications: Publications,
+    availability: Availability,
 }
 
 impl BucketStorage {
-    fn new(store: Arc<dyn ObjectStore>, address: &BucketAddress, staging: BlobDirectory) -> Self {
-        Self { store, address: address.clone(), staging, publications: Publications::default() }
+    /// `endpoint` is the address of the server in log lines.
+    fn new(
+        store: Arc<dyn ObjectStore>,
+        address: &BucketAddress,
+        (staging, endpoint): (BlobDirectory, &str),
+    ) -> Self {
+        Self {
+            store,
+            address: address.clone(),
+            staging,
+            publications: Publications::default(),
+            availability: Availability::new(endpoint),
+        }
     }
 
     fn prefix_of(&self, part: u8) -> Path {
@@ -52,6 +65,7 @@ impl BucketStorage {
     }
 
     fn failed(&self, path: &Path, error: &object_store::Error) -> BlobError {
+        self.availability.suspect();
         BlobError::Failed(format!("{}: {}", self.shown(path), failure(error)))
     }
 
@@ -101,7 +115,9 @@ impl BlobStorage for BucketStorage {
     fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()> {
         let path = self.path_of(file);
         let shown = self.shown(&path);
-        self.publications.publish(&self.store, self.staging.upload_path(upload), path, shown)
+        let sent = self.publications.publish(&self.store, self.staging.upload_path(upload), path, shown);
+        let availability = self.availability.clone();
+        Box::pin(async move { sent.await.inspect_err(|_| availability.suspect()) })
     }
 
     fn discard(&self, upload: &str) -> BlobFuture<()> {
@@ -132,5 +148,9 @@ impl BlobStorage for BucketStorage {
 
     fn list_uploads(&self) -> BlobFuture<Vec<ListedFile>> {
         self.staging.list_uploads()
+    }
+
+    fn is_available(&self) -> bool {
+        self.availability.is_available()
     }
 }

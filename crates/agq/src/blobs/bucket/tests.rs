@@ -18,7 +18,8 @@ use crate::blobs::{BlobError, BlobFile, BlobStorage, directory::BlobDirectory, l
 fn storage(dir: &tempfile::TempDir, store: Arc<dyn ObjectStore>) -> BucketStorage {
     let location = BlobLocation::selected(Some("s3://bucket/a/b"), None).unwrap().unwrap();
     let BlobLocation::Bucket(address) = location else { panic!("{location} is a bucket") };
-    let mut storage = BucketStorage::new(store, &address, BlobDirectory::open(dir.path()).unwrap());
+    let mut storage =
+        BucketStorage::new(store, &address, (BlobDirectory::open(dir.path()).unwrap(), "memory"));
     storage.publications.part_bytes = 1000;
     storage
 }
