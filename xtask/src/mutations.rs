@@ -1,6 +1,7 @@
 //! `cargo xtask mutations`: changes one place of the sources at a time, and checks that the
 //! simulation or chaos fails then. A mutation that nothing notices shows a gap in these tests.
 
+mod of_images;
 mod of_others;
 mod of_seeds;
 
@@ -24,6 +25,8 @@ const SEEDS: u64 = 5000;
 /// Numbers of seeds on both stores and on two nodes, as in `cargo xtask test`.
 const SEEDS_ON_STORES: u64 = 200;
 const SEEDS_ON_NODES: u64 = 8;
+/// Number of scenarios of crash images, as in `cargo xtask test`.
+const SCENARIOS: u64 = 4;
 /// Arguments of the chaos that is run for a mutation.
 const CHAOS: [&str; 2] = ["--minutes=1", "--seed=1"];
 
@@ -40,6 +43,8 @@ struct Mutation {
 enum Trial {
     /// Seeds of the simulation.
     Seeds,
+    /// Crash images, without damage.
+    Images,
     /// Seeds on both stores, and on two nodes.
     Stores,
     /// Chaos, on debug builds.
@@ -62,6 +67,7 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
         fs::write(&file, text.replace(shown, mutation.to))?;
         let noticed = match trial {
             Trial::Seeds => seed_that_notices(&tree, &home)?,
+            Trial::Images => image_that_notices(&tree, &home)?,
             Trial::Stores => stores_that_notice(&tree, &home)?,
             Trial::Chaos => chaos_that_notices(&tree, &home)?,
         };
@@ -79,8 +85,10 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
 /// Returns all mutations, each with the trial that has to notice it.
 fn all() -> impl Iterator<Item = (&'static Mutation, Trial)> {
     let seeds = of_seeds::OF_SEEDS.iter().map(|mutation| (mutation, Trial::Seeds));
+    let images = of_images::OF_IMAGES.iter().map(|mutation| (mutation, Trial::Images));
     let stores = of_others::OF_STORES.iter().map(|mutation| (mutation, Trial::Stores));
-    seeds.chain(stores).chain(of_others::OF_CHAOS.iter().map(|mutation| (mutation, Trial::Chaos)))
+    let chaos = of_others::OF_CHAOS.iter().map(|mutation| (mutation, Trial::Chaos));
+    seeds.chain(images).chain(stores).chain(chaos)
 }
 
 /// Copies the files of the repository with their uncommitted changes.
@@ -118,19 +126,26 @@ fn build_simulation(tree: &Path, home: &Path) -> anyhow::Result<PathBuf> {
     Ok(build(tree, home, &args)?.join("checked/agq-simulate"))
 }
 
-/// Runs a simulation. Returns the message of the first seed that fails.
+/// Runs a simulation. Returns the message of the first seed or scenario that fails.
 fn first_failure(simulation: &Path, args: &[&str]) -> anyhow::Result<Option<String>> {
     let output = simulate::command(simulation)?.args(args).output()?;
     if output.status.success() {
         return Ok(None);
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find(|line| line.starts_with("seed ")).unwrap_or("it fails without a seed");
+    let mut lines = text.lines().map(str::trim_start);
+    let line = lines.find(|line| ["seed ", "scenario "].iter().any(|begin| line.starts_with(begin)));
+    let line = line.unwrap_or("it fails without a seed");
     Ok(Some(line.chars().take(200).collect()))
 }
 
 fn seed_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     first_failure(&build_simulation(tree, home)?, &["seeds", "--seeds", &SEEDS.to_string()])
+}
+
+fn image_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
+    let args = ["images", "--without-damage", "--seeds", &SCENARIOS.to_string()];
+    first_failure(&build_simulation(tree, home)?, &args)
 }
 
 /// Runs seeds on both stores, and those on two nodes if all pass. Returns the message of a failure.

@@ -26,6 +26,8 @@ struct Files {
     published: BTreeMap<(u8, String), SimulatedFile>,
     /// All files that were ever published, for the start on an earlier state.
     ever: BTreeMap<(u8, String), SimulatedFile>,
+    /// Number of published files that agq has removed.
+    removed: u64,
     /// Number of changes after which one change fails, because the disk is full.
     fails_after: Option<u64>,
 }
@@ -87,6 +89,16 @@ impl BlobDisk {
     /// Returns the published files of this moment.
     pub(super) fn published(&self) -> PublishedFiles {
         PublishedFiles { files: self.clone(), names: Some(self.lock().published.keys().cloned().collect()) }
+    }
+
+    /// Returns the names of the published files of this moment.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.lock().published.keys().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Returns the number of published files that agq has removed.
+    pub(super) fn removed(&self) -> u64 {
+        self.lock().removed
     }
 
     fn lock(&self) -> MutexGuard<'_, Files> {
@@ -157,7 +169,7 @@ impl BlobStorage for BlobDisk {
 
     fn remove(&self, part: u8, name: &str) -> BlobFuture<()> {
         self.change(|files| {
-            files.published.remove(&(part, name.to_owned()));
+            files.removed += u64::from(files.published.remove(&(part, name.to_owned())).is_some());
             Ok(())
         })
     }

@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::{blob::BlobHash, ids::ActionId, request::Page, resp::Reply};
-use agenix_rules::{blob::JobBlobs, capability::Abilities, job::Job};
-use futures_util::FutureExt;
-use sha2::{Digest, Sha256};
+use agenix_protocol::{ids::ActionId, request::Page, resp::Reply};
+use agenix_rules::{capability::Abilities, job::Job};
 
 use crate::{
-    service::blobs,
     simulation::{
         keys::{KeysVersion, read, readers},
         ledger::CheckResult,
@@ -16,7 +13,7 @@ use crate::{
         process::{SimulatedProcess, now},
         world::{PendingRequest, World},
     },
-    store::{DocumentKind, DocumentStore, JobStore, WorkerStore},
+    store::{JobStore, WorkerStore},
 };
 
 impl World {
@@ -31,26 +28,6 @@ impl World {
         self.check_blobs()?;
         if !self.ledger.forgets && jobs.len() < self.ledger.jobs.len() {
             return Err(format!("there are {} jobs, and were {}", jobs.len(), self.ledger.jobs.len()));
-        }
-        Ok(())
-    }
-
-    /// Checks that every blob that results and inputs name can be read, and has the content of its
-    /// name.
-    fn check_blobs(&self) -> CheckResult {
-        let Some(process) = &self.process else { return Ok(()) };
-        let named = now(process.store.documents(DocumentKind::JobBlobs))?;
-        let read = now(process.store.documents(DocumentKind::JobInputs))?;
-        for (job_id, json) in named.into_iter().chain(read) {
-            let of_job: JobBlobs = serde_json::from_str(&json).map_err(|error| error.to_string())?;
-            for hash in of_job.blobs {
-                let read = blobs::read(&process.app, hash, (0, usize::MAX)).now_or_never();
-                let content = read.ok_or("a blob is not read at once")?;
-                let content = content.map_err(|error| format!("job {job_id} has lost {hash}: {error}"))?;
-                if BlobHash(Sha256::digest(&content).into()) != hash {
-                    return Err(format!("job {job_id}: the blob {hash} has other content"));
-                }
-            }
         }
         Ok(())
     }

@@ -44,18 +44,27 @@ struct ImageArgs {
     /// Number of scenarios that are crashed at every change of the disk
     #[arg(long, default_value_t = 12)]
     seeds: u64,
+    /// First scenario
+    #[arg(long, default_value_t = 0)]
+    first: u64,
     /// Number of steps per scenario
     #[arg(long, default_value_t = 50)]
     steps: u64,
     /// Flip every byte of the file, not only a sample
     #[arg(long)]
     every_byte: bool,
+    /// Do not damage the files
+    #[arg(long, conflicts_with = "every_byte")]
+    without_damage: bool,
 }
 
 impl ImageArgs {
     fn run(&self) -> anyhow::Result<bool> {
         std::panic::set_hook(Box::new(|_| {}));
-        let images = crash_images::run(self.seeds, self.steps)?;
+        let images = crash_images::run(self.first..self.first + self.seeds, self.steps)?;
+        if self.without_damage {
+            return Ok(images);
+        }
         Ok(corruption::run(self.seeds, self.steps * 4, self.every_byte)? && images)
     }
 }

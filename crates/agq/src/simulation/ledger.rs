@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agenix_protocol::{documents::Status, ids::ActionId};
+use agenix_protocol::{blob::BlobHash, documents::Status, ids::ActionId};
 use agenix_rules::job::{Job, JobState, MAX_LOSSES};
 use serde::Deserialize;
+
+use super::actors::CommittedBlob;
 
 /// Result of a check; the error says what is wrong.
 pub(super) type CheckResult = Result<(), String>;
@@ -88,6 +90,11 @@ pub(super) struct Ledger {
     pub(super) paused: BTreeMap<String, Option<bool>>,
     /// Set if agq may prune ended jobs.
     pub(super) forgets: bool,
+    /// Jobs whose removal is acknowledged.
+    pub(super) forgotten: BTreeSet<String>,
+    /// Acknowledged uploads that no report has named, by job and attempt. `None` if reports may
+    /// name a blob that another worker has uploaded, because they then count its upload as named.
+    pub(super) uploads: Option<BTreeMap<(String, u32), BlobHash>>,
 }
 
 impl Ledger {
@@ -103,6 +110,20 @@ impl Ledger {
         }
         self.jobs.insert(event.job_id.clone(), event);
         Ok(())
+    }
+
+    /// Records an acknowledged upload, whose blob must exist until a report names it.
+    pub(super) fn uploaded(&mut self, blob: &CommittedBlob, hash: BlobHash) {
+        if let Some(uploads) = &mut self.uploads {
+            uploads.insert((blob.job_id.clone(), blob.attempt), hash);
+        }
+    }
+
+    /// Records that a report names the upload of `blob`.
+    pub(super) fn named(&mut self, blob: &CommittedBlob) {
+        if let Some(uploads) = &mut self.uploads {
+            uploads.remove(&(blob.job_id.clone(), blob.attempt));
+        }
     }
 
     fn is_retried(&self, job: &ObservedJob) -> bool {
@@ -135,6 +156,9 @@ impl Ledger {
     /// only visible may be lost.
     pub(super) fn check_restart(&mut self, jobs: &[Job]) -> CheckResult {
         self.jobs = jobs.iter().map(|job| (job.job_id.as_str().to_owned(), ObservedJob::of(job))).collect();
+        if let Some(job_id) = self.forgotten.iter().find(|job_id| self.jobs.contains_key(*job_id)) {
+            return Err(format!("job {job_id} was forgotten, and is there"));
+        }
         for (job_id, end) in &self.ends {
             let Some(seen) = self.jobs.get(job_id) else {
                 if self.forgets {

@@ -27,7 +27,8 @@
 //! Other programs of `cli` use the same world:
 //!
 //! - `crash_images` records all changes of the disk, and starts agq on every state that a crash
-//!   could leave. `corruption` does so with damaged files.
+//!   could leave. Half of its scenarios are about blobs (`blob_steps`, `blob_checks`). `corruption`
+//!   starts agq on damaged files.
 //! - `differential` records the operations of a world without faults (`operations`, `recording`,
 //!   `ojs_jobs`), repeats them on PostgreSQL, and compares the replies.
 //! - `nodes` runs two nodes on one PostgreSQL with real concurrency, so it is not deterministic.
@@ -35,7 +36,9 @@
 //!   counted.
 
 mod actors;
+mod blob_checks;
 mod blob_disk;
+mod blob_steps;
 mod checks;
 mod cli;
 mod corruption;

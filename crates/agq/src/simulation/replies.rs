@@ -12,6 +12,7 @@ use super::{
     actors::HeldJob,
     ledger::CheckResult,
     ojs_jobs,
+    workers::hash_of,
     world::{PendingRequest, World},
 };
 use crate::resp::{
@@ -35,6 +36,7 @@ impl World {
                 self.ledger.plans.remove(&plan_id);
                 self.ledger.deleted.insert(plan_id);
             }
+            PendingRequest::Forgotten(job_id) if is_ok => drop(self.ledger.forgotten.insert(job_id)),
             PendingRequest::Cancel(job_id) if is_ok => self.ledger.ended(&job_id, Status::Cancelled, None),
             PendingRequest::Pause { queue, paused } if is_ok => {
                 self.ledger.paused.insert(queue, Some(paused));
@@ -56,6 +58,7 @@ impl World {
                 self.reported(actor, &holder, &job_id, end, &done.reply);
             }
             PendingRequest::Committed(actor, blob) if done.reply == Reply::ok() => {
+                self.ledger.uploaded(&blob, hash_of(&blob.content));
                 self.actors[actor].committed.push(blob);
             }
             PendingRequest::Beat(actor) => self.beaten(actor, &done.reply)?,

@@ -170,16 +170,25 @@ impl World {
 
     /// Stores an input as a blob, and submits an action that reads it. Sometimes the blob is not
     /// there.
-    fn submit_large_input(&mut self, fresh: &str) -> CheckResult {
+    pub(super) fn submit_large_input(&mut self, fresh: &str) -> CheckResult {
         let plan_id = format!("p{fresh}");
         let tasks = r#"[{"task_number":1,"command":"sort","stdin_blob":"{{input.stdin}}"}]"#;
         let plan = format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks}}}"#);
         self.user_asks(PendingRequest::Plan(plan_id.clone()), &["PLAN.SUBMIT", &plan])?;
+        // The action is rejected before its plan and its blob are stored. In a world about blobs, it
+        // comes later.
+        let writes = self.ledger.uploads.is_some();
+        if writes {
+            self.write_all()?;
+        }
         let (content, upload) = (CONTENTS[self.rng.usize(..CONTENTS.len())].repeat(3), format!("u{fresh}"));
         let (hash, length) = (hash_of(&content).to_string(), content.len().to_string());
-        if self.rng.u8(..8) > 0 {
+        if self.rng.u8(..8) > 0 || writes {
             self.user_asks(PendingRequest::Anything, &["INPUT.WRITE", &upload, "0", &content])?;
             self.user_asks(PendingRequest::Anything, &["INPUT.COMMIT", &upload, &length, &hash])?;
+        }
+        if writes {
+            self.write_all()?;
         }
         let (action_id, inputs) = (format!("a{fresh}"), vec![format!(r#"{{"stdin":"{hash}"}}"#)]);
         let json = format!(r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","inputs":[{}]}}"#, inputs[0]);
@@ -215,7 +224,7 @@ impl World {
         self.user_asks(asked, &["ACTION.ADD", &action_id, &inputs, "AT", &place])
     }
 
-    fn ask_of_a_job(&mut self) -> CheckResult {
+    pub(super) fn ask_of_a_job(&mut self) -> CheckResult {
         let Some(job_id) = self.any_of(&self.ledger.jobs.keys().cloned().collect::<Vec<_>>()) else {
             return Ok(());
         };

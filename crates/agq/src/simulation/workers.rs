@@ -15,8 +15,9 @@ use super::{
     world::{PendingRequest, World},
 };
 
-/// Contents of outputs, before they are repeated.
-pub(super) const CONTENTS: [&str; 3] = ["few", "more-bytes", "the-most-bytes-of-all"];
+/// Contents of outputs, before they are repeated. Their hashes begin with the bytes 0, 1 and 2,
+/// because the first sweeps of a process look for files in these parts of the storage.
+pub(super) const CONTENTS: [&str; 3] = ["few-272", "more-bytes-130", "the-most-bytes-of-all-175"];
 
 pub(super) fn hash_of(content: &str) -> BlobHash {
     BlobHash(Sha256::digest(content).into())
@@ -135,7 +136,7 @@ impl World {
     }
 
     /// Uploads the output of a job in two pieces. The contents are few, so that jobs share blobs.
-    fn upload(&mut self, at: usize, held: &HeldJob) -> CheckResult {
+    pub(super) fn upload(&mut self, at: usize, held: &HeldJob) -> CheckResult {
         let content = CONTENTS[self.rng.usize(..CONTENTS.len())].repeat(3);
         let (hash, attempt) = (hash_of(&content), held.attempt.to_string());
         let (first, second) = content.split_at(self.rng.usize(1..content.len()));
@@ -152,12 +153,17 @@ impl World {
 
     /// Returns the report of the completion of a job, which names the blob that was committed for
     /// it. Some reports name a blob that agq may not have.
-    fn completion(&mut self, at: usize, held: &HeldJob) -> String {
+    pub(super) fn completion(&mut self, at: usize, held: &HeldJob) -> String {
         let attempt = held.attempt;
         let is_its = |blob: &CommittedBlob| (&blob.job_id, blob.attempt) == (&held.job_id, attempt);
         let committed = &mut self.actors[at].committed;
         let named = match committed.iter().position(is_its) {
-            Some(place) => Some(committed.swap_remove(place).content),
+            Some(place) => {
+                let blob = committed.swap_remove(place);
+                self.ledger.named(&blob);
+                Some(blob.content)
+            }
+            None if self.ledger.uploads.is_some() => None,
             None => (self.rng.u8(..16) == 0).then(|| CONTENTS[0].repeat(3)),
         };
         let Some(content) = named else {

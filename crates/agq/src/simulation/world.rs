@@ -44,6 +44,7 @@ pub(super) enum PendingRequest {
     },
     Closed(String),
     Deleted(String),
+    Forgotten(String),
     Cancel(String),
     Pause {
         queue: String,
@@ -130,6 +131,7 @@ impl World {
     pub(super) fn on(seed: u64, image: &[u8], promised: &Expectations) -> Result<Self, String> {
         let mut world = Self::before(seed, image, false)?;
         world.blobs = promised.blobs.storage(&world.time);
+        world.settings = promised.settings.clone();
         (world.ledger, world.keys) = (promised.ledger.clone(), promised.keys.clone());
         world.start()?;
         world.check_store()?;
@@ -203,8 +205,8 @@ impl World {
     fn mark(&mut self) {
         if let Some(promised) = &mut self.promised {
             self.disk.mark(promised.len());
-            let (ledger, keys) = (self.ledger.clone(), self.keys.clone());
-            promised.push(Expectations { ledger, keys, blobs: self.blobs.published() });
+            let (ledger, keys, settings) = (self.ledger.clone(), self.keys.clone(), self.settings.clone());
+            promised.push(Expectations { ledger, keys, blobs: self.blobs.published(), settings });
         }
     }
 
