@@ -84,8 +84,8 @@ pub(crate) const PARTS: u16 = 256;
 pub(crate) trait BlobStorage: Send + Sync + 'static {
     /// Writes a piece of an upload. Offset 0 creates the file.
     fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()>;
-    /// Makes an open file without a name the file of a new upload, which saves a copy. Returns false
-    /// if that is not possible.
+    /// Makes an open file without a name the file of a new upload, which saves a copy. Returns
+    /// false if that is not possible.
     fn adopt(&self, _upload: &str, _file: &Arc<File>) -> BlobFuture<bool> {
         Box::pin(async { Ok(false) })
     }

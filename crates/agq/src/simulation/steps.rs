@@ -175,8 +175,8 @@ impl World {
         let tasks = r#"[{"task_number":1,"command":"sort","stdin_blob":"{{input.stdin}}"}]"#;
         let plan = format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks}}}"#);
         self.user_asks(PendingRequest::Plan(plan_id.clone()), &["PLAN.SUBMIT", &plan])?;
-        // The action is rejected before its plan and its blob are stored. In a world about blobs, it
-        // comes later.
+        // The action is rejected before its plan and its blob are stored. In a world about blobs,
+        // it comes later.
         let writes = self.ledger.uploads.is_some();
         if writes {
             self.write_all()?;
