@@ -196,7 +196,7 @@ fn agq_starts_while_its_bucket_is_away_and_uses_it_when_it_is_there() {
     assert_counts(&lab, &agq, "small", "10");
     submit(&lab, &agq, "a", "40000");
     eventually("the worker repeats the upload", || {
-        (agw.log().matches("the output will be committed again").count() > 1).then_some(())
+        (agw.log().matches("the request will be sent again").count() > 1).then_some(())
     });
     assert_eq!(only_job(&lab, &agq, "a")["status"], "running");
     s3.start_again();
