@@ -1,15 +1,12 @@
 //! File that the process of a client has open. agq reads it through `/proc` (proc_pid_fd(5)), which
 //! saves the copies through a socket.
 
-use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
+use std::{fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 use agenix_protocol::request::OpenFile;
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
-use rustix::{
-    fs::{FileType, fstat},
-    process::Pid,
-};
+use rustix::process::Pid;
 use tokio::task::spawn_blocking;
 
 use crate::blobs::uploads::Upload;
@@ -85,8 +82,14 @@ fn unreadable(error: &io::Error) -> Rejection {
 
 #[cfg(target_os = "linux")]
 fn opened(process: Pid, expected: OpenFile) -> io::Result<PeerFile> {
-    let path: PathBuf = format!("/proc/{}/fd/{}", process.as_raw_pid(), expected.descriptor).into();
-    let file = File::open(path)?;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use rustix::fs::{FileType, OFlags, fstat};
+
+    let path = format!("/proc/{}/fd/{}", process.as_raw_pid(), expected.descriptor);
+    // The open of a pipe would wait for a writer.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
     let stat = fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is not a regular file"));
@@ -108,7 +111,10 @@ mod tests {
     use std::os::{fd::AsRawFd, unix::fs::MetadataExt};
 
     use agenix_protocol::request::OpenFile;
-    use rustix::process::getpid;
+    use rustix::{
+        fs::{CWD, FileType, Mode, OFlags, mknodat},
+        process::getpid,
+    };
 
     use super::{PIECE_BYTES, PeerFile};
 
@@ -131,6 +137,13 @@ mod tests {
         let text = "Unreadable file: the descriptor is that of another file";
         assert_eq!(refusal(Some(getpid()), other).await, text);
         assert!(refusal(None, open).await.contains("not a process of the user of agq"));
+        // Nobody writes to this pipe.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let fifo = rustix::fs::open(&path, OFlags::NONBLOCK | OFlags::RDONLY, Mode::empty()).unwrap();
+        let of_fifo = OpenFile { descriptor: fifo.as_raw_fd().cast_unsigned(), ..open };
+        assert!(refusal(Some(getpid()), of_fifo).await.contains("it is not a regular file"));
         drop(file);
         assert!(
             PeerFile::open(Some(getpid()), open).await.is_err(),
