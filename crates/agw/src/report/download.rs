@@ -68,10 +68,10 @@ async fn receive(
     received: &mut Received,
     link: &ReportLink,
 ) -> Result<(), ClientError> {
-    let mut connection = link.transfer().await?;
+    let mut transfer = link.transfer().await?;
     loop {
         let range = (received.bytes, PIECE_BYTES);
-        let piece = connection.job_input((&job.job_id, job.attempt), hash, range).await?;
+        let piece = transfer.connection.job_input((&job.job_id, job.attempt), hash, range).await?;
         let Some((total, bytes)) = piece else {
             return Err(ClientError::Unexpected(format!("agq does not know the input {hash} of the job")));
         };
@@ -82,7 +82,7 @@ async fn receive(
             ClientError::Unexpected(format!("the spool of the worker cannot store it: {error}"))
         })?;
         if received.bytes >= total {
-            link.give_back(connection);
+            link.give_back(transfer);
             return Ok(());
         }
     }

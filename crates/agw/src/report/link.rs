@@ -5,6 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agenix_client::{ClientError, Connection, Server};
 use agenix_protocol::ids::WorkerId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Maximum number of uploads and downloads at the same time, because agq limits the connections of
+/// one address.
+const MAX_TRANSFERS: usize = 4;
 
 #[derive(Clone)]
 pub(crate) struct ReportLink {
@@ -16,7 +21,14 @@ pub(crate) struct ReportLink {
 struct TransferPool {
     server: Server,
     worker_id: WorkerId,
+    permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
+}
+
+/// Connection for one upload or download.
+pub(crate) struct Transfer {
+    pub(crate) connection: Connection,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl TransferPool {
@@ -27,24 +39,26 @@ impl TransferPool {
 
 impl ReportLink {
     pub(crate) fn new(reports: Connection, server: Server, worker_id: WorkerId) -> Self {
-        let idle = Mutex::default();
-        Self { reports, transfers: Arc::new(TransferPool { server, worker_id, idle }) }
+        let (permits, idle) = (Arc::new(Semaphore::new(MAX_TRANSFERS)), Mutex::default());
+        Self { reports, transfers: Arc::new(TransferPool { server, worker_id, permits, idle }) }
     }
 
-    /// Returns a connection for one upload or download, idle or new.
-    pub(crate) async fn transfer(&self) -> Result<Connection, ClientError> {
+    /// Waits while there are [`MAX_TRANSFERS`], and returns an idle or a new connection.
+    pub(crate) async fn transfer(&self) -> Result<Transfer, ClientError> {
+        let TransferPool { server, worker_id, permits, .. } = &*self.transfers;
+        let permit = Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed");
         let idle = self.transfers.idle().pop();
         if let Some(connection) = idle {
-            return Ok(connection);
+            return Ok(Transfer { connection, _permit: permit });
         }
-        let mut connection = Connection::open(&self.transfers.server).await?;
-        connection.act_for(&self.transfers.worker_id).await?;
-        Ok(connection)
+        let mut connection = Connection::open(server).await?;
+        connection.act_for(worker_id).await?;
+        Ok(Transfer { connection, _permit: permit })
     }
 
     /// Gives a connection back after its upload or download has succeeded.
-    pub(crate) fn give_back(&self, connection: Connection) {
-        self.transfers.idle().push(connection);
+    pub(crate) fn give_back(&self, transfer: Transfer) {
+        self.transfers.idle().push(transfer.connection);
     }
 
     /// Closes the idle connections after an error of another one.

@@ -82,7 +82,7 @@ impl Reaction {
             ErrorKind::BlobStoreFailed | ErrorKind::TooManyCommands => Self::Repeat,
             ErrorKind::UploadOffset => Self::Restart,
             ErrorKind::InvalidUpload => Self::Refused,
-            ErrorKind::WorkerNotRegistered => Self::Reconnect,
+            ErrorKind::WorkerNotRegistered | ErrorKind::TooManyConnections => Self::Reconnect,
             ErrorKind::NotHolder
             | ErrorKind::StaleAttempt
             | ErrorKind::JobNotActive
@@ -133,9 +133,9 @@ pub(crate) async fn upload(
 
 /// Sends a stream from its beginning to its end.
 async fn send(key: &UploadKey, output: &LargeOutput, link: &ReportLink) -> Result<BlobHash, ClientError> {
-    let mut connection = link.transfer().await?;
-    let sent = send_on(&mut connection, key, output).await?;
-    link.give_back(connection);
+    let mut transfer = link.transfer().await?;
+    let sent = send_on(&mut transfer.connection, key, output).await?;
+    link.give_back(transfer);
     Ok(sent)
 }
 
@@ -286,5 +286,6 @@ mod tests {
         assert_eq!(to("Job is not active: j is cancelled"), Reaction::Drop);
         assert_eq!(to("Blobs are disabled: start agq with --blob-dir"), Reaction::GiveUp);
         assert_eq!(to("Unknown command 'OUTPUT.WRITE'"), Reaction::GiveUp);
+        assert_eq!(to("Too many connections from 192.0.2.1: max 100"), Reaction::Reconnect);
     }
 }
