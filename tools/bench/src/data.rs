@@ -27,8 +27,8 @@ const XARGS: &str = "xargs -P2 bash -c";
 /// The pipeline in a shell.
 const SHELL: &str = r#"set -o pipefail; cat "$0" | tr a-z A-Z | wc -c"#;
 const XARGS_FILES: &str = "xargs -P2 to files, then cat";
-const OUTPUTS_NOTE: &str = "cat FILE, whose output goes to a file through agx; agq, a worker and agx start and end with each round; AGEniX \
-    syncs each output before the job completes, xargs syncs nothing";
+const OUTPUTS_NOTE: &str = "cat FILE, whose output goes to a file through agx; agq, a worker and agx start and end \
+    with each round; neither syncs the outputs, because an agq that ends with its map has --durability interval";
 const NOTE: &str = "cat FILE | tr a-z A-Z | wc -c; the files are in the page cache, and the streams are \
     not synced; AGEniX: from the submission to the event of the last completion, with durable results; in \
     sequence: a task starts after the previous one has ended, and a file holds the data between them";
