@@ -4,12 +4,38 @@ use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// SHA-256 of the content of a blob, which is its name. As text, 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct BlobHash(pub [u8; 32]);
+
+impl BlobHash {
+    /// Returns the hash of a content that is in memory.
+    pub fn of(content: &[u8]) -> Self {
+        let mut hasher = BlobHasher::default();
+        hasher.update(content);
+        hasher.finish()
+    }
+}
+
+/// Hash of a content that comes in pieces.
+#[derive(Debug, Clone, Default)]
+pub struct BlobHasher(Sha256);
+
+impl BlobHasher {
+    /// Adds the next bytes of the content.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// Returns the hash of all bytes.
+    pub fn finish(self) -> BlobHash {
+        BlobHash(self.0.finalize().into())
+    }
+}
 
 /// Error for a text that is not the name of a blob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -13,12 +13,14 @@ use std::{
     sync::Arc,
 };
 
-use agenix_protocol::{blob::BlobHash, blob_blocks::BlockSums};
+use agenix_protocol::{
+    blob::{BlobHash, BlobHasher},
+    blob_blocks::BlockSums,
+};
 use agenix_rules::blob::StoredBlob;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::{
     admin::say,
@@ -133,7 +135,7 @@ async fn copy(
 ) -> anyhow::Result<Option<String>> {
     let file = BlobFile::of(hash, blob);
     let (upload, length) = (file.to_string(), blob.length);
-    let (mut digest, mut sums, mut done) = (Sha256::new(), BlockSums::default(), 0);
+    let (mut digest, mut sums, mut done) = (BlobHasher::default(), BlockSums::default(), 0);
     while done < length {
         let piece = match read(hash, blob, done).await? {
             Ok(piece) => piece,
@@ -148,7 +150,7 @@ async fn copy(
         to.write(&upload, done, piece).await?;
         done = end;
     }
-    if BlobHash(digest.finalize().into()) != hash {
+    if digest.finish() != hash {
         return Ok(Some(format!("the bytes of the blob {file} do not have its SHA-256")));
     }
     to.write(&upload, length, sums.finish()).await?;
@@ -228,13 +230,12 @@ mod tests {
     use agenix_protocol::{blob::BlobHash, time::Timestamp};
     use agenix_rules::blob::StoredBlob;
     use bytes::Bytes;
-    use sha2::{Digest, Sha256};
 
     use super::{MANIFEST, PIECE_BYTES, PartialDirectory, blobs_beside, copy_blobs, restore_blobs};
     use crate::blobs::{BlobStorage, check::check_files, directory::BlobDirectory};
 
     fn blob(content: &[u8]) -> (BlobHash, StoredBlob) {
-        let hash = BlobHash(Sha256::digest(content).into());
+        let hash = BlobHash::of(content);
         (hash, StoredBlob::new(content.len() as u64, "s", Timestamp(0)))
     }
 

@@ -6,11 +6,10 @@ use std::{
 };
 
 use agenix_protocol::{
-    blob::BlobHash,
+    blob::{BlobHash, BlobHasher},
     blob_blocks::{BlockSums, file_bytes},
 };
 use agenix_rules::blob::StoredBlob;
-use sha2::{Digest, Sha256};
 
 use super::{BlobError, BlobFile, BlobStorage};
 
@@ -67,7 +66,7 @@ async fn fault(storage: &Arc<dyn BlobStorage>, file: &BlobFile, bytes: u64, leng
 
 /// Compares the content of a file with its checksums and with its hash.
 async fn is_sound(storage: &Arc<dyn BlobStorage>, file: &BlobFile, length: u64) -> Result<bool, BlobError> {
-    let (mut digest, mut sums, mut offset) = (Sha256::new(), BlockSums::default(), 0);
+    let (mut digest, mut sums, mut offset) = (BlobHasher::default(), BlockSums::default(), 0);
     while offset < length {
         let bytes = usize::try_from(PIECE_BYTES.min(length - offset)).unwrap_or_default();
         for piece in storage.read(file, vec![(offset, bytes)]).await? {
@@ -76,7 +75,7 @@ async fn is_sound(storage: &Arc<dyn BlobStorage>, file: &BlobFile, length: u64) 
         }
         offset += bytes as u64;
     }
-    if BlobHash(digest.finalize().into()) != file.hash {
+    if digest.finish() != file.hash {
         return Ok(false);
     }
     let sums = sums.finish();
@@ -92,7 +91,6 @@ mod tests {
 
     use agenix_protocol::{blob::BlobHash, time::Timestamp};
     use agenix_rules::blob::StoredBlob;
-    use sha2::{Digest, Sha256};
 
     use super::{BlockSums, check_files};
     use crate::blobs::{BlobStorage, directory::BlobDirectory};
@@ -101,7 +99,7 @@ mod tests {
     async fn check_names_damaged_missing_and_orphaned_files() {
         let dir = tempfile::tempdir().unwrap();
         let content = b"content";
-        let hash = BlobHash(Sha256::digest(content).into());
+        let hash = BlobHash::of(content);
         let blob = StoredBlob::new(content.len() as u64, "s", Timestamp(0));
         let part = dir.path().join(format!("{:02x}", hash.0[0]));
         std::fs::create_dir(&part).unwrap();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    blob::{BlobHash, OutputStream},
+    blob::{BlobHash, BlobHasher, OutputStream},
     blob_blocks::BlockSums,
     ids::{ActionId, JobId},
     request::UploadKey,
@@ -14,7 +14,6 @@ use agenix_protocol::{
 };
 use agenix_rules::{blob, rejection::Rejection};
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
 use crate::sync::lock;
 
@@ -56,7 +55,7 @@ pub(crate) struct Upload {
     /// Number of bytes of the file if agq has adopted the file of the worker, so that no piece has
     /// to be written.
     pub(crate) adopted: Option<u64>,
-    hash: Sha256,
+    hash: BlobHasher,
     sums: BlockSums,
 }
 
@@ -119,9 +118,9 @@ impl Upload {
         self.length += data.len() as u64;
     }
 
-    /// Returns the SHA-256 of the received bytes.
+    /// Returns the hash of the received bytes.
     pub(crate) fn hash(&self) -> BlobHash {
-        BlobHash(self.hash.clone().finalize().into())
+        self.hash.clone().finish()
     }
 
     /// Checks the whole upload. Returns the checksums that follow the content.

@@ -13,7 +13,6 @@ use agenix_rules::{
     rejection::Rejection,
 };
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
 use super::{blobs, identity, job_output, lookup, peer_file::NO_PROCESS};
 use crate::{
@@ -45,9 +44,9 @@ pub(crate) struct StoredOutput {
 }
 
 impl StoredOutput {
-    /// Returns the SHA-256 of the stored stream.
+    /// Returns the hash of the stored stream.
     pub(crate) fn hash(&self) -> BlobHash {
-        self.captured.blob.unwrap_or_else(|| BlobHash(Sha256::digest(&self.captured.bytes).into()))
+        self.captured.blob.unwrap_or_else(|| BlobHash::of(&self.captured.bytes))
     }
 
     /// Returns the inline bytes of the stream, which are its first ones.

@@ -8,7 +8,6 @@ use std::{
 use agenix_protocol::{blob::BlobHash, resp::Reply};
 use agenix_rules::blob::{BLOB_GRACE_MS, JobBlobs, StoredBlob};
 use futures_util::FutureExt;
-use sha2::{Digest, Sha256};
 
 use super::{
     ledger::CheckResult,
@@ -36,7 +35,7 @@ impl World {
             let content = read.ok_or("a blob is not read at once")?;
             let content =
                 content.map_err(|error| format!("the record of {hash} has lost its file: {error}"))?;
-            if BlobHash(Sha256::digest(&content).into()) != *hash {
+            if BlobHash::of(&content) != *hash {
                 return Err(format!("the blob {hash} has other content"));
             }
         }

@@ -7,7 +7,6 @@ use agenix_protocol::{
     blob::BlobHash,
     documents::{JobUpdate, Status},
 };
-use sha2::{Digest, Sha256};
 
 use super::{
     actors::{CommittedBlob, HeldJob},
@@ -20,7 +19,7 @@ use super::{
 pub(super) const CONTENTS: [&str; 3] = ["few-272", "more-bytes-130", "the-most-bytes-of-all-175"];
 
 pub(super) fn hash_of(content: &str) -> BlobHash {
-    BlobHash(Sha256::digest(content).into())
+    BlobHash::of(content.as_bytes())
 }
 
 impl World {

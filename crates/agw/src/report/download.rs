@@ -3,8 +3,10 @@
 use std::{io, os::unix::fs::FileExt, sync::Arc, time::Duration};
 
 use agenix_client::ClientError;
-use agenix_protocol::{blob::BlobHash, documents::JobDocument};
-use sha2::{Digest, Sha256};
+use agenix_protocol::{
+    blob::{BlobHash, BlobHasher},
+    documents::JobDocument,
+};
 use tokio::{sync::watch, task::spawn_blocking, time::sleep};
 use tracing::debug;
 
@@ -23,7 +25,7 @@ const MAX_FAILED: u32 = 5;
 /// Received part of a blob.
 struct Received {
     file: Arc<SpoolFile>,
-    hash: Sha256,
+    hash: BlobHasher,
     bytes: u64,
 }
 
@@ -36,7 +38,7 @@ pub(crate) async fn fetch(
     mut current: watch::Receiver<Option<ReportLink>>,
 ) -> Result<Arc<SpoolFile>, String> {
     let file = spool.file().map_err(|error| format!("stdin cannot be stored: {error}"))?;
-    let mut received = Received { file: Arc::new(file), hash: Sha256::new(), bytes: 0 };
+    let mut received = Received { file: Arc::new(file), hash: BlobHasher::default(), bytes: 0 };
     let mut failed = 0;
     loop {
         let link = current.borrow_and_update().clone();
@@ -47,7 +49,7 @@ pub(crate) async fn fetch(
             continue;
         };
         let error = match receive(job, hash, &mut received, &link).await {
-            Ok(()) if BlobHash(received.hash.clone().finalize().into()) == hash => return Ok(received.file),
+            Ok(()) if received.hash.clone().finish() == hash => return Ok(received.file),
             Ok(()) => return Err(format!("stdin does not have the SHA-256 {hash}")),
             Err(error) => error,
         };

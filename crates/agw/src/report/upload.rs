@@ -12,12 +12,11 @@ use std::{
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    blob::BlobHash,
+    blob::{BlobHash, BlobHasher},
     errors::ErrorKind,
     request::{OpenFile, UploadKey},
 };
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
     task::spawn_blocking,
@@ -160,7 +159,7 @@ async fn send_bytes(
     key: &UploadKey,
     output: &LargeOutput,
 ) -> Result<BlobHash, ClientError> {
-    let (mut hash, mut offset) = (Sha256::new(), 0);
+    let (mut hash, mut offset) = (BlobHasher::default(), 0);
     let mut next = Some(read(output, offset, hash).await?);
     while let Some((piece, with_piece)) = next {
         let end = offset + piece.len() as u64;
@@ -172,7 +171,7 @@ async fn send_bytes(
         written?;
         (next, hash, offset) = (read?, with_piece, end);
         if next.is_none() {
-            let hash = BlobHash(hash.finalize().into());
+            let hash = hash.finish();
             commit(connection, key, output.length, hash).await?;
             return Ok(hash);
         }
@@ -256,7 +255,11 @@ fn unreadable(error: &io::Error) -> ClientError {
 }
 
 /// Reads the piece from `offset`, and adds it to the hash.
-async fn read(output: &LargeOutput, offset: u64, mut hash: Sha256) -> Result<(Bytes, Sha256), ClientError> {
+async fn read(
+    output: &LargeOutput,
+    offset: u64,
+    mut hash: BlobHasher,
+) -> Result<(Bytes, BlobHasher), ClientError> {
     let (file, length) = (Arc::clone(&output.file), PIECE_BYTES.min(output.length - offset));
     let read = spawn_blocking(move || {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];

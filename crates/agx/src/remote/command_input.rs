@@ -12,9 +12,13 @@ use std::{
 };
 
 use agenix_client::ClientError;
-use agenix_protocol::{blob::BlobHash, byte_escape::has_escapes, errors::ErrorKind, ids::ActionId};
+use agenix_protocol::{
+    blob::{BlobHash, BlobHasher},
+    byte_escape::has_escapes,
+    errors::ErrorKind,
+    ids::ActionId,
+};
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use tokio::{
     sync::oneshot,
     time::{sleep, timeout},
@@ -130,7 +134,7 @@ impl InputFile {
     }
 
     async fn upload_once(&self, agq: &mut RetryingClient, name: &ActionId) -> Result<BlobHash> {
-        let (mut hash, mut offset) = (Sha256::new(), 0);
+        let (mut hash, mut offset) = (BlobHasher::default(), 0);
         while offset < self.length {
             let piece = self.piece(offset).map_err(|error| {
                 CliError::usage(
@@ -143,7 +147,7 @@ impl InputFile {
             agq.with_retry(async |agq| agq.write_input(name, offset, piece.clone()).await).await?;
             offset += piece.len() as u64;
         }
-        let hash = BlobHash(hash.finalize().into());
+        let hash = hash.finish();
         self.commit(agq, name, hash).await?;
         Ok(hash)
     }

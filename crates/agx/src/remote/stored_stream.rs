@@ -7,11 +7,10 @@ use std::{
 };
 
 use agenix_protocol::{
-    blob::{BlobHash, OutputStream},
+    blob::{BlobHash, BlobHasher, OutputStream},
     documents::{CapturedOutput, JobStatus, TaskResult},
     ids::JobId,
 };
-use sha2::{Digest, Sha256};
 
 use crate::{
     error::Result,
@@ -78,11 +77,11 @@ impl<'r> StoredStream<'r> {
 }
 
 fn hash_of(path: &Path) -> io::Result<BlobHash> {
-    let (mut file, mut hash) = (File::open(path)?, Sha256::new());
+    let (mut file, mut hash) = (File::open(path)?, BlobHasher::default());
     let mut bytes = vec![0; HASHED_BYTES];
     loop {
         match file.read(&mut bytes)? {
-            0 => return Ok(BlobHash(hash.finalize().into())),
+            0 => return Ok(hash.finish()),
             read => hash.update(&bytes[..read]),
         }
     }
