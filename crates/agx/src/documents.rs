@@ -73,7 +73,7 @@ pub(crate) struct JobResultSummary {
     pub(crate) status: Status,
     /// First bytes of stdout.
     pub(crate) stdout: String,
-    /// SHA-256 of the whole stdout, if it is larger.
+    /// BLAKE3 hash of the whole stdout, if it is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stdout_blob: Option<BlobHash>,
 }

@@ -26,7 +26,7 @@ impl Connection {
 
     /// OUTPUT.COPY: lets agq copy a part of a stream, given by its offset and its number of bytes,
     /// from a file that this process has open. Returns the number of bytes that agq has now, which
-    /// may be fewer than the end of the part, and the SHA-256 of these bytes.
+    /// may be fewer than the end of the part, and the BLAKE3 hash of these bytes.
     pub async fn copy_output(
         &mut self,
         upload: &UploadKey,
@@ -35,7 +35,7 @@ impl Connection {
     ) -> Result<(u64, BlobHash), ClientError> {
         let upload = upload.clone();
         let reply = self.call(&Request::Output(OutputCommand::Copy { upload, range, file })).await?;
-        let unexpected = || ClientError::Unexpected("the reply is not a number and a SHA-256".into());
+        let unexpected = || ClientError::Unexpected("the reply is not a number and a BLAKE3 hash".into());
         let (total, hash) = piece(reply)?.ok_or_else(unexpected)?;
         let hash = std::str::from_utf8(&hash).ok().and_then(|hash| hash.parse().ok());
         Ok((total, hash.ok_or_else(unexpected)?))

@@ -4,9 +4,8 @@ use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-/// SHA-256 of the content of a blob, which is its name. As text, 64 hexadecimal digits.
+/// BLAKE3 hash of the content of a blob, which is its name. As text, 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -15,15 +14,13 @@ pub struct BlobHash(pub [u8; 32]);
 impl BlobHash {
     /// Returns the hash of a content that is in memory.
     pub fn of(content: &[u8]) -> Self {
-        let mut hasher = BlobHasher::default();
-        hasher.update(content);
-        hasher.finish()
+        Self(*blake3::hash(content).as_bytes())
     }
 }
 
 /// Hash of a content that comes in pieces.
 #[derive(Debug, Clone, Default)]
-pub struct BlobHasher(Sha256);
+pub struct BlobHasher(blake3::Hasher);
 
 impl BlobHasher {
     /// Adds the next bytes of the content.
@@ -33,13 +30,13 @@ impl BlobHasher {
 
     /// Returns the hash of all bytes.
     pub fn finish(self) -> BlobHash {
-        BlobHash(self.0.finalize().into())
+        BlobHash(*self.0.finalize().as_bytes())
     }
 }
 
 /// Error for a text that is not the name of a blob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("sha256 '{0}' is not valid: use 64 hexadecimal digits")]
+#[error("blake3 '{0}' is not valid: use 64 hexadecimal digits")]
 pub struct BadBlobHash(String);
 
 impl FromStr for BlobHash {
@@ -118,13 +115,22 @@ impl FromStr for OutputStream {
 
 #[cfg(test)]
 mod tests {
-    use super::{BlobHash, OutputStream};
+    use super::{BlobHash, BlobHasher, OutputStream};
+
+    #[test]
+    fn blob_hash_is_the_blake3_hash_of_all_pieces() {
+        let mut hasher = BlobHasher::default();
+        ["hello", "", " world"].iter().for_each(|piece| hasher.update(piece.as_bytes()));
+        assert_eq!(hasher.clone().finish(), BlobHash::of(b"hello world"));
+        let known = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24";
+        assert_eq!(hasher.finish().to_string(), known);
+    }
 
     #[test]
     fn blob_hash_is_64_hexadecimal_digits() {
-        let text = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
+        let text = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24";
         let hash: BlobHash = text.parse().unwrap();
-        assert_eq!((hash.0[0], hash.to_string().as_str()), (0xb9, text));
+        assert_eq!((hash.0[0], hash.to_string().as_str()), (0xd7, text));
         assert_eq!(text.to_uppercase().parse(), Ok(hash));
         for wrong in ["", &text[1..], &format!("{text}0"), &text.replace('b', "g"), &text.replace('b', "+")] {
             assert!(wrong.parse::<BlobHash>().is_err(), "{wrong}");

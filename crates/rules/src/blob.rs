@@ -93,7 +93,7 @@ pub fn check_whole(
         return Err(Rejection::InvalidUpload(format!("it has {received} bytes, not {length}")));
     }
     if own != hash {
-        return Err(Rejection::InvalidUpload(format!("its SHA-256 is {own}, not {hash}")));
+        return Err(Rejection::InvalidUpload(format!("its BLAKE3 hash is {own}, not {hash}")));
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ pub fn named_blobs(results: &[TaskResult], is_end: bool) -> Result<BTreeSet<Blob
 }
 
 /// Returns the blobs that the tasks of `plan` read with this input. The error is
-/// [`Rejection::InvalidAction`] for a text that is not a SHA-256; `at` is the index of the input.
+/// [`Rejection::InvalidAction`] for a text that is not a BLAKE3 hash; `at` is the index of the input.
 pub fn input_blobs(plan: &Plan, at: usize, input: &RawValue) -> Result<BTreeSet<BlobHash>, Rejection> {
     let read = |task: &Task, text: &String| {
         // The slot is not known before the claim, and no slot is a hash.
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(check_whole((11, own), (11, own)), Ok(()));
         let error = |length, hash| check_whole((11, own), (length, hash)).unwrap_err().to_string();
         assert_eq!(error(12, own), "Invalid upload: it has 11 bytes, not 12");
-        assert_eq!(error(11, other), format!("Invalid upload: its SHA-256 is {own}, not {other}"));
+        assert_eq!(error(11, other), format!("Invalid upload: its BLAKE3 hash is {own}, not {other}"));
     }
 
     #[test]

@@ -151,7 +151,7 @@ async fn copy(
         done = end;
     }
     if digest.finish() != hash {
-        return Ok(Some(format!("the bytes of the blob {file} do not have its SHA-256")));
+        return Ok(Some(format!("the bytes of the blob {file} do not have its BLAKE3 hash")));
     }
     to.write(&upload, length, sums.finish()).await?;
     to.publish(&upload, &file).await?;
@@ -291,7 +291,7 @@ mod tests {
         let part = PartialDirectory::create(dir.path().join("b")).unwrap();
         let (storage, blobs) = (part.storage().unwrap(), [blob(b"content")]);
         for (sent, fault) in [
-            ("other..", "do not have its SHA-256"),
+            ("other..", "do not have its BLAKE3 hash"),
             ("", "has 0 bytes, not 7"),
             ("content!", "has 8 bytes, not 7"),
         ] {

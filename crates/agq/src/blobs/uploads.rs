@@ -164,13 +164,13 @@ mod tests {
     #[test]
     fn upload_is_checked_as_a_whole() {
         let upload = Upload::begun(1, "u".into()).with(b"hello world");
-        let hash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9".parse().unwrap();
+        let hash = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24".parse().unwrap();
         assert_eq!(upload.check_whole(1, 11, hash).unwrap().len(), 4);
         let error = |attempt, length| upload.check_whole(attempt, length, hash).unwrap_err().to_string();
         assert_eq!(error(1, 12), "Invalid upload: it has 11 bytes, not 12");
         assert_eq!(error(2, 11), "Invalid upload: it has 0 bytes, not 11");
         let upload = upload.with(b"!");
-        assert!(upload.check_whole(1, 12, hash).unwrap_err().to_string().contains("its SHA-256 is "));
+        assert!(upload.check_whole(1, 12, hash).unwrap_err().to_string().contains("its BLAKE3 hash is "));
     }
 
     #[tokio::test]

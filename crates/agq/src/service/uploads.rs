@@ -45,7 +45,7 @@ pub(crate) async fn write(
 }
 
 /// Copies bytes of an upload from a file that the worker has open. Returns the number of bytes of
-/// the upload, which may be fewer than asked for, and their SHA-256.
+/// the upload, which may be fewer than asked for, and their BLAKE3 hash.
 pub(crate) async fn copy(
     app: &AppState,
     caller: &Caller,

@@ -16,7 +16,7 @@ use super::{
 
 /// Contents of outputs, before they are repeated. Their hashes begin with the bytes 0, 1 and 2,
 /// because the first sweeps of a process look for files in these parts of the storage.
-pub(super) const CONTENTS: [&str; 3] = ["few-272", "more-bytes-130", "the-most-bytes-of-all-175"];
+pub(super) const CONTENTS: [&str; 3] = ["few-495", "more-bytes-63", "the-most-bytes-of-all-524"];
 
 pub(super) fn hash_of(content: &str) -> BlobHash {
     BlobHash::of(content.as_bytes())

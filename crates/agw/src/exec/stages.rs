@@ -292,11 +292,11 @@ mod tests {
     #[test]
     fn stages_name_the_blobs_that_they_read() {
         let plan = plan(r#"{"task_number":1,"command":"wc","stdin_blob":"{{input.stdin}}"}"#);
-        let hash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
+        let hash = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24";
         let found = stages(&plan, &format!(r#"{{"stdin":"{hash}"}}"#)).unwrap();
         assert_eq!(input_blobs(&found).into_iter().collect::<Vec<_>>(), [hash.parse().unwrap()]);
         let wrong = stages(&plan, r#"{"stdin":"x"}"#).unwrap_err().to_string();
-        assert_eq!(wrong, "stdin_blob: sha256 'x' is not valid: use 64 hexadecimal digits");
+        assert_eq!(wrong, "stdin_blob: blake3 'x' is not valid: use 64 hexadecimal digits");
     }
 
     #[test]

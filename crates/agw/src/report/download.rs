@@ -50,7 +50,7 @@ pub(crate) async fn fetch(
         };
         let error = match receive(job, hash, &mut received, &link).await {
             Ok(()) if received.hash.clone().finish() == hash => return Ok(received.file),
-            Ok(()) => return Err(format!("stdin does not have the SHA-256 {hash}")),
+            Ok(()) => return Err(format!("stdin does not have the BLAKE3 hash {hash}")),
             Err(error) => error,
         };
         match Reaction::to(&error) {

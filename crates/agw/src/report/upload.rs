@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(to("the blob store failed: the disk is full"), Reaction::Repeat);
         assert_eq!(to("Invalid upload: offset is 5, but the upload has 0 bytes"), Reaction::Restart);
         assert_eq!(to("Invalid upload: it has 0 bytes, not 5"), Reaction::Restart);
-        assert_eq!(to("Invalid upload: its SHA-256 is a, not b"), Reaction::Refused);
+        assert_eq!(to("Invalid upload: its BLAKE3 hash is a, not b"), Reaction::Refused);
         assert_eq!(to("Worker w1 cannot update job claimed by w2"), Reaction::Drop);
         assert_eq!(to("Stale attempt: attempt 1 of job j is over, it is at attempt 2"), Reaction::Drop);
         assert_eq!(to("Job is not active: j is cancelled"), Reaction::Drop);

@@ -87,7 +87,7 @@ pub struct Task {
     /// Text for stdin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
-    /// SHA-256 of the blob for stdin, usually a placeholder: a client stores it with INPUT.COMMIT.
+    /// BLAKE3 hash of the blob for stdin, usually a placeholder: a client stores it with INPUT.COMMIT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin_blob: Option<String>,
     /// File on the worker for stdin.

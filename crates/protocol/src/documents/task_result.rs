@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn captured_output_names_its_blob() {
-        let hash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
+        let hash = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24";
         let mut large = result(b"a", 9);
         assert!(large.stdout.is_cut());
         large.stdout.blob = Some(hash.parse().unwrap());

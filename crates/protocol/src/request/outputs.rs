@@ -66,7 +66,7 @@ pub enum OutputCommand {
         upload: UploadKey,
         /// Number of bytes of the whole stream.
         length: u64,
-        /// SHA-256 of the whole stream.
+        /// BLAKE3 hash of the whole stream.
         hash: BlobHash,
     },
     /// JOB.RESULT
@@ -104,7 +104,7 @@ pub enum OutputCommand {
         upload: ActionId,
         /// Number of bytes of the whole input.
         length: u64,
-        /// SHA-256 of the whole input.
+        /// BLAKE3 hash of the whole input.
         hash: BlobHash,
     },
     /// JOB.INPUT
@@ -113,7 +113,7 @@ pub enum OutputCommand {
         job_id: JobId,
         /// Number of the claim, from 1.
         attempt: u32,
-        /// SHA-256 of the input.
+        /// BLAKE3 hash of the input.
         hash: BlobHash,
         /// Offset and maximum number of bytes.
         range: (u64, u64),
