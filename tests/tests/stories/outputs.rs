@@ -12,7 +12,7 @@ use std::{
 
 use agenix_client::{Connection, Server};
 use agenix_protocol::{
-    blob::OutputStream,
+    blob::{BlobHash, OutputStream},
     request::{BlockingWait, OpenFile, UploadKey},
 };
 use e2e::{Agq, Lab, Ran, eventually};
@@ -257,10 +257,23 @@ async fn completed_with(connection: &mut Connection, file: &File) -> PathBuf {
     let refused = connection.copy_output(&upload, (0, 5), other).await.unwrap_err();
     assert!(refused.to_string().contains("the descriptor is that of another file"), "{refused}");
     let length = file.metadata().unwrap().len();
-    assert_eq!(connection.copy_output(&upload, (0, 7), open).await.unwrap().0, 7);
-    let (total, hash) = connection.copy_output(&upload, (7, length), open).await.unwrap();
+    let hash = committed(connection, &upload, open, length).await;
+    completed(connection, &upload, length, hash).await
+}
+
+/// Stores the stdout of a job, which is a file of `length` bytes.
+#[cfg(target_os = "linux")]
+async fn committed(connection: &mut Connection, upload: &UploadKey, open: OpenFile, length: u64) -> BlobHash {
+    assert_eq!(connection.copy_output(upload, (0, 7), open).await.unwrap().0, 7);
+    let (total, hash) = connection.copy_output(upload, (7, length), open).await.unwrap();
     assert_eq!(total, length, "a part ends with the file");
-    connection.commit_output(&upload, length, hash).await.unwrap();
+    connection.commit_output(upload, length, hash).await.unwrap();
+    hash
+}
+
+/// Reports the end of a job, whose stdout is a blob. Returns the file of the blob.
+#[cfg(target_os = "linux")]
+async fn completed(connection: &mut Connection, upload: &UploadKey, length: u64, hash: BlobHash) -> PathBuf {
     let report = format!(
         r#"{{"status":"completed","attempt":1,"task_results":[{{"task_number":1,"command":"seq","exit_code":0,"stdout":"","stdout_bytes":{length},"stdout_blob":"{hash}"}}]}}"#
     );
@@ -314,4 +327,36 @@ async fn on_one_machine_agq_and_agx_read_files_of_each_other() {
     let (_, hash) = connection.copy_output(&upload, (0, 7), open).await.unwrap();
     let short = connection.commit_output(&upload, 7, hash).await.unwrap_err();
     assert!(short.to_string().contains("it has 14 bytes, not 7"), "{short}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_agq_has_linked_is_uploaded_again_after_a_kill_of_agq() {
+    let lab = Lab::new();
+    let socket = lab.path().join("agq.sock").display().to_string();
+    let mut agq = lab.agq(&["--socket", &socket]);
+    lab.submit_plan(&agq, &plan("p", "seq", &["1"]));
+    let server = Server::new(&format!("unix:{socket}"), lab.key().to_owned().into()).unwrap();
+    for is_committed in [false, true] {
+        let mut connection = Connection::open_patiently(&server).await.unwrap();
+        let content = format!("committed: {is_committed}\n").repeat(50_000);
+        let (file, length) = (tempfile::tempfile_in(lab.path()).unwrap(), content.len() as u64);
+        file.write_all_at(content.as_bytes(), 0).unwrap();
+        let action = is_committed.to_string();
+        lab.submit_action(&agq, "p", &action, "[{}]");
+        let (upload, open) = claimed(&mut connection, &file).await;
+        if is_committed {
+            committed(&mut connection, &upload, open, length).await;
+        } else {
+            connection.copy_output(&upload, (0, length), open).await.unwrap();
+        }
+        assert_eq!(file.metadata().unwrap().nlink(), 1, "agq has linked the file");
+        agq.kill();
+        agq.start_again(&lab);
+        let mut connection = Connection::open_patiently(&server).await.unwrap();
+        let hash = committed(&mut connection, &upload, open, length).await;
+        completed(&mut connection, &upload, length, hash).await;
+        let results = lab.agx(&agq, &["action", "results", &action]).expect(0);
+        assert!(results.out == content, "committed before the kill: {is_committed}");
+    }
 }
