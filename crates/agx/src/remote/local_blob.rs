@@ -3,7 +3,7 @@
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path, sync::Arc};
 
 use agenix_protocol::blob_blocks::Blocks;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::task::spawn_blocking;
 
 /// Number of bytes that are read at once.
@@ -24,22 +24,23 @@ impl LocalBlob {
     }
 
     /// Returns the piece that begins at `offset`, or `None` if the file cannot be read or is
-    /// damaged.
-    pub(crate) async fn piece(&self, offset: u64) -> Option<Bytes> {
+    /// damaged. The piece takes the memory of `buffer`.
+    pub(crate) async fn piece(&self, offset: u64, buffer: BytesMut) -> Option<Bytes> {
         let own = self.clone();
-        spawn_blocking(move || own.read(offset)).await.ok()?
+        spawn_blocking(move || own.read(offset, buffer)).await.ok()?
     }
 
-    fn read(&self, offset: u64) -> Option<Bytes> {
+    fn read(&self, offset: u64, buffer: BytesMut) -> Option<Bytes> {
         let blocks = Blocks::of(self.total, offset, PIECE_BYTES)?;
-        let [content, checksums] = [blocks.data(), blocks.checksums()].map(|range| self.range(range));
-        blocks.verified(&content.ok()?, &checksums.ok()?)
+        let content = self.range(blocks.data(), buffer).ok()?;
+        let checksums = self.range(blocks.checksums(), BytesMut::new()).ok()?;
+        blocks.verified(&content, &checksums)
     }
 
-    fn range(&self, (offset, length): (u64, usize)) -> io::Result<Bytes> {
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes.into())
+    fn range(&self, (offset, length): (u64, usize), mut buffer: BytesMut) -> io::Result<Bytes> {
+        buffer.resize(length, 0);
+        self.file.read_exact_at(&mut buffer, offset)?;
+        Ok(buffer.freeze())
     }
 }
 
@@ -48,6 +49,7 @@ mod tests {
     use std::io::Write;
 
     use agenix_protocol::blob_blocks::BlockSums;
+    use bytes::BytesMut;
 
     use super::{LocalBlob, PIECE_BYTES};
 
@@ -59,11 +61,12 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&content).and_then(|()| file.write_all(&sums.finish())).unwrap();
         let blob = LocalBlob::open(file.path(), content.len() as u64).unwrap();
-        assert_eq!(blob.piece(0).await.unwrap(), content[..PIECE_BYTES]);
-        assert_eq!(blob.piece(PIECE_BYTES as u64).await.unwrap(), content[PIECE_BYTES..]);
-        assert_eq!(blob.piece(content.len() as u64).await, None);
+        let piece = async |offset| blob.piece(offset, BytesMut::from("earlier bytes")).await;
+        assert_eq!(piece(0).await.unwrap(), content[..PIECE_BYTES]);
+        assert_eq!(piece(PIECE_BYTES as u64).await.unwrap(), content[PIECE_BYTES..]);
+        assert_eq!(piece(content.len() as u64).await, None);
         std::os::unix::fs::FileExt::write_all_at(file.as_file(), b"x", 100).unwrap();
-        assert_eq!(blob.piece(0).await, None);
-        assert!(blob.piece(PIECE_BYTES as u64).await.is_some(), "the damage is in another block");
+        assert_eq!(piece(0).await, None);
+        assert!(piece(PIECE_BYTES as u64).await.is_some(), "the damage is in another block");
     }
 }

@@ -3,7 +3,7 @@
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{blob::OutputStream, ids::JobId};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -25,6 +25,8 @@ pub(crate) struct OutputReader {
     offset: u64,
     /// Piece at `offset`, requested ahead.
     ahead: Option<JoinHandle<Piece>>,
+    /// Latest piece, whose memory a further one takes once the caller has dropped it.
+    latest: Bytes,
     /// True until agq was asked for the file of the stream.
     is_new: bool,
 }
@@ -41,9 +43,9 @@ struct Source {
 impl Source {
     /// Returns the piece at `offset`. Without a sound file, agq is asked, and explains what is
     /// wrong.
-    async fn piece(&self, agq: &mut Connection, offset: u64) -> Piece {
+    async fn piece(&self, agq: &mut Connection, offset: u64, buffer: BytesMut) -> Piece {
         if let Some(local) = &self.local
-            && let Some(piece) = local.piece(offset).await
+            && let Some(piece) = local.piece(offset, buffer).await
         {
             return Ok(Some(piece));
         }
@@ -64,7 +66,7 @@ impl OutputReader {
     /// Returns a reader of a stream of `total` bytes that begins at `offset`.
     pub(crate) fn new(job_id: &JobId, stream: (u32, OutputStream), total: u64, offset: u64) -> Self {
         let source = Source { job_id: job_id.clone(), stream, local: None };
-        Self { source, total, offset, ahead: None, is_new: true }
+        Self { source, total, offset, ahead: None, latest: Bytes::new(), is_new: true }
     }
 
     /// Returns the next piece, or `None` at the end of the stream.
@@ -82,12 +84,15 @@ impl OutputReader {
         let piece = match ahead {
             Some(piece) => piece,
             // The request is repeated, also after a restart of agq.
-            None => agq.with_retry(async |agq| self.source.piece(agq, self.offset).await).await?,
+            None => {
+                agq.with_retry(async |agq| self.source.piece(agq, self.offset, BytesMut::new()).await).await?
+            }
         };
         match piece {
             Some(bytes) if !bytes.is_empty() => {
                 self.offset += bytes.len() as u64;
-                self.request_ahead(agq);
+                let dropped = std::mem::replace(&mut self.latest, bytes.clone());
+                self.request_ahead(agq, dropped.try_into_mut().unwrap_or_default());
                 Ok(Some(bytes))
             }
             _ => Err(CliError::Jobs(format!(
@@ -98,10 +103,11 @@ impl OutputReader {
     }
 
     /// Requests the next piece, if there is one.
-    fn request_ahead(&mut self, agq: &RetryingClient) {
+    fn request_ahead(&mut self, agq: &RetryingClient, buffer: BytesMut) {
         let connection = agq.connection().filter(|_| self.offset < self.total);
         let (source, offset) = (self.source.clone(), self.offset);
-        self.ahead = connection
-            .map(|mut connection| tokio::spawn(async move { source.piece(&mut connection, offset).await }));
+        self.ahead = connection.map(|mut connection| {
+            tokio::spawn(async move { source.piece(&mut connection, offset, buffer).await })
+        });
     }
 }
