@@ -97,6 +97,23 @@ async fn claim_locks_only_the_jobs_that_it_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn claim_looks_at_further_lanes_if_the_jobs_of_the_first_are_locked() {
+    let database = Database::new();
+    let (first, second) = (node(&database).await, Arc::new(node(&database).await));
+    first.nodes.find_peers().await.unwrap();
+    second.nodes.find_peers().await.unwrap();
+    for (id, tool) in [("a", "jq"), ("b", "yq"), ("c", "xq")] {
+        submit(&first, id, of(tool), vec![plain(&format!("{id}-0"))]).await.unwrap();
+    }
+    let (handle, other) = (Handle::current(), Arc::clone(&second));
+    let taken = first.write(AckLevel::Visible, move |batch| {
+        let own = claim_in(batch, 2)?;
+        Ok((own, handle.block_on(got(&other, 1))))
+    });
+    assert_eq!(taken.await.unwrap(), (vec!["a-0".to_owned(), "b-0".into()], vec!["c-0".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn job_that_was_locked_and_left_is_claimed_at_another_node() {
     let database = Database::new();
     let nodes = listening_nodes(&database, 2).await;

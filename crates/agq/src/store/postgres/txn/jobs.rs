@@ -14,7 +14,7 @@ use crate::store::{
     dedup::{check_only, revived},
     postgres::{
         codec::{decode, or_skip},
-        ready_positions::position_of,
+        ready_positions::{END, position_of},
         sql_types,
         txn::{
             PgTxn,
@@ -43,6 +43,9 @@ struct ClaimRound {
     claims: Vec<Option<Claim>>,
     /// Number of jobs that the look ended, because they can no longer run.
     ended: usize,
+    /// True if the look chose some lanes, and other transactions had locked jobs of a chosen lane.
+    /// The lane counts as empty now, and other lanes may have jobs.
+    is_short: bool,
 }
 
 impl PgTxn<'_> {
@@ -118,7 +121,7 @@ impl PgTxn<'_> {
         self.lanes.refresh(self.session)?;
         self.add_own_ready();
         let mut most = all.len();
-        let ClaimRound { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
+        let ClaimRound { mut claims, mut ended, mut is_short } = self.claim_in_known_lanes(all, most)?;
         let mut has_looked_again = false;
         loop {
             let without: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_none()).collect();
@@ -128,6 +131,8 @@ impl PgTxn<'_> {
             if ended > 0 {
                 // Jobs that can no longer run were in front of the others.
                 most = most.max(all.len().max(MAX_BEHIND_ENDED).min(most * 4));
+            } else if is_short {
+                most = without.len();
             } else {
                 // Looks again, because a lane may be new. If the first look took long, another node
                 // may have locked the jobs that were there when it began, and left those that came
@@ -142,7 +147,7 @@ impl PgTxn<'_> {
             }
             let others: Vec<ClaimRequest<'_>> = without.iter().map(|at| all[*at]).collect();
             let found = self.claim_in_known_lanes(&others, most)?;
-            ended = found.ended;
+            (ended, is_short) = (found.ended, found.is_short);
             without.into_iter().zip(found.claims).for_each(|(at, claim)| claims[at] = claim);
         }
     }
@@ -156,6 +161,11 @@ impl PgTxn<'_> {
         let open = self.open_lanes(wanted, now)?;
         let counts = self.wanted_counts(all, &takers, &open, most)?;
         let Candidates { jobs: mut lanes, rest_from } = self.candidates(&counts)?;
+        let has_chosen = counts.iter().map(|(_, count)| count).sum::<usize>() < most * open.len();
+        let has_fewer = |(lane, count): &(i32, usize)| {
+            rest_from.get(lane) == Some(&END) && lanes.get(lane).map_or(0, VecDeque::len) < *count
+        };
+        let is_short = has_chosen && counts.iter().any(has_fewer);
         let mut ended = 0;
         let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
@@ -188,7 +198,7 @@ impl PgTxn<'_> {
             self.lanes.set_ready_from(lane, left.map_or(rest_from, |first| position_of(&first.job)));
         }
         self.note_left(&claims, &lanes, now);
-        Ok(ClaimRound { claims, ended })
+        Ok(ClaimRound { claims, ended, is_short })
     }
 
     /// Returns the lanes in which a claim looks for jobs.
