@@ -1,5 +1,7 @@
 //! `agx action submit`
 
+use std::time::Duration;
+
 use agenix_protocol::{
     documents::ActionSubmission,
     ids::{ActionId, PlanId, QueueName},
@@ -18,6 +20,7 @@ use crate::{
     output::{Output, jobs},
     remote::{chunked_submit, retrying_client::RetryingClient},
     server_args::ServerArgs,
+    util::duration::parse_duration,
     watch::progress,
 };
 
@@ -45,9 +48,9 @@ pub(crate) struct SubmitArgs {
     /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
-    /// Do not start the jobs for this many seconds; fractions are allowed
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_delay)]
-    pub(crate) delay: Option<f64>,
+    /// Do not start the jobs for so long: seconds, as 0.5, or a number with s, m, h or d
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = parse_duration)]
+    pub(crate) delay: Option<Duration>,
     /// Label of the action, which `agx action list --label` finds; can be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<Label>,
@@ -74,7 +77,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         priority: args.priority,
         max_running: args.max_running,
         run_at: args.run_at,
-        delay_secs: args.delay,
+        delay_secs: args.delay.map(|delay| delay.as_secs_f64()),
         open: args.open,
         labels: labels(args.labels)?,
         ..ActionSubmission::new(args.plan_id, inputs)
@@ -101,11 +104,6 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     let status = progress::watch(&mut agq, &action_id, output).await?;
     output.show("action.status", &status, |status| format!("{}", status.action_id))?;
     verdict(&status)
-}
-
-fn parse_delay(text: &str) -> Result<f64, String> {
-    let delay = text.parse().ok().filter(|delay: &f64| delay.is_finite() && *delay >= 0.0);
-    delay.ok_or_else(|| "give a number of seconds from 0, as 0.5".into())
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, String> {

@@ -7,8 +7,12 @@ use clap::{Args, builder::TypedValueParser};
 
 use super::labels::{Label, parse_label};
 use crate::{
-    map::{Grouping, Placeholder, Separator, parse_delay, parse_halt},
-    util::{printable::one_line, text::any_bytes},
+    map::{Grouping, Placeholder, Separator, parse_halt},
+    util::{
+        duration::{parse_duration, parse_secs},
+        printable::one_line,
+        text::any_bytes,
+    },
 };
 
 #[derive(Debug, Args)]
@@ -62,7 +66,7 @@ pub(crate) struct MapArgs {
     pub(crate) shuf: bool,
     /// Submit an input at most every TIME: seconds with fractions, or a number with s, m, h or d;
     /// jobs that wait for a worker may start closer together
-    #[arg(long, value_name = "TIME", default_value = "0", hide_default_value = true, value_parser = parse_delay)]
+    #[arg(long, value_name = "TIME", default_value = "0", hide_default_value = true, value_parser = parse_duration)]
     pub(crate) delay: Duration,
     /// Print results in the order of the inputs
     #[arg(short = 'k', long)]
@@ -229,27 +233,6 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
 /// Maximum number of jobs at once.
 const MOST_JOBS: u32 = 10_000;
 
-/// Parses seconds, or a number with the suffix s, m, h or d.
-pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
-    let wrong = || {
-        "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m; no percentage"
-            .to_owned()
-    };
-    let (number, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
-        Some(at) => text.split_at(at),
-        None => (text, "s"),
-    };
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
-    };
-    let secs = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    secs.filter(|&secs| secs > 0).ok_or_else(wrong)
-}
-
 /// Maximum size of a block, because a block is one input.
 const MOST_BLOCK: usize = 4 * 1024 * 1024;
 
@@ -267,7 +250,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
 mod tests {
     use agenix_protocol::byte_escape::encode_os;
 
-    use super::{jobs_on, parse_results, parse_secs, parse_size};
+    use super::{jobs_on, parse_results, parse_size};
 
     #[test]
     fn jobs_are_absolute_or_relative_to_the_processors() {
@@ -293,11 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_sizes_have_units() {
-        assert_eq!([parse_secs("90"), parse_secs("5m"), parse_secs("1d")], [Ok(90), Ok(300), Ok(86_400)]);
-        for wrong in ["", "0", "1.5", "m", "5 m", "-1", "99999999999999999999"] {
-            assert!(parse_secs(wrong).is_err(), "{wrong}");
-        }
+    fn sizes_have_units() {
         assert_eq!([parse_size("7"), parse_size("2k"), parse_size("4M")], [Ok(7), Ok(2048), Ok(4 << 20)]);
         for wrong in ["0", "5M", "4194305", "M", "1G"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");

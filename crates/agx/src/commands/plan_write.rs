@@ -15,14 +15,17 @@ use agenix_rules::plan::check;
 use agenix_shell::{Braces, Placeholders, Programs, compile};
 use clap::Args;
 
-use super::{map_args::parse_secs, refused};
+use super::refused;
 use crate::{
     documents::PlanRef,
     error::{CliError, Result},
     map::in_plan,
     output::Output,
     server_args::ServerArgs,
-    util::text::{any_bytes, without_mark},
+    util::{
+        duration::parse_secs,
+        text::{any_bytes, without_mark},
+    },
 };
 
 #[derive(Debug, Args, Default)]

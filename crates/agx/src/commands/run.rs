@@ -16,7 +16,6 @@ use tokio::time::sleep;
 use super::{
     command_plan::{NO_TIMEOUT_SECS, cwd, identified, permitted_programs},
     labels::{Label, labels, parse_label},
-    map_args::parse_secs,
     new_id,
     programs::{check_programs, check_workers, required_tags},
     refused,
@@ -29,6 +28,7 @@ use crate::{
     remote::{command_input::CommandInput, retrying_client::RetryingClient},
     server_args::ServerArgs,
     util::{
+        duration::parse_secs,
         signals::{self, stop_requested},
         text::any_bytes,
     },

@@ -45,48 +45,13 @@ impl Pace {
     }
 }
 
-/// Parses seconds with fractions, or such a number with the suffix s, m, h or d.
-pub(crate) fn parse_delay(text: &str) -> Result<Duration, String> {
-    let wrong = || "give seconds, as 0.5, or a number with s, m, h or d behind it, as 2m".to_owned();
-    let (number, unit) = match text.char_indices().next_back() {
-        Some((at, unit)) if unit.is_ascii_alphabetic() => (&text[..at], unit),
-        _ => (text, 's'),
-    };
-    let unit = match unit {
-        's' => 1.0,
-        'm' => 60.0,
-        'h' => 3600.0,
-        'd' => 86_400.0,
-        _ => return Err(wrong()),
-    };
-    let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let secs = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * unit);
-    secs.filter(|&secs| secs <= MOST_DELAY_SECS).map(Duration::from_secs_f64).ok_or_else(wrong)
-}
-
-/// Maximum pause, in seconds: a year.
-const MOST_DELAY_SECS: f64 = 365.0 * 86_400.0;
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use tokio::{sync::watch, time::Instant};
 
-    use super::{Pace, StopLevel, parse_delay};
-
-    #[test]
-    fn delays_have_fractions_and_units() {
-        let parsed = |text: &str| parse_delay(text).map(|delay| delay.as_millis());
-        for (text, millis) in
-            [("0.5", 500), ("2", 2000), (".25", 250), ("1.5m", 90_000), ("0", 0), ("1h", 3_600_000)]
-        {
-            assert_eq!(parsed(text), Ok(millis), "{text}");
-        }
-        for wrong in ["", "s", "-1", "1e3", "inf", "1.2.3", "5w", "400d", "1 s", "+1"] {
-            assert!(parsed(wrong).is_err(), "{wrong}");
-        }
-    }
+    use super::{Pace, StopLevel};
 
     #[test]
     fn submissions_are_at_least_the_pause_apart() {
