@@ -24,3 +24,4 @@ pub(crate) mod stages;
 pub(crate) mod start;
 pub(crate) mod stray_processes;
 pub(crate) mod subreaper;
+mod user_files;

@@ -1,16 +1,7 @@
 //! Starts the processes of a stage. A start that meets a shortage is repeated until the system has
 //! the resources, the job is stopped, or the task times out.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io,
-    os::{fd::OwnedFd, unix::fs::FileTypeExt},
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, io, os::fd::OwnedFd, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     blob::BlobHash,
@@ -34,6 +25,7 @@ use crate::exec::{
     resource_wait::{self, Shortage},
     spool::{Spool, SpoolFile},
     stages::{StageCommand, Stderr, Stdin, Stdout},
+    user_files,
 };
 
 /// Context that all jobs of the worker share.
@@ -162,7 +154,7 @@ fn start(
         // The child gets a copy of the pipe, because the start may have to be repeated.
         (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
         (Stdin::Text(text), _) => context.spool.file_with(&decode(text))?.into(),
-        (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
+        (Stdin::File(path), _) => user_files::open(command, "stdin_file", path)?.into(),
         (Stdin::Task(from), _) => match inputs.outputs.get(from) {
             Some(file) => file.open()?.into(),
             None => context.spool.nothing(),
@@ -179,7 +171,7 @@ fn start(
             (Out::Pipe(counter), from_task.into(), Some(to_task))
         }
         Stdout::File(path) => {
-            let file = create(command, "stdout", path)?;
+            let file = user_files::create(command, "stdout", path)?;
             (Out::File(Arc::new(file.try_clone()?.into())), file.into(), None)
         }
         Stdout::Spool => {
@@ -196,7 +188,7 @@ fn start(
             (Some(Arc::new(file)), opened.into())
         }
         Stderr::File(path) => {
-            let file = create(command, "stderr", path)?;
+            let file = user_files::create(command, "stderr", path)?;
             if command.idle_timeout.is_some() {
                 written.files.push(Arc::new(file.try_clone()?.into()));
             }
@@ -227,35 +219,6 @@ fn unstartable(program: &str, error: io::Error) -> io::Error {
         _ => return error,
     };
     io::Error::new(error.kind(), format!("'{program}': {error}; {remedy}"))
-}
-
-/// Opens a file of the user for reading.
-fn open(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
-    let place = place(command, field, path)?;
-    // The error is rewritten, because `NotFound` would mean that the program was not found.
-    File::open(place).map_err(|error| match resource_wait::is_descriptor_shortage(&error) {
-        true => error,
-        false => io::Error::other(format!("{field} '{path}': {error}")),
-    })
-}
-
-/// Creates or truncates a file of the user for writing.
-fn create(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
-    let place = place(command, field, path)?;
-    File::create(place).map_err(|error| match resource_wait::is_descriptor_shortage(&error) {
-        true => error,
-        false => io::Error::new(error.kind(), format!("{field} '{path}': {error}")),
-    })
-}
-
-fn place(command: &StageCommand, field: &str, path: &str) -> io::Result<PathBuf> {
-    let cwd = decode_os(command.cwd.as_deref().unwrap_or("."));
-    let place = Path::new(&cwd).join(decode_os(path));
-    // FIFOs are refused: opening one waits for its other end, without interruption.
-    if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
-        return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));
-    }
-    Ok(place)
 }
 
 #[cfg(test)]
