@@ -81,6 +81,10 @@ pub(crate) struct Config {
     /// then. Has no effect together with --tools
     #[arg(long)]
     program_paths: bool,
+    /// Give tasks only these of the worker's environment variables, and PATH; a plan may set others
+    /// [default: all but the session key]
+    #[arg(long, env = "AGW_TASK_ENV", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
+    pub(crate) task_env: Option<Vec<String>>,
     /// Claim jobs from these queues; each claim takes from the first queue that has a job
     #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = queue,
         default_value = READY)]
@@ -116,6 +120,9 @@ pub(crate) struct Config {
     /// End at once when stdin ends, so that the worker does not outlive the process that started it
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
+    /// Let tasks inherit the files that the worker has inherited open, as xargs does
+    #[arg(long, hide = true)]
+    pub(crate) inherit_files: bool,
 }
 
 const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\

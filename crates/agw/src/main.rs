@@ -56,7 +56,7 @@ use crate::{
     config::{Cli, Config},
     exec::{
         open_file_limit::OpenFileLimit, output_quota::Quota, programs::Programs, resource_wait::Shortage,
-        spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, subreaper,
+        spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, subreaper, task_environment,
     },
     jobs::JobPool,
     stats::HostStats,
@@ -80,6 +80,12 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         };
+    }
+    if !config.inherit_files {
+        agenix_sys::keep_from_children();
+    }
+    if let Some(names) = &config.task_env {
+        task_environment::restrict_to(names);
     }
     start_logging();
     hide_environment();

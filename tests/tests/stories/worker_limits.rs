@@ -2,14 +2,17 @@
 //! processes that tasks leave behind.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::Write,
     path::Path,
     process::{Command, Stdio},
 };
 
 use e2e::{Agw, Lab, Ran, eventually, is_gone};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
+};
 
 use crate::support::{ended, plan};
 
@@ -293,4 +296,30 @@ fn an_odd_name_on_path_is_left_out_with_a_warning() {
     lab.submit_plan(&agq, &plan("second", "second", &[]));
     lab.submit_action(&agq, "second", "a", "[{}]");
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn tasks_inherit_no_files_and_only_the_variables_that_the_worker_names() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let inherited = File::open(lab.file("inherited", "")).unwrap();
+    // The standard library opens every file with close-on-exec.
+    fcntl_setfd(&inherited, FdFlags::empty()).unwrap();
+    let script = "readlink /proc/$$/fd/* | grep -c inherited; env | cut -d= -f1 | grep -v PWD | sort";
+    lab.submit_plan(&agq, &plan("p", "sh", &["-c", script]));
+    let printed_by = |id: &str, args: &[&str]| {
+        let mut agw = lab.command("agw");
+        agw.env("AGQ_ADDR", agq.address()).env("GIVEN", "1").env("OTHER", "1").args(args);
+        let mut agw = lab.agw_by(id, agw);
+        lab.submit_action(&agq, "p", id, "[{}]");
+        let job = ended(&lab, &agq, id);
+        agw.terminate();
+        agw.wait();
+        job["stdout"].as_str().unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = printed_by("w1", &[]);
+    assert_eq!(all[0], "0");
+    assert!(["GIVEN", "OTHER"].iter().all(|name| all.iter().any(|has| has == name)), "{all:?}");
+    assert_eq!(printed_by("w2", &["--task-env", "GIVEN,UNSET"]), ["0", "AGW_RUN", "GIVEN", "PATH"]);
 }

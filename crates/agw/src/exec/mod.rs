@@ -24,4 +24,5 @@ pub(crate) mod stages;
 pub(crate) mod start;
 pub(crate) mod stray_processes;
 pub(crate) mod subreaper;
+pub(crate) mod task_environment;
 mod user_files;

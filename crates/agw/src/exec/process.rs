@@ -16,11 +16,8 @@ use crate::exec::{
     process_group::Group,
     stages::StageCommand,
     stray_processes::{TaskMark, VARIABLE},
-    subreaper,
+    subreaper, task_environment,
 };
-
-/// Environment variable that is withheld from every child.
-const SESSION_KEY: &str = "AGQ_SESSION_KEY";
 
 /// A running child. A drop before its end kills its process group and its escaped processes.
 pub(crate) struct Process {
@@ -49,9 +46,7 @@ impl Process {
     ) -> io::Result<Self> {
         let mark = TaskMark::new();
         let mut starting = std::process::Command::new(program);
-        if std::env::var_os(SESSION_KEY).is_some() {
-            starting.env_remove(SESSION_KEY);
-        }
+        task_environment::apply(&mut starting);
         starting
             .arg0(decode_os(&command.program))
             .args(command.args.iter().map(|arg| decode_os(arg)))

@@ -47,7 +47,7 @@ impl EmbeddedCluster {
         let mut agq = ManagedProcess::start("agq", &mut agq, dir.path())?;
         agq.wait_until_listening()?;
         let mut agw = command("agw", &key)?;
-        agw.args(["--end-with-stdin", "--agq"]).arg(address(&socket));
+        agw.args(["--end-with-stdin", "--inherit-files", "--agq"]).arg(address(&socket));
         agw.arg("--program-paths").arg("--spool-dir").arg(dir.path());
         if let Some(jobs) = jobs {
             agw.arg("--max-concurrent-jobs").arg(jobs.to_string());
