@@ -13,9 +13,11 @@ use std::{
 use agenix_client::{Connection, Server};
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
+    ids::JobId,
     request::{BlockingWait, OpenFile, UploadKey},
 };
 use e2e::{Agq, Lab, Ran, eventually};
+use serde_json::json;
 
 use crate::support::{Raw, ended, plan};
 
@@ -70,7 +72,9 @@ fn a_map_without_a_server_returns_outputs_of_any_size() {
     lab.file("slow.sh", "test $1 != 10 || until test -e go; do sleep 0.01; done; touch go.$1; seq $1");
     lab.file("go.sh", "until test -e go.2000000; do sleep 0.01; done; touch go");
     let slow_first = "'sh slow.sh {}' ::: 10 9000 300000 2000000 & sh go.sh; wait";
-    assert!(map("-k -j 4", slow_first) == expected, "later outputs wait in a file");
+    assert!(map("-k -j 4", slow_first) == expected, "later outputs wait at agq");
+    sh(&lab, "rm go go.*0");
+    assert!(map("-k -j 4 --results out", slow_first) == expected, "later outputs wait in a file");
     let tagged = map("--tag", "'seq {}' ::: 300000");
     assert_eq!(tagged.lines().count(), 300_000);
     assert!(tagged.lines().all(|line| line.starts_with("300000\t")));
@@ -265,8 +269,8 @@ async fn completed_with(connection: &mut Connection, file: &File) -> PathBuf {
 #[cfg(target_os = "linux")]
 async fn committed(connection: &mut Connection, upload: &UploadKey, open: OpenFile, length: u64) -> BlobHash {
     assert_eq!(connection.copy_output(upload, (0, 7), open).await.unwrap().0, 7);
-    let (total, hash) = connection.copy_output(upload, (7, length), open).await.unwrap();
-    assert_eq!(total, length, "a part ends with the file");
+    let (total, hash) = connection.copy_output(upload, (7, length - 7), open).await.unwrap();
+    assert_eq!(total, length);
     connection.commit_output(upload, length, hash).await.unwrap();
     hash
 }
@@ -327,6 +331,18 @@ async fn on_one_machine_agq_and_agx_read_files_of_each_other() {
     let (_, hash) = connection.copy_output(&upload, (0, 7), open).await.unwrap();
     let short = connection.commit_output(&upload, 7, hash).await.unwrap_err();
     assert!(short.to_string().contains("it has 14 bytes, not 7"), "{short}");
+    let beyond_the_end = connection.copy_output(&upload, (0, 20), open).await.unwrap();
+    assert_eq!(beyond_the_end.0, 14, "a part ends with the file");
+}
+
+/// Registers the worker `w` with its jobs, again after a restart of agq.
+#[cfg(target_os = "linux")]
+async fn registered(server: &Server, jobs: &[&JobId]) -> Connection {
+    let mut connection = Connection::open_patiently(server).await.unwrap();
+    let registration =
+        json!({"worker_id": "w", "instance": "i", "capabilities": ["seq"], "active_job_ids": jobs});
+    connection.register(&serde_json::from_value(registration).unwrap()).await.unwrap();
+    connection
 }
 
 #[cfg(target_os = "linux")]
@@ -338,13 +354,17 @@ async fn a_file_that_agq_has_linked_is_uploaded_again_after_a_kill_of_agq() {
     lab.submit_plan(&agq, &plan("p", "seq", &["1"]));
     let server = Server::new(&format!("unix:{socket}"), lab.key().to_owned().into()).unwrap();
     for is_committed in [false, true] {
-        let mut connection = Connection::open_patiently(&server).await.unwrap();
+        let mut connection = registered(&server, &[]).await;
         let content = format!("committed: {is_committed}\n").repeat(50_000);
         let (file, length) = (tempfile::tempfile_in(lab.path()).unwrap(), content.len() as u64);
         file.write_all_at(content.as_bytes(), 0).unwrap();
         let action = is_committed.to_string();
         lab.submit_action(&agq, "p", &action, "[{}]");
         let (upload, open) = claimed(&mut connection, &file).await;
+        let begun = r#"{"status":"running","attempt":1}"#.to_owned();
+        connection.update_job_json(&upload.job_id, begun).await.unwrap();
+        // The claim is on disk with the next acknowledged change.
+        lab.submit_plan(&agq, &plan(&format!("of-{action}"), "seq", &["1"]));
         if is_committed {
             committed(&mut connection, &upload, open, length).await;
         } else {
@@ -353,7 +373,7 @@ async fn a_file_that_agq_has_linked_is_uploaded_again_after_a_kill_of_agq() {
         assert_eq!(file.metadata().unwrap().nlink(), 1, "agq has linked the file");
         agq.kill();
         agq.start_again(&lab);
-        let mut connection = Connection::open_patiently(&server).await.unwrap();
+        let mut connection = registered(&server, &[&upload.job_id]).await;
         let hash = committed(&mut connection, &upload, open, length).await;
         completed(&mut connection, &upload, length, hash).await;
         let results = lab.agx(&agq, &["action", "results", &action]).expect(0);
