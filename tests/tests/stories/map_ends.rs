@@ -158,6 +158,21 @@ fn an_interrupted_map_has_logged_what_ran() {
 }
 
 #[test]
+fn an_interrupted_map_prints_large_outputs_that_wait_for_the_first() {
+    let lab = Lab::on_files();
+    let pipeline = "sh -c 'test $0 != 1 || exec sleep 1000; seq 100000; touch ended.$0' {}";
+    let args = ["-k", "-j", "2", "--joblog", "log", "--", pipeline, ":::", "1", "2", "3"];
+    let child = map(&lab, &args).spawn().unwrap();
+    eventually("the last one has ended", || lab.path().join("ended.3").exists().then_some(()));
+    signal(&child, Signal::INT);
+    let ended = Ran::from(child.wait_with_output().unwrap()).expect(130);
+    let printed = String::from_utf8(numbers(100_000)).unwrap().repeat(2);
+    assert!(ended.out == printed, "{} of {} bytes", ended.out.len(), printed.len());
+    let log = text(&lab.path().join("log"));
+    assert!(["2\t", "3\t"].iter().all(|at| log.lines().any(|line| line.starts_with(at))), "{log}");
+}
+
+#[test]
 fn an_input_that_cannot_be_one_fails_alone() {
     let lab = Lab::on_files();
     let bad = fed(map(&lab, &["-k", "--", "echo"]), b"a\nx\0\nb\n\0c\nd\n").expect(1);

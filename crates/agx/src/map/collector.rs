@@ -1,11 +1,9 @@
 //! Takes results as their jobs end, until all jobs have ended or the map ends early.
 
 mod early_end;
+mod state;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use agenix_protocol::{
     documents::{ActionStatus, Halt, JobStatus, Status},
@@ -17,11 +15,13 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use self::state::PendingJob;
+pub(crate) use self::state::{CollectorState, MapCounts};
 use crate::{
     error::Result,
     map::{
-        delivery::Delivery, input::Input, live::LiveJobs, read_ahead::ReadAhead, stop_level::StopLevel,
-        submitter::SubmittedInput,
+        delivery::Delivery, live::LiveJobs, read_ahead::ReadAhead, reorder_buffer::MOST_BYTES,
+        stop_level::StopLevel, submitter::SubmittedInput,
     },
     remote::retrying_client::RetryingClient,
     watch::progress::{FIRST_LOOK, ProgressLine, next_look},
@@ -37,36 +37,6 @@ const FEWEST_OF_LARGE: usize = 4;
 /// Maximum pause before the next look while the map may end at any moment.
 const SHORT_LOOK: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct MapCounts {
-    pub(crate) completed: u64,
-    pub(crate) failed: u64,
-    pub(crate) cancelled: u64,
-    /// Number of ended jobs whose results agq has removed.
-    pub(crate) lost: u64,
-    /// Number of inputs that no job can have.
-    pub(crate) unfit: u64,
-    /// True if `--halt` has ended the map early.
-    pub(crate) is_halted: bool,
-    /// True if agq has had the action.
-    pub(crate) has_begun: bool,
-}
-
-impl MapCounts {
-    fn taken(&self) -> u64 {
-        self.completed + self.failed + self.cancelled + self.lost
-    }
-}
-
-/// Job whose result agx has not taken yet.
-struct PendingJob {
-    /// `None` until agx has asked agq for the id.
-    job_id: Option<JobId>,
-    input: Input,
-    /// Number of bytes that count as ahead.
-    bytes: usize,
-}
-
 /// Takes the results of one action and delivers them.
 pub(crate) struct Collector<'c> {
     pub(crate) agq: &'c mut RetryingClient,
@@ -81,27 +51,6 @@ pub(crate) struct Collector<'c> {
     pub(crate) live: Option<LiveJobs>,
     pub(crate) line: &'c mut ProgressLine,
     pub(crate) state: CollectorState,
-}
-
-#[derive(Default)]
-pub(crate) struct CollectorState {
-    /// Jobs whose results are not taken, by their index in the action.
-    left: BTreeMap<u64, PendingJob>,
-    /// Number of jobs that agq has, according to the received messages.
-    known: u64,
-    /// Number of these jobs whose ids agx has asked for.
-    learned: u64,
-    /// True if no further input is sent.
-    is_all_sent: bool,
-    collected: MapCounts,
-    /// Estimated number of bytes of a result, from the latest results.
-    result_bytes: usize,
-    /// Times of the decision to start no job, and of the latest request to give up unstarted jobs.
-    ending_since: Option<Instant>,
-    asked_at: Option<Instant>,
-    is_cancelled: bool,
-    /// True if agq gives out no more jobs.
-    is_drained: bool,
 }
 
 impl Collector<'_> {
@@ -154,7 +103,7 @@ impl Collector<'_> {
             self.fetch_ids().await?;
             self.take(&status).await?;
             self.follow(&status).await?;
-            self.ahead.hold(self.delivery.printer.is_full());
+            self.ahead.hold(self.delivery.printer.is_full() || self.state.waiting.bytes > MOST_BYTES);
             self.halt_if_met(status.total_jobs);
             if self.delivery.broken.is_some() {
                 self.request(StopLevel::End);
@@ -220,7 +169,9 @@ impl Collector<'_> {
     fn note(&mut self, sent: SubmittedInput) {
         match sent {
             SubmittedInput::Job(input, bytes) => {
-                self.state.left.insert(self.state.known, PendingJob { job_id: None, input, bytes });
+                self.state
+                    .left
+                    .insert(self.state.known, PendingJob { job_id: None, input, bytes, waiting_bytes: None });
                 self.state.known += 1;
             }
             SubmittedInput::Unfit(unfit) => {
@@ -268,14 +219,30 @@ impl Collector<'_> {
         // Once every job has ended, all are asked for: counts differ if a job was lost.
         let are_all_ended = status.pending + status.running == 0;
         let mut from = 0;
-        while are_all_ended || status.ended() > self.state.collected.taken() {
+        self.take_waiting().await?;
+        while are_all_ended || status.ended() > self.state.collected.taken() + self.state.waiting.jobs {
             let width = width(status.running, self.state.result_bytes);
-            let asked = self.state.left.range(from..).take(width);
+            let asked =
+                self.state.left.range(from..).filter(|(_, left)| left.waiting_bytes.is_none()).take(width);
             let asked: Vec<(u64, JobId)> =
                 asked.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect();
             let Some((last, _)) = asked.last() else { break };
             from = last + 1;
             self.take_of(&asked).await?;
+            self.take_waiting().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the outputs that have waited at agq, and whose turn has come.
+    async fn take_waiting(&mut self) -> Result<()> {
+        while let Some(mut first) = self.state.left.first_entry()
+            && first.get().waiting_bytes.is_some()
+            && self.delivery.printer.is_turn_of(*first.key())
+        {
+            let (at, job_id) = (*first.key(), first.get().job_id.clone());
+            self.state.waiting.remove(first.get_mut());
+            self.take_of(&job_id.map(|job_id| (at, job_id)).into_iter().collect::<Vec<_>>()).await?;
         }
         Ok(())
     }
@@ -299,9 +266,10 @@ impl Collector<'_> {
             match job {
                 None => self.lose(at)?,
                 Some(job) if job.status == Status::Running => self.print_live(at, &job).await?,
-                Some(job) if job.status.is_ended() && !self.delivery.must_wait(at, &job) => {
-                    self.deliver(at, &job).await?;
-                }
+                Some(job) if job.status.is_ended() => match self.delivery.bytes_that_wait(at, &job) {
+                    Some(bytes) if !self.state.is_drained => self.state.wait(at, bytes),
+                    _ => self.deliver(at, &job).await?,
+                },
                 Some(_) => {}
             }
         }

@@ -150,13 +150,16 @@ impl Delivery {
         Ok(failure.map_or(Ok(()), Err).and(written.map_err(|error| error.to_string())))
     }
 
-    /// Returns true if the output of job `at` has to stay at agq until there is room for it.
-    pub(crate) fn must_wait(&self, at: u64, job: &JobStatus) -> bool {
-        if !self.printer.must_wait(at) {
-            return false;
+    /// Returns the number of bytes of large output of job `at` if this output has to stay at agq
+    /// until its turn: agx has no room for it, or would only copy it on the disk of this machine.
+    pub(crate) fn bytes_that_wait(&self, at: u64, job: &JobStatus) -> Option<u64> {
+        let is_copied = self.is_local && self.results.is_none();
+        if self.printer.is_turn_of(at) || !(is_copied || self.printer.is_full()) {
+            return None;
         }
         let results = job.results();
-        JobStreams::of(&results, results.last()).are_large()
+        let streams = JobStreams::of(&results, results.last());
+        streams.are_large().then(|| streams.bytes())
     }
 
     /// Reports an input that no job can have.
@@ -189,7 +192,7 @@ impl Delivery {
             return JobOutputText { stdout: document(job), stderr: Vec::new() };
         }
         let tag = self.tags.then(|| tag_of(input));
-        let tagged = |stream, bytes| Tagger::new(tag.as_deref(), stream).tagged(bytes);
+        let tagged = |stream, bytes| Tagger::new(tag.as_deref(), stream).tagged(bytes).into_owned();
         JobOutputText {
             stdout: tagged(OutputStream::Stdout, stdout),
             stderr: tagged(OutputStream::Stderr, stderr),

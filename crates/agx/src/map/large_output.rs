@@ -36,6 +36,11 @@ impl<'r> JobStreams<'r> {
         self.stdout.iter().chain(&self.stderr).any(|(_, captured)| captured.blob.is_some())
     }
 
+    /// Returns the number of bytes of both streams.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.stdout.iter().chain(&self.stderr).map(|(_, captured)| captured.total).sum()
+    }
+
     /// Passes all bytes to `take`: stdout, and then stderr. Stops at the first error.
     pub(crate) async fn fetch(
         &self,

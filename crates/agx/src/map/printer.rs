@@ -103,9 +103,9 @@ impl Printer {
         self.queue.as_ref().is_some_and(ReorderBuffer::is_full)
     }
 
-    /// Returns true if large output of job `at` would have to wait for more room.
-    pub(crate) fn must_wait(&self, at: u64) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.is_full() && !queue.is_next(at))
+    /// Returns true if output of job `at` would be printed at once.
+    pub(crate) fn is_turn_of(&self, at: u64) -> bool {
+        self.queue.as_ref().is_none_or(|queue| queue.is_next(at))
     }
 }
 
@@ -138,14 +138,14 @@ mod tests {
     use crate::map::reorder_buffer::JobOutputText;
 
     #[test]
-    fn printer_lets_large_output_wait_at_agq_unless_it_is_the_next_one() {
+    fn printer_is_full_until_the_turn_of_the_next_output() {
         let mut queue = ReorderBuffer::bounded(4);
         let text = |bytes| JobOutputText { stdout: vec![b'x'; bytes], stderr: Vec::new() };
         queue.put(2, text(4)).unwrap();
         let mut printer = Printer { output: Output { is_json: false }, queue: Some(queue), is_silent: false };
-        assert_eq!((printer.is_full(), printer.must_wait(1)), (false, false));
+        assert!(!printer.is_full());
         printer.queue.as_mut().unwrap().put(3, text(1)).unwrap();
-        assert_eq!((printer.is_full(), printer.must_wait(1), printer.must_wait(0)), (true, true, false));
+        assert_eq!((printer.is_full(), printer.is_turn_of(1), printer.is_turn_of(0)), (true, false, true));
         // The drop would print what waits.
         printer.queue = None;
     }

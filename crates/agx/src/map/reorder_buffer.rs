@@ -10,7 +10,7 @@ use crate::error::Result;
 /// Maximum number of waiting bytes in memory.
 const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
 /// Numbers of waiting bytes and of waiting jobs beyond which agx submits no more jobs.
-const MOST_BYTES: u64 = 1024 * 1024 * 1024;
+pub(crate) const MOST_BYTES: u64 = 1024 * 1024 * 1024;
 const MOST_JOBS: usize = 1_000_000;
 /// Number of bytes that are read from the file at once.
 const PIECE_BYTES: u64 = 1024 * 1024;

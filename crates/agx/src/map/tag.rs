@@ -1,6 +1,9 @@
 //! Tag of `--tag`: the input and a tab before each line of output.
 
-use std::io::{stderr, stdout};
+use std::{
+    borrow::Cow,
+    io::{stderr, stdout},
+};
 
 use agenix_protocol::blob::OutputStream;
 
@@ -32,8 +35,8 @@ impl Tagger {
     }
 
     /// Returns the next piece of the stream with its tags.
-    pub(crate) fn tagged(&mut self, piece: &[u8]) -> Vec<u8> {
-        let Some(tag) = &self.tag else { return piece.to_vec() };
+    pub(crate) fn tagged<'p>(&mut self, piece: &'p [u8]) -> Cow<'p, [u8]> {
+        let Some(tag) = &self.tag else { return Cow::Borrowed(piece) };
         let mut tagged = Vec::with_capacity(piece.len() + tag.len());
         for line in piece.split_inclusive(|&byte| byte == b'\n') {
             if !self.is_in_line {
@@ -42,7 +45,7 @@ impl Tagger {
             tagged.extend(line);
             self.is_in_line = !line.ends_with(b"\n");
         }
-        tagged
+        tagged.into()
     }
 }
 
@@ -52,7 +55,7 @@ mod tests {
 
     #[test]
     fn tagged_output_has_the_tag_on_every_line() {
-        let tagged = |bytes: &[u8], tag| Tagger::new(tag, OutputStream::Stdout).tagged(bytes);
+        let tagged = |bytes, tag| Tagger::new(tag, OutputStream::Stdout).tagged(bytes).into_owned();
         assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
         assert_eq!(tagged(b"", Some("x\t")), b"");
         assert_eq!(tagged(b"a\n", None), b"a\n");

@@ -51,6 +51,8 @@ impl Collector<'_> {
         if !self.state.is_drained {
             self.start_no_more(status).await?;
             (self.state.is_drained, self.state.ending_since) = (true, Some(now));
+            // The output before one that waits may never come.
+            self.state.wait_no_more();
             return Ok(false);
         }
         // The status is younger than the drain, so no job has started since.

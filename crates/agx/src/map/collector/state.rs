@@ -1,0 +1,97 @@
+//! State of a collector: jobs whose results it has not taken, and counts of those that it has.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::ids::JobId;
+use tokio::time::Instant;
+
+use crate::map::input::Input;
+
+/// Counts of jobs whose results agx has taken, and of inputs without a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct MapCounts {
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    /// Number of ended jobs whose results agq has removed.
+    pub(crate) lost: u64,
+    /// Number of inputs that no job can have.
+    pub(crate) unfit: u64,
+    /// True if `--halt` has ended the map early.
+    pub(crate) is_halted: bool,
+    /// True if agq has had the action.
+    pub(crate) has_begun: bool,
+}
+
+impl MapCounts {
+    pub(super) fn taken(&self) -> u64 {
+        self.completed + self.failed + self.cancelled + self.lost
+    }
+}
+
+/// Job whose result agx has not taken yet.
+pub(super) struct PendingJob {
+    /// `None` until agx has asked agq for the id.
+    pub(super) job_id: Option<JobId>,
+    pub(super) input: Input,
+    /// Number of bytes that count as ahead.
+    pub(super) bytes: usize,
+    /// Number of bytes of its output, if the output waits at agq for its turn.
+    pub(super) waiting_bytes: Option<u64>,
+}
+
+/// Ended jobs whose outputs wait at agq for their turn.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WaitingAtAgq {
+    pub(super) jobs: u64,
+    pub(super) bytes: u64,
+}
+
+/// Progress of a collector.
+#[derive(Default)]
+pub(crate) struct CollectorState {
+    /// Jobs whose results are not taken, by their index in the action.
+    pub(super) left: BTreeMap<u64, PendingJob>,
+    pub(super) waiting: WaitingAtAgq,
+    /// Number of jobs that agq has, according to the received messages.
+    pub(super) known: u64,
+    /// Number of these jobs whose ids agx has asked for.
+    pub(super) learned: u64,
+    /// True if no further input is sent.
+    pub(super) is_all_sent: bool,
+    pub(super) collected: MapCounts,
+    /// Estimated number of bytes of a result, from the latest results.
+    pub(super) result_bytes: usize,
+    /// Times of the decision to start no job, and of the latest request to give up unstarted jobs.
+    pub(super) ending_since: Option<Instant>,
+    pub(super) asked_at: Option<Instant>,
+    pub(super) is_cancelled: bool,
+    /// True if agq gives out no more jobs.
+    pub(super) is_drained: bool,
+}
+
+impl WaitingAtAgq {
+    /// Removes a job from the counts, if it is among them.
+    pub(super) fn remove(&mut self, job: &mut PendingJob) {
+        if let Some(bytes) = job.waiting_bytes.take() {
+            self.jobs -= 1;
+            self.bytes -= bytes;
+        }
+    }
+}
+
+impl CollectorState {
+    /// Lets the output of job `at` wait at agq.
+    pub(super) fn wait(&mut self, at: u64, bytes: u64) {
+        let Some(left) = self.left.get_mut(&at) else { return };
+        self.waiting.remove(left);
+        left.waiting_bytes = Some(bytes);
+        self.waiting.jobs += 1;
+        self.waiting.bytes += bytes;
+    }
+
+    /// Lets the next look take all outputs, whether or not it is their turn.
+    pub(super) fn wait_no_more(&mut self) {
+        self.left.values_mut().for_each(|left| self.waiting.remove(left));
+    }
+}
