@@ -53,6 +53,7 @@ mod standard_streams;
 mod submit_to_result;
 mod support;
 mod surroundings;
+mod terminal;
 mod tls;
 mod tour;
 mod transcripts;

@@ -1,9 +1,5 @@
 //! Tag of `--tag`: the input and a tab before each line of output.
 
-use std::io::{stderr, stdout};
-
-use agenix_protocol::blob::OutputStream;
-
 use crate::{
     map::input::Input,
     util::printable::{bytes_for, one_line_with_bytes},
@@ -22,13 +18,10 @@ pub(crate) struct Tagger {
 }
 
 impl Tagger {
-    /// Creates a tagger for `stream`. Without a tag, the stream stays as it is.
-    pub(crate) fn new(tag: Option<&str>, stream: OutputStream) -> Self {
-        let tag = tag.map(|tag| match stream {
-            OutputStream::Stdout => bytes_for(&stdout(), tag),
-            OutputStream::Stderr => bytes_for(&stderr(), tag),
-        });
-        Self { tag, is_in_line: false }
+    /// Creates a tagger for a stream that is escaped for a terminal, or not. Without a tag, the
+    /// stream stays as it is.
+    pub(crate) fn new(tag: Option<&str>, is_escaped: bool) -> Self {
+        Self { tag: tag.map(|tag| bytes_for(is_escaped, tag)), is_in_line: false }
     }
 
     /// Returns the next piece of the stream with its tags.
@@ -48,11 +41,11 @@ impl Tagger {
 
 #[cfg(test)]
 mod tests {
-    use super::{OutputStream, Tagger};
+    use super::Tagger;
 
     #[test]
     fn tagged_output_has_the_tag_on_every_line() {
-        let tagged = |bytes: &[u8], tag| Tagger::new(tag, OutputStream::Stdout).tagged(bytes);
+        let tagged = |bytes: &[u8], tag| Tagger::new(tag, false).tagged(bytes);
         assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
         assert_eq!(tagged(b"", Some("x\t")), b"");
         assert_eq!(tagged(b"a\n", None), b"a\n");
@@ -60,7 +53,7 @@ mod tests {
 
     #[test]
     fn tagged_pieces_are_those_of_the_whole() {
-        let mut tagger = Tagger::new(Some("x:"), OutputStream::Stdout);
+        let mut tagger = Tagger::new(Some("x:"), false);
         let pieces = [&b"a"[..], b"b\nc", b"\n", b"d"].map(|piece| tagger.tagged(piece));
         assert_eq!(pieces.concat(), b"x:ab\nx:c\nx:d");
     }
