@@ -25,6 +25,7 @@ mod lifecycle;
 mod like_redis;
 mod limits_and_tls;
 mod load;
+mod log_lines;
 mod logs;
 mod map;
 #[cfg(target_os = "linux")]

@@ -156,8 +156,23 @@ fn documents_on_a_terminal_have_escapes_of_json() {
         assert!(is_safe(&shown), "{args}: {shown:?}");
         assert!(shown.contains("é"), "{args}: {shown:?}");
     }
+    let words = "--json map -- printf '\\302\\2332J\\177%s' {} ::: é";
+    let mapped = on_terminal(&lab, &agq, &format!("{} 2> err", agx(&lab, words))).stdout;
+    let mapped = String::from_utf8(mapped).unwrap();
+    assert_eq!(parsed(&mapped)["data"]["stdout"], "\u{9b}2J\u{7f}é");
+    assert!(is_safe(&mapped), "{mapped:?}");
     let missing = format!("--json plan check 'no{hostile}'");
     let failed = on_terminal(&lab, &agq, &format!("{} > out", agx(&lab, &missing)));
     let failed = String::from_utf8(failed.stdout).unwrap();
     assert!(is_safe(&failed) && parsed(&failed)["error"].to_string().contains("no\u{9b}2J"), "{failed:?}");
+}
+
+#[test]
+fn wrong_arguments_do_not_act_on_the_terminal() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let wrong = on_terminal(&lab, &agq, &agx(&lab, "plan list 'x\u{1b}]52;c;eA==\u{7}\u{9b}2J\ry'"));
+    let wrong = String::from_utf8(wrong.stdout).unwrap();
+    assert!(wrong.contains("unexpected argument 'x") && wrong.contains("Usage: "), "{wrong:?}");
+    assert!(!wrong.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r']), "{wrong:?}");
 }
