@@ -25,6 +25,8 @@ mod waiters;
 
 use std::{io::Write, process::ExitCode};
 
+use agenix_protocol::printable::one_line;
+
 use crate::{
     config::Cli,
     startup::{hardening::forbid_core_dumps, logging, server, signals::ignore_file_size_signal},
@@ -45,7 +47,7 @@ pub fn run_program() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // Nothing is left to do if stderr cannot be written.
-            let _unread = writeln!(std::io::stderr(), "agq: {error:#}");
+            let _unread = writeln!(std::io::stderr(), "agq: {}", one_line(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

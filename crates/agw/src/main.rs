@@ -43,9 +43,11 @@ use std::{
     time::Duration,
 };
 
+use agenix_cli::log::OneLineFields;
 use agenix_client::{ClientError, KEY_HELP, Server};
 use agenix_protocol::{
     documents::{PlanCache, WorkerRegistration},
+    printable::one_line,
     reserved_keys::SCHEDULED,
 };
 use anyhow::{anyhow, bail};
@@ -95,7 +97,7 @@ fn main() -> ExitCode {
         Err(error) => error,
     };
     // The exit code is right even if stderr cannot be written.
-    let _unread = writeln!(std::io::stderr(), "agw: {error}{}", error.help());
+    let _unread = writeln!(std::io::stderr(), "agw: {}{}", one_line(&error.to_string()), error.help());
     match error {
         ExitFailure::Usage(_) => ExitCode::from(USAGE),
         ExitFailure::Refused(ClientError::Rejected(_) | ClientError::Unauthenticated { .. }) => {
@@ -260,6 +262,7 @@ fn start_logging() {
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
+        .fmt_fields(OneLineFields::default())
         // The subscriber would report its errors on stderr, and panic if that fails.
         .log_internal_errors(false)
         .init();

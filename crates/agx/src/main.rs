@@ -24,7 +24,7 @@ use crate::{cli::Cli, output::Output};
 
 fn main() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
-    let output = Output { is_json: cli.json };
+    let output = Output { is_json: cli.json, ..Output::default() };
     // A thread of its own reads the connection, because agq disconnects clients that do not read,
     // and a pager may block the main thread for an unlimited time.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();

@@ -1,27 +1,29 @@
 //! Output: text for people, JSON documents for programs. Commands return values, and this module
 //! formats them.
 
-use std::{
-    fmt::Display,
-    io::{IsTerminal, Write},
-};
+use std::{borrow::Cow, fmt::Display, io::Write};
 
-use agenix_protocol::{documents::to_json, template::compact};
+use agenix_protocol::{blob::OutputStream, documents::to_json, template::compact};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::{
     error::{CliError, Result},
-    util::printable::{bytes_for, one_line, printable, printable_document},
+    util::{
+        printable::{bytes_for, one_line, printable, printable_document, printable_json},
+        terminal_stream::{TerminalStream, is_terminal},
+    },
 };
 
 /// Name of the schema of every `--json` document; docs/agx.md describes it.
 pub(crate) const SCHEMA: &str = "agx/1";
 
 /// Format of results on stdout. Progress and errors go to stderr.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
+    /// True if the output of tasks is written to a terminal unchanged (`--raw`).
+    pub(crate) is_raw: bool,
 }
 
 /// Document as agx prints it, on one line. Its numbers keep the text that was submitted.
@@ -51,7 +53,8 @@ impl Output {
         data: &T,
         human: impl FnOnce(&T) -> String,
     ) -> Result<()> {
-        let command = |data: &T| bytes_for(&std::io::stdout(), &printable_document(&human(data)));
+        let command =
+            |data: &T| bytes_for(self.escapes(OutputStream::Stdout), &printable_document(&human(data)));
         self.show_bytes(kind, data, command)
     }
 
@@ -59,7 +62,7 @@ impl Output {
         let mut out = agenix_cli::stdout()?;
         if self.is_json {
             let document = to_json(&JsonEnvelope { data, kind, schema: SCHEMA });
-            writeln!(out, "{}", compact(&document))?;
+            writeln!(out, "{}", for_stream(OutputStream::Stdout, &compact(&document)))?;
         } else {
             let text = human(data);
             out.write_all(&text)?;
@@ -73,6 +76,17 @@ impl Output {
     /// Prints names, one on each line.
     pub(crate) fn list<T: Serialize + Display>(self, kind: &str, names: &[T]) -> Result<()> {
         self.show(kind, &names, |names| names.iter().map(|name| format!("{name}\n")).collect())
+    }
+
+    /// Returns stdout or stderr for the output of a task.
+    pub(crate) fn stream(self, stream: OutputStream) -> TerminalStream {
+        TerminalStream::new(stream, self.escapes(stream))
+    }
+
+    /// Returns true if the output of tasks is escaped on `stream`. Documents are escaped with
+    /// `--raw` too, because that does not change their meaning.
+    pub(crate) fn escapes(self, stream: OutputStream) -> bool {
+        (self.is_json || !self.is_raw) && is_terminal(stream)
     }
 
     /// Writes `bytes` to stdout unchanged.
@@ -101,15 +115,22 @@ impl Output {
         }
         let mut err = std::io::stderr().lock();
         let _unread = if self.is_json {
-            writeln!(err, "{}", json!({"schema": SCHEMA, "kind": "error", "error": failure.document()}))
+            let document =
+                json!({"schema": SCHEMA, "kind": "error", "error": failure.document()}).to_string();
+            writeln!(err, "{}", for_stream(OutputStream::Stderr, &document))
         } else {
             writeln!(err, "{}", error_text(failure))
         };
     }
 
     pub(crate) fn is_stderr_a_terminal() -> bool {
-        std::io::stderr().is_terminal()
+        is_terminal(OutputStream::Stderr)
     }
+}
+
+/// Returns the form of a JSON document that is written to `stream`.
+fn for_stream(stream: OutputStream, json: &str) -> Cow<'_, str> {
+    if is_terminal(stream) { printable_json(json) } else { json.into() }
 }
 
 /// Formats a JSON text with a line for each part. Its numbers keep their text.

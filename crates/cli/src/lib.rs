@@ -3,13 +3,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod log;
+
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, ErrorKind, StdinLock, StdoutLock, Write},
+    io::{self, ErrorKind, IsTerminal, StdinLock, StdoutLock, Write},
     path::Path,
 };
 
+use agenix_protocol::printable::{is_hidden, one_line, printable};
 use agenix_sys::{Standard, check};
 
 use clap::{Arg, Command, Parser, builder::Resettable};
@@ -25,7 +28,7 @@ pub fn parse<T: Parser>() -> T {
     let program = command.get_name().to_owned();
     for warning in warnings {
         // The program starts even if stderr cannot be written.
-        let _unread = writeln!(io::stderr(), "{program}: {warning}");
+        let _unread = writeln!(io::stderr(), "{program}: {}", one_line(&warning));
     }
     let mut command = command;
     let matches = command.try_get_matches_from_mut(std::env::args_os());
@@ -58,6 +61,13 @@ pub fn openable(most: usize) -> usize {
 /// Prints a message of clap, such as the help, and ends the process.
 fn end(program: &str, message: &clap::Error) -> ! {
     if message.use_stderr() {
+        if io::stderr().is_terminal()
+            && std::env::args_os().any(|arg| arg.to_string_lossy().contains(is_hidden))
+        {
+            // The arguments may be names of files of other users, which a shell has filled in.
+            let _unread = write!(io::stderr(), "{}", printable(&message.render().to_string()));
+            std::process::exit(message.exit_code());
+        }
         message.exit();
     }
     let printed = stdout().map(drop).and_then(|()| message.print()).and_then(|()| stdout()?.flush());

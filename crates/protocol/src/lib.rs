@@ -60,6 +60,7 @@ pub mod errors;
 pub mod glob;
 pub mod ids;
 pub mod limits;
+pub mod printable;
 pub mod request;
 pub mod reserved_keys;
 pub mod resp;

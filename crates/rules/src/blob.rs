@@ -111,7 +111,8 @@ pub fn named_blobs(results: &[TaskResult], is_end: bool) -> Result<BTreeSet<Blob
 }
 
 /// Returns the blobs that the tasks of `plan` read with this input. The error is
-/// [`Rejection::InvalidAction`] for a text that is not a BLAKE3 hash; `at` is the index of the input.
+/// [`Rejection::InvalidAction`] for a text that is not a BLAKE3 hash; `at` is the index of the
+/// input.
 pub fn input_blobs(plan: &Plan, at: usize, input: &RawValue) -> Result<BTreeSet<BlobHash>, Rejection> {
     let read = |task: &Task, text: &String| {
         // The slot is not known before the claim, and no slot is a hash.

@@ -40,6 +40,6 @@ mod wrapper;
 pub use braces::{Braces, Meaning, Placeholders};
 pub use compile::{Programs, argv, compile};
 pub use refusal::Refusal;
-pub use render::{is_hidden, render};
+pub use render::render;
 pub use role::{WordRole, next_word};
 pub use script::Language;

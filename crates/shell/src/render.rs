@@ -1,6 +1,9 @@
 //! Renders tasks as a pipeline.
 
-use agenix_protocol::documents::{STDERR_TO_STDOUT, Task};
+use agenix_protocol::{
+    documents::{STDERR_TO_STDOUT, Task},
+    printable::is_hidden,
+};
 
 /// Returns a line for a shell with the meaning of the tasks, if each of them streams into the next.
 /// It is the inverse of [`crate::compile`].
@@ -35,15 +38,6 @@ fn quoted(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// Returns true if a terminal acts on `c`: control characters, and those that change direction.
-pub fn is_hidden(c: char) -> bool {
-    let is_bidi_control =
-        matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let has_no_width = matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let is_line_end = matches!(c, '\u{2028}' | '\u{2029}');
-    c.is_control() || is_bidi_control || has_no_width || is_line_end
 }
 
 /// Escapes a character inside `$'…'`.

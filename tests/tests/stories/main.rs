@@ -25,6 +25,7 @@ mod lifecycle;
 mod like_redis;
 mod limits_and_tls;
 mod load;
+mod log_lines;
 mod logs;
 mod map;
 #[cfg(target_os = "linux")]
@@ -53,6 +54,7 @@ mod standard_streams;
 mod submit_to_result;
 mod support;
 mod surroundings;
+mod terminal;
 mod tls;
 mod tour;
 mod transcripts;

@@ -10,7 +10,7 @@ use std::{
     sync::Mutex,
 };
 
-use agenix_protocol::time::Timestamp;
+use agenix_protocol::{printable::printable_json, time::Timestamp};
 use anyhow::Context;
 use serde::Serialize;
 use tracing::error;
@@ -133,10 +133,11 @@ impl AuditLog {
 impl LogState {
     fn append(&mut self, entry: &AuditEntry<'_>) -> io::Result<()> {
         // One write, so that lines of other processes do not mix with it.
-        let mut line = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
-        serde_json::to_writer(&mut line, entry)?;
-        line.push(b'\n');
-        self.file.write_all(&line)
+        let start = if self.is_torn { "\n" } else { "" };
+        let json = serde_json::to_string(entry)?;
+        // A terminal that shows the file does not act on texts of clients.
+        let line = format!("{start}{}\n", printable_json(&json));
+        self.file.write_all(line.as_bytes())
     }
 }
 
@@ -180,6 +181,19 @@ mod tests {
         // A second run appends to the same file.
         AuditLog::open(Some(&path)).unwrap().record(&entry("q"));
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+    }
+
+    #[test]
+    fn audit_log_lines_do_not_act_on_a_terminal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let target = "\u{1b}]0;\u{9b}2J\u{7f}\r\n\u{2028}\u{202e}é\u{10fee9}";
+        AuditLog::open(Some(&path)).unwrap().record(&entry(target));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let shown = "\"\\u001b]0;\\u009b2J\\u007f\\r\\n\\u2028\\u202eé\u{10fee9}\"";
+        assert!(text.contains(shown) && text.ends_with("}\n") && text.lines().count() == 1, "{text}");
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["target"], target);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use agenix_cli::log::OneLineFields;
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 /// `AGQ_LOG` has the syntax of `RUST_LOG`: `info`, `debug`, `agq::server=trace`.
@@ -19,6 +20,7 @@ pub(crate) fn start_on(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'stat
         .with_writer(writer)
         .with_ansi(colour)
         .with_target(false)
+        .fmt_fields(OneLineFields::default())
         .log_internal_errors(false)
         .init();
 }

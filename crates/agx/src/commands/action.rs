@@ -11,6 +11,7 @@ use super::{
     action_list::{self, ListArgs},
     action_results, action_status,
     action_submit::{self, SubmitArgs},
+    raw_arg::RawArg,
 };
 use crate::{
     documents::{ActionCancelled, ActionRetried},
@@ -54,6 +55,8 @@ pub(crate) enum ActionCommand {
         /// Write files DIR/<input number>.out (and .err for failed jobs) instead of printing
         #[arg(long, value_name = "DIR")]
         output_dir: Option<PathBuf>,
+        #[command(flatten)]
+        raw: RawArg,
     },
 }
 
@@ -70,7 +73,8 @@ pub(crate) async fn run(server: &ServerArgs, command: ActionCommand, output: Out
         ActionCommand::Cancel { action_id } => cancel(server, &action_id, output).await,
         ActionCommand::Retry { action_id } => retry(server, &action_id, output).await,
         ActionCommand::Diff { before, after } => action_diff::run(server, &before, &after, output).await,
-        ActionCommand::Results { action_id, ordered, output_dir } => {
+        ActionCommand::Results { action_id, ordered, output_dir, raw } => {
+            let output = raw.apply(output);
             action_results::run(server, &action_id, ordered, output_dir.as_deref(), output).await
         }
     }

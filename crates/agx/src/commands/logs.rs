@@ -7,6 +7,7 @@ use agenix_protocol::{
 };
 use clap::Args;
 
+use super::raw_arg::RawArg;
 use crate::{
     error::{CliError, Result},
     logs::{self, LogOptions},
@@ -26,9 +27,12 @@ pub(crate) struct LogsArgs {
     /// Only the output of this task, by number
     #[arg(long, value_name = "N")]
     pub(crate) task: Option<u32>,
+    #[command(flatten)]
+    pub(crate) raw: RawArg,
 }
 
 pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<()> {
+    let output = args.raw.apply(output);
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let wanted = LogOptions { follow: args.follow, task: args.task, ..LogOptions::default() };

@@ -36,6 +36,7 @@ use crate::{
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
 pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
+    let output = args.raw.apply(output);
     if output.is_json && args.grouping().is_live() {
         let help = "leave it out: with --json, each job is a document when it ends";
         return Err(CliError::usage("--line-buffer and --ungroup print text", help));

@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use agenix_protocol::{byte_escape::decode_os, documents::Halt, ids::QueueName};
 use clap::{Args, builder::TypedValueParser};
 
-use super::labels::{Label, parse_label};
+use super::{
+    labels::{Label, parse_label},
+    raw_arg::RawArg,
+};
 use crate::{
     map::{Grouping, Placeholder, Separator, parse_halt},
     util::{
@@ -80,6 +83,8 @@ pub(crate) struct MapArgs {
     /// Print the input and a tab before each line of output
     #[arg(long)]
     pub(crate) tag: bool,
+    #[command(flatten)]
+    pub(crate) raw: RawArg,
     /// Also write each job's output to DIR/1/INPUT/stdout, stderr and seq
     #[arg(long, value_name = "DIR", value_parser = any_bytes().try_map(|text| parse_results(&text)))]
     pub(crate) results: Option<PathBuf>,

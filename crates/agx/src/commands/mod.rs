@@ -24,6 +24,7 @@ mod plan_write;
 pub(crate) mod profile;
 mod programs;
 pub(crate) mod queue;
+mod raw_arg;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod suggest;

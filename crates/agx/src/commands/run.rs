@@ -18,6 +18,7 @@ use super::{
     labels::{Label, labels, parse_label},
     new_id,
     programs::{check_programs, check_workers, required_tags},
+    raw_arg::RawArg,
     refused,
 };
 use crate::{
@@ -84,6 +85,8 @@ pub(crate) struct RunArgs {
     /// Start agq and a worker for this command, even if a profile is in use
     #[arg(long)]
     local: bool,
+    #[command(flatten)]
+    raw: RawArg,
     /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
@@ -100,7 +103,7 @@ Exit codes: that of the command; 128+N if signal N ended it, 124 if it exceeded 
 /// Runs the command. Errors of agx itself get their own exit code, because the others are those of
 /// the command.
 pub(crate) async fn run(server: &ServerArgs, args: RunArgs, output: Output) -> Result<()> {
-    run_job(server, &args, output).await.map_err(|failure| failure.of_run(UNKNOWN))
+    run_job(server, &args, args.raw.apply(output)).await.map_err(|failure| failure.of_run(UNKNOWN))
 }
 
 async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<()> {

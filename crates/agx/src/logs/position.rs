@@ -17,6 +17,15 @@ pub(super) enum Stream {
     Stderr,
 }
 
+impl From<Stream> for OutputStream {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Stdout => Self::Stdout,
+            Stream::Stderr => Self::Stderr,
+        }
+    }
+}
+
 impl From<OutputStream> for Stream {
     fn from(stream: OutputStream) -> Self {
         match stream {

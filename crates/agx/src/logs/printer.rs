@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{ErrorKind, Write},
+    io::{self, ErrorKind},
 };
 
 use agenix_protocol::{documents::OutputChunk, ids::JobId};
@@ -14,7 +14,7 @@ use crate::{
     error::{CliError, Result},
     logs::position::{NewOutput, Stream},
     output::Output,
-    util::printable::bytes_for,
+    util::{printable::bytes_for, terminal_stream::TerminalStream},
 };
 
 /// Maximum length of a line; a longer line is printed in parts.
@@ -28,9 +28,16 @@ pub(super) struct LogPrinter {
     prefix: Option<String>,
     /// Attempt whose output is being printed.
     attempt: u32,
-    /// Incomplete lines.
-    begun: BTreeMap<(u32, Stream), Vec<u8>>,
+    streams: BTreeMap<(u32, Stream), PrintedStream>,
     output: Output,
+}
+
+/// Stream of a task that is being printed.
+struct PrintedStream {
+    stream: Stream,
+    /// Incomplete line, if lines have a prefix.
+    begun: Vec<u8>,
+    out: TerminalStream,
 }
 
 /// A piece of the output of a task, as a document.
@@ -48,7 +55,7 @@ pub(crate) struct OutputDocument {
 
 impl LogPrinter {
     pub(super) fn new(job_id: JobId, task: Option<u32>, prefix: Option<String>, output: Output) -> Self {
-        Self { job_id, task, prefix, attempt: 0, begun: BTreeMap::new(), output }
+        Self { job_id, task, prefix, attempt: 0, streams: BTreeMap::new(), output }
     }
 
     pub(super) fn print(&mut self, fresh: Vec<NewOutput>) -> Result<()> {
@@ -83,15 +90,16 @@ impl LogPrinter {
             };
             return self.output.show("logs", &shown, |_| String::new());
         }
+        let new = || PrintedStream::new(*stream, self.output);
+        let printed = self.streams.entry((*task_number, *stream)).or_insert_with(new);
         if let Some(prefix) = &self.prefix {
-            let prefix = prefix_for(*stream, prefix);
-            let begun = self.begun.entry((*task_number, *stream)).or_default();
-            begun.extend_from_slice(&piece.bytes);
-            for line in whole_lines(begun) {
-                write(*stream, &[&*prefix, &line].concat(), self.output)?;
+            let prefix = prefix_for(*stream, prefix, self.output);
+            printed.begun.extend_from_slice(&piece.bytes);
+            for line in whole_lines(&mut printed.begun) {
+                printed.write(&[&*prefix, &line].concat())?;
             }
         } else {
-            write(*stream, &piece.bytes, self.output)?;
+            printed.write(&piece.bytes)?;
         }
         if *lost > 0 {
             self.output.note(&format!(
@@ -105,13 +113,42 @@ impl LogPrinter {
     /// Completes the incomplete lines at the end of the output.
     pub(super) fn end(&mut self) -> Result<()> {
         let prefix = self.prefix.as_deref().unwrap_or_default();
-        for ((_, stream), line) in std::mem::take(&mut self.begun) {
+        for ((_, stream), mut printed) in std::mem::take(&mut self.streams) {
+            let line = std::mem::take(&mut printed.begun);
             if !line.is_empty() {
-                let prefix = prefix_for(stream, prefix);
-                write(stream, &[&*prefix, &line, b"\n"].concat(), self.output)?;
+                let prefix = prefix_for(stream, prefix, self.output);
+                printed.write(&[&*prefix, &line, b"\n"].concat())?;
             }
+            printed.end()?;
         }
         self.output.flush()
+    }
+}
+
+impl PrintedStream {
+    fn new(stream: Stream, output: Output) -> Self {
+        Self { stream, begun: Vec::new(), out: output.stream(stream.into()) }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.out.write(bytes);
+        self.checked(written)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let ended = self.out.end();
+        self.checked(ended)
+    }
+
+    fn checked(&self, written: io::Result<()>) -> Result<()> {
+        match (self.stream, written) {
+            (Stream::Stdout, written) => Ok(written?),
+            (Stream::Stderr, Err(error)) if error.kind() == ErrorKind::BrokenPipe => {
+                Err(CliError::BrokenPipe)
+            }
+            // A closed stderr is not an error.
+            (Stream::Stderr, _) => Ok(()),
+        }
     }
 }
 
@@ -127,22 +164,8 @@ fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
     lines
 }
 
-fn prefix_for(stream: Stream, prefix: &str) -> Vec<u8> {
-    match stream {
-        Stream::Stdout => bytes_for(&std::io::stdout(), prefix),
-        Stream::Stderr => bytes_for(&std::io::stderr(), prefix),
-    }
-}
-
-fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<()> {
-    match stream {
-        Stream::Stdout => output.raw(bytes),
-        Stream::Stderr => match std::io::stderr().write_all(bytes) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(CliError::BrokenPipe),
-            // A closed stderr is not an error.
-            _ => Ok(()),
-        },
-    }
+fn prefix_for(stream: Stream, prefix: &str, output: Output) -> Vec<u8> {
+    bytes_for(output.escapes(stream.into()), prefix)
 }
 
 #[cfg(test)]

@@ -116,8 +116,8 @@ impl Delivery {
             }
         }
         let tag = self.tags.then(|| tag_of(input));
-        let mut taggers =
-            [OutputStream::Stdout, OutputStream::Stderr].map(|stream| Tagger::new(tag.as_deref(), stream));
+        let mut taggers = [OutputStream::Stdout, OutputStream::Stderr]
+            .map(|stream| Tagger::new(tag.as_deref(), self.output.escapes(stream)));
         let (printer, is_json) = (&mut self.printer, self.output.is_json);
         // Without files, neither a document nor printed output needs the bytes.
         let is_needed = self.results.is_some() || !(is_json || printer.is_silent());
@@ -192,7 +192,9 @@ impl Delivery {
             return JobOutputText { stdout: document(job), stderr: Vec::new() };
         }
         let tag = self.tags.then(|| tag_of(input));
-        let tagged = |stream, bytes| Tagger::new(tag.as_deref(), stream).tagged(bytes).into_owned();
+        let tagged = |stream, bytes| {
+            Tagger::new(tag.as_deref(), self.output.escapes(stream)).tagged(bytes).into_owned()
+        };
         JobOutputText {
             stdout: tagged(OutputStream::Stdout, stdout),
             stderr: tagged(OutputStream::Stderr, stderr),

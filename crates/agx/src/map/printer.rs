@@ -1,7 +1,5 @@
 //! Prints the output of jobs as they end, or in the order of the inputs.
 
-use std::io::Write;
-
 use agenix_protocol::blob::OutputStream;
 
 use crate::{
@@ -11,6 +9,7 @@ use crate::{
         reorder_buffer::{FileRegion, JobOutputText, ReorderBuffer},
     },
     output::Output,
+    util::terminal_stream::TerminalStream,
     watch::progress::ProgressLine,
 };
 
@@ -22,9 +21,17 @@ pub(crate) struct PieceByPiece {
     waiting: Option<FileRegion>,
 }
 
+/// Stdout and stderr of agx. They print the output of one job at a time.
+#[derive(Debug)]
+struct PrintedStreams {
+    output: Output,
+    stdout: TerminalStream,
+    stderr: TerminalStream,
+}
+
 #[derive(Debug)]
 pub(crate) struct Printer {
-    output: Output,
+    streams: PrintedStreams,
     /// `None` if agx prints output as it comes.
     queue: Option<ReorderBuffer>,
     /// True if output is printed elsewhere, while its job runs.
@@ -34,7 +41,7 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(output: Output, grouping: Grouping) -> Self {
         let queue = (grouping == Grouping::InOrder).then(ReorderBuffer::default);
-        Self { output, queue, is_silent: grouping.is_live() }
+        Self { streams: PrintedStreams::new(output), queue, is_silent: grouping.is_live() }
     }
 
     pub(crate) fn is_silent(&self) -> bool {
@@ -48,8 +55,9 @@ impl Printer {
         }
         let Some(queue) = &mut self.queue else {
             return line.aside(|| {
-                write(self.output, OutputStream::Stdout, &text.stdout)?;
-                write(self.output, OutputStream::Stderr, &text.stderr)
+                self.streams.write(OutputStream::Stdout, &text.stdout)?;
+                self.streams.write(OutputStream::Stderr, &text.stderr)?;
+                self.streams.end()
             });
         };
         queue.put(at, text)?;
@@ -72,12 +80,15 @@ impl Printer {
         match (&mut of.waiting, &mut self.queue) {
             _ if self.is_silent => Ok(()),
             (Some(region), Some(queue)) => Ok(queue.append(region, stream, bytes)?),
-            _ => line.aside(|| write(self.output, stream, bytes)),
+            _ => line.aside(|| self.streams.write(stream, bytes)),
         }
     }
 
     pub(crate) fn end(&mut self, of: &PieceByPiece, line: &ProgressLine) -> Result<()> {
         let PieceByPiece { at, waiting } = *of;
+        if waiting.is_none() {
+            line.aside(|| self.streams.end())?;
+        }
         let Some(queue) = &mut self.queue else { return Ok(()) };
         match waiting {
             Some(region) => queue.put_region(at, region),
@@ -92,9 +103,12 @@ impl Printer {
     }
 
     fn print_waiting(&mut self, skips: bool, line: &ProgressLine) -> Result<()> {
-        let (output, Some(queue)) = (self.output, &mut self.queue) else { return Ok(()) };
-        let print = |stream, bytes: &[u8]| line.aside(|| write(output, stream, bytes));
-        while queue.write_next(skips, print)? {}
+        let (streams, Some(queue)) = (&mut self.streams, &mut self.queue) else { return Ok(()) };
+        while queue.write_next(skips, |stream, bytes| line.aside(|| streams.write(stream, bytes)))? {
+            if !streams.are_ended() {
+                line.aside(|| streams.end())?;
+            }
+        }
         Ok(())
     }
 
@@ -112,29 +126,54 @@ impl Printer {
 impl Drop for Printer {
     /// Prints the waiting outputs, because the joblog has these jobs as done. Errors are ignored.
     fn drop(&mut self) {
-        let (output, Some(queue)) = (self.output, &mut self.queue) else { return };
-        while queue.write_next(true, |stream, bytes| write(output, stream, bytes)).is_ok_and(|more| more) {}
+        let (streams, Some(queue)) = (&mut self.streams, &mut self.queue) else { return };
+        while queue.write_next(true, |stream, bytes| streams.write(stream, bytes)).is_ok_and(|more| more)
+            && streams.end().is_ok()
+        {}
     }
 }
 
-fn write(output: Output, stream: OutputStream, bytes: &[u8]) -> Result<()> {
-    if bytes.is_empty() {
-        return Ok(());
+impl PrintedStreams {
+    fn new(output: Output) -> Self {
+        let [stdout, stderr] =
+            [OutputStream::Stdout, OutputStream::Stderr].map(|stream| output.stream(stream));
+        Self { output, stdout, stderr }
     }
-    match stream {
-        OutputStream::Stdout => {
-            output.raw(bytes)?;
-            output.flush()?;
+
+    fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
         }
-        // A closed stderr is not an error.
-        OutputStream::Stderr => drop(std::io::stderr().lock().write_all(bytes)),
+        match stream {
+            OutputStream::Stdout => {
+                self.stdout.write(bytes)?;
+                self.output.flush()?;
+            }
+            OutputStream::Stderr => {
+                // The stdout of a job ends before its stderr.
+                self.stdout.end()?;
+                // A closed stderr is not an error.
+                drop(self.stderr.write(bytes));
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn are_ended(&self) -> bool {
+        self.stdout.is_ended() && self.stderr.is_ended()
+    }
+
+    /// Ends the output of a job.
+    fn end(&mut self) -> Result<()> {
+        self.stdout.end()?;
+        drop(self.stderr.end());
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Output, Printer, ReorderBuffer};
+    use super::{Output, PrintedStreams, Printer, ReorderBuffer};
     use crate::map::reorder_buffer::JobOutputText;
 
     #[test]
@@ -142,7 +181,8 @@ mod tests {
         let mut queue = ReorderBuffer::bounded(4);
         let text = |bytes| JobOutputText { stdout: vec![b'x'; bytes], stderr: Vec::new() };
         queue.put(2, text(4)).unwrap();
-        let mut printer = Printer { output: Output { is_json: false }, queue: Some(queue), is_silent: false };
+        let mut printer =
+            Printer { streams: PrintedStreams::new(Output::default()), queue: Some(queue), is_silent: false };
         assert!(!printer.is_full());
         printer.queue.as_mut().unwrap().put(3, text(1)).unwrap();
         assert_eq!((printer.is_full(), printer.is_turn_of(1), printer.is_turn_of(0)), (true, false, true));

@@ -110,7 +110,7 @@ mod tests {
             let sizes: Vec<usize> = sizes.iter().map(size).collect();
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let _inside = runtime.enter();
-            let output = Output { is_json: false };
+            let output = Output::default();
             let check = OptionCheck::new(InputFields::default(), output);
             let command = CommandTemplate::new(Vec::new(), InputFields::default());
             let resumed = Resumed::new(BTreeMap::new(), command, output);

@@ -81,7 +81,7 @@ mod tests {
         let fields = std::collections::BTreeSet::from([Placeholder::WHOLE]).into();
         let command = CommandTemplate::new(vec![task], fields);
         let done = [(1, digest("echo a")), (2, digest("echo 'b c'"))].into();
-        let mut resumed = Resumed::new(done, command, Output { is_json: false });
+        let mut resumed = Resumed::new(done, command, Output::default());
         let args = |arg: &str| [arg.to_owned()];
         assert!(resumed.skips(Some(&args("a")), 1) && resumed.skips(Some(&args("b c")), 2));
         assert!(!resumed.has_warned && !resumed.skips(Some(&args("x")), 3));

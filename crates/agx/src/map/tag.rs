@@ -1,11 +1,6 @@
 //! Tag of `--tag`: the input and a tab before each line of output.
 
-use std::{
-    borrow::Cow,
-    io::{stderr, stdout},
-};
-
-use agenix_protocol::blob::OutputStream;
+use std::borrow::Cow;
 
 use crate::{
     map::input::Input,
@@ -25,13 +20,10 @@ pub(crate) struct Tagger {
 }
 
 impl Tagger {
-    /// Creates a tagger for `stream`. Without a tag, the stream stays as it is.
-    pub(crate) fn new(tag: Option<&str>, stream: OutputStream) -> Self {
-        let tag = tag.map(|tag| match stream {
-            OutputStream::Stdout => bytes_for(&stdout(), tag),
-            OutputStream::Stderr => bytes_for(&stderr(), tag),
-        });
-        Self { tag, is_in_line: false }
+    /// Creates a tagger for a stream that is escaped for a terminal, or not. Without a tag, the
+    /// stream stays as it is.
+    pub(crate) fn new(tag: Option<&str>, is_escaped: bool) -> Self {
+        Self { tag: tag.map(|tag| bytes_for(is_escaped, tag)), is_in_line: false }
     }
 
     /// Returns the next piece of the stream with its tags.
@@ -51,11 +43,11 @@ impl Tagger {
 
 #[cfg(test)]
 mod tests {
-    use super::{OutputStream, Tagger};
+    use super::Tagger;
 
     #[test]
     fn tagged_output_has_the_tag_on_every_line() {
-        let tagged = |bytes, tag| Tagger::new(tag, OutputStream::Stdout).tagged(bytes).into_owned();
+        let tagged = |bytes, tag| Tagger::new(tag, false).tagged(bytes).into_owned();
         assert_eq!(tagged(b"a\nb", Some("x\t")), b"x\ta\nx\tb");
         assert_eq!(tagged(b"", Some("x\t")), b"");
         assert_eq!(tagged(b"a\n", None), b"a\n");
@@ -63,7 +55,7 @@ mod tests {
 
     #[test]
     fn tagged_pieces_are_those_of_the_whole() {
-        let mut tagger = Tagger::new(Some("x:"), OutputStream::Stdout);
+        let mut tagger = Tagger::new(Some("x:"), false);
         let pieces = [&b"a"[..], b"b\nc", b"\n", b"d"].map(|piece| tagger.tagged(piece));
         assert_eq!(pieces.concat(), b"x:ab\nx:c\nx:d");
     }

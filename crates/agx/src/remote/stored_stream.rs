@@ -36,14 +36,16 @@ impl<'r> StoredStream<'r> {
 
     /// Writes all bytes to stdout.
     pub(crate) async fn print(&self, output: Output, agq: &mut RetryingClient) -> Result<()> {
+        let mut out = output.stream(OutputStream::Stdout);
         if self.captured.blob.is_none() {
-            return output.raw(&self.captured.bytes);
+            out.write(&self.captured.bytes)?;
+        } else {
+            let mut reader = self.reader(0);
+            while let Some(piece) = reader.next(agq).await? {
+                out.write(&piece)?;
+            }
         }
-        let mut reader = self.reader(0);
-        while let Some(piece) = reader.next(agq).await? {
-            output.raw(&piece)?;
-        }
-        Ok(())
+        Ok(out.end()?)
     }
 
     /// Writes all bytes to a file, which gets its name when it is complete. An interrupted download

@@ -6,4 +6,5 @@ pub(crate) mod path_lookup;
 pub(crate) mod printable;
 pub(crate) mod shorten;
 pub(crate) mod signals;
+pub(crate) mod terminal_stream;
 pub(crate) mod text;

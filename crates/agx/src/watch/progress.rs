@@ -329,7 +329,7 @@ mod tests {
         let status: ActionStatus = parse(json.to_string().as_bytes()).unwrap();
         let shown = |slots, started| {
             let status = ActionStatus { started, ..status.clone() };
-            ProgressLine::for_a_filter(Output { is_json: true }, slots).text(&status)
+            ProgressLine::for_a_filter(Output { is_json: true, ..Output::default() }, slots).text(&status)
         };
         assert!(shown(Some(2), 0).contains(" 2 running, "), "it is known how many run at once");
         assert!(shown(None, 4).contains(" 4 running, 5 claimed, "), "{}", shown(None, 4));

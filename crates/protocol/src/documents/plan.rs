@@ -87,7 +87,7 @@ pub struct Task {
     /// Text for stdin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
-    /// BLAKE3 hash of the blob for stdin, usually a placeholder: a client stores it with INPUT.COMMIT.
+    /// BLAKE3 hash of the blob for stdin, usually a placeholder; INPUT.COMMIT stores the blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin_blob: Option<String>,
     /// File on the worker for stdin.

@@ -1,0 +1,19 @@
+//! `--raw` of the commands that print the output of tasks.
+
+use clap::Args;
+
+use crate::output::Output;
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct RawArg {
+    /// Write the output of tasks to a terminal unchanged, for colours and progress bars; otherwise
+    /// agx escapes control characters there. Pipes and files always get the bytes unchanged
+    #[arg(long)]
+    raw: bool,
+}
+
+impl RawArg {
+    pub(super) fn apply(self, output: Output) -> Output {
+        Output { is_raw: self.raw, ..output }
+    }
+}
