@@ -41,6 +41,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let mut nextest =
             cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]);
         nextest.args(["--cargo-profile", CHECKED]);
+        // Tests of PostgreSQL wait for half of their time.
+        let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+        nextest.args(["--test-threads", &threads.to_string()]);
         if cluster.is_none() {
             nextest.args(["-E", "not (test(on_postgres) | test(/^store::postgres::/))"]);
         }

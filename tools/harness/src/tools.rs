@@ -23,6 +23,14 @@ fn succeeds(program: &Path, args: &[&str]) -> bool {
     run.is_ok_and(|status| status.success())
 }
 
+/// Returns the command that builds and installs a package of the registry. An optimised build and
+/// debug information would take far longer than they save.
+fn install(args: &[&str]) -> Command {
+    let mut install = cargo(&["install", "--debug", "--locked"]);
+    install.args(args).env("CARGO_PROFILE_DEV_DEBUG", "0");
+    install
+}
+
 /// Installs a cargo subcommand if it is missing.
 pub fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> {
     if cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success()) {
@@ -30,8 +38,7 @@ pub fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> {
     }
     let package = format!("cargo-{name}");
     println!("{package} is missing: installing it with cargo install --debug --locked {package}");
-    // An optimised build takes far longer than it saves.
-    must(&mut cargo(&["install", "--debug", "--locked", &package]))?;
+    must(&mut install(&[&package]))?;
     report.installed(&format!("{package} with cargo install"));
     Ok(())
 }
@@ -44,8 +51,7 @@ pub fn s3_server(report: &mut Report, tools: &Path) -> bool {
         return true;
     }
     println!("{S3S_FS} is missing: installing it with cargo install --debug --locked {package}");
-    let mut install = cargo(&["install", "--debug", "--locked", "--features", "binary", &package]);
-    match must(install.arg("--root").arg(tools)) {
+    match must(install(&["--features", "binary", &package]).arg("--root").arg(tools)) {
         Ok(()) => {
             report.installed(&format!("{S3S_FS} with cargo install"));
             true
