@@ -4,14 +4,20 @@ use std::borrow::Cow;
 
 use crate::byte_escape::byte_of;
 
-/// Returns true if a terminal acts on `c`, or shows nothing for it: control characters, characters
-/// that change the direction of text, characters without a width, and line separators.
-pub fn is_hidden(c: char) -> bool {
+/// Returns true if a terminal may act on `c`: control characters, characters that change the
+/// direction of text, and line separators.
+pub fn is_control(c: char) -> bool {
     let is_bidi_control =
         matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let has_no_width = matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let is_line_end = matches!(c, '\u{2028}' | '\u{2029}');
-    c.is_control() || is_bidi_control || has_no_width || is_line_end
+    c.is_control() || is_bidi_control || is_line_end
+}
+
+/// Returns true if a terminal may act on `c`, or shows nothing for it: the characters of
+/// [`is_control`], and characters without a width, with which names could differ unseen.
+pub fn is_hidden(c: char) -> bool {
+    let has_no_width = matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    is_control(c) || has_no_width
 }
 
 /// Appends `c` to `shown`. A hidden character is written as `\n`, `\x1b` or `\u202e`.

@@ -8,7 +8,7 @@ use std::{
 
 use agenix_protocol::{
     blob::OutputStream,
-    printable::{byte_text, push_escaped},
+    printable::{byte_text, is_control, push_escaped},
 };
 
 /// Number of bytes that are escaped at once.
@@ -69,7 +69,7 @@ fn write_to(stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Escapes bytes that come in pieces: hidden characters, and bytes that are not UTF-8. Line feeds,
+/// Escapes bytes that come in pieces: control characters, and bytes that are not UTF-8. Line feeds,
 /// tabs, and carriage returns before a line feed stay. A carriage return alone would let a task
 /// overwrite the line, so it is escaped too.
 #[derive(Debug, Default)]
@@ -118,6 +118,8 @@ fn escaped(bytes: &[u8]) -> String {
             match c {
                 '\n' | '\t' => shown.push(c),
                 '\r' if chars.peek() == Some(&'\n') => shown.push(c),
+                // Joiners without a width are parts of words and emoji.
+                c if !is_control(c) => shown.push(c),
                 c => push_escaped(&mut shown, c),
             }
         }
@@ -128,7 +130,10 @@ fn escaped(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::{byte_escape::encode, printable::printable};
+    use agenix_protocol::{
+        byte_escape::encode,
+        printable::{is_control, is_hidden, printable},
+    };
 
     use super::{ByteEscaper, PART_BYTES, begun_bytes, escaped};
 
@@ -204,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Texts have one escaped form, whether agx shows them itself or a task writes them.
+    /// Texts have one escaped form, whether agx shows them itself or a task writes them. Only
+    /// messages escape characters without a width.
     #[test]
     fn terminal_stream_escapes_like_messages() {
         for byte in 0..=u8::MAX {
@@ -213,7 +219,8 @@ mod tests {
         }
         for c in (0..0x1_0000).filter_map(char::from_u32) {
             let text = format!("a{c}b");
-            assert_eq!(escaped(text.as_bytes()), printable(&text), "{c:?}");
+            let stays = is_hidden(c) && !is_control(c);
+            assert_eq!(escaped(text.as_bytes()), if stays { text } else { printable(&text) }, "{c:?}");
         }
     }
 }
