@@ -57,8 +57,9 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::{Cli, Config},
     exec::{
-        open_file_limit::OpenFileLimit, output_quota::Quota, programs::Programs, resource_wait::Shortage,
-        spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, subreaper, task_environment,
+        inherited_limit, open_file_limit::OpenFileLimit, output_quota::Quota, programs::Programs,
+        resource_wait::Shortage, spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, stray_sweep,
+        subreaper, task_environment,
     },
     jobs::JobPool,
     stats::HostStats,
@@ -161,12 +162,13 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let host_stats = Arc::new(host_stats);
     // One thread for the protocol: with several, each message would wake another one.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
+    inherited_limit::begin();
     subreaper::begin();
     leave_terminal();
     let threads = SpawnThreads::new(open_file_limit.threads).map_err(|error| few_threads(&error))?;
     let ended = runtime.block_on(async {
         let pool = JobPool::new(context, open_file_limit, config.prefetch, threads.handles());
-        tokio::spawn(subreaper::watch());
+        tokio::spawn(stray_sweep::watch());
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
         let lifecycle = Lifecycle::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
@@ -185,6 +187,8 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     });
     // A thread that hangs in a system call does not keep the worker from ending.
     threads.shut_down(LAST_WAIT);
+    // The drop of the threads has ended the runs of their jobs.
+    runtime.block_on(stray_sweep::end());
     runtime.shutdown_timeout(LAST_WAIT);
     ended
 }

@@ -51,6 +51,8 @@ mod shared_action;
 mod signals;
 mod specifications;
 mod standard_streams;
+#[cfg(target_os = "linux")]
+mod stray_processes;
 mod submit_to_result;
 mod support;
 mod surroundings;

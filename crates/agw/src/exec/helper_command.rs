@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::exec::{
+    job_mark::JobMark,
     process::Process,
     stages::{StageCommand, Stderr, Stdin, Stdout},
 };
@@ -59,13 +60,9 @@ pub(crate) async fn run(
     };
     let (stdout, child_stdout) = capture_pipe()?;
     let (stderr, child_stderr) = capture_pipe()?;
-    let mut process = Process::start(
-        program,
-        &command,
-        Stdio::null(),
-        Stdio::from(child_stdout),
-        Stdio::from(child_stderr),
-    )?;
+    let streams = (Stdio::null(), Stdio::from(child_stdout), Stdio::from(child_stderr));
+    let mark = JobMark::new();
+    let mut process = Process::start(program, &command, &mark, streams)?;
     let ended = process.wait(KILL_GRACE).await?;
     let (stdout, stderr) = (collect_output(stdout).await, collect_output(stderr).await);
     Ok(CommandOutput { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })

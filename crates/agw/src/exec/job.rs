@@ -13,17 +13,20 @@ use serde_json::value::RawValue;
 
 use crate::exec::{
     cancel::CancelToken,
+    job_mark::JobMark,
     live_output::LiveOutput,
     spool::SpoolFile,
     stage,
     stages::{self, JobProgress, Stage},
     start::{ExecContext, TaskInputs},
+    stray_sweep,
 };
 
 /// Runs the job in slot `slot`, from 1, and returns the report of its end. After `cancel` was
 /// cancelled, the caller ignores the report. `fetch` returns a blob that the input names, or the
 /// reason for which the job fails. `progress` is called before each stage, and `live_output`
-/// receives the output files of each started task.
+/// receives the output files of each started task. When the function returns, the processes of the
+/// job have ended, also those that have left their process group.
 pub(crate) async fn run<'f>(
     (job, slot): (&JobDocument, u32),
     context: &ExecContext,
@@ -35,42 +38,64 @@ pub(crate) async fn run<'f>(
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
-    let needed = stages::open_files(&stages).min(context.most_files);
+    let mark = JobMark::new();
+    let run = mark.run();
+    let (reason, mut results) =
+        run_stages(&stages, context, (cancel, live_output), (fetch, progress), &mark).await;
+    // From here on, processes with the mark are stray processes.
+    drop(mark);
+    let unended = stray_sweep::end().await;
+    let unended = unended.iter().filter(|process| process.run.is_none_or(|its| its == run));
+    stage::name_unended(&mut results, unended, context.kept_bytes);
+    finished(job, reason, results)
+}
+
+/// Runs the stages. Returns the reason of a failure, and the results so far.
+async fn run_stages<'f>(
+    stages: &[Stage],
+    context: &ExecContext,
+    (cancel, live_output): (&CancelToken, &LiveOutput),
+    (fetch, progress): (
+        impl Fn(BlobHash) -> BoxFuture<'f, Result<Arc<SpoolFile>, String>>,
+        impl Fn(JobProgress),
+    ),
+    mark: &JobMark,
+) -> (Option<String>, Vec<TaskResult>) {
+    let needed = stages::open_files(stages).min(context.most_files);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
     let waits = context.shortage.wait();
     let _files = tokio::select! {
         // Acquiring cannot fail, because nothing closes the semaphore.
         files = context.files.acquire_many(needed) => files,
-        () = cancel.cancelled() => return stopped(job, Vec::new()),
+        () = cancel.cancelled() => return stopped(Vec::new()),
     };
     drop(waits);
     let (mut inputs, mut results) = (TaskInputs::default(), Vec::new());
-    for hash in stages::input_blobs(&stages) {
+    for hash in stages::input_blobs(stages) {
         let fetched = tokio::select! {
             fetched = fetch(hash) => fetched,
-            () = cancel.cancelled() => return stopped(job, results),
+            () = cancel.cancelled() => return stopped(results),
         };
         match fetched {
             Ok(file) => inputs.blobs.insert(hash, file),
-            Err(reason) => return finished(job, Some(reason), results),
+            Err(reason) => return (Some(reason), results),
         };
     }
     for (at, stage) in stages.iter().enumerate() {
         if cancel.is_cancelled() {
-            return stopped(job, results);
+            return stopped(results);
         }
-        if let Some(now) = JobProgress::at(&stages, at) {
+        if let Some(now) = JobProgress::at(stages, at) {
             progress(now);
         }
-        let ran = stage::run(stage, context, &mut inputs, (cancel, live_output)).await;
+        let ran = stage::run(stage, context, (&mut inputs, mark), (cancel, live_output)).await;
         results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
         if let Some(failed) = TaskResult::blamed(&results) {
-            let reason = reason(failed);
-            return finished(job, Some(reason), results);
+            return (Some(reason(failed)), results);
         }
     }
-    finished(job, None, results)
+    (None, results)
 }
 
 fn read(job: &JobDocument, slot: u32, plans: &PlanCache) -> Result<Vec<Stage>, String> {
@@ -112,8 +137,8 @@ fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResul
     }
 }
 
-fn stopped(job: &JobDocument, results: Vec<TaskResult>) -> JobUpdate {
-    finished(job, Some("the job was stopped".into()), results)
+fn stopped(results: Vec<TaskResult>) -> (Option<String>, Vec<TaskResult>) {
+    (Some("the job was stopped".into()), results)
 }
 
 /// Names the blobs of uploaded streams in the results of an update.

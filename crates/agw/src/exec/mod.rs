@@ -5,8 +5,10 @@ pub(crate) mod ended;
 pub(crate) mod exit;
 pub(crate) mod helper_command;
 pub(crate) mod idle;
+pub(crate) mod inherited_limit;
 pub(crate) mod io_counters;
 pub(crate) mod job;
+pub(crate) mod job_mark;
 pub(crate) mod live_output;
 pub(crate) mod open_file_limit;
 pub(crate) mod out_of_memory;
@@ -14,6 +16,7 @@ pub(crate) mod output_quota;
 pub(crate) mod pipe;
 pub(crate) mod process;
 mod process_group;
+pub(crate) mod process_table;
 pub(crate) mod programs;
 pub(crate) mod relay_pool;
 pub(crate) mod resource_wait;
@@ -23,6 +26,11 @@ pub(crate) mod stage;
 pub(crate) mod stages;
 pub(crate) mod start;
 pub(crate) mod stray_processes;
+#[cfg(target_os = "linux")]
+pub(crate) mod stray_sweep;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_stray_sweep.rs"]
+pub(crate) mod stray_sweep;
 pub(crate) mod subreaper;
 pub(crate) mod task_environment;
 mod user_files;

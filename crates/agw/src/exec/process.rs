@@ -12,10 +12,10 @@ use crate::exec::{
     ended::Ended,
     exit::Exit,
     io_counters::{IoCounters, TransferredBytes},
+    job_mark::{JobMark, VARIABLE},
     open_file_limit, out_of_memory,
     process_group::Group,
     stages::StageCommand,
-    stray_processes::{TaskMark, VARIABLE},
     subreaper, task_environment,
 };
 
@@ -40,18 +40,16 @@ impl Process {
     pub(crate) fn start(
         program: &Path,
         command: &StageCommand,
-        stdin: Stdio,
-        stdout: Stdio,
-        stderr: Stdio,
+        mark: &JobMark,
+        (stdin, stdout, stderr): (Stdio, Stdio, Stdio),
     ) -> io::Result<Self> {
-        let mark = TaskMark::new();
         let mut starting = std::process::Command::new(program);
         task_environment::apply(&mut starting);
         starting
             .arg0(decode_os(&command.program))
             .args(command.args.iter().map(|arg| decode_os(arg)))
-            .env(VARIABLE, mark.value())
             .envs(command.env.iter().map(|(name, value)| (decode_os(name), decode_os(value))))
+            .env(VARIABLE, mark.next_value())
             .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr)
@@ -64,7 +62,7 @@ impl Process {
         // A short task may exit at any moment.
         let io = IoCounters::of(leader);
         open_file_limit::restore(leader);
-        let group = Group::of(leader, mark);
+        let group = Group::of(leader, mark.run());
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
         let (started, timeout) = (Instant::now(), command.timeout);
@@ -140,10 +138,14 @@ mod tests {
     use std::{fs, path::Path, process::Stdio, time::Duration};
 
     use agenix_protocol::byte_escape::encode_os;
+    #[cfg(target_os = "linux")]
     use rustix::process::Pid;
 
     use super::{Process, StageCommand};
+    #[cfg(target_os = "linux")]
+    use crate::exec::{inherited_limit, stray_sweep};
     use crate::exec::{
+        job_mark::JobMark,
         stages::{Stderr, Stdin, Stdout},
         subreaper,
     };
@@ -165,12 +167,14 @@ mod tests {
         }
     }
 
-    fn started(command: &StageCommand) -> Process {
-        Process::start(Path::new("/bin/sh"), command, Stdio::null(), Stdio::null(), Stdio::null()).unwrap()
+    fn started(command: &StageCommand, mark: &JobMark) -> Process {
+        let streams = (Stdio::null(), Stdio::null(), Stdio::null());
+        Process::start(Path::new("/bin/sh"), command, mark, streams).unwrap()
     }
 
     fn start(dir: &Path, script: &str) -> Process {
-        started(&command(dir, script))
+        // The run of the job lasts until the end of the test program.
+        started(&command(dir, script), Box::leak(Box::new(JobMark::new())))
     }
 
     /// Waits until a script has written a line into `file`, and returns the line.
@@ -199,7 +203,7 @@ mod tests {
         let mut command = command(&cwd, r#"printf '%s\n' "$0" "$1" "$E" > got"#);
         command.args.extend(["\u{10feff}", "é\u{10fee9}"].map(String::from));
         command.env.push(("E".into(), "\u{10fe80}".into()));
-        let ended = started(&command).wait(LONG).await.unwrap();
+        let ended = started(&command, &JobMark::new()).wait(LONG).await.unwrap();
         assert_eq!(ended.exit_code(), 0);
         assert_eq!(fs::read(cwd.join("got")).unwrap(), b"\xff\n\xc3\xa9\xe9\n\x80\n");
     }
@@ -283,22 +287,51 @@ mod tests {
         gone(&leader).await;
     }
 
+    /// Runs tasks that leave a process behind in each of `ways`, and returns the process ids.
+    #[cfg(target_os = "linux")]
+    async fn left_behind(mark: &JobMark, ways: &[&str]) -> Vec<Pid> {
+        inherited_limit::begin();
+        subreaper::begin();
+        let mut pids = Vec::new();
+        for way in ways {
+            let dir = tempfile::tempdir().unwrap();
+            // The first process waits, because the end of the task kills its process group.
+            let script = format!(
+                "{way} sh -c 'echo $$ > pid; exec sleep 1000' & until [ -s pid ]; do sleep 0.02; done"
+            );
+            let ended = started(&command(dir.path(), &script), mark).wait(LONG).await.unwrap();
+            assert_eq!(ended.exit_code(), 0);
+            pids.push(Pid::from_raw(written(&dir.path().join("pid")).await.parse().unwrap()).unwrap());
+        }
+        pids
+    }
+
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn escaped_processes_survive_a_normal_exit() {
-        subreaper::begin();
-        let dir = tempfile::tempdir().unwrap();
-        // The first process waits, because the end of the task kills all processes of its group.
-        let daemon = "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'";
-        let mut process = start(dir.path(), &format!("{daemon}; until [ -s pid ]; do sleep 0.02; done"));
-        let ended = process.wait(LONG).await.unwrap();
-        drop(process);
-        let pid = written(&dir.path().join("pid")).await;
-        let number = Pid::from_raw(pid.parse().unwrap()).unwrap();
-        assert_eq!(ended.exit_code(), 0);
-        assert!(rustix::process::test_kill_process(number).is_ok());
-        rustix::process::kill_process(number, rustix::process::Signal::KILL).unwrap();
-        gone(&pid).await;
+    async fn escaped_processes_last_until_the_end_of_their_run() {
+        let mark = JobMark::new();
+        let ways = ["setsid", "setsid -f", "setsid nohup", "env -i setsid", "env -i setsid -f"];
+        let pids = left_behind(&mark, &ways).await;
+        assert!(stray_sweep::end().await.is_empty());
+        let runs = |pid: &Pid| rustix::process::test_kill_process(*pid).is_ok();
+        assert!(pids.iter().all(runs), "later tasks of the job may use them");
+        drop(mark);
+        assert!(stray_sweep::end().await.is_empty());
+        assert!(!pids.iter().any(runs));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn unmarked_process_lasts_until_the_end_of_all_runs_that_it_may_belong_to() {
+        let (one, other) = (JobMark::new(), JobMark::new());
+        let pids = left_behind(&one, &["setsid", "env -i setsid"]).await;
+        let running = || pids.iter().filter(|pid| rustix::process::test_kill_process(**pid).is_ok()).count();
+        drop(one);
+        stray_sweep::end().await;
+        assert_eq!(running(), 1);
+        drop(other);
+        stray_sweep::end().await;
+        assert_eq!(running(), 0);
     }
 
     #[cfg(target_os = "linux")]

@@ -10,7 +10,8 @@ use rustix::{
 use tokio::time::sleep;
 
 use crate::exec::{
-    stray_processes::{self, StrayProcess, TaskMark},
+    job_mark::RunNumber,
+    stray_processes::{self, StrayProcess},
     subreaper,
 };
 
@@ -21,7 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(super) struct Group {
     /// First process of the group, whose process id is the id of the group.
     leader: Option<Pid>,
-    mark: TaskMark,
+    /// Run of the job of the child.
+    run: RunNumber,
     strays: Vec<StrayProcess>,
     /// True until `leader` is reaped, and its process id may belong to another process.
     has_leader: bool,
@@ -31,8 +33,8 @@ pub(super) struct Group {
 
 impl Group {
     /// Returns the group of a running child, its leader.
-    pub(super) fn of(leader: Pid, mark: TaskMark) -> Self {
-        Self { leader: Some(leader), mark, strays: Vec::new(), has_leader: true, is_empty: false }
+    pub(super) fn of(leader: Pid, run: RunNumber) -> Self {
+        Self { leader: Some(leader), run, strays: Vec::new(), has_leader: true, is_empty: false }
     }
 
     /// Gives the group up: its processes are not signalled any more, not even by the drop.
@@ -75,7 +77,7 @@ impl Group {
     fn find_stray_processes(&mut self) {
         if let Some(leader) = self.leader {
             let parent = self.leader.filter(|_| self.has_leader);
-            let new = stray_processes::find(leader, parent, &self.mark, &self.strays);
+            let new = stray_processes::find(leader, parent, self.run, &self.strays);
             self.strays.extend(new);
         }
     }

@@ -14,12 +14,14 @@ use crate::exec::{
     cancel::CancelToken,
     ended::Ended,
     idle::idle,
+    job_mark::JobMark,
     live_output::LiveOutput,
     out_of_memory,
     output_quota::{DiskSpace, QuotaCheck},
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
     start::{ExecContext, Out, StartedProcess, TaskInputs, Unstarted, start_with_retry},
+    stray_sweep::UnendedProcess,
 };
 
 /// Runs the stage, and adds its output files to `inputs`. Ends the processes when `cancel` is
@@ -27,7 +29,7 @@ use crate::exec::{
 pub(crate) async fn run(
     stage: &Stage,
     context: &ExecContext,
-    inputs: &mut TaskInputs,
+    (inputs, mark): (&mut TaskInputs, &JobMark),
     (cancel, live_output): (&CancelToken, &LiveOutput),
 ) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
@@ -35,7 +37,7 @@ pub(crate) async fn run(
     for command in &stage.commands {
         let started = tokio::select! {
             biased;
-            started = start_with_retry(command, before.as_ref(), context, inputs, cancel) => started,
+            started = start_with_retry(command, before.as_ref(), context, (inputs, mark), cancel) => started,
             // While the start waits, timeouts and quota of running processes still apply.
             finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
@@ -153,6 +155,20 @@ async fn exceeded(context: &ExecContext, live_output: &LiveOutput) -> (u32, Stri
 /// Ends all processes of the stage at the same time.
 async fn end(running: &mut [StartedProcess], grace: Duration) -> Vec<io::Result<Ended>> {
     join_all(running.iter_mut().map(|running| running.process.end_now(grace))).await
+}
+
+/// Appends a line to the stderr of the last task for each process of the job that still runs.
+pub(crate) fn name_unended<'u>(
+    results: &mut [TaskResult],
+    unended: impl Iterator<Item = &'u UnendedProcess>,
+    most: usize,
+) {
+    if let Some(last) = results.last_mut() {
+        for UnendedProcess { name, .. } in unended {
+            let line = format!("agw: process {name} of this job could not be ended\n");
+            append(&mut last.stderr, &line, most);
+        }
+    }
 }
 
 /// Appends `line` to the kept stderr of a task. Earlier text is cut, so that `line` is complete.
@@ -286,7 +302,18 @@ async fn collect(
 mod tests {
     use agenix_protocol::documents::CapturedOutput;
 
-    use super::append;
+    use super::{TaskResult, UnendedProcess, append, name_unended};
+
+    #[test]
+    fn processes_that_still_run_are_named_in_the_last_result() {
+        let mut results = [TaskResult::default(), TaskResult::default()];
+        let unended = ["7 (a)", "8 (b)"].map(|name| UnendedProcess { run: None, name: name.into() });
+        name_unended(&mut results, unended.iter(), 1000);
+        let stderr = results.map(|result| String::from_utf8(result.stderr.bytes).unwrap());
+        let line = |name| format!("agw: process {name} of this job could not be ended\n");
+        assert_eq!(stderr, [String::new(), line("7 (a)") + &line("8 (b)")]);
+        name_unended(&mut [], unended.iter(), 1000);
+    }
 
     #[test]
     fn append_keeps_the_line_whole_and_cuts_earlier_text() {

@@ -17,6 +17,7 @@ use tokio::{
 use crate::exec::{
     cancel::CancelToken,
     idle::WrittenOutput,
+    job_mark::JobMark,
     live_output::OutputStreams,
     output_quota::Quota,
     pipe::{CountedPipe, PipeCounter, counted_pipe},
@@ -101,10 +102,10 @@ pub(crate) async fn start_with_retry(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
     context: &ExecContext,
-    inputs: &TaskInputs,
+    (inputs, mark): (&TaskInputs, &JobMark),
     cancel: &CancelToken,
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
-    let start = || start(command, before, context, inputs);
+    let start = || start(command, before, context, (inputs, mark));
     patiently(start, command.timeout, &context.shortage, cancel).await
 }
 
@@ -144,7 +145,7 @@ fn start(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
     context: &ExecContext,
-    inputs: &TaskInputs,
+    (inputs, mark): (&TaskInputs, &JobMark),
 ) -> io::Result<(StartedProcess, Option<io::PipeReader>)> {
     let program = context.programs.of_command(&command.program)?;
     if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(&decode_os(cwd)).is_dir()) {
@@ -196,7 +197,8 @@ fn start(
         }
         Stderr::Stdout => (None, child_stdout.try_clone()?),
     };
-    let process = Process::start(&program, command, stdin, child_stdout.into(), child_stderr.into())
+    let streams = (stdin, child_stdout.into(), child_stderr.into());
+    let process = Process::start(&program, command, mark, streams)
         .map_err(|error| unstartable(&command.program, error))?;
     written.files.extend(stderr.clone());
     match &stdout {

@@ -1,54 +1,24 @@
-//! Escaped processes: descendants of a task that have left the process group of the task, by
+//! Escaped processes: processes of a job that have left the process group of their task, by
 //! setsid(2) or the double fork of a daemon. The worker finds an escaped process by its parents or,
-//! if these have ended, by an inherited environment variable. The search needs `/proc` of Linux,
-//! and finds nothing on other systems.
+//! if these have ended, by the mark of the job. The search needs `/proc` of Linux, and finds
+//! nothing on other systems.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    os::fd::OwnedFd,
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::BTreeSet, os::fd::OwnedFd};
 
 #[cfg(target_os = "linux")]
-use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     process::{Pid, Signal, getpgid, getpid, kill_process},
 };
 
-/// Environment variable that marks each task with a unique value.
-pub(crate) const VARIABLE: &str = "AGW_RUN";
-/// Maximum number of searched processes of one task, which may start processes without end.
-const MOST: usize = 100_000;
-
-/// Unique id of this run of the worker, because the system reuses process ids.
-static WORKER: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().simple().to_string());
-
-/// Unique value of [`VARIABLE`] for one task.
-#[derive(Debug)]
-pub(crate) struct TaskMark(String);
-
-impl TaskMark {
-    /// Creates a value that no other task has.
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(format!("{}-{}", *WORKER, NEXT.fetch_add(1, Ordering::Relaxed)))
-    }
-
-    pub(crate) fn value(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns true if `environment`, as of `/proc/PID/environ`, sets [`VARIABLE`] to this value.
-    fn is_in(&self, environment: &[u8]) -> bool {
-        let wanted = format!("{VARIABLE}={}", self.0);
-        environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
-    }
-}
+#[cfg(target_os = "linux")]
+use crate::exec::process_table::ProcessStat;
+use crate::exec::{
+    job_mark::{RunNumber, run_of},
+    process_table::{children_of, descendants, environment},
+};
 
 /// Process outside the group of its task. Its pidfd protects other processes from signals.
 #[derive(Debug)]
@@ -57,13 +27,13 @@ pub(crate) struct StrayProcess {
     descriptor: OwnedFd,
 }
 
-/// Finds the processes of a task that are outside the process group `group` and not among `known`.
-/// `parent` is the first process of the task, or `None` if its process id may belong to another
-/// process.
+/// Finds the processes of `run` that are outside the process group `group` and not among `known`.
+/// `parent` is the first process of the group, or `None` if its process id may belong to another
+/// process. Processes that other tasks of the run have left behind are found, too.
 pub(crate) fn find(
     group: Pid,
     parent: Option<Pid>,
-    mark: &TaskMark,
+    run: RunNumber,
     known: &[StrayProcess],
 ) -> Vec<StrayProcess> {
     // The process id of a process that has ended may belong to another one.
@@ -71,20 +41,22 @@ pub(crate) fn find(
     let mut found = BTreeSet::new();
     descendants(running.chain(parent).collect(), &mut found);
     // Listed last, because a process is adopted if its parent ends during the search above.
-    let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| has_mark(pid, mark));
+    let of_run = |pid: &Pid| run_of(&environment(*pid)) == Some(run);
+    let adopted = children_of(getpid(), getpid()).into_iter().filter(of_run);
     descendants(adopted.collect(), &mut found);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
     let left_it = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|its| its != group);
     let new = found.into_iter().filter_map(Pid::from_raw);
     new.filter(|pid| !known.contains(&pid.as_raw_pid()))
         .filter(left_it)
-        .filter_map(StrayProcess::open)
+        .filter_map(StrayProcess::open_or_kill)
         .collect()
 }
 
 pub(crate) fn signal(strays: &[StrayProcess], signal: Signal) {
     for process in strays {
-        process.signal(signal);
+        // The call fails, without harm, if the process has ended.
+        let _gone = process.signal(signal);
     }
 }
 
@@ -93,69 +65,64 @@ pub(crate) fn have_ended(strays: &[StrayProcess]) -> bool {
 }
 
 impl StrayProcess {
-    /// Opens a pidfd for `pid`. A process without a pidfd is killed at once.
     #[cfg(target_os = "linux")]
-    fn open(pid: Pid) -> Option<Self> {
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(descriptor) => Some(Self { pid, descriptor }),
-            Err(_few_descriptors) => {
-                let _gone = kill_process(pid, Signal::KILL);
-                None
-            }
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Opens a pidfd for `pid`. A process without a pidfd is killed at once.
+    fn open_or_kill(pid: Pid) -> Option<Self> {
+        let opened = Self::open(pid);
+        if opened.is_err() {
+            let _gone = kill_process(pid, Signal::KILL);
         }
+        opened.ok()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open(pid: Pid) -> Result<Self, Errno> {
+        Ok(Self { pid, descriptor: pidfd_open(pid, PidfdFlags::empty())? })
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn open(_pid: Pid) -> Option<Self> {
-        None
+    fn open(_pid: Pid) -> Result<Self, Errno> {
+        Err(Errno::NOSYS)
     }
 
-    fn signal(&self, signal: Signal) {
-        // The call fails, without harm, if the process has ended.
-        #[cfg(target_os = "linux")]
-        let _gone = pidfd_send_signal(&self.descriptor, signal);
-        #[cfg(not(target_os = "linux"))]
-        let _gone = kill_process(self.pid, signal);
+    /// Opens a pidfd for a running child of `parent`. `Ok(None)` if `pid` is none, because it has
+    /// ended and its id may belong to another process.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn child(pid: Pid, parent: impl Fn(i32) -> bool) -> Result<Option<Self>, Errno> {
+        let opened = match Self::open(pid) {
+            Ok(opened) => opened,
+            Err(Errno::SRCH) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let stat = ProcessStat::of(pid).filter(|stat| !stat.has_ended && parent(stat.parent));
+        Ok(stat.filter(|_| !opened.has_ended()).map(|_| opened))
     }
 
-    fn has_ended(&self) -> bool {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        pidfd_send_signal(&self.descriptor, signal)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        kill_process(self.pid, signal)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
         let mut asked = [PollFd::new(&self.descriptor, PollFlags::IN)];
         poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0)
     }
-}
 
-/// Adds `roots` and all their descendants to `found`, up to [`MOST`] processes.
-fn descendants(mut roots: Vec<Pid>, found: &mut BTreeSet<i32>) {
-    while let Some(pid) = roots.pop() {
-        if found.len() < MOST && found.insert(pid.as_raw_pid()) {
-            let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten();
-            let numbers = threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse().ok());
-            roots.extend(numbers.filter_map(Pid::from_raw).flat_map(|thread| children_of(pid, thread)));
-        }
-    }
-}
+    /// Reaps the process if it has ended, and is a child of this worker.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn reap(&self) {
+        use std::os::fd::AsFd;
 
-/// Returns the children that `thread` of `process` has started or adopted.
-pub(crate) fn children_of(process: Pid, thread: Pid) -> Vec<Pid> {
-    let path = format!("/proc/{}/task/{}/children", process.as_raw_pid(), thread.as_raw_pid());
-    let listed = fs::read_to_string(path).unwrap_or_default();
-    listed.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
-}
-
-fn has_mark(pid: Pid, mark: &TaskMark) -> bool {
-    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
-    environment.is_ok_and(|environment| mark.is_in(&environment))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{TaskMark, VARIABLE};
-
-    #[test]
-    fn task_marks_are_unique() {
-        let (one, other) = (TaskMark::new(), TaskMark::new());
-        let environment = |mark: &TaskMark| format!("A=b\0{VARIABLE}={}\0C=d\0", mark.value());
-        assert!(one.is_in(environment(&one).as_bytes()) && !one.is_in(environment(&other).as_bytes()));
-        assert!(!one.is_in(format!("X{VARIABLE}={}", one.value()).as_bytes()));
+        let pidfd = WaitId::PidFd(self.descriptor.as_fd());
+        let _not_a_child = waitid(pidfd, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }

@@ -7,26 +7,26 @@ use std::{
     io,
     process::Child,
     sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError},
-    time::Duration,
 };
+#[cfg(target_os = "linux")]
+use std::{fs::File, os::unix::fs::FileExt, sync::OnceLock};
 
 use rustix::{
     io::Errno,
     process::{Pid, WaitId, WaitIdOptions, getpid, waitid},
 };
-use tokio::time::sleep;
 #[cfg(target_os = "linux")]
 use tracing::debug;
 
-use crate::exec::stray_processes::children_of;
-
-/// Interval between two calls of [`reap`].
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+use crate::exec::process_table::children_of;
 
 /// Children that this worker has started and has not reaped.
 static CHILDREN: Mutex<Children> = Mutex::new(Children { ours: BTreeSet::new(), abandoned: Vec::new() });
 /// Lock for reading during starts, because `CHILDREN` gets a pid only afterwards; [`reap`] writes.
 static STARTING: RwLock<()> = RwLock::new(());
+/// Open list of the children of the first thread, if the system has such lists.
+#[cfg(target_os = "linux")]
+static LISTED: OnceLock<File> = OnceLock::new();
 
 struct Children {
     ours: BTreeSet<i32>,
@@ -63,10 +63,11 @@ pub(crate) fn abandon(pid: Pid) {
 pub(crate) fn begin() {
     // Without this file (`CONFIG_PROC_CHILDREN`), adopted processes would stay zombies.
     let own = getpid().as_raw_pid();
-    if !std::path::Path::new(&format!("/proc/{own}/task/{own}/children")).exists() {
+    let Ok(listed) = File::open(format!("/proc/{own}/task/{own}/children")) else {
         debug!("the system does not list children, so orphaned processes are left to their new parents");
         return;
-    }
+    };
+    let _begun_before = LISTED.set(listed);
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
         debug!(%error, "the system refused a child subreaper, so orphaned processes are left to their new parents");
     }
@@ -76,18 +77,25 @@ pub(crate) fn begin() {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn begin() {}
 
-/// Reaps adopted and abandoned processes every [`LOOK_EVERY`] and never returns.
-pub(crate) async fn watch() {
-    loop {
-        sleep(LOOK_EVERY).await;
-        reap();
+/// Returns true if this worker has adopted a process that is not reaped. The call is cheap if the
+/// first thread has no children.
+#[cfg(target_os = "linux")]
+pub(crate) fn has_adopted() -> bool {
+    match LISTED.get().map(|listed| listed.read_at(&mut [0; 1], 0)) {
+        None | Some(Ok(0)) => false,
+        Some(_) => adopted().next().is_some(),
     }
 }
 
-/// Reaps ended adopted and abandoned processes. Adopted ones are children of the first thread.
+/// Returns the adopted processes that are not reaped: children of the first thread, because the
+/// kernel gives orphans to that thread.
+pub(crate) fn adopted() -> impl Iterator<Item = Pid> {
+    children_of(getpid(), getpid()).into_iter().filter(|pid| !is_ours(*pid))
+}
+
+/// Reaps ended adopted and abandoned processes.
 pub(crate) fn reap() {
     reap_abandoned();
-    let adopted = || children_of(getpid(), getpid()).into_iter().filter(|pid| !is_ours(*pid));
     if adopted().next().is_none() {
         return;
     }

@@ -29,7 +29,7 @@ use tracing::info;
 use crate::{
     exec::{
         cancel::CancelToken, job, live_output::LiveOutput, open_file_limit::OpenFileLimit,
-        programs::Programs, stages::JobProgress, start::ExecContext,
+        programs::Programs, stages::JobProgress, start::ExecContext, stray_sweep,
     },
     jobs::{
         recent_output::RecentOutput,
@@ -274,7 +274,11 @@ impl JobPool {
                             permit,
                         });
                     }
-                    None => pool.finish(number, permit),
+                    None => {
+                        // The drop of the job has ended its run, with processes that have escaped.
+                        stray_sweep::end().await;
+                        pool.finish(number, permit);
+                    }
                 }
             }
         });

@@ -8,6 +8,7 @@ use agenix_protocol::{
 use tokio::time::Instant;
 
 use super::{JobPool, locked};
+use crate::exec::stray_sweep;
 
 impl JobPool {
     /// Returns the output of a job after `position`, of all streams or of `only` one. Returns
@@ -78,6 +79,7 @@ impl JobPool {
         }
         drop(self.reports.empty());
         self.idle().await;
+        stray_sweep::end().await;
     }
 
     /// Returns the running and unreported jobs. agq would take a named waiting job for started.

@@ -1,0 +1,164 @@
+//! Processes that leave the process group of their task end with their job.
+
+use std::{fs, path::Path, process::Command};
+
+use e2e::{Agq, Agw, Lab, eventually, is_gone};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::support::{ended, plan};
+
+/// Ways to start a process that outlives its parent. The last one has no mark of its job.
+const WAYS: [&str; 5] = ["setsid", "setsid -f", "setsid nohup", "env -i setsid", "env -i setsid -f"];
+
+/// Returns a script that starts processes in all [`WAYS`], and writes their ids to files that begin
+/// with `name`.
+fn leaves_behind(name: &str) -> String {
+    let mut script = String::new();
+    for (number, way) in WAYS.iter().enumerate() {
+        let pid = format!("{name}.{number}");
+        script += &format!("{way} sh -c 'trap : TERM HUP; echo $$ > {pid}; exec sleep 1000' &\n");
+    }
+    // Its child starts again when it ends, without a mark of the job.
+    let pid = format!("{name}.{}", WAYS.len());
+    script += &format!(
+        "setsid sh -c 'while :; do env -i sh -c \"echo \\$\\$ > {pid}; exec sleep 1000\"; done' &\n\
+         nohup sh -c 'echo $$ > {name}.nohup; exec sleep 1000' &\n"
+    );
+    for number in 0..=WAYS.len() {
+        script += &format!("until [ -s {name}.{number} ]; do sleep 0.02; done\n");
+    }
+    script + &format!("until [ -s {name}.nohup ]; do sleep 0.02; done\n")
+}
+
+/// Returns the process ids in the files that begin with `name`.
+fn pids(lab: &Lab, name: &str) -> Vec<i32> {
+    let numbers = (0..=WAYS.len()).map(|number| number.to_string());
+    let files = numbers.chain(["nohup".to_owned()]).map(|end| lab.path().join(format!("{name}.{end}")));
+    files.map(|file| pid_in(&file)).collect()
+}
+
+fn pid_in(file: &Path) -> i32 {
+    eventually("the process runs", || fs::read_to_string(file).ok()?.strip_suffix('\n')?.parse().ok())
+}
+
+fn runs(pid: i32) -> bool {
+    !is_gone(pid)
+}
+
+fn submit(lab: &Lab, agq: &Agq, id: &str, script: &str, timeout: u32) {
+    let args = serde_json::to_string(&["-c", script]).unwrap();
+    let task = format!(r#"{{"task_number":1,"command":"sh","args":{args},"timeout_secs":{timeout}}}"#);
+    lab.submit_plan(agq, &format!(r#"{{"plan_id":"{id}","max_retries":0,"tasks":[{task}]}}"#));
+    lab.submit_action(agq, id, id, "[{}]");
+}
+
+fn worker(lab: &Lab, agq: &Agq, args: &[&str]) -> Agw {
+    lab.agw(agq, "w1", &[&["--kill-grace", "1"], args].concat())
+}
+
+#[test]
+fn escaped_processes_end_before_the_end_of_their_job_is_reported() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = worker(&lab, &agq, &["--max-concurrent-jobs", "1"]);
+    for (id, after, status) in [("end", "true", "completed"), ("fail", "exit 3", "failed")] {
+        submit(&lab, &agq, id, &format!("{}{after}", leaves_behind(id)), 600);
+        assert_eq!(ended(&lab, &agq, id)["status"], status);
+        assert_eq!(pids(&lab, id).into_iter().filter(|pid| runs(*pid)).count(), 0, "{id}");
+    }
+    submit(&lab, &agq, "late", &format!("{}exec sleep 1000", leaves_behind("late")), 10);
+    let job = ended(&lab, &agq, "late");
+    assert_eq!(job["error"], "Task 1 timed out", "{job}");
+    assert_eq!(pids(&lab, "late").into_iter().filter(|pid| runs(*pid)).count(), 0);
+}
+
+#[test]
+fn escaped_processes_end_with_a_cancelled_job() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = worker(&lab, &agq, &["--max-concurrent-jobs", "1"]);
+    submit(&lab, &agq, "a", &format!("{}exec sleep 1000", leaves_behind("a")), 600);
+    let pids = pids(&lab, "a");
+    lab.agx(&agq, &["action", "cancel", "a"]).expect(0);
+    for pid in pids {
+        eventually("it is ended", || is_gone(pid).then_some(()));
+    }
+}
+
+#[test]
+fn escaped_processes_end_before_their_worker_does() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut agw = worker(&lab, &agq, &[]);
+    submit(&lab, &agq, "a", &format!("{}exec sleep 1000", leaves_behind("a")), 600);
+    let pids = pids(&lab, "a");
+    agw.terminate();
+    eventually("it drains", || agw.log().contains("draining").then_some(()));
+    agw.terminate();
+    assert_eq!(agw.wait().code(), Some(1));
+    assert_eq!(pids.into_iter().filter(|pid| runs(*pid)).count(), 0);
+}
+
+#[test]
+fn later_tasks_of_a_job_use_a_daemon_of_an_earlier_task() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = worker(&lab, &agq, &[]);
+    let daemon = r"setsid -f sh -c 'echo $$ > pid; exec sleep 1000'; until [ -s pid ]; do sleep 0.02; done";
+    let daemon = serde_json::to_string(daemon).unwrap();
+    lab.submit_plan(
+        &agq,
+        &format!(
+            r#"{{"plan_id":"p","max_retries":0,"tasks":[
+                {{"task_number":1,"command":"sh","args":["-c",{daemon}]}},
+                {{"task_number":2,"command":"sh","args":["-c","kill -0 $(cat pid)"]}}]}}"#
+        ),
+    );
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = ended(&lab, &agq, "a");
+    assert_eq!(job["status"], "completed", "{job}");
+    assert!(!runs(pid_in(&lab.path().join("pid"))));
+}
+
+#[test]
+fn the_end_of_a_job_spares_the_processes_of_a_running_job() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = worker(&lab, &agq, &["--max-concurrent-jobs", "2"]);
+    let waits =
+        "until [ -e go ]; do sleep 0.02; done\nfor file in long.*; do kill -0 $(cat $file) || exit 9; done";
+    submit(&lab, &agq, "long", &format!("{}{waits}", leaves_behind("long")), 600);
+    let of_long = pids(&lab, "long");
+    for id in ["one", "two"] {
+        submit(&lab, &agq, id, &leaves_behind(id), 600);
+        assert_eq!(ended(&lab, &agq, id)["status"], "completed");
+        // A process without a mark may belong to the other job.
+        let marked = pids(&lab, id)[..3].iter().filter(|pid| runs(**pid)).count();
+        assert_eq!(marked, 0);
+        assert!(of_long.iter().all(|pid| runs(*pid)));
+    }
+    lab.file("go", "");
+    let job = ended(&lab, &agq, "long");
+    assert_eq!(job["status"], "completed", "{job}");
+    let all = ["long", "one", "two"].map(|id| pids(&lab, id)).concat();
+    assert_eq!(all.into_iter().filter(|pid| runs(*pid)).count(), 0);
+}
+
+#[test]
+fn the_end_of_a_job_spares_processes_that_its_worker_did_not_start() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    // The shell becomes the worker, so the worker has a child from the beginning.
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 1000 & echo $! > own; exec \"$0\" \"$@\""]).arg(lab.bin().join("agw"));
+    command.current_dir(lab.path()).env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", lab.key());
+    let _agw = lab.agw_by("w1", command);
+    let own = pid_in(&lab.path().join("own"));
+    lab.submit_plan(&agq, &plan("p", "sh", &["-c", &leaves_behind("a")]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+    assert_eq!(pids(&lab, "a").into_iter().filter(|pid| runs(*pid)).count(), 0);
+    let own = Pid::from_raw(own).unwrap();
+    assert!(test_kill_process(own).is_ok());
+    kill_process(own, Signal::KILL).unwrap();
+}
