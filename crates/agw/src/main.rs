@@ -5,7 +5,7 @@
 //! | Thread | Number | Work | May block |
 //! |---|---|---|---|
 //! | `main` | 1 | Protocol: connections, claims, heartbeats, reports, signals | No (1) |
-//! | tokio blocking | ≥ 1 | PATH scan, host statistics, live output, DNS | Disk, DNS |
+//! | tokio blocking | ≥ 1 | PATH scan, host statistics, live output, DNS, strays | Disk, DNS |
 //! | `lane` | ≤ 32, ≤ slots | Jobs of its slots: start, wait, end, spool, quota | Briefly (2) |
 //! | `mover` | 1 per pipe between tasks | Relays the bytes of one pipe | Pipe (3) |
 //! | `errand` | 2 per helper command | Reads stdout or stderr of the command | Pipe |
@@ -26,6 +26,9 @@
 //! A std mutex guards the jobs that `main` and the lanes share (`jobs::JobPool`). No code awaits
 //! while it holds this mutex. At the end, the lanes and then the runtime get `LAST_WAIT` each to
 //! leave their system calls.
+//!
+//! On Linux, a second process of this program ends the tasks if this one is killed
+//! (`task_watcher`).
 
 #![forbid(unsafe_code)]
 mod completions;
@@ -34,6 +37,7 @@ mod exec;
 mod jobs;
 mod report;
 mod stats;
+mod task_watcher;
 mod worker;
 
 use std::{
@@ -74,6 +78,9 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
 
 fn main() -> ExitCode {
+    if task_watcher::is_asked_for() {
+        return task_watcher::run();
+    }
     let Cli { command, config } = agenix_cli::parse();
     if let Some(command) = command {
         return match completions::run(&command) {
@@ -169,6 +176,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let ended = runtime.block_on(async {
         let pool = JobPool::new(context, open_file_limit, config.prefetch, threads.handles());
         tokio::spawn(stray_sweep::watch());
+        tokio::spawn(task_watcher::keep_running());
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
         let lifecycle = Lifecycle::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
@@ -186,10 +194,14 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         worker.run().await.map_err(ExitFailure::Refused)
     });
     // A thread that hangs in a system call does not keep the worker from ending.
-    threads.shut_down(LAST_WAIT);
+    let have_ended = threads.shut_down(LAST_WAIT);
     // The drop of the threads has ended the runs of their jobs.
-    runtime.block_on(stray_sweep::end());
+    let unended = runtime.block_on(stray_sweep::end());
     runtime.shutdown_timeout(LAST_WAIT);
+    // Otherwise the watcher ends the rest.
+    if have_ended && unended.is_empty() {
+        task_watcher::end();
+    }
     ended
 }
 

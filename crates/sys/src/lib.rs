@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper: file leases, descriptors that child processes inherit, the
-//! controlling terminal, standard streams that were closed at the start, and the use of the machine
-//! by an ended child.
+//! controlling terminal, ignored signals, standard streams that were closed at the start, and the
+//! use of the machine by an ended child.
 //!
 //! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open. Linux grants a
 //! write lease only if no other open file description of the file exists. Other systems have no
@@ -46,13 +46,7 @@ pub fn leave_terminal() -> io::Result<()> {
     // SAFETY: neither call accesses memory of this process.
     let is_leader = unsafe { libc::getsid(0) == libc::getpid() };
     if is_leader {
-        for signal in [libc::SIGTTIN, libc::SIGTTOU] {
-            // SAFETY: the call sets no handler, and accesses no memory of this process.
-            if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        return Ok(());
+        return ignore(&[libc::SIGTTIN, libc::SIGTTOU]);
     }
     // SAFETY: `terminal` keeps the descriptor open, and the request takes no argument.
     let answer = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
@@ -62,6 +56,35 @@ pub fn leave_terminal() -> io::Result<()> {
 /// Keeps the terminal, because this crate can give up a terminal on Linux alone.
 #[cfg(not(target_os = "linux"))]
 pub fn leave_terminal() -> io::Result<()> {
+    Ok(())
+}
+
+/// Ignores the signals that usually ask a process to end or to pause. SIGKILL and SIGSTOP cannot be
+/// ignored.
+///
+/// # Errors
+///
+/// Returns the error of the system if the system refuses the call.
+pub fn ignore_end_requests() -> io::Result<()> {
+    ignore(&[
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGTSTP,
+    ])
+}
+
+#[allow(unsafe_code)]
+fn ignore(signals: &[libc::c_int]) -> io::Result<()> {
+    for &signal in signals {
+        // SAFETY: the call sets no handler, and accesses no memory of this process.
+        if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
     Ok(())
 }
 
@@ -145,6 +168,15 @@ mod tests {
         super::keep_from_children();
         assert!(!has_it());
         assert!(file.metadata().is_ok(), "it stays open here");
+    }
+
+    #[test]
+    fn end_requests_are_ignored() {
+        use rustix::process::{Signal, getpid, kill_process};
+
+        super::ignore_end_requests().unwrap();
+        // Without the call, the signal would end this process.
+        kill_process(getpid(), Signal::TERM).unwrap();
     }
 
     #[cfg(target_os = "linux")]

@@ -1,11 +1,17 @@
-//! Processes that leave the process group of their task end with their job.
+//! Processes that leave the process group of their task end with their job, and all processes of
+//! tasks end with their worker.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+    process::{Command, Stdio},
+};
 
-use e2e::{Agq, Agw, Lab, eventually, is_gone};
+use e2e::{Agq, Agw, Lab, Ran, eventually, is_gone};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::support::{ended, plan};
+use crate::support::{ended, plan, process_of};
 
 /// Ways to start a process that outlives its parent. The last one has no mark of its job.
 const WAYS: [&str; 5] = ["setsid", "setsid -f", "setsid nohup", "env -i setsid", "env -i setsid -f"];
@@ -161,4 +167,157 @@ fn the_end_of_a_job_spares_processes_that_its_worker_did_not_start() {
     let own = Pid::from_raw(own).unwrap();
     assert!(test_kill_process(own).is_ok());
     kill_process(own, Signal::KILL).unwrap();
+}
+
+/// Returns a script that starts a daemon that starts another one and ends, and so on.
+fn starts_a_chain(lab: &Lab) -> String {
+    let (chain, hops) = (lab.path().join("chain.sh"), lab.path().join("hops"));
+    let (chain, hops) = (chain.display(), hops.display());
+    let link = format!("[ $1 -lt 5000 ] && echo >> {hops} && exec setsid -f sh {chain} $(($1 + 1))");
+    lab.file("chain.sh", &link);
+    format!("sh {chain} 0; until [ $(wc -l < {hops}) -gt 20 ]; do sleep 0.02; done")
+}
+
+fn chain_runs(lab: &Lab) -> bool {
+    ["sh", "setsid"].iter().any(|name| process_of(name, lab.path()).is_some_and(runs))
+}
+
+#[test]
+fn a_chain_of_daemons_ends_before_the_end_of_its_job_is_reported() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = worker(&lab, &agq, &[]);
+    submit(&lab, &agq, "a", &starts_a_chain(&lab), 600);
+    let job = ended(&lab, &agq, "a");
+    assert_eq!(job["status"], "completed", "{job}");
+    assert!(!chain_runs(&lab));
+}
+
+/// Returns the watcher of the worker `agw`.
+fn watcher_of(agw: i32) -> i32 {
+    let is_child = |stat: &str| {
+        let after_name = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
+        after_name.and_then(|mut fields| fields.nth(1)?.parse().ok()) == Some(agw)
+    };
+    eventually("the watcher runs", || {
+        fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let command = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            (command.contains("--task-watcher") && is_child(&stat) && runs(pid)).then_some(pid)
+        })
+    })
+}
+
+/// Waits until the watcher `pid` ignores signals.
+fn wait_until_ready(pid: i32) {
+    let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    eventually("it is ready", || (name() == "task-watcher\n").then_some(()));
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn tasks_end_when_their_worker_is_killed() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut agw = worker(&lab, &agq, &[]);
+    let script = format!("{}echo $$ > main\nexec sleep 1000", leaves_behind("a"));
+    submit(&lab, &agq, "a", &script, 600);
+    let pids = [pids(&lab, "a"), vec![pid_in(&lab.path().join("main"))]].concat();
+    let first = watcher_of(agw.pid().cast_signed());
+    signal(first, Signal::KILL);
+    let second = eventually("another one runs", || {
+        Some(watcher_of(agw.pid().cast_signed())).filter(|watcher| *watcher != first)
+    });
+    wait_until_ready(second);
+    signal(second, Signal::TERM);
+    agw.kill();
+    for pid in pids.into_iter().chain([second]) {
+        eventually("it is ended", || is_gone(pid).then_some(()));
+    }
+}
+
+#[test]
+fn a_chain_of_daemons_ends_when_its_worker_is_killed() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut agw = worker(&lab, &agq, &[]);
+    let watcher = watcher_of(agw.pid().cast_signed());
+    let script = format!("{}; echo $$ > main; exec sleep 1000", starts_a_chain(&lab));
+    submit(&lab, &agq, "a", &script, 600);
+    pid_in(&lab.path().join("main"));
+    agw.kill();
+    eventually("the watcher has ended", || is_gone(watcher).then_some(()));
+    assert!(!chain_runs(&lab));
+}
+
+#[test]
+fn a_worker_leaves_no_watcher_at_its_end() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut agw = worker(&lab, &agq, &[]);
+    let watcher = watcher_of(agw.pid().cast_signed());
+    agw.terminate();
+    assert_eq!(agw.wait().code(), Some(0));
+    assert!(is_gone(watcher));
+}
+
+#[test]
+fn a_map_leaves_no_watcher_at_its_end() {
+    let lab = Lab::on_files();
+    let tmp = lab.path().join("tmp");
+    fs::create_dir_all(&tmp).unwrap();
+    let script = "touch runs; until [ -e go ]; do sleep 0.02; done; echo done";
+    let mut map = lab.command("agx");
+    map.args(["map", "--", "sh", "-c", script, ":::", "1"]).env("TMPDIR", &tmp);
+    let map = map.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the job runs", || lab.path().join("runs").exists().then_some(()));
+    let watcher = watcher_of(process_of("agw", &tmp).unwrap());
+    lab.file("go", "");
+    // The output ends only if no process holds it open.
+    assert_eq!(Ran::from(map.wait_with_output().unwrap()).expect(0).out, "done\n");
+    assert!(is_gone(watcher));
+}
+
+#[test]
+fn a_watcher_holds_nothing_of_its_worker_open() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.file("open", "");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 7< open; exec \"$0\" \"$@\""]).arg(lab.bin().join("agw"));
+    command
+        .args(["--worker-id", "w1", "--inherit-files"])
+        .env("AGQ_ADDR", agq.address())
+        .env("AGQ_SESSION_KEY", lab.key());
+    command.current_dir(lab.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut agw = command.spawn().unwrap();
+    let watcher = watcher_of(agw.id().cast_signed());
+    let open = || {
+        let links = fs::read_dir(format!("/proc/{watcher}/fd"))?.flatten();
+        let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
+        let mut open: Vec<String> = targets.map(|target| target.display().to_string()).collect();
+        open.sort();
+        io::Result::Ok(open)
+    };
+    // The watcher opens the pidfd of its worker last.
+    let has_pidfd = |open: &Vec<String>| open.iter().any(|target| target.contains("pidfd"));
+    let open = eventually("it waits", || open().ok().filter(has_pidfd));
+    assert_eq!(open[..3], ["/dev/null", "/dev/null", "anon_inode:[pidfd]"], "{open:?}");
+    assert!(open.len() == 4 && open[3].starts_with("pipe:"), "{open:?}");
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+    signal(watcher, Signal::STOP);
+    agw.kill().unwrap();
+    let mut output = String::new();
+    agw.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    agw.stderr.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(output.contains("is registered"), "{output}");
+    agw.wait().unwrap();
+    signal(watcher, Signal::CONT);
+    eventually("it ends", || is_gone(watcher).then_some(()));
 }

@@ -4,7 +4,7 @@
 //! processes below the worker then have this value, or a lower one, even after `env -i`.
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{begin, is_inherited_by};
+pub(crate) use linux::{begin, is_inherited_by, of, ours};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -53,9 +53,18 @@ mod linux {
     /// Returns true if `pid` has its limit from this worker. False without a limit of the worker.
     pub(crate) fn is_inherited_by(pid: Pid) -> bool {
         let Some(ours) = OURS.get() else { return false };
-        let limits = fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_pid())).unwrap_or_default();
         // A worker below this one lowers the limit further.
-        hard_limit(&limits).is_some_and(|limit| (LEAST..=*ours).contains(&limit))
+        of(pid).is_some_and(|limit| (LEAST..=*ours).contains(&limit))
+    }
+
+    /// Returns the limit of this worker.
+    pub(crate) fn ours() -> Option<u64> {
+        OURS.get().copied()
+    }
+
+    /// Returns the limit of `pid`, or `None` without a limit.
+    pub(crate) fn of(pid: Pid) -> Option<u64> {
+        hard_limit(&fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_pid())).ok()?)
     }
 
     /// Returns the hard limit in a text as of `/proc/PID/limits`, or `None` for no limit.

@@ -58,6 +58,18 @@ impl Drop for JobMark {
     }
 }
 
+/// Returns the id of this worker, with which the marks of all its runs begin.
+pub(crate) fn worker() -> &'static str {
+    &WORKER
+}
+
+/// Returns true if `environment`, as of `/proc/PID/environ`, has a mark of the worker `id`.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_of_worker(environment: &[u8], id: &str) -> bool {
+    values(environment)
+        .any(|value| value.strip_prefix(id.as_bytes()).is_some_and(|rest| rest.starts_with(b"-")))
+}
+
 /// Returns the run that `environment`, as of `/proc/PID/environ`, has the mark of.
 pub(crate) fn run_of(environment: &[u8]) -> Option<RunNumber> {
     let number = values(environment).find_map(|value| value.strip_prefix(WORKER.as_bytes()))?;

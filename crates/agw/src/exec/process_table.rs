@@ -12,8 +12,11 @@ const MOST: usize = 100_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
     pub(crate) parent: i32,
-    /// True for a zombie.
-    pub(crate) has_ended: bool,
+    /// Process group.
+    pub(crate) group: i32,
+    pub(crate) session: i32,
+    /// Time of the start, which distinguishes processes with the same process id.
+    pub(crate) started: u64,
 }
 
 #[cfg(target_os = "linux")]
@@ -26,10 +29,20 @@ impl ProcessStat {
 
     fn parse(stat: &str) -> Option<Self> {
         // The name, in parentheses, may have any characters.
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let has_ended = matches!(fields.next()?, "Z" | "X" | "x");
-        Some(Self { parent: fields.next()?.parse().ok()?, has_ended })
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(1);
+        let mut number = || fields.next()?.parse().ok();
+        let (parent, group, session) = (number()?, number()?, number()?);
+        // Field 22 of proc_pid_stat(5), after 6 that are read.
+        let started = fields.nth(15)?.parse().ok()?;
+        Some(Self { parent, group, session, started })
     }
+}
+
+/// Returns all processes that this process can see.
+#[cfg(target_os = "linux")]
+pub(crate) fn processes() -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// Returns the process id and the name, for messages.
@@ -70,9 +83,11 @@ mod tests {
 
     #[test]
     fn stat_is_read_past_any_name() {
-        let stat = |text| ProcessStat::parse(text).map(|stat| (stat.parent, stat.has_ended));
-        assert_eq!(stat("7 (a) Z 9) S 1 7 7 0 -1 0"), Some((1, false)));
-        assert_eq!(stat("7 (sh) Z 12 7 7 0 -1 0"), Some((12, true)));
-        assert_eq!(stat("7 (sh"), None);
+        let rest = "5 6 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 3000000 200 18446744073709551615";
+        for stat in [format!("7 (a) Z 9) S 1 {rest}"), format!("7 (sh) Z 1 {rest}")] {
+            let expected = ProcessStat { parent: 1, group: 5, session: 6, started: 777 };
+            assert_eq!(ProcessStat::parse(&stat), Some(expected), "{stat}");
+        }
+        assert_eq!(ProcessStat::parse("7 (sh"), None);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{
     io,
-    sync::mpsc,
+    sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -55,14 +55,16 @@ impl SpawnThreads {
         self.0.iter().map(|thread| thread.handle.clone()).collect()
     }
 
-    /// Ends the threads. Waits at most `bound` in all for threads that hang in a system call.
-    pub(crate) fn shut_down(self, bound: Duration) {
+    /// Ends the threads. Waits at most `bound` in all for threads that hang in a system call, and
+    /// returns whether all have ended.
+    pub(crate) fn shut_down(self, bound: Duration) -> bool {
         let end = Instant::now() + bound;
         // All threads are notified before the first wait.
         let threads: Vec<_> = self.0.into_iter().map(|thread| thread.ended).collect();
-        for ended in threads {
-            let _hangs = ended.recv_timeout(end.saturating_duration_since(Instant::now()));
-        }
+        threads.into_iter().fold(true, |all, ended| {
+            let left = end.saturating_duration_since(Instant::now());
+            all & (ended.recv_timeout(left) != Err(RecvTimeoutError::Timeout))
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 //! if these have ended, by the mark of the job. The search needs `/proc` of Linux, and finds
 //! nothing on other systems.
 
-use std::{collections::BTreeSet, os::fd::OwnedFd};
+use std::{collections::BTreeSet, os::fd::OwnedFd, time::Duration};
 
 #[cfg(target_os = "linux")]
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
@@ -89,16 +89,20 @@ impl StrayProcess {
         Err(Errno::NOSYS)
     }
 
-    /// Opens a pidfd for a running child of `parent`. `Ok(None)` if `pid` is none, because it has
-    /// ended and its id may belong to another process.
+    /// Opens a pidfd for the running process `pid` if `is_wanted`. `Ok(None)` if it is not, or if
+    /// `pid` has ended: its process id may belong to another process.
     #[cfg(target_os = "linux")]
-    pub(crate) fn child(pid: Pid, parent: impl Fn(i32) -> bool) -> Result<Option<Self>, Errno> {
+    pub(crate) fn if_running(
+        pid: Pid,
+        is_wanted: impl FnOnce(&ProcessStat) -> bool,
+    ) -> Result<Option<Self>, Errno> {
         let opened = match Self::open(pid) {
             Ok(opened) => opened,
             Err(Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let stat = ProcessStat::of(pid).filter(|stat| !stat.has_ended && parent(stat.parent));
+        let stat = ProcessStat::of(pid).filter(is_wanted);
+        // A zombie has ended, unless threads besides its first one still run.
         Ok(stat.filter(|_| !opened.has_ended()).map(|_| opened))
     }
 
@@ -113,8 +117,14 @@ impl StrayProcess {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
+        self.ends_within(Duration::ZERO)
+    }
+
+    /// Waits for at most `bound`, and returns whether the process has ended.
+    pub(crate) fn ends_within(&self, bound: Duration) -> bool {
         let mut asked = [PollFd::new(&self.descriptor, PollFlags::IN)];
-        poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0)
+        let bound = Timespec::try_from(bound).ok();
+        poll(&mut asked, bound.as_ref()).is_ok_and(|ended| ended > 0)
     }
 
     /// Reaps the process if it has ended, and is a child of this worker.

@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 use crate::exec::{
     inherited_limit,
     job_mark::{self, RunNumber, run_of},
-    process_table::{descendants, environment, name},
+    process_table::{ProcessStat, descendants, environment, name},
     stray_processes::StrayProcess,
     subreaper,
 };
@@ -177,7 +177,7 @@ impl SeenProcesses {
                 continue;
             }
             let run = run_of(&environment(pid));
-            let process = match StrayProcess::child(pid, |parent| parent == getpid().as_raw_pid()) {
+            let process = match StrayProcess::if_running(pid, |stat| stat.parent == getpid().as_raw_pid()) {
                 Ok(Some(process)) => process,
                 Ok(None) => {
                     found.ended.insert(pid.as_raw_pid());
@@ -238,9 +238,9 @@ fn with_descendants(roots: Vec<StrayProcess>, is_incomplete: &mut bool) -> Vec<S
         let (mut all, pids) = (BTreeSet::new(), stopped.values().map(StrayProcess::pid).collect());
         descendants(pids, &mut all);
         // A child whose parent has ended is adopted, and the next search finds it.
-        let is_parent = |parent| stopped.contains_key(&parent) || all.contains(&parent);
+        let is_child = |stat: &ProcessStat| all.contains(&stat.parent);
         for pid in all.iter().filter(|pid| !stopped.contains_key(pid)).filter_map(|&pid| Pid::from_raw(pid)) {
-            match StrayProcess::child(pid, is_parent) {
+            match StrayProcess::if_running(pid, is_child) {
                 Ok(process) => new.extend(process),
                 Err(_few_descriptors) => *is_incomplete = true,
             }
