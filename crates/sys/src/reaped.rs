@@ -140,6 +140,7 @@ mod tests {
         let (pid, reaped) = reap_any(true).unwrap().unwrap();
         assert_eq!((pid, reaped.status.code()), (child.id().cast_signed(), Some(0)));
         assert_eq!(reap_any(true).unwrap_err().raw_os_error(), Some(libc::ECHILD));
+        assert!(child.wait().is_err(), "it is reaped");
     }
 
     #[test]
