@@ -12,6 +12,42 @@
 //! Nothing is best effort. A step of the set-up that fails ends the supervisor with an error that
 //! names the step, and a profile that needs a property that does not hold is refused.
 //!
+//! ```no_run
+//! # #[cfg(target_os = "linux")]
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use agenix_sandbox::{
+//!     client::{Settings, Supervisor},
+//!     profile::Profile,
+//!     protocol::{Sink, Source, TaskStart},
+//!     setup::Regime,
+//! };
+//!
+//! let mut supervisor = Supervisor::start(&Settings {
+//!     executable: "/proc/self/exe".into(),
+//!     profile: Profile::reader(),
+//!     scratch: "/run/agw/scratch".into(),
+//!     regime: Regime::Namespaces,
+//!     user: None,
+//!     without: [].into(),
+//! })?;
+//! supervisor.begin(&["/usr/bin/sort"])?;
+//! let sort = TaskStart {
+//!     task: 1,
+//!     program: "/usr/bin/sort".into(),
+//!     argv: vec!["sort".into(), "-n".into()],
+//!     env: vec![],
+//!     cwd: None,
+//!     stdin: Source::Path("/usr/share/dict/words".into()),
+//!     stdout: Sink::Null,
+//!     stderr: Sink::Stdout,
+//! };
+//! supervisor.start_task(sort, &[])?;
+//! let end = supervisor.wait(1)?;
+//! let cleaned = supervisor.clean()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Linux alone can enforce a profile. On other systems, the crate compiles and refuses.
 
 #![forbid(unsafe_code)]

@@ -33,7 +33,7 @@ pub enum Execute {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Maximum number of processes and threads.
+    /// Maximum number of processes and threads, with the three of the supervisor.
     pub processes: u64,
     /// Maximum address space of a process in bytes.
     pub address_space: u64,

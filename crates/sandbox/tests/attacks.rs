@@ -18,7 +18,7 @@ use std::{
 };
 
 use agenix_sandbox::{profile::Profile, setup::Regime};
-use support::{Ended, Sandbox, directory, without_disk_limit};
+use support::{attack, directory, sandbox};
 use tempfile::TempDir;
 
 /// Text that no task may read.
@@ -258,18 +258,6 @@ fn outside(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn sandbox(profile: Profile, regime: Regime) -> Sandbox {
-    let profile = if regime == Regime::Subreaper { without_disk_limit(profile) } else { profile };
-    Sandbox::start(profile, regime).unwrap()
-}
-
-/// Runs a script as a job, and returns its end and the number of its strays.
-fn attack(sandbox: &mut Sandbox, programs: &[&str], script: &str) -> (Ended, u32) {
-    sandbox.begin(&[&["/bin/sh"], programs].concat());
-    let ended = sandbox.run(&["/bin/sh", "-c", script]);
-    (ended, sandbox.supervisor.clean().unwrap().strays)
-}
-
 #[test]
 fn attacks_fail_inside_and_succeed_outside() {
     for attack_ in ATTACKS {
@@ -316,67 +304,19 @@ fn tools_cannot_execute_other_programs() {
     }
 }
 
-/// Numbers on x86-64 of calls that fail with EPERM, whatever their arguments are.
-#[cfg(target_arch = "x86_64")]
-const CALLS: [u32; 47] = [
-    425, 426, 427, // io_uring
-    321, 323, 298, 212, 175, 313, 176, 246, 320, // bpf, userfaultfd, perf, modules, kexec
-    101, 310, 311, 438, 440, 312, 256, 279, // memory of others
-    165, 166, 155, 161, 430, 431, 432, 433, 429, 428, 442, 272, 308, // mounts, namespaces
-    304, 303, 300, 301, 179, 163, 167, // handles, quotas, swap
-    319, 447, 250, // memfd, keys
-    29, 68, 64, 240, // objects of System V and POSIX
-];
-
-#[cfg(target_arch = "x86_64")]
 #[test]
-fn denied_calls_fail_with_eperm_in_both_numberings() {
-    let numbers = CALLS.map(|number| number.to_string()).join(",");
-    // The arguments are invalid, so the calls have no effect where they are permitted.
-    let script = format!(
-        "perl -e 'for my $n ({numbers}) {{ for my $bit (0, 0x40000000) {{
-            $! = 0; syscall($n | $bit, -1, -1, -1, -1, -1); print \"$n: \", $!+0, \"\\n\" if $! != 1 }} }} print \"end\\n\"'"
-    );
+fn profile_with_a_network_has_internet_sockets_and_no_others() {
+    let profile = || Profile { network: agenix_sandbox::profile::Network::On, ..Profile::reader() };
     for regime in [Regime::Namespaces, Regime::Subreaper] {
-        let (ended, _) = attack(&mut sandbox(Profile::reader(), regime), &[PERL], &script);
-        assert_eq!(ended.stdout, "end\n", "{regime:?}: {ended:?}");
+        for attack_ in ATTACKS
+            .iter()
+            .filter(|attack| attack.script.contains("-MSocket") || attack.script.contains("/dev/tcp"))
+        {
+            let targets = Targets::new();
+            let (ended, _) =
+                attack(&mut sandbox(profile(), regime), attack_.programs, &targets.fill(attack_.script));
+            let expected = if attack_.script.contains("/dev/tcp") { "connected\n" } else { attack_.inside };
+            assert_eq!(ended.stdout, expected, "{}, {regime:?}: {ended:?}", attack_.name);
+        }
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn calls_with_denied_arguments_fail_and_others_do_not() {
-    // personality, clone with CLONE_NEWUSER, clone3, execveat of a descriptor.
-    let script = r#"perl -e 'sub call { $! = 0; my $r = syscall(shift, @_); print $r < 0 ? $!+0 : "ok", " " }
-        call(135, 0xffffffff); call(135, 0x0040000); call(56, 0x10000000 | 17, 0, 0, 0, 0); call(435, 0, 0);
-        open(F, "<", "/bin/sh"); my $e = ""; call(322, fileno(F), $e, 0, 0, 0x1000); my $p = fork;
-        exit 0 unless $p; waitpid $p, 0; print $?'"#;
-    for regime in [Regime::Namespaces, Regime::Subreaper] {
-        let (ended, _) = attack(&mut sandbox(Profile::reader(), regime), &[PERL], script);
-        assert_eq!(ended.stdout, "ok 1 1 38 1 0", "{regime:?}: {ended:?}");
-    }
-}
-
-#[test]
-fn threads_work_without_clone3() {
-    let script = "seq 300000 | sort -n --parallel=4 -S 64M | tail -n 1";
-    let programs = ["/usr/bin/seq", "/usr/bin/sort", "/usr/bin/tail"];
-    let (ended, _) = attack(&mut Sandbox::reader(), &programs, script);
-    assert_eq!((&*ended.stdout, &*ended.stderr), ("300000\n", ""));
-}
-
-#[test]
-fn dynamic_loader_runs_only_programs_that_are_confined_as_well() {
-    let loader = "/lib64/ld-linux-x86-64.so.2";
-    if !Path::new(loader).exists() {
-        return;
-    }
-    let mut sandbox = Sandbox::reader();
-    // Known: the loader of a program is executable, and it runs any program that it can read.
-    let (ended, _) = attack(&mut sandbox, &[], &format!("{loader} /bin/cat {}", "/etc/hostname"));
-    assert!(!ended.status.success() && ended.stderr.contains("ermission denied"), "{ended:?}");
-    // A program in the scratch cannot be mapped.
-    let copied = format!("cp /usr/bin/id copy; {loader} ./copy && echo ran; {loader} /usr/bin/id -u");
-    let (ended, _) = attack(&mut sandbox, &["/bin/cp"], &copied);
-    assert!(!ended.stdout.contains("ran") && !ended.stdout.starts_with("0\n"), "{ended:?}");
 }

@@ -216,6 +216,72 @@ fn end_of_the_supervisor_ends_its_tasks() {
 }
 
 #[test]
+fn descriptors_of_the_worker_do_not_reach_a_task() {
+    let file = fs::File::open("/etc/passwd").unwrap();
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
+    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+        let count = "my $n = 0; for (0 .. 255) { open(my $f, '>&=', $_) and $n++ } print $n";
+        // perl itself opens none. The three are stdin, stdout and stderr.
+        assert_eq!(sandbox.job(&["/usr/bin/perl", "-e", count]).stdout, "3");
+    }
+}
+
+#[test]
+fn task_gets_long_arguments_and_any_bytes() {
+    let mut sandbox = Sandbox::reader();
+    sandbox.begin(&["/bin/sh"]);
+    let long = "x".repeat(100_000);
+    let many: Vec<&str> = ["/bin/sh", "-c", "echo $#; printf %s \"$0\"", "\u{10feff}é"]
+        .into_iter()
+        .chain(std::iter::repeat_n(&*long, 10))
+        .collect();
+    let ended = sandbox.run(&many);
+    assert_eq!(ended.stdout, "10\n\u{fffd}é", "the byte 255, as text");
+    let nul = fault(sandbox.try_run(&["/bin/sh", "a\0b"]).unwrap_err());
+    assert_eq!(nul.step, Step::Exec);
+    let too_long = "x".repeat(3 << 20);
+    let refused = fault(sandbox.try_run(&["/bin/sh", &too_long]).unwrap_err());
+    assert_eq!((refused.step, refused.errno), (Step::Exec, Some(7)));
+    sandbox.supervisor.clean().unwrap();
+}
+
+#[test]
+fn task_may_end_by_any_signal() {
+    let mut sandbox = Sandbox::reader();
+    for signal in [6, 11, 34, 64] {
+        let ended = sandbox.job(&["/bin/sh", "-c", &format!("ulimit -c 0; kill -{signal} $$")]);
+        assert_eq!(ended.status.signal(), Some(signal), "{ended:?}");
+    }
+}
+
+#[test]
+fn files_may_move_within_the_scratch() {
+    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+        let script = "mkdir 'a'; mkdir 'b'; open(F, '>', 'a/f'); rename('a/f', 'b/f') or print $!+0;
+            link('b/f', 'a/g') or print $!+0; print -e 'a/g' ? 'moved' : 'lost'";
+        assert_eq!(sandbox.job(&["/usr/bin/perl", "-e", script]).stdout, "moved");
+    }
+}
+
+#[test]
+fn builder_writes_its_paths_and_executes_what_it_reads() {
+    let (data, other) = (directory(), directory());
+    let mut profile = Profile::builder();
+    profile.write = vec![data.path().to_str().unwrap().into()];
+    let mut sandbox = Sandbox::start(profile, Regime::Namespaces).unwrap();
+    let script = "printf '#!/bin/sh\\necho built' > tool && chmod +x tool && ./tool && (echo x > \"$0/f\" || echo denied)";
+    sandbox.begin(&[]);
+    let running = sandbox.start_task(&["/bin/sh", "-c", script, other.path().to_str().unwrap()], |task| {
+        task.cwd = Some(data.path().to_str().unwrap().into());
+        task.argv.truncate(4);
+    });
+    let running = running.unwrap();
+    assert_eq!(sandbox.wait(running).unwrap().stdout, "built\ndenied\n");
+    sandbox.supervisor.clean().unwrap();
+    assert!(data.path().join("tool").exists(), "only the scratch is emptied");
+}
+
+#[test]
 fn requests_may_be_sent_ahead_of_a_job_that_does_not_begin() {
     let mut sandbox = Sandbox::reader();
     let commands = sandbox.supervisor.commands();

@@ -147,7 +147,10 @@ impl Landlock {
         if !self.scopes_signals() {
             return Err(Fault::new(Step::Landlock, "this kernel has no signal scope; use Linux 6.12"));
         }
-        finish(hard().scope(Scope::Signal).and_then(Ruleset::create).map_err(fault)?)
+        let ruleset = hard().scope(Scope::Signal).and_then(|ruleset| ruleset.handle_access(AccessFs::Refer));
+        let created = ruleset.and_then(Ruleset::create).map_err(fault)?;
+        // A domain forbids renames between directories that it does not name.
+        finish(self.allow(created, Path::new("/"), AccessFs::Refer.into())?)
     }
 
     fn scoped(self, ruleset: Ruleset) -> Result<Ruleset, Fault> {

@@ -151,8 +151,6 @@ impl Server<'_> {
 
     /// Waits for messages and for ends of processes. Returns false at the end of the connection.
     fn wait(&mut self) -> Result<bool, Fault> {
-        let ends = self.tasks.reap()?;
-        self.report(&ends)?;
         let socket = self.channel.socket().clone();
         let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
         watched.extend(self.exits.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
@@ -160,9 +158,13 @@ impl Server<'_> {
         if !self.sandbox.wait(&mut watched, timeout)? {
             return Ok(false);
         }
-        let has_message = !watched[0].revents().is_empty();
-        let ends = self.tasks.reap()?;
-        self.report(&ends)?;
+        let mut is_ready = watched.iter().map(|watched| !watched.revents().is_empty());
+        let has_message = is_ready.next().unwrap_or_default();
+        // After the timeout, nothing is ready, and orphans may have ended.
+        if is_ready.any(|is_ready| is_ready) || !has_message {
+            let ends = self.tasks.reap()?;
+            self.report(&ends)?;
+        }
         if has_message { self.channel.fill().map_err(malformed) } else { Ok(true) }
     }
 

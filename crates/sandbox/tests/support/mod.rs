@@ -185,3 +185,16 @@ pub(crate) fn without_disk_limit(profile: Profile) -> Profile {
     needs.remove(agenix_sandbox::property::Property::LimitsDisk);
     Profile { needs: Some(needs), ..profile }
 }
+
+/// Starts a supervisor with `profile` in `regime`.
+pub(crate) fn sandbox(profile: Profile, regime: Regime) -> Sandbox {
+    let profile = if regime == Regime::Subreaper { without_disk_limit(profile) } else { profile };
+    Sandbox::start(profile, regime).unwrap()
+}
+
+/// Runs a script as a job, and returns its end and the number of its strays.
+pub(crate) fn attack(sandbox: &mut Sandbox, programs: &[&str], script: &str) -> (Ended, u32) {
+    sandbox.begin(&[&["/bin/sh"], programs].concat());
+    let ended = sandbox.run(&["/bin/sh", "-c", script]);
+    (ended, sandbox.supervisor.clean().unwrap().strays)
+}
