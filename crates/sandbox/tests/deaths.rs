@@ -70,7 +70,10 @@ const WORKER: &str = "AGENIX_SANDBOX_TEST_WORKER";
 #[test]
 fn death_of_the_worker_ends_the_tasks() {
     for regime in BOTH {
+        // The worker cannot remove its temporary directories.
+        let temporary = support::directory();
         let mut worker = Command::new(std::env::current_exe().unwrap());
+        worker.env("TMPDIR", temporary.path());
         worker.args(["--exact", "worker_that_dies", "--nocapture"]).env(WORKER, format!("{regime:?}"));
         let mut worker = worker.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(worker.stdout.take().unwrap());

@@ -105,9 +105,9 @@ fn call_of_the_32_bit_interface_ends_the_task() {
     use std::os::unix::process::ExitStatusExt;
 
     let dir = directory();
-    let program = dir.path().join("program");
-    fs::write(&program, program_with_a_32_bit_call()).unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (written, program) = (dir.path().join("written"), dir.path().join("program"));
+    fs::write(&written, program_with_a_32_bit_call()).unwrap();
+    support::install(&written, &program);
     let outside = Command::new(&program).status().unwrap();
     // A kernel without the 32-bit interface ends it by SIGSEGV.
     assert!(matches!((outside.code(), outside.signal()), (Some(42), _) | (_, Some(11))), "{outside:?}");

@@ -12,7 +12,7 @@ use std::{
         unix::{fs::PermissionsExt, process::ExitStatusExt},
     },
     path::{Path, PathBuf},
-    process::ExitStatus,
+    process::{Command, ExitStatus},
     sync::OnceLock,
     thread::JoinHandle,
 };
@@ -47,17 +47,32 @@ pub(crate) fn give(path: &Path) {
     }
 }
 
-/// Returns the supervisor at a place that every user can execute.
+/// Returns the supervisor at a place that the user of the tasks can execute.
 pub(crate) fn executable() -> &'static Path {
-    static COPY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_dir, path) = COPY.get_or_init(|| {
-        let dir = directory();
-        let path = dir.path().join("sandbox-supervisor");
-        fs::copy(env!("CARGO_BIN_EXE_sandbox-supervisor"), &path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        (dir, path)
-    });
-    path
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        let built = Path::new(env!("CARGO_BIN_EXE_sandbox-supervisor"));
+        let is_open = |path: &Path| path.metadata().is_ok_and(|found| found.permissions().mode() & 0o1 != 0);
+        if !is_root() || built.ancestors().all(is_open) {
+            return built.to_owned();
+        }
+        // One copy serves all later runs.
+        let dir = std::env::temp_dir().join("agenix-sandbox-tests");
+        fs::create_dir_all(&dir).unwrap();
+        fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+        let copy = dir.join("sandbox-supervisor");
+        install(built, &copy);
+        copy
+    })
+}
+
+/// Puts a copy of `program` at `place`. A process of its own writes the copy: other threads start
+/// processes, which would inherit a descriptor for writing, and the copy could not be executed then.
+pub(crate) fn install(program: &Path, place: &Path) {
+    let new = place.with_extension(std::process::id().to_string());
+    let mut install = Command::new("install");
+    assert!(install.args(["-m", "755"]).args([program, &new]).status().unwrap().success());
+    fs::rename(new, place).unwrap();
 }
 
 /// Returns settings with a scratch directory of their own.
