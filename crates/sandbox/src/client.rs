@@ -1,9 +1,9 @@
 //! Side of the worker: starts supervisors, and tasks in them.
 //!
-//! All calls are synchronous. An asynchronous worker splits a supervisor into [`Commands`], whose
-//! calls only write a message, and [`Replies`], which one blocking thread reads. `Replies` gives its
-//! descriptor, so a worker can also wait for it with an event loop and call [`Replies::next`] when it
-//! is readable, because a supervisor writes each message at once.
+//! All calls are synchronous. An asynchronous worker uses [`Commands`], whose calls only write a
+//! message, and [`Replies`], which one blocking thread reads. `Replies` gives its descriptor, so an
+//! event loop can wait for it as well, and then call [`Replies::next`], because a supervisor writes
+//! each message at once. A supervisor that does not read fills its socket, and a call then waits.
 //!
 //! The worker starts the process itself with the [`Command`] of [`prepare`], because it may have to
 //! register its children. [`Supervisor`] does all that for callers without such rules.
@@ -55,7 +55,8 @@ pub struct Settings {
     /// Profile of the jobs.
     pub profile: Profile,
     /// Scratch directory: an empty directory that the user of the tasks owns. With
-    /// [`Regime::Namespaces`], several supervisors may share it, because each mounts its own over it.
+    /// [`Regime::Namespaces`], several supervisors may share it, because each mounts its own file
+    /// system over it.
     pub scratch: PathBuf,
     /// Regime, as [`crate::probe::run`] found it.
     pub regime: Regime,

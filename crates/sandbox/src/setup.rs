@@ -8,6 +8,9 @@ use crate::profile::Profile;
 
 /// First argument of an executable that has to become a supervisor.
 pub const SUPERVISOR_ARGUMENT: &str = "--sandbox-supervisor";
+/// Second argument of a task that attacks its sandbox for [`crate::probe`].
+#[cfg(target_os = "linux")]
+pub(crate) const ATTEMPT_ARGUMENT: &str = "attempt";
 /// Environment variable of a supervisor with its [`Setup`] as JSON. Tasks do not get the variable.
 pub const SETUP_VARIABLE: &str = "AGENIX_SANDBOX_SETUP";
 /// Environment variable of a worker with mechanisms to do without, for tests of other machines.

@@ -32,8 +32,8 @@ pub fn reap(pid: i32) -> io::Result<Reaped> {
 }
 
 /// Reaps a child that has ended, whichever it is, and returns its process id. If no child has
-/// ended, waits for one if `waits` is true, and returns `None` otherwise. A process that has threads
-/// with children of their own must not mix this call with [`reap`].
+/// ended, waits for one if `waits` is true, and returns `None` otherwise. A process must not use
+/// this call while another thread waits for a child of its own.
 ///
 /// # Errors
 ///

@@ -28,7 +28,10 @@ use rustix::{
 };
 
 use super::{Attempt, Targets};
-use crate::{property::Property, setup::SUPERVISOR_ARGUMENT, supervisor::ATTEMPT};
+use crate::{
+    property::Property,
+    setup::{ATTEMPT_ARGUMENT, SUPERVISOR_ARGUMENT},
+};
 
 /// Properties that [`attempt`] attacks. The end of the job shows [`Property::Leftovers`].
 pub(super) const ATTACKED: [Property; 12] = [
@@ -101,7 +104,7 @@ fn attack_all(targets: &Targets) -> io::Result<()> {
 /// Starts a daemon that holds the stderr of this task, and waits until it has left the session.
 fn leave_daemon() -> io::Result<()> {
     let mut daemon = Command::new(std::env::current_exe()?);
-    daemon.args([SUPERVISOR_ARGUMENT, ATTEMPT, DAEMON]).stdout(Stdio::piped());
+    daemon.args([SUPERVISOR_ARGUMENT, ATTEMPT_ARGUMENT, DAEMON]).stdout(Stdio::piped());
     let mut daemon = daemon.spawn()?;
     let mut ready = [0];
     daemon.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.read_exact(&mut ready)

@@ -29,8 +29,7 @@ use crate::{
     property::{Property, PropertySet},
     protocol::{Sink, Source, TaskStart},
     report::{Missing, Report},
-    setup::{Mechanism, Regime, SUPERVISOR_ARGUMENT},
-    supervisor::ATTEMPT,
+    setup::{ATTEMPT_ARGUMENT, Mechanism, Regime, SUPERVISOR_ARGUMENT},
 };
 
 /// Answer of a machine.
@@ -185,7 +184,7 @@ fn attempts_in(
     let (results, to_results) = io::pipe()?;
     let (held, to_held) = io::pipe()?;
     let targets = serde_json::to_string(targets).map_err(io::Error::from)?;
-    let argv = vec![program.clone(), SUPERVISOR_ARGUMENT.into(), ATTEMPT.into(), targets];
+    let argv = vec![program.clone(), SUPERVISOR_ARGUMENT.into(), ATTEMPT_ARGUMENT.into(), targets];
     let (stdout, stderr) = (Sink::Descriptor, Sink::Descriptor);
     let start = TaskStart {
         task: 1,

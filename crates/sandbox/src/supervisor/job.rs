@@ -2,9 +2,9 @@
 //!
 //! A thread of its own is needed, because a domain of Landlock never becomes wider, and other jobs
 //! have other programs. A new supervisor for each job would cost far more. Tasks of the job are in
-//! the same domain as the thread, so Landlock alone would let them signal it. As PID 1 of a
-//! namespace, the supervisor is immune to that. As a subreaper, it is not; its outer process is, and
-//! then ends the job.
+//! the same domain as the thread, so Landlock alone would let them signal the thread. As PID 1 of a
+//! namespace, the supervisor is immune to such signals. As a subreaper, it is not, but its outer
+//! process is, and then ends the job.
 
 use std::{os::fd::OwnedFd, path::PathBuf};
 
@@ -20,7 +20,7 @@ use crate::{
     mechanisms::{interpreters::executed_files, limits, scratch},
     protocol::{Channel, Cleaned, ReceiveError, Reply, Request, TaskEnd, TaskStart, send},
     setup::Regime,
-    supervisor::{inner::Sandbox, processes::Tasks, task},
+    supervisor::{processes::Tasks, sandbox::Sandbox, task},
 };
 
 /// Interval between two looks for orphans that have ended. Nothing announces their end.

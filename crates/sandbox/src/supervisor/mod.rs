@@ -11,6 +11,7 @@ mod inner;
 mod job;
 mod outer;
 mod processes;
+mod sandbox;
 mod task;
 
 use std::{
@@ -23,13 +24,11 @@ use crate::{
     fault::{Fault, Step},
     probe,
     protocol::{Reply, send},
-    setup::{SETUP_VARIABLE, SUPERVISOR_ARGUMENT, Setup},
+    setup::{ATTEMPT_ARGUMENT, SETUP_VARIABLE, SUPERVISOR_ARGUMENT, Setup},
 };
 
 /// Second argument of the inner process.
 const INNER: &str = "inner";
-/// Second argument of a task that attacks its sandbox for [`probe`].
-pub(crate) const ATTEMPT: &str = "attempt";
 
 /// Returns true if the arguments of this executable, with argument 0, ask for a supervisor. The
 /// executable then has to call [`main`] before it starts a thread, and to end with its result.
@@ -42,7 +41,7 @@ pub fn is_requested(arguments: impl IntoIterator<Item = OsString>) -> bool {
 #[must_use]
 pub fn main() -> ExitCode {
     let role = std::env::args_os().nth(2);
-    if role.as_ref().is_some_and(|role| role == ATTEMPT) {
+    if role.as_ref().is_some_and(|role| role == ATTEMPT_ARGUMENT) {
         return probe::attempt();
     }
     let is_inner = role.is_some_and(|role| role == INNER);

@@ -83,8 +83,8 @@ impl Tasks {
         }
     }
 
-    /// Reaps the processes that have ended, and returns the tasks among them. What a task has left
-    /// in its process group is killed, unless it is terminating.
+    /// Reaps the processes that have ended, and returns the tasks among them. Kills the rest of the
+    /// process group of such a task, unless the task is terminating.
     pub(super) fn reap(&mut self) -> Result<Vec<TaskEnd>, Fault> {
         let mut ends = Vec::new();
         while let Some((pid, reaped)) = reaped(false)? {

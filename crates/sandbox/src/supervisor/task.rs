@@ -24,7 +24,7 @@ use crate::{
     fault::{Fault, Step},
     mechanisms::interpreters::PATH,
     protocol::{Sink, Source, TaskStart},
-    supervisor::inner::Sandbox,
+    supervisor::sandbox::Sandbox,
 };
 
 /// Starts a task in a process group of its own, and returns its process id. `descriptors` are those

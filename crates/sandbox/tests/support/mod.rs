@@ -1,5 +1,5 @@
-//! Jobs in real sandboxes, for the tests. Root runs them as the user nobody; other users run them as
-//! themselves.
+//! Jobs in real sandboxes, for the tests. Root runs them as the user nobody; other users run them
+//! as themselves.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -66,8 +66,9 @@ pub(crate) fn executable() -> &'static Path {
     })
 }
 
-/// Puts a copy of `program` at `place`. A process of its own writes the copy: other threads start
-/// processes, which would inherit a descriptor for writing, and the copy could not be executed then.
+/// Puts a copy of `program` at `place`. A process of its own writes the copy. A descriptor for
+/// writing in this process would reach children of other threads, and nobody could execute the
+/// copy.
 pub(crate) fn install(program: &Path, place: &Path) {
     let new = place.with_extension(std::process::id().to_string());
     let mut install = Command::new("install");
