@@ -83,7 +83,16 @@ fn timed(mut call: impl FnMut(u32) -> Result<(), Box<dyn Error>>) -> Result<Dura
 
 fn direct(argv: &[String]) -> Result<(), Box<dyn Error>> {
     let mut command = Command::new(&argv[0]);
-    command.args(&argv[1..]).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // The locale of a task decides how long sort(1) takes.
+    let variables =
+        Profile::reader().env.into_iter().filter_map(|name| Some((name.clone(), std::env::var_os(name)?)));
+    command
+        .args(&argv[1..])
+        .env_clear()
+        .envs(variables)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let status = command.process_group(0).spawn()?.wait()?;
     if status.success() { Ok(()) } else { Err("the program failed".into()) }
 }
