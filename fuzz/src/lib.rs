@@ -10,6 +10,7 @@ mod documents;
 mod job_update;
 mod request_parser;
 mod resp_decoder;
+mod sandbox_request;
 
 use agenix_protocol::{
     limits::MAX_ERROR_LINE_BYTES,
@@ -23,6 +24,7 @@ pub use self::{
     job_update::job_update,
     request_parser::request_parser,
     resp_decoder::resp_decoder,
+    sandbox_request::sandbox_request,
 };
 
 /// A property of any bytes.
@@ -36,7 +38,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub fn targets() -> [Target; 6] {
+pub fn targets() -> [Target; 7] {
     [
         Target { name: "resp_decoder", run: resp_decoder },
         Target { name: "request_parser", run: request_parser },
@@ -44,6 +46,7 @@ pub fn targets() -> [Target; 6] {
         Target { name: "action_document", run: action_document },
         Target { name: "job_update", run: job_update },
         Target { name: "worker_documents", run: worker_documents },
+        Target { name: "sandbox_request", run: sandbox_request },
     ]
 }
 

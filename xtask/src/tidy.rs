@@ -25,6 +25,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/client",
         "crates/cli",
         "crates/sys",
+        "crates/sandbox",
         "crates/shell",
         "crates/agq",
         "crates/agw",

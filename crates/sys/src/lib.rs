@@ -13,7 +13,7 @@ mod standard;
 
 use std::{fs::File, io};
 
-pub use reaped::{Reaped, reap};
+pub use reaped::{Reaped, reap, reap_any};
 pub use standard::{Standard, check};
 
 /// Returns true if `file` is the only open file description of its file in all processes. Other

@@ -27,20 +27,29 @@ pub fn reap(pid: i32) -> io::Result<Reaped> {
     if pid <= 0 {
         return Err(io::Error::from_raw_os_error(libc::ECHILD));
     }
-    loop {
-        match wait4(pid) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            reaped => {
-                let (status, usage) = reaped?;
-                return Ok(Reaped {
-                    status: ExitStatus::from_raw(status),
-                    peak_memory_bytes: above(peak(&usage), peak(&own_usage()?)),
-                    user: time(usage.ru_utime),
-                    system: time(usage.ru_stime),
-                });
-            }
-        }
-    }
+    let (_pid, status, usage) = wait4(pid, 0)?;
+    reaped(status, &usage)
+}
+
+/// Reaps a child that has ended, whichever it is, and returns its process id. If no child has
+/// ended, waits for one if `waits` is true, and returns `None` otherwise. A process must not use
+/// this call while another thread waits for a child of its own.
+///
+/// # Errors
+///
+/// Returns the error of the system, which is `ECHILD` if this process has no child.
+pub fn reap_any(waits: bool) -> io::Result<Option<(i32, Reaped)>> {
+    let (pid, status, usage) = wait4(-1, if waits { 0 } else { libc::WNOHANG })?;
+    if pid == 0 { Ok(None) } else { Ok(Some((pid, reaped(status, &usage)?))) }
+}
+
+fn reaped(status: libc::c_int, usage: &libc::rusage) -> io::Result<Reaped> {
+    Ok(Reaped {
+        status: ExitStatus::from_raw(status),
+        peak_memory_bytes: above(peak(usage), peak(&own_usage()?)),
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+    })
 }
 
 /// Returns the peak of a child if it is not merely the memory of its parent before exec(2).
@@ -48,13 +57,22 @@ fn above(child: u64, parent: u64) -> Option<u64> {
     (child > parent).then_some(child)
 }
 
+/// Calls wait4(2) until no signal interrupts it. Returns the process id, the status and the use.
 #[allow(unsafe_code)]
-fn wait4(pid: i32) -> io::Result<(libc::c_int, libc::rusage)> {
-    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
-    // SAFETY: both pointers are valid for writes of their types during the call.
-    let answer = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
-    // SAFETY: all bytes are initialized, and every bit pattern of these integers is valid.
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok((status, unsafe { usage.assume_init() })) }
+fn wait4(pid: i32, options: libc::c_int) -> io::Result<(i32, libc::c_int, libc::rusage)> {
+    loop {
+        let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+        // SAFETY: both pointers are valid for writes of their types during the call.
+        let answer = unsafe { libc::wait4(pid, &raw mut status, options, usage.as_mut_ptr()) };
+        if answer >= 0 {
+            // SAFETY: all bytes are initialized, and every bit pattern of these integers is valid.
+            return Ok((answer, status, unsafe { usage.assume_init() }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
 }
 
 #[allow(unsafe_code)]
@@ -81,7 +99,7 @@ fn time(of: libc::timeval) -> Duration {
 mod tests {
     use std::{os::unix::process::ExitStatusExt, process::Command, time::Duration};
 
-    use super::{above, reap};
+    use super::{above, reap, reap_any};
 
     const LARGE: u64 = 128 << 20;
 
@@ -96,6 +114,33 @@ mod tests {
         assert_eq!(reap(pid).unwrap_err().raw_os_error(), Some(libc::ECHILD));
         let killed = start("kill -KILL $$");
         assert_eq!(reap(killed).unwrap().status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn reap_any_waits_only_if_it_is_asked_to() {
+        // Children of other tests are children of the same process, so this one runs alone.
+        let name = "reaped::tests::reap_any_in_a_process_of_its_own";
+        let mut own = Command::new(std::env::current_exe().unwrap());
+        let own = own.args(["--exact", name]).env(OWN_PROCESS, "1");
+        assert!(own.status().unwrap().success());
+    }
+
+    const OWN_PROCESS: &str = "AGENIX_SYS_TEST_OF_REAP_ANY";
+
+    #[test]
+    fn reap_any_in_a_process_of_its_own() {
+        if std::env::var_os(OWN_PROCESS).is_none() {
+            return;
+        }
+        assert_eq!(reap_any(false).unwrap_err().raw_os_error(), Some(libc::ECHILD));
+        let mut cat = Command::new("cat");
+        let mut child = cat.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert_eq!(reap_any(false).unwrap(), None);
+        drop(child.stdin.take());
+        let (pid, reaped) = reap_any(true).unwrap().unwrap();
+        assert_eq!((pid, reaped.status.code()), (child.id().cast_signed(), Some(0)));
+        assert_eq!(reap_any(true).unwrap_err().raw_os_error(), Some(libc::ECHILD));
+        assert!(child.wait().is_err(), "it is reaped");
     }
 
     #[test]

@@ -1,0 +1,64 @@
+//! Report: properties that hold for the tasks of a supervisor, and properties that do not.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::property::{Property, PropertySet};
+
+/// Reason why a property does not hold, and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Missing {
+    /// Reason.
+    pub reason: String,
+    /// Step that the owner of the machine can take.
+    pub remedy: String,
+}
+
+/// Properties of a sandbox, made from the answers of the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// Properties that hold, with the mechanisms behind them.
+    pub enforced: BTreeMap<Property, String>,
+    /// Properties that do not hold.
+    pub missing: BTreeMap<Property, Missing>,
+}
+
+impl Report {
+    /// Returns the properties that hold.
+    #[must_use]
+    pub fn properties(&self) -> PropertySet {
+        self.enforced.keys().copied().collect()
+    }
+
+    /// Returns a text for each property of `needs` that does not hold.
+    #[must_use]
+    pub fn unmet(&self, needs: &PropertySet) -> Vec<String> {
+        let unmet = needs.without(&self.properties());
+        let text = |property| match self.missing.get(&property) {
+            Some(Missing { reason, remedy }) => format!("{property} is not enforced: {reason}; {remedy}"),
+            None => format!("{property} is not enforced"),
+        };
+        unmet.iter().map(text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Missing, Report};
+    use crate::property::{Property, PropertySet};
+
+    #[test]
+    fn report_names_what_is_unmet_and_the_remedy() {
+        let missing = Missing { reason: "no Landlock".into(), remedy: "use Linux 6.2".into() };
+        let report = Report {
+            enforced: [(Property::Exec, "Landlock".into())].into(),
+            missing: [(Property::FilesRead, missing)].into(),
+        };
+        let needs: PropertySet = [Property::Exec, Property::FilesRead].into_iter().collect();
+        assert_eq!(report.unmet(&needs), ["files_read is not enforced: no Landlock; use Linux 6.2"]);
+        assert!(report.unmet(&report.properties()).is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! Jobs of a supervisor. The thread that serves them restricts itself to their programs.
+//!
+//! A thread of its own is needed, because a domain of Landlock never becomes wider, and other jobs
+//! have other programs. A new supervisor for each job would cost far more. Tasks of the job are in
+//! the same domain as the thread, so Landlock alone would let them signal the thread. As PID 1 of a
+//! namespace, the supervisor is immune to such signals. As a subreaper, it is not, but its outer
+//! process is, and then ends the job.
+
+use std::{os::fd::OwnedFd, path::PathBuf};
+
+use agenix_protocol::byte_escape::decode_os;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use crate::{
+    fault::{Fault, Step},
+    mechanisms::{interpreters::executed_files, limits, scratch},
+    protocol::{Channel, Cleaned, ReceiveError, Reply, Request, TaskEnd, TaskStart, send},
+    setup::Regime,
+    supervisor::{processes::Tasks, sandbox::Sandbox, task},
+};
+
+/// Interval between two looks for orphans that have ended. Nothing announces their end.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Reason why the thread of a job ends.
+#[derive(Debug)]
+pub(super) enum JobEnd {
+    /// The worker has closed the connection, or the supervisor retires.
+    Closed,
+    /// The job did not begin, and the worker knows it.
+    NotBegun,
+    /// The next job has other programs.
+    Next(Vec<String>),
+}
+
+/// Serves a job that may execute `programs`, and further jobs with the same programs.
+pub(super) fn serve(
+    channel: &mut Channel<Request>,
+    sandbox: &Sandbox,
+    programs: Vec<String>,
+) -> Result<JobEnd, Fault> {
+    if let Err(fault) = restrict(sandbox, &programs) {
+        // The thread may be restricted in part, so it ends.
+        reply(channel, &Reply::Failed { task: None, fault })?;
+        return Ok(JobEnd::NotBegun);
+    }
+    reply(channel, &Reply::Begun)?;
+    Server { channel, sandbox, programs, tasks: Tasks::default(), exits: Vec::new(), is_between_jobs: false }
+        .run()
+}
+
+fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), Fault> {
+    let Some(landlock) = sandbox.landlock else { return Ok(()) };
+    let paths: Vec<PathBuf> = programs.iter().map(|program| PathBuf::from(decode_os(program))).collect();
+    if let Some(relative) = paths.iter().find(|path| !path.is_absolute()) {
+        return Err(Fault::new(Step::Programs, format!("'{}' is not an absolute path", relative.display())));
+    }
+    let files = executed_files(&paths)
+        .map_err(|(path, error)| Fault::of(Step::Programs, format!("'{}'", path.display()), error))?;
+    landlock
+        .restrict_programs(&files, &sandbox.written())
+        .map_err(|fault| Fault { step: Step::Programs, ..fault })
+}
+
+/// Answers a request between two jobs. The worker sends ahead, so requests for a job that did not
+/// begin, and signals for tasks that have ended, are no errors.
+pub(super) fn answer_outside(channel: &Channel<Request>, request: &Request) -> Result<(), Fault> {
+    match request {
+        Request::Start(start) => {
+            let fault = Fault::new(Step::Programs, "the job has not begun");
+            reply(channel, &Reply::Failed { task: Some(start.task), fault })
+        }
+        Request::Clean => {
+            reply(channel, &Reply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false }))
+        }
+        Request::Signal { .. } => Ok(()),
+        Request::Begin { .. } => {
+            Err(Fault::new(Step::Protocol, "a job begins before the end of another one"))
+        }
+    }
+}
+
+struct Server<'c> {
+    channel: &'c mut Channel<Request>,
+    sandbox: &'c Sandbox,
+    programs: Vec<String>,
+    tasks: Tasks,
+    /// Descriptors that become readable when a first process has ended, by task.
+    exits: Vec<(u32, OwnedFd)>,
+    is_between_jobs: bool,
+}
+
+impl Server<'_> {
+    fn run(mut self) -> Result<JobEnd, Fault> {
+        loop {
+            while let Some((request, descriptors)) = self.channel.received().map_err(malformed)? {
+                match request {
+                    Request::Begin { programs } if self.is_between_jobs => {
+                        if programs != self.programs {
+                            return Ok(JobEnd::Next(programs));
+                        }
+                        self.is_between_jobs = false;
+                        reply(self.channel, &Reply::Begun)?;
+                    }
+                    request if self.is_between_jobs => answer_outside(self.channel, &request)?,
+                    Request::Start(start) => self.start(&start, descriptors)?,
+                    Request::Signal { task, signal } => self.tasks.signal(task, signal),
+                    Request::Clean => {
+                        if self.clean()? {
+                            return Ok(JobEnd::Closed);
+                        }
+                    }
+                    request @ Request::Begin { .. } => answer_outside(self.channel, &request)?,
+                }
+            }
+            if !self.wait()? {
+                return Ok(JobEnd::Closed);
+            }
+        }
+    }
+
+    fn start(&mut self, start: &TaskStart, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
+        let task = start.task;
+        if self.tasks.has(task) {
+            return Err(Fault::new(Step::Protocol, format!("the job has had a task {task}")));
+        }
+        let started = task::start(self.sandbox, start, descriptors).and_then(|pid| {
+            self.tasks.add(task, pid);
+            self.watch(task, pid)
+        });
+        match started {
+            Ok(()) => reply(self.channel, &Reply::Started { task }),
+            Err(fault) => reply(self.channel, &Reply::Failed { task: Some(task), fault }),
+        }
+    }
+
+    /// Watches the first process of a task. A task that cannot be watched is killed by `clean`.
+    fn watch(&mut self, task: u32, pid: Pid) -> Result<(), Fault> {
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => self.exits.push((task, pidfd)),
+            // The regular look finds its end, a little later.
+            Err(Errno::MFILE | Errno::NFILE) => {}
+            Err(error) => return Err(Fault::of(Step::Exec, "watch the task", error)),
+        }
+        Ok(())
+    }
+
+    /// Waits for messages and for ends of processes. Returns false at the end of the connection.
+    fn wait(&mut self) -> Result<bool, Fault> {
+        let socket = self.channel.socket().clone();
+        let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
+        watched.extend(self.exits.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
+        let timeout = if self.is_between_jobs { None } else { Some(&LOOK_EVERY) };
+        if !self.sandbox.wait(&mut watched, timeout)? {
+            return Ok(false);
+        }
+        let mut is_ready = watched.iter().map(|watched| !watched.revents().is_empty());
+        let has_message = is_ready.next().unwrap_or_default();
+        // After the timeout, nothing is ready, and orphans may have ended.
+        if is_ready.any(|is_ready| is_ready) || !has_message {
+            let ends = self.tasks.reap()?;
+            self.report(&ends)?;
+        }
+        if has_message { self.channel.fill().map_err(malformed) } else { Ok(true) }
+    }
+
+    fn report(&mut self, ends: &[TaskEnd]) -> Result<(), Fault> {
+        for end in ends {
+            self.exits.retain(|(task, _)| *task != end.task);
+            reply(self.channel, &Reply::Ended(*end))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the job. Returns true if the supervisor retires.
+    fn clean(&mut self) -> Result<bool, Fault> {
+        let (ends, strays) = self.tasks.end()?;
+        self.report(&ends)?;
+        self.exits.clear();
+        let scratch_bytes = scratch::empty(&self.sandbox.scratch)?;
+        let setup = &self.sandbox.setup;
+        let retires = setup.regime == Regime::Subreaper || limits::is_worn(&setup.profile.limits);
+        reply(self.channel, &Reply::Cleaned(Cleaned { strays, scratch_bytes, retires }))?;
+        self.is_between_jobs = true;
+        Ok(retires)
+    }
+}
+
+fn reply(channel: &Channel<Request>, reply: &Reply) -> Result<(), Fault> {
+    send(channel.socket(), reply, &[]).map_err(|error| Fault::of(Step::Protocol, "reply", error))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the argument of map_err")]
+fn malformed(error: ReceiveError) -> Fault {
+    Fault::new(Step::Protocol, error.to_string())
+}

@@ -1,0 +1,133 @@
+//! Start of a task. The confined supervisor opens the files that a plan names, so the kernel
+//! decides by the rules of the task, and no path can change between a check and its use.
+
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{fs::FileTypeExt, fs::OpenOptionsExt, process::CommandExt},
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    vec,
+};
+
+use agenix_protocol::byte_escape::decode_os;
+use rustix::{
+    fs::{OFlags, fcntl_setfl},
+    process::Pid,
+};
+
+use crate::{
+    fault::{Fault, Step},
+    mechanisms::interpreters::PATH,
+    protocol::{Sink, Source, TaskStart},
+    supervisor::sandbox::Sandbox,
+};
+
+/// Starts a task in a process group of its own, and returns its process id. `descriptors` are those
+/// of stdin, stdout and stderr, in this order.
+pub(super) fn start(sandbox: &Sandbox, start: &TaskStart, descriptors: Vec<OwnedFd>) -> Result<Pid, Fault> {
+    let program = PathBuf::from(decode_os(&start.program));
+    if !program.is_absolute() {
+        return Err(Fault::new(Step::Exec, format!("'{}' is not an absolute path", program.display())));
+    }
+    let environment = environment(sandbox, &start.env)?;
+    let cwd = start.cwd.as_ref().map(|cwd| sandbox.scratch.join(decode_os(cwd)));
+    let cwd = match cwd {
+        Some(cwd) => readable_directory(cwd)?,
+        None => sandbox.scratch.clone(),
+    };
+    let mut descriptors = descriptors.into_iter();
+    let stdin = source(&start.stdin, &cwd, &mut descriptors)?;
+    let stdout = sink(Step::Stdout, &start.stdout, &cwd, &mut descriptors)?;
+    let stderr = match &start.stderr {
+        Sink::Stdout => stdout.try_clone().map_err(|error| Fault::of(Step::Stderr, "copy stdout", error))?,
+        other => sink(Step::Stderr, other, &cwd, &mut descriptors)?,
+    };
+    let mut argv = start.argv.iter().map(|argument| decode_os(argument));
+    let mut command = Command::new(&program);
+    command
+        .arg0(argv.next().unwrap_or_else(|| program.clone().into_os_string()))
+        .args(argv)
+        .env_clear()
+        .envs(environment)
+        .current_dir(&cwd)
+        .stdin(Stdio::from(stdin))
+        .stdout(Stdio::from(stdout))
+        .stderr(Stdio::from(stderr))
+        .process_group(0);
+    let child =
+        command.spawn().map_err(|error| Fault::of(Step::Exec, format!("'{}'", program.display()), error))?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| Fault::new(Step::Exec, "the task has no process id"))
+}
+
+/// Returns the environment of a task: what the sandbox sets, what the worker passes, and what the
+/// plan sets. A plan sets only variables that the profile names, because others change which code
+/// programs load.
+fn environment(sandbox: &Sandbox, of_plan: &[(String, String)]) -> Result<Vec<(OsString, OsString)>, Fault> {
+    let permitted = &sandbox.setup.profile.env;
+    if let Some((name, _)) = of_plan.iter().find(|(name, _)| !permitted.contains(name)) {
+        let detail = format!("the profile '{}' does not permit {name}", sandbox.setup.profile.name);
+        return Err(Fault::new(Step::Environment, detail));
+    }
+    let scratch = || sandbox.scratch.clone().into_os_string();
+    let own = [("HOME".into(), scratch()), ("TMPDIR".into(), scratch()), ("PATH".into(), PATH.into())];
+    let given = sandbox.setup.variables.iter().chain(of_plan);
+    let given = given.map(|(name, value)| (decode_os(name), decode_os(value)));
+    Ok(own.into_iter().chain(given).collect())
+}
+
+/// Checks that the task may list `directory`.
+fn readable_directory(directory: PathBuf) -> Result<PathBuf, Fault> {
+    let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(&directory);
+    let fault = |error| Fault::of(Step::Cwd, format!("'{}'", directory.display()), error);
+    opened.map_err(fault)?;
+    Ok(directory)
+}
+
+fn source(source: &Source, cwd: &Path, descriptors: &mut vec::IntoIter<OwnedFd>) -> Result<OwnedFd, Fault> {
+    match source {
+        Source::Descriptor => next(Step::Stdin, descriptors),
+        Source::Empty => open(Step::Stdin, Path::new("/dev/null"), OpenOptions::new().read(true)),
+        Source::Path(path) => open(Step::Stdin, &cwd.join(decode_os(path)), OpenOptions::new().read(true)),
+    }
+}
+
+fn sink(
+    step: Step,
+    sink: &Sink,
+    cwd: &Path,
+    descriptors: &mut vec::IntoIter<OwnedFd>,
+) -> Result<OwnedFd, Fault> {
+    match sink {
+        Sink::Descriptor => next(step, descriptors),
+        Sink::Null => open(step, Path::new("/dev/null"), OpenOptions::new().write(true)),
+        Sink::Path(path) => {
+            let path = cwd.join(decode_os(path));
+            open(step, &path, OpenOptions::new().write(true).create(true).truncate(true))
+        }
+        Sink::Stdout => Err(Fault::new(step, "stdout cannot be its own destination")),
+    }
+}
+
+fn next(step: Step, descriptors: &mut vec::IntoIter<OwnedFd>) -> Result<OwnedFd, Fault> {
+    descriptors.next().ok_or_else(|| Fault::new(step, "the message has too few descriptors"))
+}
+
+/// Opens a file without a wait for the other end of a FIFO, and refuses FIFOs and sockets.
+fn open(step: Step, path: &Path, options: &mut OpenOptions) -> Result<OwnedFd, Fault> {
+    let fault = |error: io::Error| Fault::of(step, format!("'{}'", path.display()), error);
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let opened: File = options.custom_flags(flags).open(path).map_err(fault)?;
+    let kind = opened.metadata().map_err(fault)?.file_type();
+    if !kind.is_file() && !kind.is_char_device() {
+        return Err(Fault::new(step, format!("'{}' is not a file", path.display())));
+    }
+    fcntl_setfl(&opened, OFlags::empty()).map_err(|error| fault(error.into()))?;
+    Ok(opened.into())
+}
