@@ -39,6 +39,16 @@ pub(crate) enum Command {
     Completions { shell: Shell },
     /// Write a man page into a directory
     Man { directory: PathBuf },
+    /// Show which guarantees about untrusted tasks this machine can enforce
+    ///
+    /// The command starts a sandbox, attacks it from inside, and prints what has stopped each
+    /// attack. As root, it examines the sandbox of the user 65534 (nobody). The exit code is 1 if
+    /// this machine cannot enforce the profile reader, which untrusted jobs need.
+    Sandbox {
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Args)]

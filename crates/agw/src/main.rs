@@ -31,12 +31,13 @@
 //! (`task_watcher`).
 
 #![forbid(unsafe_code)]
-mod completions;
 mod config;
 mod exec;
 mod jobs;
 mod report;
+mod sandbox_check;
 mod stats;
+mod subcommands;
 mod task_watcher;
 mod worker;
 
@@ -54,6 +55,7 @@ use agenix_protocol::{
     printable::one_line,
     reserved_keys::SCHEDULED,
 };
+use agenix_sandbox::supervisor;
 use anyhow::{anyhow, bail};
 use tokio::{runtime::Runtime, sync::Semaphore};
 use tracing_subscriber::EnvFilter;
@@ -78,18 +80,18 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
 
 fn main() -> ExitCode {
+    if supervisor::is_requested(std::env::args_os()) {
+        return supervisor::main();
+    }
     if task_watcher::is_asked_for() {
         return task_watcher::run();
     }
     let Cli { command, config } = agenix_cli::parse();
     if let Some(command) = command {
-        return match completions::run(&command) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                let _unread = writeln!(std::io::stderr(), "agw: the output could not be written: {error}");
-                ExitCode::FAILURE
-            }
-        };
+        return subcommands::run(&command).unwrap_or_else(|error| {
+            let _unread = writeln!(std::io::stderr(), "agw: {}", one_line(&format!("{error:#}")));
+            ExitCode::FAILURE
+        });
     }
     if !config.inherit_files {
         agenix_sys::keep_from_children();

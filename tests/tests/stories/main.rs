@@ -46,6 +46,8 @@ mod replies;
 mod roles;
 mod run;
 mod running;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod settings;
 mod shared_action;
 mod signals;
