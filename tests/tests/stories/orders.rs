@@ -20,7 +20,10 @@ fn children(agw: &Agw) -> Vec<i32> {
     let is_child = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let rest = stat.rsplit(')').next().unwrap_or_default().to_owned();
-        rest.split_whitespace().nth(1) == Some(parent.as_str()) && !rest.trim_start().starts_with('Z')
+        // The worker always has a watcher.
+        !stat.contains("(task-watcher)")
+            && rest.split_whitespace().nth(1) == Some(parent.as_str())
+            && !rest.trim_start().starts_with('Z')
     };
     pids.filter(is_child).collect()
 }
