@@ -126,7 +126,12 @@ impl Collector<'_> {
                 look = look.min(SHORT_LOOK);
             }
             // Looks at many running jobs take long, and are repeated less often.
-            let pause = if self.live.is_some() { look.max(begun.elapsed()) } else { look };
+            let pause = match self.live {
+                Some(_) => look.max(begun.elapsed()),
+                // Jobs may have ended while large outputs were printed.
+                None if taken > 0 => look.saturating_sub(begun.elapsed()),
+                None => look,
+            };
             tokio::select! {
                 () = sleep(pause) => {}
                 _ = stop_levels.changed() => {}
