@@ -218,8 +218,10 @@ fn probe_finds_what_this_machine_enforces() {
     let no_namespaces = probe(&[Mechanism::Namespaces]);
     assert_eq!(no_namespaces.regime, Some(Regime::Subreaper), "{no_namespaces:?}");
     assert_eq!(missing(&no_namespaces), "limits_disk,limits_memory", "{no_namespaces:?}");
-    let reason = &no_namespaces.report.missing[&Property::LimitsDisk].reason;
-    assert!(reason.contains("AppArmor"), "{reason}");
+    let needs = [Property::LimitsDisk].into_iter().collect();
+    let text = no_namespaces.report.unmet(&needs).concat();
+    assert!(text.contains("they are switched off"), "{text}");
+    assert_eq!(text.matches("AppArmor").count(), 1, "{text}");
     let no_landlock = probe(&[Mechanism::Landlock]);
     assert_eq!(
         missing(&no_landlock),

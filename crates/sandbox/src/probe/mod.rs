@@ -107,7 +107,9 @@ pub fn run(
     if let (Some(fault), Some(missing)) =
         (faults.first(), machine.report.missing.get_mut(&Property::LimitsDisk))
     {
-        missing.reason.clone_from(fault);
+        // The fault names the remedy, too.
+        let reason = fault.strip_suffix(&format!("; {}", missing.remedy)).unwrap_or(fault);
+        reason.clone_into(&mut missing.reason);
     }
     Ok(machine)
 }
