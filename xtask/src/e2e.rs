@@ -43,8 +43,9 @@ const BUCKET: &str = "test(/^(nodes::)?bucket::/)";
 /// Filter for the tests of data files, which agq does not have on PostgreSQL.
 const DATA_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data)";
 
-/// Filter for the tests whose agq have their data in files on either store, or no data.
-const ON_FILES: &str =
+/// Filter for tests that do not depend on the store: most of them have their data in files in any
+/// case, and the others are about terminals, logs, TLS and the memory of agw.
+const WITHOUT_STORE: &str =
     "test(/^(map|map_text|map_like_others|standard_streams|surroundings|terminal|log_lines|tls|gigabyte)::/)";
 
 /// Runs the tests on redb, and the tests of several nodes.
@@ -60,7 +61,7 @@ pub(crate) fn on_redb(report: &mut Report, stories: Stories<'_>) -> anyhow::Resu
 /// Runs the tests on PostgreSQL, without those that do not depend on the store.
 pub(crate) fn on_postgres(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
-    let excluded = format!("{NODES} | {DATA_FILES} | {ON_FILES} | {BROWSER}");
+    let excluded = format!("{NODES} | {DATA_FILES} | {WITHOUT_STORE} | {BROWSER}");
     must(nextest(report, stories, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
 }
 
