@@ -204,6 +204,7 @@ impl Config {
             descriptions: BTreeMap::new(),
             instance: Some(uuid::Uuid::new_v4().to_string()),
             active_job_ids: None,
+            sandbox: None,
         })
     }
 

@@ -124,6 +124,7 @@ impl Worker {
             last_seen_at: self.last_seen_at,
             stats: self.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()),
             tags: registration.tags,
+            sandbox: registration.sandbox,
         }
     }
 }

@@ -96,6 +96,7 @@ fn no_plan() -> Plan {
         timeout_secs: None,
         pipefail: true,
         requires: Requires::default(),
+        sandbox: None,
     }
 }
 

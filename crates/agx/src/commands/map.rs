@@ -169,6 +169,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         timeout_secs: Some(0),
         pipefail: args.pipefail,
         requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
+        sandbox: None,
     };
     identified(plan, "map")
 }

@@ -173,6 +173,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         timeout_secs: None,
         pipefail: args.pipefail,
         requires: agenix_protocol::documents::Requires::default(),
+        sandbox: None,
     })
 }
 

@@ -239,6 +239,7 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         timeout_secs: Some(0),
         pipefail: args.pipefail,
         requires: Requires { tags, ..Requires::default() },
+        sandbox: None,
     };
     identified(plan, "run")
 }

@@ -14,6 +14,7 @@ mod plan;
 mod plans;
 mod queue;
 mod resource_use;
+mod sandbox;
 mod strict;
 mod task_result;
 mod worker;
@@ -39,6 +40,9 @@ pub use plan::{PROGRAM_PATHS, Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::PlanCache;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use resource_use::ResourceUse;
+pub use sandbox::{
+    MissingProperty, PlanSandbox, TaskSandbox, WorkerSandbox, profile_of_sandbox_tag, sandbox_tag,
+};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use task_result::{CapturedOutput, TaskResult};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::is_default;
+use super::{PlanSandbox, is_default};
 use crate::ids::PlanId;
 
 /// Plan document.
@@ -35,6 +35,9 @@ pub struct Plan {
     /// Needs of the plan, apart from the commands of its tasks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub requires: Requires,
+    /// Sandbox of all tasks. Default: the worker decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<PlanSandbox>,
 }
 
 /// Needs of a plan, apart from the commands of its tasks (worker spec §10, worker pools).

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::WorkerSandbox;
 use crate::{
     ids::{JobId, WorkerId},
     time::Timestamp,
@@ -43,6 +44,9 @@ pub struct WorkerRegistration {
     /// Ids of its jobs, when it registers again. Its other jobs go to other workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_job_ids: Option<Vec<JobId>>,
+    /// Sandbox of the worker, if it runs jobs in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<WorkerSandbox>,
 }
 
 impl WorkerRegistration {
@@ -59,6 +63,7 @@ impl WorkerRegistration {
             descriptions: BTreeMap::new(),
             instance: None,
             active_job_ids: None,
+            sandbox: None,
         }
     }
 }
@@ -137,6 +142,9 @@ pub struct WorkerStatus {
     /// Tags of the worker.
     #[serde(default)]
     pub tags: Map<String, Value>,
+    /// Sandbox of the worker, if it runs jobs in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<WorkerSandbox>,
 }
 
 #[cfg(test)]
