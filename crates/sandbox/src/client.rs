@@ -2,8 +2,9 @@
 //!
 //! All calls are synchronous. An asynchronous worker uses [`Commands`], whose calls only write a
 //! message, and [`Replies`], which one blocking thread reads. `Replies` gives its descriptor, so an
-//! event loop can wait for it as well, and then call [`Replies::next`], because a supervisor writes
-//! each message at once. A supervisor that does not read fills its socket, and a call then waits.
+//! event loop can wait for it as well, and then call [`Replies::receive`]. The same holds for
+//! [`Connection`] and [`Connection::ready`], because a supervisor writes each message at once. A
+//! supervisor that does not read fills its socket, and a call then waits.
 //!
 //! The worker starts the process itself with the [`Command`] of [`prepare`], because it may have to
 //! register its children. [`Supervisor`] does all that for callers without such rules.
@@ -146,6 +147,12 @@ impl Connection {
     }
 }
 
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Requests to a supervisor. Each call sends one message; the answer is among the [`Replies`].
 #[derive(Debug)]
 pub struct Commands {
@@ -220,6 +227,24 @@ impl Replies {
     pub fn next(&mut self) -> Result<Option<Reply>, ReceiveError> {
         Ok(self.channel.receive()?.map(|(reply, _)| reply))
     }
+
+    /// Receives once, and returns the replies that have arrived completely, each with the files
+    /// that travelled with it. Waits only if the descriptor is not ready. Returns `None` when
+    /// nothing of the supervisor is left.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`Replies::next`] does.
+    pub fn receive(&mut self) -> Result<Option<Vec<(Reply, Vec<OwnedFd>)>>, ReceiveError> {
+        if !self.channel.fill()? {
+            return Ok(None);
+        }
+        let mut replies = Vec::new();
+        while let Some(reply) = self.channel.received()? {
+            replies.push(reply);
+        }
+        Ok(Some(replies))
+    }
 }
 
 impl AsFd for Replies {
@@ -276,6 +301,11 @@ impl Supervisor {
     #[must_use]
     pub fn commands(&self) -> &Commands {
         &self.commands
+    }
+
+    /// Returns both directions of the connection, for callers that do several things at once.
+    pub fn split(&mut self) -> (&Commands, &mut Replies) {
+        (&self.commands, &mut self.replies)
     }
 
     /// Begins a job that may execute `programs`.

@@ -4,13 +4,13 @@
 
 mod support;
 
-use std::{fs, os::unix::process::ExitStatusExt, path::Path};
+use std::{fs, io::Read, os::unix::process::ExitStatusExt, path::Path};
 
 use agenix_sandbox::{
     client::ClientError,
     fault::{Fault, Step},
     profile::Profile,
-    protocol::{Sink, Source, TaskSignal},
+    protocol::{Reply, Sink, Source, TaskSignal},
     setup::Regime,
 };
 use support::{Sandbox, directory};
@@ -279,6 +279,31 @@ fn builder_writes_its_paths_and_executes_what_it_reads() {
     assert_eq!(sandbox.wait(running).unwrap().stdout, "built\ndenied\n");
     sandbox.supervisor.clean().unwrap();
     assert!(data.path().join("tool").exists(), "only the scratch is emptied");
+}
+
+#[test]
+fn worker_sees_the_size_of_files_that_the_supervisor_opens() {
+    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+        let program = "/usr/bin/printf";
+        let (commands, replies) = sandbox.supervisor.split();
+        commands.begin(vec![program.into()]).unwrap();
+        let start = agenix_sandbox::protocol::TaskStart {
+            stdout: Sink::Path("out".into()),
+            stderr: Sink::Path("err".into()),
+            ..support::task(1, &[program, "four"])
+        };
+        commands.start(start, &[]).unwrap();
+        let (mut files, mut has_ended) = (Vec::new(), false);
+        while !has_ended {
+            for (reply, opened) in replies.receive().unwrap().unwrap() {
+                files.extend(opened.into_iter().map(fs::File::from));
+                has_ended |= matches!(reply, Reply::Ended(_));
+            }
+        }
+        let sizes: Vec<u64> = files.iter().map(|file| file.metadata().unwrap().len()).collect();
+        assert_eq!(sizes, [4, 0]);
+        assert!(files[0].read(&mut [0; 1]).is_err(), "the file is open for writing only");
+    }
 }
 
 #[test]

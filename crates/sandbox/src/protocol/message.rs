@@ -162,10 +162,14 @@ pub enum Reply {
     Refused(Fault),
     /// The job has begun.
     Begun,
-    /// The task runs.
+    /// The task runs. With the reply travel copies of the files that the supervisor has opened for
+    /// stdout and stderr, in this order, so that the worker sees their sizes.
     Started {
         /// Id of the task.
         task: u32,
+        /// Number of the files.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        files: u8,
     },
     /// The job did not begin, or the task did not start.
     Failed {
@@ -182,11 +186,19 @@ pub enum Reply {
 
 impl Message for Reply {
     const MAX_BYTES: usize = MAX_REPLY_BYTES;
-    const TAKES_DESCRIPTORS: bool = false;
+    const TAKES_DESCRIPTORS: bool = true;
 
     fn descriptors(&self) -> usize {
-        0
+        match self {
+            Self::Started { files, .. } => usize::from(*files),
+            _ => 0,
+        }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature of skip_serializing_if")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@
 //! namespace, the supervisor is immune to such signals. As a subreaper, it is not, but its outer
 //! process is, and then ends the job.
 
-use std::{os::fd::OwnedFd, path::PathBuf};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+};
 
 use agenix_protocol::byte_escape::decode_os;
 use rustix::{
@@ -128,14 +131,21 @@ impl Server<'_> {
         if self.tasks.has(task) {
             return Err(Fault::new(Step::Protocol, format!("the job has had a task {task}")));
         }
-        let started = task::start(self.sandbox, start, descriptors).and_then(|pid| {
-            self.tasks.add(task, pid);
-            self.watch(task, pid)
+        let started = task::start(self.sandbox, start, descriptors).and_then(|started| {
+            self.tasks.add(task, started.pid);
+            self.watch(task, started.pid).map(|()| started.files)
         });
         match started {
-            Ok(()) => reply(self.channel, &Reply::Started { task }),
+            Ok(files) => self.started(task, &files),
             Err(fault) => reply(self.channel, &Reply::Failed { task: Some(task), fault }),
         }
+    }
+
+    fn started(&self, task: u32, files: &[OwnedFd]) -> Result<(), Fault> {
+        let count = u8::try_from(files.len()).unwrap_or(u8::MAX);
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        send(self.channel.socket(), &Reply::Started { task, files: count }, &files)
+            .map_err(|error| Fault::of(Step::Protocol, "reply", error))
     }
 
     /// Watches the first process of a task. A task that cannot be watched is killed by `clean`.

@@ -27,9 +27,21 @@ use crate::{
     supervisor::sandbox::Sandbox,
 };
 
-/// Starts a task in a process group of its own, and returns its process id. `descriptors` are those
-/// of stdin, stdout and stderr, in this order.
-pub(super) fn start(sandbox: &Sandbox, start: &TaskStart, descriptors: Vec<OwnedFd>) -> Result<Pid, Fault> {
+/// Task that has been started.
+pub(super) struct StartedTask {
+    /// Process id, which is the id of the process group, too.
+    pub(super) pid: Pid,
+    /// Files that the supervisor has opened for stdout and stderr, in this order.
+    pub(super) files: Vec<OwnedFd>,
+}
+
+/// Starts a task in a process group of its own. `descriptors` are those of stdin, stdout and stderr,
+/// in this order.
+pub(super) fn start(
+    sandbox: &Sandbox,
+    start: &TaskStart,
+    descriptors: Vec<OwnedFd>,
+) -> Result<StartedTask, Fault> {
     let program = PathBuf::from(decode_os(&start.program));
     if !program.is_absolute() {
         return Err(Fault::new(Step::Exec, format!("'{}' is not an absolute path", program.display())));
@@ -47,6 +59,12 @@ pub(super) fn start(sandbox: &Sandbox, start: &TaskStart, descriptors: Vec<Owned
         Sink::Stdout => stdout.try_clone().map_err(|error| Fault::of(Step::Stderr, "copy stdout", error))?,
         other => sink(Step::Stderr, other, &cwd, &mut descriptors)?,
     };
+    let outputs = [(&start.stdout, &stdout, Step::Stdout), (&start.stderr, &stderr, Step::Stderr)];
+    let opened = outputs.into_iter().filter(|(sink, ..)| matches!(sink, Sink::Path(_)));
+    let copy = |(_, file, step): (_, &OwnedFd, _)| {
+        file.try_clone().map_err(|error| Fault::of(step, "copy the file", error))
+    };
+    let files = opened.map(copy).collect::<Result<_, _>>()?;
     let mut argv = start.argv.iter().map(|argument| decode_os(argument));
     let mut command = Command::new(&program);
     command
@@ -62,7 +80,8 @@ pub(super) fn start(sandbox: &Sandbox, start: &TaskStart, descriptors: Vec<Owned
     let child =
         command.spawn().map_err(|error| Fault::of(Step::Exec, format!("'{}'", program.display()), error))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| Fault::new(Step::Exec, "the task has no process id"))
+    let pid = pid.ok_or_else(|| Fault::new(Step::Exec, "the task has no process id"))?;
+    Ok(StartedTask { pid, files })
 }
 
 /// Returns the environment of a task: what the sandbox sets, what the worker passes, and what the
