@@ -2,9 +2,9 @@
 //!
 //! All calls are synchronous. An asynchronous worker uses [`Commands`], whose calls only write a
 //! message, and [`Replies`], which one blocking thread reads. `Replies` gives its descriptor, so an
-//! event loop can wait for it as well, and then call [`Replies::receive`]. The same holds for
+//! event loop can wait for it as well, and then call [`Replies::try_receive`]. The same holds for
 //! [`Connection`] and [`Connection::ready`], because a supervisor writes each message at once. A
-//! supervisor that does not read fills its socket, and a call then waits.
+//! supervisor that does not read fills its socket; a call then waits for [`SEND_TIMEOUT`] and fails.
 //!
 //! The worker starts the process itself with the [`Command`] of [`prepare`], because it may have to
 //! register its children. [`Supervisor`] does all that for callers without such rules.
@@ -19,12 +19,16 @@ use std::{
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use agenix_protocol::byte_escape::encode_os;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    net::{Shutdown, shutdown},
+    net::{
+        Shutdown, shutdown,
+        sockopt::{Timeout, set_socket_timeout},
+    },
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
@@ -39,6 +43,9 @@ use crate::{
 /// Time that a supervisor has to end after its connection is closed, before it is killed.
 const END_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
+/// Maximum time that a call waits for a supervisor that does not read.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// User of the tasks, for a worker that runs as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
@@ -46,6 +53,25 @@ pub struct User {
     pub uid: u32,
     /// Group id. The tasks have no further groups.
     pub gid: u32,
+}
+
+impl User {
+    /// User and group without files, `nobody` of most systems.
+    pub const NOBODY: Self = Self { uid: 65_534, gid: 65_534 };
+
+    /// Returns the user `name` of this machine, or the user and the group with the id `name`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such user, and if the system cannot look for it.
+    pub fn find(name: &str) -> io::Result<Self> {
+        if let Ok(id) = name.parse() {
+            return Ok(Self { uid: id, gid: id });
+        }
+        let found = nix::unistd::User::from_name(name)?;
+        let found = found.map(|user| Self { uid: user.uid.as_raw(), gid: user.gid.as_raw() });
+        found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no user '{name}'")))
+    }
 }
 
 /// Settings of a supervisor.
@@ -109,6 +135,7 @@ pub fn prepare(settings: &Settings) -> Result<(Command, Connection), ClientError
     };
     let setup = serde_json::to_string(&setup).map_err(io::Error::from)?;
     let (ours, theirs) = pair()?;
+    set_socket_timeout(&ours, Timeout::Send, Some(SEND_TIMEOUT)).map_err(io::Error::from)?;
     let mut command = Command::new(&settings.executable);
     command
         .arg(SUPERVISOR_ARGUMENT)
@@ -228,15 +255,14 @@ impl Replies {
         Ok(self.channel.receive()?.map(|(reply, _)| reply))
     }
 
-    /// Receives once, and returns the replies that have arrived completely, each with the files
-    /// that travelled with it. Waits only if the descriptor is not ready. Returns `None` when
-    /// nothing of the supervisor is left.
+    /// Receives once without waiting, and returns the replies that have arrived completely, each
+    /// with the files that travelled with it. Returns `None` when nothing of the supervisor is left.
     ///
     /// # Errors
     ///
-    /// Returns an error as [`Replies::next`] does.
-    pub fn receive(&mut self) -> Result<Option<Vec<(Reply, Vec<OwnedFd>)>>, ReceiveError> {
-        if !self.channel.fill()? {
+    /// Returns an error as [`Replies::next`] does, and `WouldBlock` if nothing has arrived.
+    pub fn try_receive(&mut self) -> Result<Option<Vec<(Reply, Vec<OwnedFd>)>>, ReceiveError> {
+        if !self.channel.try_fill()? {
             return Ok(None);
         }
         let mut replies = Vec::new();
@@ -244,6 +270,13 @@ impl Replies {
             replies.push(reply);
         }
         Ok(Some(replies))
+    }
+
+    /// Returns true if the supervisor has ended, or has sent what is not received.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let mut watched = [PollFd::new(&self.channel, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 

@@ -4,15 +4,21 @@
 
 mod support;
 
-use std::{fs, io::Read, os::unix::process::ExitStatusExt, path::Path};
+use std::{
+    fs,
+    io::{ErrorKind, Read},
+    os::unix::process::ExitStatusExt,
+    path::Path,
+};
 
 use agenix_sandbox::{
     client::ClientError,
     fault::{Fault, Step},
     profile::Profile,
-    protocol::{Reply, Sink, Source, TaskSignal},
+    protocol::{ReceiveError, Reply, Sink, Source, TaskSignal},
     setup::Regime,
 };
+use rustix::event::{PollFd, PollFlags, poll};
 use support::{Sandbox, directory};
 
 fn fault(error: ClientError) -> Fault {
@@ -295,7 +301,16 @@ fn worker_sees_the_size_of_files_that_the_supervisor_opens() {
         commands.start(start, &[]).unwrap();
         let (mut files, mut has_ended) = (Vec::new(), false);
         while !has_ended {
-            for (reply, opened) in replies.receive().unwrap().unwrap() {
+            let received = match replies.try_receive() {
+                Ok(received) => received.unwrap(),
+                Err(ReceiveError::System(error)) if error.kind() == ErrorKind::WouldBlock => {
+                    let mut watched = [PollFd::new(replies, PollFlags::IN)];
+                    poll(&mut watched, None).unwrap();
+                    continue;
+                }
+                Err(error) => panic!("{error}"),
+            };
+            for (reply, opened) in received {
                 files.extend(opened.into_iter().map(fs::File::from));
                 has_ended |= matches!(reply, Reply::Ended(_));
             }

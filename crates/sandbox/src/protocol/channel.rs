@@ -123,13 +123,22 @@ impl<M: Message> Channel<M> {
 
     /// Receives once, and waits for that. Returns false at the end of the connection.
     pub(crate) fn fill(&mut self) -> Result<bool, ReceiveError> {
+        self.receive_once(RecvFlags::CMSG_CLOEXEC)
+    }
+
+    /// Receives once, or returns `WouldBlock`. Returns false at the end of the connection.
+    pub(crate) fn try_fill(&mut self) -> Result<bool, ReceiveError> {
+        self.receive_once(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+    }
+
+    fn receive_once(&mut self, flags: RecvFlags) -> Result<bool, ReceiveError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         // Without space, the kernel closes descriptors that a peer sends uninvited.
         let space = if M::TAKES_DESCRIPTORS { &mut space[..] } else { &mut [] };
         let mut ancillary = RecvAncillaryBuffer::new(space);
         let received = retry_on_intr(|| {
             let mut into = [IoSliceMut::new(&mut self.buffer)];
-            recvmsg(&self.socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+            recvmsg(&self.socket, &mut into, &mut ancillary, flags)
         });
         let received = match received {
             // The peer is gone with messages of ours unread.
