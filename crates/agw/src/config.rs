@@ -95,6 +95,18 @@ pub(crate) struct Config {
     /// [default: all but the session key]
     #[arg(long, env = "AGW_TASK_ENV", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
     pub(crate) task_env: Option<Vec<String>>,
+    /// File with the sandbox of this worker, TOML: which jobs run in a sandbox, and what its
+    /// profiles permit
+    #[arg(long, env = "AGW_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Run every job in the sandbox with this profile: reader, builder, network, or one that the
+    /// file of --config defines
+    #[arg(long, env = "AGW_SANDBOX", value_name = "PROFILE")]
+    pub(crate) sandbox: Option<String>,
+    /// Let tasks of the profile of --sandbox also read this file or directory; may be given several
+    /// times
+    #[arg(long, value_name = "PATH", requires = "sandbox")]
+    pub(crate) sandbox_read: Vec<PathBuf>,
     /// Claim jobs from these queues; each claim takes from the first queue that has a job
     #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = queue,
         default_value = READY)]

@@ -64,8 +64,8 @@ use crate::{
     config::{Cli, Config},
     exec::{
         inherited_limit, open_file_limit::OpenFileLimit, output_quota::Quota, programs::Programs,
-        resource_wait::Shortage, spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, stray_sweep,
-        subreaper, task_environment,
+        resource_wait::Shortage, sandbox, sandbox::sandboxes::Sandboxes, spawn_threads::SpawnThreads,
+        spool::Spool, start::ExecContext, stray_sweep, subreaper, task_environment,
     },
     jobs::JobPool,
     stats::HostStats,
@@ -167,6 +167,7 @@ impl ExitFailure {
 fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let Prepared { server, registration, context, search, open_file_limit } =
         prepare(config).map_err(ExitFailure::Usage)?;
+    let sandboxes = context.sandboxes.clone();
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let host_stats = Arc::new(host_stats);
     // One thread for the protocol: with several, each message would wake another one.
@@ -197,6 +198,9 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     });
     // A thread that hangs in a system call does not keep the worker from ending.
     let have_ended = threads.shut_down(LAST_WAIT);
+    if let Some(sandboxes) = sandboxes {
+        sandboxes.shut_down(LAST_WAIT);
+    }
     // The drop of the threads has ended the runs of their jobs.
     let unended = runtime.block_on(stray_sweep::end());
     runtime.shutdown_timeout(LAST_WAIT);
@@ -254,6 +258,10 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let open_file_limit =
         OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
     registration.max_concurrent_jobs = open_file_limit.slots;
+    let settings =
+        sandbox::settings::read(config.config.as_deref(), config.sandbox.as_deref(), &config.sandbox_read)?;
+    let sandboxes = Sandboxes::prepare(settings, &config.spool_dir())?.map(Arc::new);
+    registration.sandbox = sandboxes.as_ref().map(|sandboxes| sandboxes.registration());
     let context = ExecContext {
         programs,
         plans,
@@ -264,6 +272,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         most_files: open_file_limit.job_files,
         shortage: Arc::new(Shortage::default()),
         quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve },
+        sandboxes,
     };
     Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
 }

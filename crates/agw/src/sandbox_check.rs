@@ -7,9 +7,10 @@ use agenix_sandbox::{
     profile::Profile,
     property::Property,
     report::{Missing, Report},
-    setup::Regime,
 };
 use serde_json::json;
+
+use crate::exec::sandbox::machine::{self, Examined};
 
 /// Name of the schema of the JSON document.
 const SCHEMA: &str = "agw/1";
@@ -17,7 +18,7 @@ const SCHEMA: &str = "agw/1";
 /// Attacks a sandbox on this machine. Returns the properties that hold, as text or JSON, and the
 /// exit code, which is 1 if the profile `reader` cannot be enforced.
 pub(crate) fn run(is_json: bool) -> anyhow::Result<(String, ExitCode)> {
-    let (regime, report) = examined()?;
+    let Examined { regime, report } = examined()?;
     let unmet = Profile::reader().needs().without(&report.properties());
     let text = if is_json {
         let data = json!({"regime": regime, "enforced": report.enforced, "missing": report.missing});
@@ -45,32 +46,12 @@ fn table(report: &Report, is_enough: bool) -> String {
     text
 }
 
-/// Returns the way in which a supervisor keeps its tasks together here, if one can start, and the
-/// properties that hold.
-#[cfg(target_os = "linux")]
-fn examined() -> anyhow::Result<(Option<Regime>, Report)> {
-    use agenix_sandbox::{
-        client::User,
-        probe,
-        setup::{WITHOUT_VARIABLE, mechanisms_of},
-    };
-    use anyhow::Context;
-
-    /// User and group without files, for a worker that runs as root.
-    const NOBODY: User = User { uid: 65_534, gid: 65_534 };
-
-    let without = std::env::var(WITHOUT_VARIABLE).unwrap_or_default();
-    let without = mechanisms_of(&without).context(WITHOUT_VARIABLE)?;
-    let scratch = tempfile::tempdir().context("cannot create a directory for the examination")?;
-    let user = rustix::process::geteuid().is_root().then_some(NOBODY);
-    let machine = probe::run("/proc/self/exe".as_ref(), scratch.path(), user, &without)
-        .context("cannot create the files that the examination attacks")?;
-    Ok((machine.regime, machine.report))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn examined() -> anyhow::Result<(Option<Regime>, Report)> {
-    Ok((None, agenix_sandbox::probe::report()))
+fn examined() -> anyhow::Result<Examined> {
+    let directory = std::env::temp_dir();
+    #[cfg(target_os = "linux")]
+    return machine::examine(&directory, machine::user_of_tasks(None)?);
+    #[cfg(not(target_os = "linux"))]
+    machine::examine(&directory)
 }
 
 #[cfg(test)]

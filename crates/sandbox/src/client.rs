@@ -13,7 +13,7 @@ use std::{
     collections::BTreeSet,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::process::CommandExt,
     },
     path::PathBuf,
@@ -180,6 +180,12 @@ impl AsFd for Connection {
     }
 }
 
+impl AsRawFd for Connection {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 /// Requests to a supervisor. Each call sends one message; the answer is among the [`Replies`].
 #[derive(Debug)]
 pub struct Commands {
@@ -237,6 +243,9 @@ impl Commands {
     }
 }
 
+/// Reply of a supervisor, and the files that travelled with it.
+pub type ReceivedReply = (Reply, Vec<OwnedFd>);
+
 /// Replies of a supervisor.
 #[derive(Debug)]
 pub struct Replies {
@@ -261,7 +270,7 @@ impl Replies {
     /// # Errors
     ///
     /// Returns an error as [`Replies::next`] does, and `WouldBlock` if nothing has arrived.
-    pub fn try_receive(&mut self) -> Result<Option<Vec<(Reply, Vec<OwnedFd>)>>, ReceiveError> {
+    pub fn try_receive(&mut self) -> Result<Option<Vec<ReceivedReply>>, ReceiveError> {
         if !self.channel.try_fill()? {
             return Ok(None);
         }
@@ -283,6 +292,12 @@ impl Replies {
 impl AsFd for Replies {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+}
+
+impl AsRawFd for Replies {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

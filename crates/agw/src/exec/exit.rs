@@ -9,8 +9,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use {
     rustix::process::{PidfdFlags, pidfd_open},
     std::os::fd::OwnedFd,
-    tokio::io::{Interest, unix::AsyncFd},
+    tokio::io::unix::AsyncFd,
 };
+
+#[cfg(target_os = "linux")]
+use crate::exec::readiness::readable;
 
 pub(crate) struct Exit {
     pid: Pid,
@@ -56,7 +59,7 @@ impl ExitNotice {
         #[cfg(target_os = "linux")]
         if let Ok(pidfd) =
             pidfd_open(pid, PidfdFlags::NONBLOCK).or_else(|_| pidfd_open(pid, PidfdFlags::empty()))
-            && let Ok(pidfd) = watched(pidfd)
+            && let Ok(pidfd) = readable(pidfd)
         {
             return Ok(Self::Pidfd(pidfd));
         }
@@ -64,12 +67,6 @@ impl ExitNotice {
         let _unused = pid;
         Ok(Self::Signal(signal(SignalKind::child())?))
     }
-}
-
-#[cfg(target_os = "linux")]
-#[expect(deprecated, reason = "its successor is unsafe, and an `OwnedFd` keeps its descriptor open")]
-fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(pidfd, Interest::READABLE)
 }
 
 /// Returns true if the child `pid` has exited, and leaves the child unreaped.

@@ -1,26 +1,36 @@
 //! Runs one job: its stages one after the other, until a stage fails.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
-    documents::{JobDocument, JobUpdate, PlanCache, Status, TaskResult, parse, to_json},
+    byte_escape::encode_os,
+    documents::{JobDocument, JobUpdate, Plan, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
     template::Values,
 };
+use agenix_sandbox::profile::Profile;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use crate::exec::{
     cancel::CancelToken,
     job_mark::JobMark,
+    launch::Launcher,
     live_output::LiveOutput,
+    programs::Programs,
+    sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     spool::SpoolFile,
     stage,
     stages::{self, JobProgress, Stage},
-    start::{ExecContext, TaskInputs},
+    start::{ExecContext, TaskInputs, Unstarted, patiently},
     stray_sweep,
 };
+
+/// Reason for the end of a job that was stopped.
+const STOPPED: &str = "the job was stopped";
+/// Maximum wait for the resources that a sandbox needs.
+const SANDBOX_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs the job in slot `slot`, from 1, and returns the report of its end. After `cancel` was
 /// cancelled, the caller ignores the report. `fetch` returns a blob that the input names, or the
@@ -34,14 +44,14 @@ pub(crate) async fn run<'f>(
     fetch: impl Fn(BlobHash) -> BoxFuture<'f, Result<Arc<SpoolFile>, String>>,
     progress: impl Fn(JobProgress),
 ) -> JobUpdate {
-    let stages = match read(job, slot, &context.plans) {
-        Ok(stages) => stages,
+    let read = match read(job, slot, context) {
+        Ok(read) => read,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
     let mark = JobMark::new();
     let run = mark.run();
     let (reason, mut results) =
-        run_stages(&stages, context, (cancel, live_output), (fetch, progress), &mark).await;
+        run_stages(&read, context, (cancel, live_output), (fetch, progress), &mark).await;
     // From here on, processes with the mark are stray processes.
     drop(mark);
     let unended = stray_sweep::end().await;
@@ -50,9 +60,23 @@ pub(crate) async fn run<'f>(
     finished(job, reason, results)
 }
 
+/// Stages of a job, and the sandbox in which they run.
+struct ReadJob<'c> {
+    stages: Vec<Stage>,
+    sandbox: Option<WantedSandbox<'c>>,
+}
+
+/// Sandbox that a job has to run in.
+struct WantedSandbox<'c> {
+    sandboxes: &'c Sandboxes,
+    profile: &'c Profile,
+    /// Programs that the job may execute.
+    programs: Vec<String>,
+}
+
 /// Runs the stages. Returns the reason of a failure, and the results so far.
 async fn run_stages<'f>(
-    stages: &[Stage],
+    ReadJob { stages, sandbox }: &ReadJob<'_>,
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
     (fetch, progress): (
@@ -71,17 +95,57 @@ async fn run_stages<'f>(
         () = cancel.cancelled() => return stopped(Vec::new()),
     };
     drop(waits);
-    let (mut inputs, mut results) = (TaskInputs::default(), Vec::new());
+    let mut inputs = TaskInputs::default();
     for hash in stages::input_blobs(stages) {
         let fetched = tokio::select! {
             fetched = fetch(hash) => fetched,
-            () = cancel.cancelled() => return stopped(results),
+            () = cancel.cancelled() => return stopped(Vec::new()),
         };
         match fetched {
             Ok(file) => inputs.blobs.insert(hash, file),
-            Err(reason) => return (Some(reason), results),
+            Err(reason) => return (Some(reason), Vec::new()),
         };
     }
+    let sandbox = match begin(sandbox.as_ref(), context, cancel).await {
+        Ok(sandbox) => sandbox,
+        Err(reason) => return (Some(reason), Vec::new()),
+    };
+    let launcher = Launcher { mark, sandbox: sandbox.as_ref() };
+    let (reason, mut results) =
+        one_by_one(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
+    if let Some(sandbox) = sandbox {
+        sandbox.end(&mut results).await;
+    }
+    (reason, results)
+}
+
+/// Begins the job in its sandbox, if it has one. Waits out a shortage of resources. The error is the
+/// reason why the job fails: a job never runs without its sandbox.
+async fn begin(
+    wanted: Option<&WantedSandbox<'_>>,
+    context: &ExecContext,
+    cancel: &CancelToken,
+) -> Result<Option<JobSandbox>, String> {
+    let Some(WantedSandbox { sandboxes, profile, programs }) = wanted else { return Ok(None) };
+    let begin = || sandboxes.begin(profile, programs.clone());
+    match patiently(begin, SANDBOX_TIMEOUT, &context.shortage, cancel).await {
+        Ok(sandbox) => Ok(Some(sandbox)),
+        Err(Unstarted::Stopped) => Err(STOPPED.into()),
+        Err(Unstarted::Failed(error) | Unstarted::TimedOut(error)) => {
+            Err(format!("the sandbox '{}' could not be set up: {error}", profile.name))
+        }
+    }
+}
+
+/// Runs the stages one after the other, until one fails.
+async fn one_by_one(
+    stages: &[Stage],
+    context: &ExecContext,
+    (inputs, launcher): (&mut TaskInputs, Launcher<'_>),
+    (cancel, live_output): (&CancelToken, &LiveOutput),
+    progress: impl Fn(JobProgress),
+) -> (Option<String>, Vec<TaskResult>) {
+    let mut results = Vec::new();
     for (at, stage) in stages.iter().enumerate() {
         if cancel.is_cancelled() {
             return stopped(results);
@@ -89,7 +153,7 @@ async fn run_stages<'f>(
         if let Some(now) = JobProgress::at(stages, at) {
             progress(now);
         }
-        let ran = stage::run(stage, context, (&mut inputs, mark), (cancel, live_output)).await;
+        let ran = stage::run(stage, context, (&mut *inputs, launcher), (cancel, live_output)).await;
         results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
         if let Some(failed) = TaskResult::blamed(&results) {
             return (Some(reason(failed)), results);
@@ -98,14 +162,44 @@ async fn run_stages<'f>(
     (None, results)
 }
 
-fn read(job: &JobDocument, slot: u32, plans: &PlanCache) -> Result<Vec<Stage>, String> {
-    let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
+fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, String> {
+    let plan =
+        context.plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
     let mut stages = stages::stages(&plan, values).map_err(|error| error.to_string())?;
     if let Some(trace) = &job.traceparent {
         stages::set_trace_variable(&mut stages, trace);
     }
-    Ok(stages)
+    let sandbox = match &context.sandboxes {
+        Some(sandboxes) => sandboxes.profile_of(plan.sandbox.as_ref())?.map(|profile| WantedSandbox {
+            sandboxes,
+            profile,
+            programs: programs(&plan, &stages, &context.programs),
+        }),
+        None => match &plan.sandbox {
+            Some(wanted) => return Err(no_sandbox(&wanted.profile)),
+            None => None,
+        },
+    };
+    Ok(ReadJob { stages, sandbox })
+}
+
+/// agq gives such a job to no worker without a sandbox.
+fn no_sandbox(profile: &str) -> String {
+    format!("the plan asks for the sandbox profile '{profile}', and this worker runs no job in a sandbox")
+}
+
+/// Returns the paths of the programs that the plan names, sorted, as byte escapes. A program that is
+/// missing fails its task.
+fn programs(plan: &Plan, stages: &[Stage], offered: &Programs) -> Vec<String> {
+    let commands = stages.iter().flat_map(|stage| &stage.commands);
+    let of_commands = commands.filter_map(|command| offered.absolute(command).ok());
+    let tools = plan.requires.tools.iter().filter_map(|tool| offered.path(tool));
+    let paths: BTreeSet<String> = of_commands
+        .map(|path| encode_os(path.as_os_str()))
+        .chain(tools.map(|path| encode_os(path.as_os_str())))
+        .collect();
+    paths.into_iter().collect()
 }
 
 /// Returns the reason of a task's failure as a sentence, with the last line of its stderr.
@@ -138,7 +232,7 @@ fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResul
 }
 
 fn stopped(results: Vec<TaskResult>) -> (Option<String>, Vec<TaskResult>) {
-    (Some("the job was stopped".into()), results)
+    (Some(STOPPED.into()), results)
 }
 
 /// Names the blobs of uploaded streams in the results of an update.

@@ -9,6 +9,7 @@ pub(crate) mod inherited_limit;
 pub(crate) mod io_counters;
 pub(crate) mod job;
 pub(crate) mod job_mark;
+pub(crate) mod launch;
 pub(crate) mod live_output;
 pub(crate) mod open_file_limit;
 pub(crate) mod out_of_memory;
@@ -18,8 +19,11 @@ pub(crate) mod process;
 mod process_group;
 pub(crate) mod process_table;
 pub(crate) mod programs;
+#[cfg(target_os = "linux")]
+mod readiness;
 pub(crate) mod relay_pool;
 pub(crate) mod resource_wait;
+pub(crate) mod sandbox;
 pub(crate) mod spawn_threads;
 pub(crate) mod spool;
 pub(crate) mod stage;
@@ -31,6 +35,7 @@ pub(crate) mod stray_sweep;
 #[cfg(not(target_os = "linux"))]
 #[path = "no_stray_sweep.rs"]
 pub(crate) mod stray_sweep;
+pub(crate) mod streams;
 pub(crate) mod subreaper;
 pub(crate) mod task_environment;
 mod user_files;

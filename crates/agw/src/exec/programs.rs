@@ -13,6 +13,8 @@ use std::{
 use agenix_protocol::byte_escape::{decode_os, encode_os};
 use tracing::warn;
 
+use crate::exec::stages::StageCommand;
+
 /// Name prefix of agentic units.
 const UNIT_PREFIX: &str = "agx-";
 
@@ -93,6 +95,14 @@ impl Programs {
             return Ok(PathBuf::from(decode_os(command)).into());
         }
         Err(not_found(format!("'{command}' is a path, and this worker runs programs of its PATH only")))
+    }
+
+    /// Returns the path of the command of a task for a sandbox, whose supervisor has another working
+    /// directory.
+    pub(crate) fn absolute(&self, command: &StageCommand) -> Result<PathBuf, io::Error> {
+        let path = self.of_command(&command.program)?;
+        let cwd = command.cwd.as_deref().map(decode_os);
+        Ok(cwd.map_or_else(|| path.to_path_buf(), |cwd| Path::new(&cwd).join(&path)))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -13,7 +13,6 @@ use std::{
     ops::Deref,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
-    process::Stdio,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -26,6 +25,8 @@ use rustix::fs::statvfs;
 
 use crate::exec::output_quota::DiskSpace;
 
+/// File that is always empty.
+const NOTHING: &str = "/dev/null";
 /// Maximum number of empty files in the pool.
 const MOST_FREE: usize = 64;
 
@@ -61,14 +62,13 @@ impl FilePool {
 
 impl Spool {
     pub(crate) fn new(directory: &Path) -> Self {
-        let (nothing, free) = (File::open("/dev/null").ok(), Mutex::default());
+        let (nothing, free) = (File::open(NOTHING).ok(), Mutex::default());
         Self(Arc::new(FilePool { directory: directory.to_owned(), nothing, free }))
     }
 
     /// Returns an empty stdin.
-    pub(crate) fn nothing(&self) -> Stdio {
-        let again = self.0.nothing.as_ref().and_then(|nothing| nothing.try_clone().ok());
-        again.map_or_else(Stdio::null, Stdio::from)
+    pub(crate) fn nothing(&self) -> io::Result<File> {
+        self.0.nothing.as_ref().map_or_else(|| File::open(NOTHING), File::try_clone)
     }
 
     /// Returns an empty file, recycled or new.

@@ -14,7 +14,7 @@ use crate::exec::{
     cancel::CancelToken,
     ended::Ended,
     idle::idle,
-    job_mark::JobMark,
+    launch::Launcher,
     live_output::LiveOutput,
     out_of_memory,
     output_quota::{DiskSpace, QuotaCheck},
@@ -29,7 +29,7 @@ use crate::exec::{
 pub(crate) async fn run(
     stage: &Stage,
     context: &ExecContext,
-    (inputs, mark): (&mut TaskInputs, &JobMark),
+    (inputs, launcher): (&mut TaskInputs, Launcher<'_>),
     (cancel, live_output): (&CancelToken, &LiveOutput),
 ) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
@@ -37,7 +37,7 @@ pub(crate) async fn run(
     for command in &stage.commands {
         let started = tokio::select! {
             biased;
-            started = start_with_retry(command, before.as_ref(), context, (inputs, mark), cancel) => started,
+            started = start_with_retry(command, before.as_ref(), context, (inputs, launcher), cancel) => started,
             // While the start waits, timeouts and quota of running processes still apply.
             finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();

@@ -1,7 +1,7 @@
 //! Starts the processes of a stage. A start that meets a shortage is repeated until the system has
 //! the resources, the job is stopped, or the task times out.
 
-use std::{collections::HashMap, io, os::fd::OwnedFd, path::Path, process::Stdio, sync::Arc, time::Duration};
+use std::{collections::HashMap, fs::File, io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     blob::BlobHash,
@@ -17,15 +17,16 @@ use tokio::{
 use crate::exec::{
     cancel::CancelToken,
     idle::WrittenOutput,
-    job_mark::JobMark,
+    launch::{Launcher, TaskProcess},
     live_output::OutputStreams,
     output_quota::Quota,
     pipe::{CountedPipe, PipeCounter, counted_pipe},
-    process::Process,
     programs::Programs,
     resource_wait::{self, Shortage},
+    sandbox::sandboxes::Sandboxes,
     spool::{Spool, SpoolFile},
     stages::{StageCommand, Stderr, Stdin, Stdout},
+    streams::{Input, Output, Streams},
     user_files,
 };
 
@@ -44,6 +45,8 @@ pub(crate) struct ExecContext {
     pub(crate) files: Arc<Semaphore>,
     pub(crate) most_files: u32,
     pub(crate) shortage: Arc<Shortage>,
+    /// Sandboxes of the worker, if it runs jobs in one.
+    pub(crate) sandboxes: Option<Arc<Sandboxes>>,
 }
 
 /// Files that tasks of a job read.
@@ -56,7 +59,7 @@ pub(crate) struct TaskInputs {
 }
 
 pub(crate) struct StartedProcess {
-    pub(crate) process: Process,
+    pub(crate) process: TaskProcess,
     pub(crate) stdout: Out,
     /// File of its stderr, if the result keeps that.
     pub(crate) stderr: Option<Arc<SpoolFile>>,
@@ -102,15 +105,16 @@ pub(crate) async fn start_with_retry(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
     context: &ExecContext,
-    (inputs, mark): (&TaskInputs, &JobMark),
+    (inputs, launcher): (&TaskInputs, Launcher<'_>),
     cancel: &CancelToken,
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
-    let start = || start(command, before, context, (inputs, mark));
+    let start = || start(command, before, context, (inputs, launcher));
     patiently(start, command.timeout, &context.shortage, cancel).await
 }
 
-async fn patiently<T>(
-    start: impl Fn() -> io::Result<T>,
+/// Calls `start` again until it meets no shortage.
+pub(crate) async fn patiently<T, S: Future<Output = io::Result<T>>>(
+    start: impl Fn() -> S,
     timeout: Duration,
     shortage: &Shortage,
     cancel: &CancelToken,
@@ -118,7 +122,7 @@ async fn patiently<T>(
     let mut wait = None;
     let end = Instant::now() + timeout;
     loop {
-        let error = match start() {
+        let error = match start().await {
             Err(error) if resource_wait::is_shortage(&error) => error,
             Err(error) => return Err(Unstarted::Failed(error)),
             Ok(started) => {
@@ -141,72 +145,97 @@ async fn patiently<T>(
     }
 }
 
-fn start(
+async fn start(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
     context: &ExecContext,
-    (inputs, mark): (&TaskInputs, &JobMark),
+    (inputs, launcher): (&TaskInputs, Launcher<'_>),
 ) -> io::Result<(StartedProcess, Option<io::PipeReader>)> {
-    let program = context.programs.of_command(&command.program)?;
-    if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(&decode_os(cwd)).is_dir()) {
+    let program = match launcher.sandbox {
+        Some(_) => context.programs.absolute(command)?.into(),
+        None => context.programs.of_command(&command.program)?,
+    };
+    let missing_cwd = |cwd: &&str| !launcher.opens_files() && !Path::new(&decode_os(cwd)).is_dir();
+    if let Some(cwd) = command.cwd.as_deref().filter(missing_cwd) {
         return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }
-    let stdin = match (&command.stdin, before) {
-        // The child gets a copy of the pipe, because the start may have to be repeated.
-        (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
-        (Stdin::Text(text), _) => context.spool.file_with(&decode(text))?.into(),
-        (Stdin::File(path), _) => user_files::open(command, "stdin_file", path)?.into(),
-        (Stdin::Task(from), _) => match inputs.outputs.get(from) {
-            Some(file) => file.open()?.into(),
-            None => context.spool.nothing(),
-        },
-        (Stdin::Blob(hash), _) => match inputs.blobs.get(hash) {
-            Some(file) => file.open()?.into(),
-            None => return Err(io::Error::other(format!("the blob {hash} was not fetched"))),
-        },
-        (Stdin::Empty | Stdin::Pipe, _) => context.spool.nothing(),
-    };
-    let (stdout, child_stdout, to_next): (Out, OwnedFd, _) = match &command.stdout {
+    let stdin = stdin(command, before, context, (inputs, launcher))?;
+    let (mut out, stdout, to_next) = match &command.stdout {
         Stdout::Pipe => {
             let CountedPipe { from_task, to_task, counter } = counted_pipe()?;
-            (Out::Pipe(counter), from_task.into(), Some(to_task))
+            (Some(Out::Pipe(counter)), Output::Descriptor(from_task.into()), Some(to_task))
         }
+        Stdout::File(path) if launcher.opens_files() => (None, Output::Path(path), None),
         Stdout::File(path) => {
             let file = user_files::create(command, "stdout", path)?;
-            (Out::File(Arc::new(file.try_clone()?.into())), file.into(), None)
+            let out = Out::File(Arc::new(file.try_clone()?.into()));
+            (Some(out), Output::Descriptor(file.into()), None)
         }
         Stdout::Spool => {
-            let file = context.spool.file()?;
-            let opened = file.open()?;
-            (Out::File(Arc::new(file)), opened.into(), None)
+            let (file, opened) = spool_file(context)?;
+            (Some(Out::File(file)), Output::Descriptor(opened), None)
         }
     };
     let mut written = WrittenOutput::default();
-    let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
+    let (stderr_file, stderr) = match &command.stderr {
         Stderr::Spool => {
-            let file = context.spool.file()?;
-            let opened = file.open()?;
-            (Some(Arc::new(file)), opened.into())
+            let (file, opened) = spool_file(context)?;
+            (Some(file), Output::Descriptor(opened))
         }
+        Stderr::File(path) if launcher.opens_files() => (None, Output::Path(path)),
         Stderr::File(path) => {
             let file = user_files::create(command, "stderr", path)?;
             if command.idle_timeout.is_some() {
                 written.files.push(Arc::new(file.try_clone()?.into()));
             }
-            (None, file.into())
+            (None, Output::Descriptor(file.into()))
         }
-        Stderr::Stdout => (None, child_stdout.try_clone()?),
+        Stderr::Stdout => (None, Output::Stdout),
     };
-    let streams = (stdin, child_stdout.into(), child_stderr.into());
-    let process = Process::start(&program, command, mark, streams)
-        .map_err(|error| unstartable(&command.program, error))?;
-    written.files.extend(stderr.clone());
+    let started = launcher.start(&program, command, Streams { stdin, stdout, stderr }).await;
+    let (process, files) = started.map_err(|error| unstartable(&command.program, error))?;
+    let mut files = files.into_iter().map(|file| Arc::new(SpoolFile::from(File::from(file))));
+    let stdout = out.take().or_else(|| files.next().map(Out::File));
+    let stdout = stdout.ok_or_else(|| io::Error::other("the sandbox has not returned the file of stdout"))?;
+    written.files.extend(files.chain(stderr_file.clone()));
     match &stdout {
         Out::File(file) => written.files.push(Arc::clone(file)),
         Out::Pipe(counter) => written.counter = Some(counter.so_far()),
     }
     let (written, idle_timeout) = (Arc::new(written), command.idle_timeout);
-    Ok((StartedProcess { process, stdout, stderr, written, idle_timeout }, to_next))
+    Ok((StartedProcess { process, stdout, stderr: stderr_file, written, idle_timeout }, to_next))
+}
+
+fn stdin<'c>(
+    command: &'c StageCommand,
+    before: Option<&io::PipeReader>,
+    context: &ExecContext,
+    (inputs, launcher): (&TaskInputs, Launcher<'_>),
+) -> io::Result<Input<'c>> {
+    let file: OwnedFd = match (&command.stdin, before) {
+        // The task gets a copy of the pipe, because the start may have to be repeated.
+        (Stdin::Pipe, Some(pipe)) => pipe.try_clone()?.into(),
+        (Stdin::Text(text), _) => context.spool.file_with(&decode(text))?.into(),
+        (Stdin::File(path), _) if launcher.opens_files() => return Ok(Input::Path(path)),
+        (Stdin::File(path), _) => user_files::open(command, "stdin_file", path)?.into(),
+        (Stdin::Task(from), _) => match inputs.outputs.get(from) {
+            Some(file) => file.open()?.into(),
+            None => context.spool.nothing()?.into(),
+        },
+        (Stdin::Blob(hash), _) => match inputs.blobs.get(hash) {
+            Some(file) => file.open()?.into(),
+            None => return Err(io::Error::other(format!("the blob {hash} was not fetched"))),
+        },
+        (Stdin::Empty | Stdin::Pipe, _) => context.spool.nothing()?.into(),
+    };
+    Ok(Input::Descriptor(file))
+}
+
+/// Returns an empty spool file, and the same file as the task opens it.
+fn spool_file(context: &ExecContext) -> io::Result<(Arc<SpoolFile>, OwnedFd)> {
+    let file = context.spool.file()?;
+    let opened = file.open()?;
+    Ok((Arc::new(file), opened.into()))
 }
 
 /// Names the path of a program that the system cannot start, and the usual remedy.
@@ -225,7 +254,7 @@ fn unstartable(program: &str, error: io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, io, time::Duration};
+    use std::{cell::Cell, future::ready, io, time::Duration};
 
     use rustix::io::Errno;
 
@@ -236,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn start_retry_ends_with_the_timeout_of_the_task() {
-        let start = || Err::<(), io::Error>(Errno::MFILE.into());
+        let start = || ready(Err::<(), io::Error>(Errno::MFILE.into()));
         let unstarted =
             patiently(start, Duration::from_millis(30), &Shortage::default(), &CancelToken::default()).await;
         assert!(
@@ -252,7 +281,7 @@ mod tests {
             starts.set(starts.get() + 1);
             cancel.cancel();
             // A second start would succeed.
-            if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) }
+            ready(if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) })
         };
         let unstarted = patiently(start, LONG, &Shortage::default(), &cancel).await;
         assert!(matches!(unstarted, Err(Unstarted::Stopped)), "{unstarted:?}");
@@ -264,7 +293,7 @@ mod tests {
         let starts = Cell::new(0);
         let start = || {
             starts.set(starts.get() + 1);
-            if starts.get() < 3 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(starts.get()) }
+            ready(if starts.get() < 3 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(starts.get()) })
         };
         let started = patiently(start, LONG, &Shortage::default(), &CancelToken::default()).await;
         assert!(matches!(started, Ok(3)), "{started:?}");

@@ -117,6 +117,7 @@ mod tests {
         let (files, most_files, shortage) = (Arc::new(Semaphore::new(9)), 9, Arc::default());
         let quota = Quota { of_job: 0, reserve: 0 };
         let context = ExecContext {
+            sandboxes: None,
             programs,
             plans,
             spool,

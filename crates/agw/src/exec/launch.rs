@@ -1,0 +1,81 @@
+//! Launch of the tasks of a job: as children of this worker, or in a sandbox.
+
+use std::{io, os::fd::OwnedFd, path::Path, process::Stdio, time::Duration};
+
+#[cfg(target_os = "linux")]
+use crate::exec::sandbox::{job::JobSandbox, task::SandboxedTask};
+use crate::exec::{
+    ended::Ended,
+    job_mark::JobMark,
+    process::Process,
+    stages::StageCommand,
+    streams::{Input, Output, Streams},
+};
+
+/// Way in which the tasks of a job start.
+#[derive(Clone, Copy)]
+pub(crate) struct Launcher<'j> {
+    pub(crate) mark: &'j JobMark,
+    /// Sandbox of the job. `None` for a job whose tasks are children of this worker.
+    pub(crate) sandbox: Option<&'j JobSandbox>,
+}
+
+/// Running task. A drop before its end kills its process group.
+pub(crate) enum TaskProcess {
+    Child(Process),
+    Sandboxed(SandboxedTask),
+}
+
+impl Launcher<'_> {
+    /// Returns true if the sandbox opens the files that the plan names.
+    pub(crate) fn opens_files(&self) -> bool {
+        self.sandbox.is_some()
+    }
+
+    /// Starts a task. Returns the files that the sandbox has opened for stdout and stderr, too, in
+    /// this order.
+    pub(crate) async fn start(
+        &self,
+        program: &Path,
+        command: &StageCommand,
+        streams: Streams<'_>,
+    ) -> io::Result<(TaskProcess, Vec<OwnedFd>)> {
+        if let Some(sandbox) = self.sandbox {
+            let (task, files) = sandbox.start(program, command, &streams).await?;
+            return Ok((TaskProcess::Sandboxed(task), files));
+        }
+        let process = Process::start(program, command, self.mark, stdio(streams)?)?;
+        Ok((TaskProcess::Child(process), Vec::new()))
+    }
+}
+
+fn stdio(Streams { stdin, stdout, stderr }: Streams<'_>) -> io::Result<(Stdio, Stdio, Stdio)> {
+    let unopened = || io::Error::other("a file of the plan is not open");
+    let (Input::Descriptor(stdin), Output::Descriptor(stdout)) = (stdin, stdout) else {
+        return Err(unopened());
+    };
+    let stderr = match stderr {
+        Output::Descriptor(stderr) => stderr,
+        Output::Stdout => stdout.try_clone()?,
+        Output::Path(_) => return Err(unopened()),
+    };
+    Ok((stdin.into(), stdout.into(), stderr.into()))
+}
+
+impl TaskProcess {
+    /// Waits for the task. After its timeout, its processes get SIGTERM, and SIGKILL after `grace`.
+    pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
+        match self {
+            Self::Child(process) => process.wait(grace).await,
+            Self::Sandboxed(task) => task.wait(grace).await,
+        }
+    }
+
+    /// Ends the task: SIGTERM, then SIGKILL after `grace` for what still runs.
+    pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
+        match self {
+            Self::Child(process) => process.end_now(grace).await,
+            Self::Sandboxed(task) => task.end_now(grace).await,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Explanations of failures that a sandbox has probably caused, from the end of a task and from its
+//! stderr. The kernel reports denials to administrators only, so a text of the task is the source.
+
+use std::path::Path;
+
+use agenix_protocol::documents::TaskResult;
+use agenix_sandbox::profile::{Execute, Network, Profile};
+
+/// Maximum number of explanations for a task.
+const MOST: usize = 3;
+/// Maximum number of bytes of stderr that are read, from its end.
+const MOST_BYTES: usize = 16 << 10;
+/// Texts of `EACCES` and `EPERM` of the C library.
+const DENIED: &str = "Permission denied";
+const NOT_PERMITTED: &str = "Operation not permitted";
+/// Directories whose files every task reads, and of which it executes what its plan names.
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+/// Signals of limits and of the filter of system calls.
+const SIGXCPU: i32 = 24;
+const SIGXFSZ: i32 = 25;
+const SIGSYS: i32 = 31;
+
+/// Returns explanations for a task that failed, in the order of its messages.
+pub(super) fn denied(result: &TaskResult, profile: &Profile) -> Vec<String> {
+    if result.exit_code == 0 {
+        return Vec::new();
+    }
+    let signal = result.signal.or_else(|| (result.exit_code > 128).then(|| result.exit_code - 128));
+    let of_signal = signal.and_then(|signal| of_signal(signal, profile));
+    let bytes = &result.stderr.bytes;
+    let stderr = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MOST_BYTES)..]);
+    let mut found: Vec<String> = of_signal.into_iter().collect();
+    for text in stderr.lines().filter_map(|line| of_line(line, profile)) {
+        if found.len() < MOST && !found.contains(&text) {
+            found.push(text);
+        }
+    }
+    found
+}
+
+fn of_signal(signal: i32, profile: &Profile) -> Option<String> {
+    let (name, limits) = (&profile.name, &profile.limits);
+    match signal {
+        SIGXCPU => Some(format!(
+            "the task took more processor time than limits.cpu_secs = {} of profile {name}",
+            limits.cpu_secs
+        )),
+        SIGXFSZ => Some(format!(
+            "a file or the output exceeded limits.file_size = {} bytes of profile {name}",
+            limits.file_size
+        )),
+        SIGSYS => Some(format!("the task made a system call that profile {name} does not permit")),
+        _ => None,
+    }
+}
+
+fn of_line(line: &str, profile: &Profile) -> Option<String> {
+    let name = &profile.name;
+    if line.contains(NOT_PERMITTED) {
+        let network = if profile.network == Network::Off { "no network, " } else { "" };
+        return Some(format!(
+            "profile {name} permits {network}no Unix sockets and no privileged system calls"
+        ));
+    }
+    if !line.contains(DENIED) {
+        return None;
+    }
+    let Some(path) = path_in(line) else {
+        return Some(format!("profile {name} does not permit a file or a program of: {}", line.trim()));
+    };
+    let is_below = |roots: &[String]| roots.iter().any(|root| Path::new(path).starts_with(root));
+    if is_below(&profile.write) {
+        return None;
+    }
+    if is_below(&profile.read) {
+        return Some(format!("{path} is not writable in profile {name}"));
+    }
+    if SYSTEM.iter().any(|root| Path::new(path).starts_with(root)) {
+        let programs = profile.execute == Execute::Listed;
+        let text = format!("{path} may not be executed in profile {name}, because the plan does not name it");
+        return programs.then_some(text);
+    }
+    Some(format!("{path} is not readable in profile {name}"))
+}
+
+/// Returns the first absolute path in a message.
+fn path_in(line: &str) -> Option<&str> {
+    let is_end = |c: char| c.is_whitespace() || "'\"`\u{2018}\u{2019}:;,()[]".contains(c);
+    line.split(is_end).find(|word| word.len() > 1 && word.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{CapturedOutput, TaskResult};
+    use agenix_sandbox::profile::Profile;
+
+    use super::denied;
+
+    fn of(exit_code: i32, signal: Option<i32>, stderr: &str) -> Vec<String> {
+        let stderr = CapturedOutput::whole(stderr.into());
+        let result = TaskResult { exit_code, signal, stderr, ..TaskResult::default() };
+        let profile =
+            Profile { read: vec!["/data".into()], write: vec!["/build".into()], ..Profile::reader() };
+        denied(&result, &profile)
+    }
+
+    #[test]
+    fn denied_paths_are_explained() {
+        let cases = [
+            ("cat: /home/u/x: Permission denied", "/home/u/x is not readable in profile reader"),
+            (
+                "sort: cannot read: '/home/u/x': Permission denied",
+                "/home/u/x is not readable in profile reader",
+            ),
+            ("touch: cannot touch '/data/x': Permission denied", "/data/x is not writable in profile reader"),
+            (
+                "sh: 1: /usr/bin/id: Permission denied",
+                "/usr/bin/id may not be executed in profile reader, because the plan does not name it",
+            ),
+            (
+                "sh: 1: id: Permission denied",
+                "profile reader does not permit a file or a program of: sh: 1: id: Permission denied",
+            ),
+            (
+                "PermissionError: [Errno 1] Operation not permitted",
+                "profile reader permits no network, no Unix sockets and no privileged system calls",
+            ),
+        ];
+        for (stderr, expected) in cases {
+            assert_eq!(of(1, None, stderr), [expected], "{stderr}");
+        }
+    }
+
+    #[test]
+    fn limits_are_explained() {
+        for exit in [(137 - 9 + 24, None), (152, Some(24))] {
+            assert_eq!(
+                of(exit.0, exit.1, ""),
+                ["the task took more processor time than limits.cpu_secs = 600 of profile reader"]
+            );
+        }
+        assert!(of(153, Some(25), "")[0].contains("limits.file_size = 1073741824 bytes"));
+        assert!(of(159, Some(31), "")[0].contains("system call"));
+    }
+
+    #[test]
+    fn success_and_other_failures_need_no_explanation() {
+        assert!(of(0, None, "cat: /home/x: Permission denied").is_empty());
+        assert!(of(1, None, "no such thing").is_empty());
+        assert!(
+            of(1, None, "cp: /build/x: Permission denied").is_empty(),
+            "the file has its own permissions"
+        );
+        let many: String = (0..9).map(|n| format!("cat: /home/{n}: Permission denied\n")).collect();
+        assert_eq!(of(1, None, &many).len(), 3);
+    }
+}

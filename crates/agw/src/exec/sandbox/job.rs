@@ -1,0 +1,200 @@
+//! Job in a sandbox: starts its tasks in one supervisor, and cleans up after them.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use agenix_protocol::{
+    byte_escape::encode_os,
+    documents::{TaskResult, TaskSandbox},
+};
+use agenix_sandbox::{
+    fault::{Fault, Step},
+    profile::Profile,
+    protocol::{Cleaned, Sink, Source, TaskStart},
+    report::Report,
+};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+use tracing::warn;
+
+use super::{
+    denials::denied,
+    pool::SupervisorPool,
+    replies::{DueReplies, JobEnd},
+    supervisor::Supervisor,
+    task::SandboxedTask,
+};
+use crate::exec::{
+    resource_wait,
+    stages::StageCommand,
+    streams::{Input, Output, Streams},
+};
+
+/// Maximum time for an answer of a supervisor, on a busy machine.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// Job that runs in a sandbox. A drop before [`JobSandbox::end`] ends its supervisor.
+#[derive(Debug)]
+pub(crate) struct JobSandbox {
+    profile: Profile,
+    supervisor: Arc<Supervisor>,
+    replies: DueReplies,
+    end: oneshot::Receiver<JobEnd>,
+    next_task: AtomicU32,
+    pool: SupervisorPool,
+}
+
+/// Task that a supervisor has started, and the files that it has opened for stdout and stderr.
+pub(crate) type StartedTask = (SandboxedTask, Vec<OwnedFd>);
+
+impl JobSandbox {
+    /// Begins a job in `supervisor` that may execute `programs`. The answer comes with the start of
+    /// the first task.
+    pub(super) fn begin(
+        mut supervisor: Supervisor,
+        (profile, pool): (&Profile, SupervisorPool),
+        programs: Vec<String>,
+    ) -> io::Result<Self> {
+        let replies = supervisor.replies.take().ok_or_else(ended_unexpectedly)?;
+        supervisor.commands.begin(programs)?;
+        let due = DueReplies::default();
+        let end = due.receive(replies)?;
+        let (profile, supervisor) = (profile.clone(), Arc::new(supervisor));
+        Ok(Self { profile, supervisor, replies: due, end, next_task: AtomicU32::new(1), pool })
+    }
+
+    /// Starts a task. The supervisor opens the files that the plan names.
+    pub(crate) async fn start(
+        &self,
+        program: &Path,
+        command: &StageCommand,
+        streams: &Streams<'_>,
+    ) -> io::Result<StartedTask> {
+        let task = self.next_task.fetch_add(1, Ordering::Relaxed);
+        let (start, end) = self.replies.expect(task);
+        let (request, descriptors) = request(task, program, command, streams);
+        let descriptors: Vec<_> = descriptors.into_iter().map(AsFd::as_fd).collect();
+        self.supervisor.commands.start(request, &descriptors)?;
+        let started = Instant::now();
+        let Ok(answer) = timeout(ANSWER_TIME, start).await else {
+            self.supervisor.kill();
+            return Err(ended_unexpectedly());
+        };
+        let files = answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))?;
+        let supervisor = Arc::clone(&self.supervisor);
+        let task = SandboxedTask { task, supervisor, end, started, timeout: command.timeout, ended: None };
+        Ok((task, files))
+    }
+
+    /// Ends the job: its processes end, and its scratch directory is emptied. Adds what held for
+    /// the tasks to their results.
+    pub(crate) async fn end(self, results: &mut [TaskResult]) {
+        for result in results.iter_mut() {
+            result.sandbox = Some(self.report(result));
+        }
+        match self.cleaned().await {
+            Ok(cleaned) => {
+                if let Some(last) = results.last_mut().and_then(|last| last.sandbox.as_mut()) {
+                    (last.strays, last.scratch_bytes) = (cleaned.strays.into(), cleaned.scratch_bytes);
+                }
+            }
+            Err(error) => warn!("at the end of a job: {error}"),
+        }
+    }
+
+    fn report(&self, result: &TaskResult) -> TaskSandbox {
+        let Report { enforced, missing } = &self.supervisor.report;
+        TaskSandbox {
+            profile: self.profile.name.clone(),
+            enforced: enforced.iter().map(|(property, by)| (property.to_string(), by.clone())).collect(),
+            missing: missing
+                .iter()
+                .map(|(property, why)| (property.to_string(), why.reason.clone()))
+                .collect(),
+            denied: denied(result, &self.profile),
+            ..TaskSandbox::default()
+        }
+    }
+
+    async fn cleaned(self) -> io::Result<Cleaned> {
+        let Self { profile, supervisor, end, pool, .. } = self;
+        supervisor.commands.clean()?;
+        let Ok(ended) = timeout(ANSWER_TIME, end).await else {
+            supervisor.kill();
+            return Err(ended_unexpectedly());
+        };
+        let (cleaned, replies) = ended.map_err(|_| ended_unexpectedly())?;
+        if !cleaned.retires
+            && let Some(mut supervisor) = Arc::into_inner(supervisor)
+        {
+            supervisor.replies = Some(replies);
+            pool.put(&profile.name, supervisor);
+        }
+        Ok(cleaned)
+    }
+}
+
+pub(super) fn ended_unexpectedly() -> io::Error {
+    io::Error::other("the sandbox supervisor has ended unexpectedly, or does not answer")
+}
+
+/// Returns the error of a step that the supervisor could not take. Only a missing program is
+/// `NotFound`, and only a shortage has an error number, because the start is then repeated.
+fn error_of(fault: &Fault) -> io::Error {
+    let of_system = fault.errno.map(io::Error::from_raw_os_error);
+    match of_system {
+        Some(error) if resource_wait::is_descriptor_shortage(&error) => error,
+        Some(error) if fault.step == Step::Exec && resource_wait::is_shortage(&error) => error,
+        Some(error) if fault.step == Step::Exec && error.kind() == io::ErrorKind::NotFound => {
+            io::Error::new(io::ErrorKind::NotFound, fault.to_string())
+        }
+        _ => io::Error::other(fault.to_string()),
+    }
+}
+
+fn request<'s>(
+    task: u32,
+    program: &Path,
+    command: &StageCommand,
+    streams: &'s Streams<'_>,
+) -> (TaskStart, Vec<&'s OwnedFd>) {
+    let mut descriptors = Vec::new();
+    let stdin = match &streams.stdin {
+        Input::Descriptor(file) => {
+            descriptors.push(file);
+            Source::Descriptor
+        }
+        Input::Path(path) => Source::Path((*path).to_owned()),
+    };
+    let mut sink = |output: &'s Output<'_>| match output {
+        Output::Descriptor(file) => {
+            descriptors.push(file);
+            Sink::Descriptor
+        }
+        Output::Path(path) => Sink::Path((*path).to_owned()),
+        Output::Stdout => Sink::Stdout,
+    };
+    let (stdout, stderr) = (sink(&streams.stdout), sink(&streams.stderr));
+    let argv = [&command.program].into_iter().chain(&command.args).cloned().collect();
+    let start = TaskStart {
+        task,
+        program: encode_os(program.as_os_str()),
+        argv,
+        env: command.env.clone(),
+        cwd: command.cwd.clone(),
+        stdin,
+        stdout,
+        stderr,
+    };
+    (start, descriptors)
+}

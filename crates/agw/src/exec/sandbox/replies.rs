@@ -1,0 +1,126 @@
+//! Replies of a supervisor during a job. A task of the runtime receives them, and hands each one to
+//! the code that waits for it.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use agenix_sandbox::{
+    client::Replies,
+    fault::Fault,
+    protocol::{Cleaned, ReceiveError, Reply, TaskEnd},
+};
+use tokio::{io::unix::AsyncFd, sync::oneshot};
+use tracing::warn;
+
+use crate::exec::readiness::readable;
+
+/// Answer to the start of a task: the files that the supervisor has opened.
+pub(super) type StartAnswer = Result<Vec<OwnedFd>, Fault>;
+
+/// Receivers of the replies that are due. All are dropped when the supervisor ends.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DueReplies(Arc<Mutex<Due>>);
+
+#[derive(Debug, Default)]
+struct Due {
+    starts: HashMap<u32, oneshot::Sender<StartAnswer>>,
+    ends: HashMap<u32, oneshot::Sender<TaskEnd>>,
+    /// Reason why the job did not begin. Its tasks then do not start.
+    unbegun: Option<Fault>,
+    has_ended: bool,
+}
+
+/// End of a job, with the connection for the next one.
+pub(super) type JobEnd = (Cleaned, Replies);
+
+impl DueReplies {
+    /// Returns the receivers of the replies for `task`. They fail at once if the supervisor has
+    /// ended.
+    pub(super) fn expect(&self, task: u32) -> (oneshot::Receiver<StartAnswer>, oneshot::Receiver<TaskEnd>) {
+        let ((started, start), (ended, end)) = (oneshot::channel(), oneshot::channel());
+        let mut due = self.due();
+        if !due.has_ended {
+            due.starts.insert(task, started);
+            due.ends.insert(task, ended);
+        }
+        (start, end)
+    }
+
+    /// Receives replies until the job has ended. Returns the receiver of the end.
+    pub(super) fn receive(&self, replies: Replies) -> io::Result<oneshot::Receiver<JobEnd>> {
+        let waiting = readable(replies)?;
+        let (due, (sender, receiver)) = (self.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            match due.until_cleaned(waiting).await {
+                // The receiver is gone if the job was dropped.
+                Ok(Some(end)) => drop(sender.send(end)),
+                Ok(None) => {}
+                Err(error) => warn!("from a sandbox supervisor: {error}"),
+            }
+            due.give_up();
+        });
+        Ok(receiver)
+    }
+
+    /// Returns `None` if the supervisor ends before the job.
+    async fn until_cleaned(&self, mut waiting: AsyncFd<Replies>) -> Result<Option<JobEnd>, ReceiveError> {
+        loop {
+            let mut ready = waiting.readable_mut().await?;
+            let received = match ready.get_inner_mut().try_receive() {
+                Err(ReceiveError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready.clear_ready();
+                    continue;
+                }
+                received => received?,
+            };
+            let Some(received) = received else { return Ok(None) };
+            for (reply, files) in received {
+                if let Reply::Cleaned(cleaned) = reply {
+                    return Ok(Some((cleaned, waiting.into_inner())));
+                }
+                self.hand_over(reply, files);
+            }
+        }
+    }
+
+    fn hand_over(&self, reply: Reply, files: Vec<OwnedFd>) {
+        let mut due = self.due();
+        match reply {
+            Reply::Started { task, .. } => {
+                if let Some(start) = due.starts.remove(&task) {
+                    let _not_awaited = start.send(Ok(files));
+                }
+            }
+            Reply::Failed { task: Some(task), fault } => {
+                due.ends.remove(&task);
+                let fault = due.unbegun.clone().unwrap_or(fault);
+                if let Some(start) = due.starts.remove(&task) {
+                    let _not_awaited = start.send(Err(fault));
+                }
+            }
+            Reply::Failed { task: None, fault } => due.unbegun = Some(fault),
+            Reply::Ended(end) => {
+                if let Some(ended) = due.ends.remove(&end.task) {
+                    let _not_awaited = ended.send(end);
+                }
+            }
+            Reply::Refused(fault) => warn!("a sandbox supervisor ends: {fault}"),
+            Reply::Ready(_) | Reply::Begun | Reply::Cleaned(_) => {}
+        }
+    }
+
+    fn give_up(&self) {
+        let mut due = self.due();
+        due.has_ended = true;
+        due.starts.clear();
+        due.ends.clear();
+    }
+
+    fn due(&self) -> MutexGuard<'_, Due> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

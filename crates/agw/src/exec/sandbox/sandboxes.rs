@@ -1,0 +1,139 @@
+//! Sandboxes of the worker: decides the profile of each job, and begins the job.
+
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
+
+use agenix_protocol::documents::{MissingProperty, PlanSandbox, WorkerSandbox};
+use agenix_sandbox::{
+    client::{ClientError, Settings},
+    profile::Profile,
+    report::{Missing, Report},
+    setup::Regime,
+};
+use anyhow::{Context, bail};
+use tracing::{info, warn};
+
+use super::{
+    job::JobSandbox,
+    machine::{self, Examined},
+    pool::SupervisorPool,
+    scratch::ScratchRoot,
+    settings::{Mode, SandboxSettings},
+};
+
+/// Sandboxes of the worker.
+#[derive(Debug)]
+pub(crate) struct Sandboxes {
+    settings: SandboxSettings,
+    /// Properties that this machine enforces.
+    report: Report,
+    /// Texts for the properties that a profile needs and this machine does not enforce.
+    unmet: BTreeMap<String, Vec<String>>,
+    pool: SupervisorPool,
+}
+
+impl Sandboxes {
+    /// Examines this machine, and prepares sandboxes if `settings` have a mode that uses them.
+    /// Returns an error if the profile of all jobs cannot be enforced.
+    pub(crate) fn prepare(settings: SandboxSettings, spool: &Path) -> anyhow::Result<Option<Self>> {
+        if settings.mode == Mode::Off {
+            return Ok(None);
+        }
+        let user = machine::user_of_tasks(settings.user.as_deref())?;
+        let directory = settings.scratch.as_deref().unwrap_or(spool);
+        let created = || format!("cannot create a scratch directory in {}", directory.display());
+        let root = ScratchRoot::create(directory, user).with_context(created)?;
+        let Examined { regime, report } = machine::examine(directory, user)?;
+        let unmet = |profile: &Profile| report.unmet(&profile.needs());
+        let unmet: BTreeMap<_, _> =
+            settings.profiles.iter().map(|(name, profile)| (name.clone(), unmet(profile))).collect();
+        let regime = match (regime, unmet.get(&settings.strangers)) {
+            (Some(regime), Some(texts)) if texts.is_empty() || settings.mode == Mode::Requested => regime,
+            (None, _) if settings.mode == Mode::Requested => Regime::Namespaces,
+            (_, texts) => {
+                let texts = texts.map_or_else(String::new, |texts| texts.join("; "));
+                bail!("this machine cannot enforce the sandbox profile '{}': {texts}", settings.strangers)
+            }
+        };
+        let supervisors = Settings {
+            executable: "/proc/self/exe".into(),
+            profile: Profile::reader(),
+            // Each supervisor gets its own.
+            scratch: directory.to_owned(),
+            regime,
+            user,
+            without: machine::without()?,
+        };
+        let pool = SupervisorPool::new(supervisors, root, settings.spares);
+        let sandboxes = Self { settings, report, unmet, pool };
+        sandboxes.log();
+        Ok(Some(sandboxes))
+    }
+
+    fn log(&self) {
+        let enforced = self.report.properties();
+        for (name, unmet) in &self.unmet {
+            if unmet.is_empty() {
+                info!("sandbox profile {name}: this machine enforces {enforced}");
+            } else {
+                warn!("sandbox profile {name} gets no jobs: {}", unmet.join("; "));
+            }
+        }
+    }
+
+    /// Returns the sandbox as the worker registers it.
+    pub(crate) fn registration(&self) -> WorkerSandbox {
+        let missing = |Missing { reason, remedy }: &Missing| MissingProperty {
+            reason: reason.clone(),
+            remedy: remedy.clone(),
+        };
+        let of_report = &self.report;
+        WorkerSandbox {
+            default_profile: self.default_profile().map(|profile| profile.name.clone()),
+            profiles: self.unmet.clone(),
+            enforced: of_report.enforced.iter().map(|(name, by)| (name.to_string(), by.clone())).collect(),
+            missing: of_report.missing.iter().map(|(name, why)| (name.to_string(), missing(why))).collect(),
+        }
+    }
+
+    /// Returns the profile of a job whose plan asks for `wanted`, or `None` if the job runs without
+    /// a sandbox. The error is the reason why the job cannot run.
+    pub(crate) fn profile_of(&self, wanted: Option<&PlanSandbox>) -> Result<Option<&Profile>, String> {
+        let Some(wanted) = wanted else { return Ok(self.default_profile()) };
+        let name = &wanted.profile;
+        match (self.settings.profiles.get(name), self.unmet.get(name)) {
+            (Some(profile), Some(unmet)) if unmet.is_empty() => Ok(Some(profile)),
+            (Some(_), unmet) => {
+                let unmet = unmet.map_or_else(String::new, |unmet| unmet.join("; "));
+                Err(format!("this worker cannot enforce the sandbox profile '{name}': {unmet}"))
+            }
+            (None, _) => Err(format!("the owner of this worker defines no sandbox profile '{name}'")),
+        }
+    }
+
+    fn default_profile(&self) -> Option<&Profile> {
+        match self.settings.mode {
+            Mode::Off | Mode::Requested => None,
+            Mode::Untrusted | Mode::All => self.settings.profiles.get(&self.settings.strangers),
+        }
+    }
+
+    /// Begins a job of `profile` that may execute `programs`.
+    pub(crate) async fn begin(&self, profile: &Profile, programs: Vec<String>) -> io::Result<JobSandbox> {
+        let supervisor = self.pool.take(profile).await.map_err(error_of)?;
+        JobSandbox::begin(supervisor, (profile, self.pool.clone()), programs)
+    }
+
+    /// Ends all supervisors. Waits at most `bound` for them.
+    pub(crate) fn shut_down(&self, bound: Duration) {
+        self.pool.shut_down(bound);
+    }
+}
+
+/// Returns the error of a supervisor that did not start. An error number of the system is kept,
+/// because the start is repeated after a shortage.
+fn error_of(error: ClientError) -> io::Error {
+    match error {
+        ClientError::System(error) => error,
+        error => io::Error::other(error.to_string()),
+    }
+}

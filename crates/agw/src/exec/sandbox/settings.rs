@@ -1,0 +1,236 @@
+//! Sandbox settings: what the owner of the worker decides, in the file of `--config` or by
+//! `--sandbox`. Neither agq nor a plan can change them.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use agenix_protocol::byte_escape::encode_os;
+use agenix_sandbox::profile::Profile;
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+/// Maximum number of supervisors that wait for a job, for each profile.
+const MAX_SPARES: u32 = 64;
+/// Profile of jobs whose plan names none, unless the file names another one.
+const READER: &str = "reader";
+
+/// Jobs that run in a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    /// None. Jobs whose plan names a profile go to other workers.
+    #[default]
+    Off,
+    /// Jobs whose plan names a profile.
+    Requested,
+    /// Jobs that no trusted key has signed. No job has a signature yet, so these are all jobs.
+    Untrusted,
+    /// All jobs.
+    All,
+}
+
+/// Settings of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SandboxSettings {
+    pub(crate) mode: Mode,
+    /// Profile of jobs whose plan names none, with [`Mode::Untrusted`] and [`Mode::All`].
+    pub(crate) strangers: String,
+    /// Profiles that plans may name.
+    pub(crate) profiles: BTreeMap<String, Profile>,
+    /// User of the tasks, for a worker that runs as root.
+    pub(crate) user: Option<String>,
+    /// Directory of the scratch directories. The spool directory if absent.
+    pub(crate) scratch: Option<PathBuf>,
+    /// Number of supervisors for each profile that wait for a job.
+    pub(crate) spares: u32,
+}
+
+/// File of `--config`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ConfigFile {
+    sandbox: SandboxTable,
+    profiles: BTreeMap<String, toml::Table>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SandboxTable {
+    mode: Mode,
+    strangers: String,
+    user: Option<String>,
+    scratch: Option<PathBuf>,
+    spares: u32,
+}
+
+impl Default for SandboxTable {
+    fn default() -> Self {
+        Self { mode: Mode::Off, strangers: READER.into(), user: None, scratch: None, spares: 1 }
+    }
+}
+
+/// Returns the settings of the file `path`, if one is given, with `profile` as the profile of all
+/// jobs, if that is given. Tasks of `profile` also read the paths `read`.
+pub(crate) fn read(
+    path: Option<&Path>,
+    profile: Option<&str>,
+    read: &[PathBuf],
+) -> anyhow::Result<SandboxSettings> {
+    let text = match path {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("--config: cannot read {}", path.display()))?,
+        None => String::new(),
+    };
+    let named = |path: &Path| format!("--config {}", path.display());
+    let mut settings = parse(&text).with_context(|| path.map_or_else(String::new, named))?;
+    if let Some(profile) = profile {
+        settings.mode = Mode::All;
+        profile.clone_into(&mut settings.strangers);
+    }
+    if settings.mode != Mode::Off {
+        complete(&mut settings.profiles, &settings.strangers, profile.is_some())?;
+    }
+    for path in read {
+        let path = std::path::absolute(path).context("--sandbox-read")?;
+        if let Some(profile) = settings.profiles.get_mut(&settings.strangers) {
+            profile.read.push(encode_os(path.as_os_str()));
+        }
+    }
+    settings.profiles.values().try_for_each(Profile::check)?;
+    Ok(settings)
+}
+
+fn parse(text: &str) -> anyhow::Result<SandboxSettings> {
+    let ConfigFile { sandbox, profiles } = toml::from_str(text)?;
+    let SandboxTable { mode, strangers, user, scratch, spares } = sandbox;
+    if spares > MAX_SPARES {
+        bail!("sandbox.spares is {spares}, max {MAX_SPARES}");
+    }
+    if let Some(scratch) = scratch.as_ref().filter(|scratch| !scratch.is_absolute()) {
+        bail!("sandbox.scratch is '{}': give an absolute path", scratch.display());
+    }
+    let profiles = profiles.into_iter().map(|(name, table)| {
+        let profile = profile(&name, table).with_context(|| format!("profiles.{name}"))?;
+        Ok((name, profile))
+    });
+    let profiles = profiles.collect::<anyhow::Result<_>>()?;
+    Ok(SandboxSettings { mode, strangers, profiles, user, scratch, spares })
+}
+
+/// Returns a profile from its table. Values that the table lacks are those of the built-in profile
+/// of the same name, or else of `reader`.
+fn profile(name: &str, table: toml::Table) -> anyhow::Result<Profile> {
+    let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(is_legal) {
+        bail!("the name has to be 1 to 64 lower-case letters, digits, '-' or '_'");
+    }
+    let built_in = Profile::built_in(name).unwrap_or_else(Profile::reader);
+    let mut values = toml::Table::try_from(built_in)?;
+    for (key, value) in table {
+        match (values.get_mut(&key), value) {
+            (Some(toml::Value::Table(of_built_in)), toml::Value::Table(own)) => of_built_in.extend(own),
+            (_, value) => drop(values.insert(key, value)),
+        }
+    }
+    values.insert("name".into(), name.into());
+    Ok(values.try_into()?)
+}
+
+/// Adds the profile `strangers` if the file does not define it, and it is a built-in profile.
+fn complete(
+    profiles: &mut BTreeMap<String, Profile>,
+    strangers: &str,
+    is_option: bool,
+) -> anyhow::Result<()> {
+    if profiles.contains_key(strangers) {
+        return Ok(());
+    }
+    let Some(built_in) = Profile::built_in(strangers) else {
+        let field = if is_option { "--sandbox" } else { "sandbox.strangers" };
+        bail!(
+            "{field} is '{strangers}', which is no profile: use reader, builder or network, or define [profiles.{strangers}] in the file of --config"
+        );
+    };
+    profiles.insert(strangers.to_owned(), built_in);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use agenix_sandbox::profile::{Network, Profile};
+
+    use super::{Mode, SandboxSettings, read};
+
+    fn of(text: &str) -> anyhow::Result<SandboxSettings> {
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("agw.toml");
+        std::fs::write(&file, text)?;
+        read(Some(&file), None, &[])
+    }
+
+    #[test]
+    fn sandbox_is_off_unless_the_owner_turns_it_on() {
+        assert_eq!(read(None, None, &[]).unwrap().mode, Mode::Off);
+        let settings = of("[sandbox]\nmode = \"untrusted\"").unwrap();
+        assert_eq!((settings.mode, &*settings.strangers), (Mode::Untrusted, "reader"));
+        assert_eq!(settings.profiles, [("reader".to_owned(), Profile::reader())].into());
+    }
+
+    #[test]
+    fn table_of_a_profile_changes_the_built_in_one() {
+        let text = r#"
+            [sandbox]
+            mode = "requested"
+            [profiles.builder]
+            write = ["/build"]
+            limits = { cpu_secs = 5 }
+            [profiles.fetch]
+            network = "on"
+        "#;
+        let settings = of(text).unwrap();
+        assert_eq!(settings.profiles.keys().collect::<Vec<_>>(), ["builder", "fetch", "reader"]);
+        let (builder, built_in) = (&settings.profiles["builder"], Profile::builder());
+        assert_eq!(builder.write, ["/build"]);
+        assert_eq!((builder.execute, builder.limits.cpu_secs), (built_in.execute, 5));
+        assert_eq!(builder.limits.processes, built_in.limits.processes);
+        let fetch = &settings.profiles["fetch"];
+        assert_eq!((&*fetch.name, fetch.network, fetch.execute), ("fetch", Network::On, Default::default()));
+    }
+
+    #[test]
+    fn option_runs_all_jobs_in_one_profile() {
+        let settings = read(None, Some("builder"), &[PathBuf::from("/data")]).unwrap();
+        assert_eq!((settings.mode, &*settings.strangers), (Mode::All, "builder"));
+        assert_eq!(settings.profiles["builder"].read, ["/data"]);
+        let unknown = read(None, Some("strict"), &[]).unwrap_err().to_string();
+        assert!(unknown.starts_with("--sandbox is 'strict', which is no profile: use reader"), "{unknown}");
+    }
+
+    #[test]
+    fn wrong_file_is_refused_with_the_place() {
+        let cases = [
+            ("[sandbox]\nmod = \"all\"", "unknown field `mod`"),
+            ("[sandbox]\nmode = \"on\"", "unknown variant `on`"),
+            ("[sandbox]\nspares = 65", "sandbox.spares is 65, max 64"),
+            ("[sandbox]\nscratch = \"x\"", "sandbox.scratch is 'x': give an absolute path"),
+            ("[profiles.A]", "profiles.A: the name has to be"),
+            ("[profiles.a]\nnetwork = \"some\"", "profiles.a: unknown variant `some`"),
+            ("[profiles.a]\nreads = []", "profiles.a: unknown field `reads`"),
+            (
+                "[sandbox]\nmode = \"all\"\n[profiles.reader]\nread = [\"x\"]",
+                "profile 'reader', read: 'x' is not an absolute path",
+            ),
+            ("[sandbox]\nmode = \"all\"\nstrangers = \"a\"", "sandbox.strangers is 'a', which is no profile"),
+        ];
+        for (text, expected) in cases {
+            let error = format!("{:#}", of(text).unwrap_err());
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let missing = format!("{:#}", read(Some(Path::new("/no/such")), None, &[]).unwrap_err());
+        assert!(missing.starts_with("--config: cannot read /no/such: "), "{missing}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Supervisor process of the sandbox, as the worker sees it: its start, its connection and its end.
+
+use std::{collections::BTreeSet, io, time::Duration};
+
+use agenix_sandbox::{
+    client::{ClientError, Commands, Replies, Settings, prepare},
+    report::Report,
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+use tokio::{
+    runtime::Handle,
+    time::{sleep, timeout},
+};
+use tracing::warn;
+
+use super::scratch::{ScratchDirectory, ScratchRoot};
+use crate::exec::{process_table::descendants, readiness::readable, subreaper};
+
+/// Maximum time for the set-up of a supervisor, on a busy machine.
+const SETUP_TIME: Duration = Duration::from_secs(30);
+/// Time that a supervisor has to end after its connection is closed, before it is killed.
+const END_TIME: Duration = Duration::from_secs(10);
+/// Interval between two looks whether a supervisor has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Supervisor that has set up its confinement. The drop ends it and all its processes.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    pub(super) commands: Commands,
+    /// `None` while a job receives the replies, and after its end.
+    pub(super) replies: Option<Replies>,
+    pub(super) report: Report,
+    process: SupervisorProcess,
+}
+
+impl Supervisor {
+    /// Starts a supervisor, and waits until its confinement is complete. `settings` lack the
+    /// scratch directory.
+    pub(super) async fn start(settings: Settings, root: &ScratchRoot) -> Result<Self, ClientError> {
+        let scratch = root.directory()?;
+        let settings = Settings { scratch: scratch.path(), ..settings };
+        let (mut command, connection) = prepare(&settings)?;
+        let process = subreaper::start(|| command.spawn())?;
+        let process = SupervisorProcess(Some(OuterProcess { pid: process, _scratch: scratch }));
+        // The end of the process has to close the connection.
+        drop(command);
+        let waiting = readable(connection)?;
+        let is_slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it was not ready within 30 s");
+        let ready = timeout(SETUP_TIME, waiting.readable()).await.map_err(is_slow)?;
+        drop(ready?);
+        let (commands, replies, report) = waiting.into_inner().ready()?;
+        Ok(Self { commands, replies: Some(replies), report, process })
+    }
+
+    /// Returns true if the supervisor waits for a job.
+    pub(super) fn is_idle(&self) -> bool {
+        // A supervisor sends nothing between two jobs, so anything that arrives is its end.
+        self.replies.as_ref().is_some_and(|replies| !replies.is_readable())
+    }
+
+    /// Kills the processes of a supervisor that does not answer.
+    pub(super) fn kill(&self) {
+        self.commands.close();
+        self.process.kill();
+    }
+
+    /// Ends the supervisor, and waits until its process has ended.
+    pub(super) fn end(mut self, bound: Duration) {
+        self.commands.close();
+        self.process.end(bound);
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.commands.close();
+    }
+}
+
+/// Process of a supervisor. The drop gives it time to end, and then kills it.
+#[derive(Debug)]
+struct SupervisorProcess(Option<OuterProcess>);
+
+#[derive(Debug)]
+struct OuterProcess {
+    pid: Pid,
+    /// Removed when no process uses it.
+    _scratch: ScratchDirectory,
+}
+
+impl SupervisorProcess {
+    fn kill(&self) {
+        self.0.iter().for_each(OuterProcess::kill);
+    }
+
+    fn end(&mut self, bound: Duration) {
+        let Some(process) = self.0.take() else { return };
+        if !process.ends_within(bound) {
+            process.kill();
+        }
+        subreaper::abandon(process.pid);
+    }
+}
+
+impl Drop for SupervisorProcess {
+    fn drop(&mut self) {
+        let Some(process) = self.0.take() else { return };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(process.end_or_kill())),
+            // The worker ends.
+            Err(_) => {
+                process.kill();
+                subreaper::abandon(process.pid);
+            }
+        }
+    }
+}
+
+impl OuterProcess {
+    /// Waits until the process has ended, or kills it.
+    async fn end_or_kill(self) {
+        let ended = async {
+            while !self.ends_within(Duration::ZERO) {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        if timeout(END_TIME, ended).await.is_err() {
+            warn!("a sandbox supervisor did not end and is killed: process {}", self.pid.as_raw_pid());
+            self.kill();
+        }
+        subreaper::abandon(self.pid);
+    }
+
+    /// Waits at most `bound` for the end of the process, and returns whether it has ended.
+    fn ends_within(&self, bound: Duration) -> bool {
+        let Ok(bound) = Timespec::try_from(bound) else { return false };
+        let Ok(pidfd) = pidfd_open(self.pid, PidfdFlags::empty()) else { return false };
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&bound)).is_ok_and(|ended| ended > 0)
+    }
+
+    /// Kills the process, which is not reaped, and its descendants. The kernel makes orphans among
+    /// them children of this worker, which ends them as stray processes.
+    fn kill(&self) {
+        let mut all = BTreeSet::new();
+        descendants(vec![self.pid], &mut all);
+        for process in all.into_iter().filter_map(Pid::from_raw) {
+            let _has_ended = kill_process(process, Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Task in a sandbox: waits for its end until its deadline, and ends it.
+
+use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, time::Duration};
+
+use agenix_sandbox::protocol::{TaskEnd, TaskSignal};
+use agenix_sys::Reaped;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+
+use super::{job::ended_unexpectedly, supervisor::Supervisor};
+use crate::exec::ended::Ended;
+
+/// Maximum time between SIGKILL and the answer of the supervisor.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// Task that a supervisor has started. A drop before its end kills its process group.
+#[derive(Debug)]
+pub(crate) struct SandboxedTask {
+    pub(super) task: u32,
+    pub(super) supervisor: Arc<Supervisor>,
+    pub(super) end: oneshot::Receiver<TaskEnd>,
+    pub(super) started: Instant,
+    pub(super) timeout: Duration,
+    /// Set once the task has ended.
+    pub(super) ended: Option<Ended>,
+}
+
+impl SandboxedTask {
+    /// Waits for the task. After its timeout, its process group gets SIGTERM, and SIGKILL after
+    /// `grace`.
+    pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
+        let left = self.timeout.saturating_sub(self.started.elapsed());
+        let ended = match timeout(left, &mut self.end).await {
+            Ok(end) => self.ended(end)?,
+            Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
+        };
+        self.ended = Some(ended);
+        Ok(ended)
+    }
+
+    /// Ends the task: SIGTERM for its process group, then SIGKILL after `grace` if its first process
+    /// still runs. The rest of the group ends with the first process.
+    pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
+        self.signal(TaskSignal::Terminate);
+        if let Ok(end) = timeout(grace, &mut self.end).await {
+            self.signal(TaskSignal::Kill);
+            return self.ended(end);
+        }
+        self.signal(TaskSignal::Kill);
+        match timeout(ANSWER_TIME, &mut self.end).await {
+            Ok(end) => self.ended(end),
+            Err(_elapsed) => {
+                self.supervisor.kill();
+                Err(ended_unexpectedly())
+            }
+        }
+    }
+
+    fn signal(&self, signal: TaskSignal) {
+        // The end of the supervisor, which is the other cause of an error, is the end of the task.
+        let _is_sent = self.supervisor.commands.signal(self.task, signal);
+    }
+
+    fn ended(&mut self, end: Result<TaskEnd, oneshot::error::RecvError>) -> io::Result<Ended> {
+        let TaskEnd { wait_status, usage, .. } = end.map_err(|_| ended_unexpectedly())?;
+        let reaped = Reaped {
+            status: ExitStatus::from_raw(wait_status),
+            peak_memory_bytes: usage.peak_memory_bytes,
+            user: Duration::from_micros(usage.user_us),
+            system: Duration::from_micros(usage.system_us),
+        };
+        let ended = Ended::of(&reaped, None, self.started.elapsed());
+        self.ended = Some(ended);
+        Ok(ended)
+    }
+}
+
+impl Drop for SandboxedTask {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            self.signal(TaskSignal::Kill);
+        }
+    }
+}
