@@ -48,6 +48,7 @@ mod run;
 mod running;
 #[cfg(target_os = "linux")]
 mod sandbox;
+mod sandboxed_jobs;
 mod settings;
 mod shared_action;
 mod signals;
