@@ -29,6 +29,8 @@ use crate::exec::{
 
 /// Reason for the end of a job that was stopped.
 const STOPPED: &str = "the job was stopped";
+/// Open files of a supervisor: its connection, and one more while it starts or ends.
+const FILES_OF_SANDBOX: u32 = 2;
 /// Maximum wait for the resources that a sandbox needs.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -85,7 +87,8 @@ async fn run_stages<'f>(
     ),
     mark: &JobMark,
 ) -> (Option<String>, Vec<TaskResult>) {
-    let needed = stages::open_files(stages).min(context.most_files);
+    let of_sandbox = if sandbox.is_some() { FILES_OF_SANDBOX } else { 0 };
+    let needed = (stages::open_files(stages) + of_sandbox).min(context.most_files);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
     let waits = context.shortage.wait();

@@ -131,8 +131,6 @@ fn attack(
     regime: Regime,
     without: &BTreeSet<Mechanism>,
 ) -> Result<Report, ClientError> {
-    let executable = executable.canonicalize()?;
-    let program = encode_os(executable.as_os_str());
     let limits = Limits {
         processes: 24,
         file_size: 16 << 20,
@@ -144,7 +142,6 @@ fn attack(
     };
     let profile = Profile {
         name: "probe".into(),
-        read: vec![program.clone()],
         needs: Some(PropertySet::default()),
         limits: limits.clone(),
         ..Profile::reader()
@@ -156,6 +153,9 @@ fn attack(
     if let Some(User { uid, gid }) = user {
         chown(scratch, Some(uid), Some(gid))?;
     }
+    let executable = reachable(executable, dir.path(), user)?;
+    let program = encode_os(executable.as_os_str());
+    let profile = Profile { read: vec![program.clone()], ..profile };
     let (targets, _listeners) = targets(dir.path(), limits)?;
     let settings =
         Settings { executable, profile, scratch: scratch.to_owned(), regime, user, without: without.clone() };
@@ -175,6 +175,20 @@ fn attack(
         }
     }
     Ok(report)
+}
+
+/// Returns a path of the executable that `user` can execute: its own, or that of a copy in `dir` if
+/// a directory of its own path is closed to other users, as the home directory of root is.
+fn reachable(executable: &Path, dir: &Path, user: Option<User>) -> io::Result<PathBuf> {
+    let executable = executable.canonicalize()?;
+    let is_open = |path: &Path| path.metadata().is_ok_and(|found| found.permissions().mode() & 0o1 != 0);
+    if user.is_none() || executable.ancestors().all(is_open) {
+        return Ok(executable);
+    }
+    let copy = dir.join("executable");
+    fs::copy(executable, &copy)?;
+    fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
+    Ok(copy)
 }
 
 /// Runs the attacks as a task. Returns their results, and a pipe that a daemon of the task holds.

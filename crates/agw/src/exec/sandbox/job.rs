@@ -35,7 +35,7 @@ use super::{
     task::SandboxedTask,
 };
 use crate::exec::{
-    resource_wait,
+    out_of_memory, resource_wait,
     stages::StageCommand,
     streams::{Input, Output, Streams},
 };
@@ -85,14 +85,15 @@ impl JobSandbox {
         let (request, descriptors) = request(task, program, command, streams);
         let descriptors: Vec<_> = descriptors.into_iter().map(AsFd::as_fd).collect();
         self.supervisor.commands.start(request, &descriptors)?;
-        let started = Instant::now();
+        let (started, oom_kills) = (Instant::now(), out_of_memory::kills());
         let Ok(answer) = timeout(ANSWER_TIME, start).await else {
             self.supervisor.kill();
             return Err(ended_unexpectedly());
         };
         let files = answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))?;
         let supervisor = Arc::clone(&self.supervisor);
-        let task = SandboxedTask { task, supervisor, end, started, timeout: command.timeout, ended: None };
+        let timeout = command.timeout;
+        let task = SandboxedTask { task, supervisor, end, started, timeout, oom_kills, ended: None };
         Ok((task, files))
     }
 

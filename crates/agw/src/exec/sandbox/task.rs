@@ -10,10 +10,10 @@ use tokio::{
 };
 
 use super::{job::ended_unexpectedly, supervisor::Supervisor};
-use crate::exec::ended::Ended;
+use crate::exec::{ended::Ended, out_of_memory};
 
 /// Maximum time between SIGKILL and the answer of the supervisor.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Task that a supervisor has started. A drop before its end kills its process group.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct SandboxedTask {
     pub(super) end: oneshot::Receiver<TaskEnd>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
+    /// [`out_of_memory::kills`] before the start. `None` also once the worker ends the task.
+    pub(super) oom_kills: Option<u64>,
     /// Set once the task has ended.
     pub(super) ended: Option<Ended>,
 }
@@ -36,7 +38,11 @@ impl SandboxedTask {
         }
         let left = self.timeout.saturating_sub(self.started.elapsed());
         let ended = match timeout(left, &mut self.end).await {
-            Ok(end) => self.ended(end)?,
+            Ok(end) => {
+                let ended = self.ended(end)?;
+                let kills = (self.oom_kills, out_of_memory::kills);
+                Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
+            }
             Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
         };
         self.ended = Some(ended);
@@ -49,6 +55,8 @@ impl SandboxedTask {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
+        // From here on, a SIGKILL may be that of the worker.
+        self.oom_kills = None;
         self.signal(TaskSignal::Terminate);
         if let Ok(end) = timeout(grace, &mut self.end).await {
             self.signal(TaskSignal::Kill);
