@@ -122,8 +122,8 @@ async fn run_stages<'f>(
     (reason, results)
 }
 
-/// Begins the job in its sandbox, if it has one. Waits out a shortage of resources. The error is the
-/// reason why the job fails: a job never runs without its sandbox.
+/// Begins the job in its sandbox, if it has one. Waits out a shortage of resources. The error is
+/// the reason why the job fails: a job never runs without its sandbox.
 async fn begin(
     wanted: Option<&WantedSandbox<'_>>,
     context: &ExecContext,
@@ -192,8 +192,8 @@ fn no_sandbox(profile: &str) -> String {
     format!("the plan asks for the sandbox profile '{profile}', and this worker runs no job in a sandbox")
 }
 
-/// Returns the paths of the programs that the plan names, sorted, as byte escapes. A program that is
-/// missing fails its task.
+/// Returns the paths of the programs that the plan names, sorted, as byte escapes. A missing
+/// program fails its task.
 fn programs(plan: &Plan, stages: &[Stage], offered: &Programs) -> Vec<String> {
     let commands = stages.iter().flat_map(|stage| &stage.commands);
     let of_commands = commands.filter_map(|command| offered.absolute(command).ok());

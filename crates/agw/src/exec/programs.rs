@@ -97,8 +97,8 @@ impl Programs {
         Err(not_found(format!("'{command}' is a path, and this worker runs programs of its PATH only")))
     }
 
-    /// Returns the path of the command of a task for a sandbox, whose supervisor has another working
-    /// directory.
+    /// Returns the path of the command of a task for a sandbox, whose supervisor has another
+    /// working directory.
     pub(crate) fn absolute(&self, command: &StageCommand) -> Result<PathBuf, io::Error> {
         let path = self.of_command(&command.program)?;
         let cwd = command.cwd.as_deref().map(decode_os);

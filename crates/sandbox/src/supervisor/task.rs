@@ -35,8 +35,8 @@ pub(super) struct StartedTask {
     pub(super) files: Vec<OwnedFd>,
 }
 
-/// Starts a task in a process group of its own. `descriptors` are those of stdin, stdout and stderr,
-/// in this order.
+/// Starts a task in a process group of its own. `descriptors` are those of stdin, stdout and
+/// stderr, in this order.
 pub(super) fn start(
     sandbox: &Sandbox,
     start: &TaskStart,

@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn denied_paths_are_explained() {
         let cases = [
-            ("cat: /home/u/x: Permission denied", "/home/u/x is not readable in profile reader"),
+            ("cat: /srv/u/x: Permission denied", "/srv/u/x is not readable in profile reader"),
             (
-                "sort: cannot read: '/home/u/x': Permission denied",
-                "/home/u/x is not readable in profile reader",
+                "sort: cannot read: '/srv/u/x': Permission denied",
+                "/srv/u/x is not readable in profile reader",
             ),
             ("touch: cannot touch '/data/x': Permission denied", "/data/x is not writable in profile reader"),
             (
@@ -145,13 +145,13 @@ mod tests {
 
     #[test]
     fn success_and_other_failures_need_no_explanation() {
-        assert!(of(0, None, "cat: /home/x: Permission denied").is_empty());
+        assert!(of(0, None, "cat: /srv/x: Permission denied").is_empty());
         assert!(of(1, None, "no such thing").is_empty());
         assert!(
             of(1, None, "cp: /build/x: Permission denied").is_empty(),
             "the file has its own permissions"
         );
-        let many: String = (0..9).map(|n| format!("cat: /home/{n}: Permission denied\n")).collect();
+        let many: String = (0..9).map(|n| format!("cat: /srv/{n}: Permission denied\n")).collect();
         assert_eq!(of(1, None, &many).len(), 3);
     }
 }

@@ -31,7 +31,7 @@ use super::{
     denials::denied,
     pool::SupervisorPool,
     replies::{DueReplies, JobEnd},
-    supervisor::Supervisor,
+    supervisor::{Supervisor, ended_unexpectedly},
     task::SandboxedTask,
 };
 use crate::exec::{
@@ -143,10 +143,6 @@ impl JobSandbox {
         }
         Ok(cleaned)
     }
-}
-
-pub(super) fn ended_unexpectedly() -> io::Error {
-    io::Error::other("the sandbox supervisor has ended unexpectedly, or does not answer")
 }
 
 /// Returns the error of a step that the supervisor could not take. Only a missing program is

@@ -1,9 +1,9 @@
 //! Sandbox of untrusted jobs (ADR 23). A supervisor process of `agenix_sandbox` starts the tasks of
 //! such a job, and opens the files that the plan names.
 //!
-//! [`sandboxes`] decides the profile of a job and begins the job; `pool` keeps supervisors that wait
-//! for one; [`job`] and [`task`] are the job and its tasks; `replies` receives what the supervisor
-//! says. [`denials`] explains failures.
+//! [`sandboxes`] decides the profile of a job and begins the job; `pool` keeps supervisors that
+//! wait for one; [`job`] and [`task`] are the job and its tasks; `replies` receives what the
+//! supervisor says; `denials` explains failures.
 
 #[cfg(target_os = "linux")]
 mod denials;

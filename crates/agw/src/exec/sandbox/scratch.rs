@@ -1,5 +1,5 @@
-//! Scratch directories: one for each supervisor, in a directory of this worker. A worker that starts
-//! removes the directories of workers that have ended without removing them.
+//! Scratch directories: one for each supervisor, in a directory of this worker. A worker that
+//! starts removes the directories of workers that have ended without removing them.
 
 use std::{
     fs::{self, File, Permissions},
@@ -81,7 +81,7 @@ fn remove_abandoned(parent: &Path) {
         }
         let is_abandoned = |lock: File| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         if File::open(entry.path()).is_ok_and(is_abandoned) {
-            // What cannot be removed is left for the next worker.
+            // The next worker tries again.
             let _is_removed = fs::remove_dir_all(entry.path());
         }
     }

@@ -151,3 +151,8 @@ impl OuterProcess {
         }
     }
 }
+
+/// Returns the error of a job whose supervisor is gone.
+pub(super) fn ended_unexpectedly() -> io::Error {
+    io::Error::other("the sandbox supervisor has ended unexpectedly, or does not answer")
+}

@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{job::ended_unexpectedly, supervisor::Supervisor};
+use super::supervisor::{Supervisor, ended_unexpectedly};
 use crate::exec::{ended::Ended, out_of_memory};
 
 /// Maximum time between SIGKILL and the answer of the supervisor.
@@ -49,8 +49,8 @@ impl SandboxedTask {
         Ok(ended)
     }
 
-    /// Ends the task: SIGTERM for its process group, then SIGKILL after `grace` if its first process
-    /// still runs. The rest of the group ends with the first process.
+    /// Ends the task: SIGTERM for its process group, then SIGKILL after `grace` if its first
+    /// process still runs. The rest of the group ends with the first process.
     pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);

@@ -1,0 +1,185 @@
+//! Supervisor with its process, for callers that do one thing after the other.
+
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    process::{Child, ExitStatus},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use super::{ClientError, Commands, Replies, Settings, prepare};
+use crate::{
+    protocol::{Cleaned, Reply, TaskEnd, TaskStart},
+    report::Report,
+};
+
+/// Time that a supervisor has to end after its connection is closed, before it is killed.
+const END_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Supervisor with its process, for callers that do one thing after the other. The drop ends it.
+#[derive(Debug)]
+pub struct Supervisor {
+    process: Child,
+    commands: Commands,
+    replies: Replies,
+    report: Report,
+    /// Ends of tasks that arrived while the caller waited for something else.
+    ended: Vec<TaskEnd>,
+}
+
+impl Supervisor {
+    /// Starts a supervisor, and waits until its confinement is complete.
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault of the step that failed.
+    pub fn start(settings: &Settings) -> Result<Self, ClientError> {
+        let (mut command, connection) = prepare(settings)?;
+        let mut process = command.spawn()?;
+        drop(command);
+        match connection.ready() {
+            Ok((commands, replies, report)) => {
+                Ok(Self { process, commands, replies, report, ended: Vec::new() })
+            }
+            Err(error) => {
+                let _has_ended = end(&mut process);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the properties that hold.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Returns the process id of the outer process.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Returns the requests that need no answer.
+    #[must_use]
+    pub fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    /// Returns both directions of the connection, for callers that do several things at once.
+    pub fn split(&mut self) -> (&Commands, &mut Replies) {
+        (&self.commands, &mut self.replies)
+    }
+
+    /// Begins a job that may execute `programs`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault of the step that failed.
+    pub fn begin(&mut self, programs: &[&str]) -> Result<(), ClientError> {
+        self.commands.begin(programs.iter().map(|&program| program.to_owned()).collect())?;
+        match self.reply()? {
+            Reply::Begun => Ok(()),
+            reply => Err(error_of(reply)),
+        }
+    }
+
+    /// Starts a task, as [`Commands::start`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault of the step that failed.
+    pub fn start_task(
+        &mut self,
+        start: TaskStart,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ClientError> {
+        self.commands.start(start, descriptors)?;
+        match self.reply()? {
+            Reply::Started { .. } => Ok(()),
+            reply => Err(error_of(reply)),
+        }
+    }
+
+    /// Waits for the end of a task.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the supervisor ends before.
+    pub fn wait(&mut self, task: u32) -> Result<TaskEnd, ClientError> {
+        loop {
+            if let Some(at) = self.ended.iter().position(|end| end.task == task) {
+                return Ok(self.ended.swap_remove(at));
+            }
+            match self.replies.next()? {
+                Some(Reply::Ended(end)) => self.ended.push(end),
+                Some(reply) => return Err(error_of(reply)),
+                None => return Err(ClientError::Ended),
+            }
+        }
+    }
+
+    /// Ends the job.
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault of the step that failed. The supervisor has then ended.
+    pub fn clean(&mut self) -> Result<Cleaned, ClientError> {
+        self.commands.clean()?;
+        match self.reply()? {
+            Reply::Cleaned(cleaned) => Ok(cleaned),
+            reply => Err(error_of(reply)),
+        }
+    }
+
+    /// Ends the supervisor and all its processes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the system.
+    pub fn end(mut self) -> io::Result<ExitStatus> {
+        self.commands.close();
+        end(&mut self.process)
+    }
+
+    /// Returns the next reply that is not the end of a task.
+    fn reply(&mut self) -> Result<Reply, ClientError> {
+        loop {
+            match self.replies.next()? {
+                Some(Reply::Ended(end)) => self.ended.push(end),
+                Some(reply) => return Ok(reply),
+                None => return Err(ClientError::Ended),
+            }
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.commands.close();
+        let _has_ended = end(&mut self.process);
+    }
+}
+
+fn error_of(reply: Reply) -> ClientError {
+    match reply {
+        Reply::Refused(fault) | Reply::Failed { fault, .. } => fault.into(),
+        reply => ClientError::OutOfOrder(Box::new(reply)),
+    }
+}
+
+/// Waits for the end of a supervisor whose connection is closed, and kills it if it does not end.
+fn end(process: &mut Child) -> io::Result<ExitStatus> {
+    let pid = Pid::from_raw(process.id().cast_signed());
+    if let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        let mut watched = [PollFd::new(&pidfd, PollFlags::IN)];
+        if poll(&mut watched, Some(&END_TIMEOUT)) == Ok(0) {
+            process.kill()?;
+        }
+    }
+    process.wait()
+}
