@@ -48,6 +48,8 @@ mod run;
 mod running;
 #[cfg(target_os = "linux")]
 mod sandbox;
+#[cfg(target_os = "linux")]
+mod session_leader;
 mod settings;
 mod shared_action;
 mod signals;
