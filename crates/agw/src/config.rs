@@ -145,6 +145,9 @@ pub(crate) struct Config {
     /// Let tasks inherit the files that the worker has inherited open, as xargs does
     #[arg(long, hide = true)]
     pub(crate) inherit_files: bool,
+    /// Leave the session of the parent, which has this process id, and end with it
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) leave_session_of: Option<i32>,
 }
 
 const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\

@@ -39,6 +39,7 @@ mod sandbox_check;
 mod stats;
 mod subcommands;
 mod task_watcher;
+mod terminal;
 mod worker;
 
 use std::{
@@ -93,13 +94,22 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         });
     }
+    start_logging();
+    match terminal::leave_session(config.leave_session_of) {
+        Ok(None) => {}
+        Ok(Some(code)) => return code,
+        Err(error) => {
+            let _unread =
+                writeln!(std::io::stderr(), "agw: the session of the terminal cannot be left: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
     if !config.inherit_files {
         agenix_sys::keep_from_children();
     }
     if let Some(names) = &config.task_env {
         task_environment::restrict_to(names);
     }
-    start_logging();
     hide_environment();
     let error = match run(&config) {
         Ok(WorkerEnd::Drained) => return ExitCode::SUCCESS,
@@ -123,13 +133,6 @@ fn hide_environment() {
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
     {
         tracing::warn!(%error, "tasks may be able to read the environment of this worker, and the session key in it");
-    }
-}
-
-/// Gives up the controlling terminal, which could stop tasks that use it.
-fn leave_terminal() {
-    if let Err(error) = agenix_sys::leave_terminal() {
-        tracing::warn!(%error, "tasks may be stopped when they use the terminal; start agw by setsid(1)");
     }
 }
 
@@ -174,7 +177,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let runtime = runtime().map_err(|error| few_threads(&error))?;
     inherited_limit::begin();
     subreaper::begin();
-    leave_terminal();
+    terminal::give_up();
     let threads = SpawnThreads::new(open_file_limit.threads).map_err(|error| few_threads(&error))?;
     let ended = runtime.block_on(async {
         let pool = JobPool::new(context, open_file_limit, config.prefetch, threads.handles());

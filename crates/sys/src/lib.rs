@@ -30,9 +30,8 @@ pub fn is_sole_opener(file: &File) -> bool {
 /// the call have no terminal, so the terminal cannot stop them. Signals of terminal keys such as
 /// Ctrl-C still arrive, because these signals go to a process group.
 ///
-/// A session leader cannot give up its terminal without losing these signals. In a session leader,
-/// the call ignores SIGTTIN and SIGTTOU instead: reads of children from the terminal fail, and
-/// writes of children reach the terminal.
+/// The process must not lead its session: the kernel would take the terminal from all processes of
+/// the session, and send SIGHUP to those in the foreground.
 ///
 /// # Errors
 ///
@@ -43,11 +42,6 @@ pub fn leave_terminal() -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
     let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(()) };
-    // SAFETY: neither call accesses memory of this process.
-    let is_leader = unsafe { libc::getsid(0) == libc::getpid() };
-    if is_leader {
-        return ignore(&[libc::SIGTTIN, libc::SIGTTOU]);
-    }
     // SAFETY: `terminal` keeps the descriptor open, and the request takes no argument.
     let answer = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -65,8 +59,9 @@ pub fn leave_terminal() -> io::Result<()> {
 /// # Errors
 ///
 /// Returns the error of the system if the system refuses the call.
+#[allow(unsafe_code)]
 pub fn ignore_end_requests() -> io::Result<()> {
-    ignore(&[
+    for signal in [
         libc::SIGHUP,
         libc::SIGINT,
         libc::SIGQUIT,
@@ -74,12 +69,7 @@ pub fn ignore_end_requests() -> io::Result<()> {
         libc::SIGUSR1,
         libc::SIGUSR2,
         libc::SIGTSTP,
-    ])
-}
-
-#[allow(unsafe_code)]
-fn ignore(signals: &[libc::c_int]) -> io::Result<()> {
-    for &signal in signals {
+    ] {
         // SAFETY: the call sets no handler, and accesses no memory of this process.
         if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
             return Err(io::Error::last_os_error());

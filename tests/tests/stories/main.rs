@@ -48,7 +48,10 @@ mod run;
 mod running;
 #[cfg(target_os = "linux")]
 mod sandbox;
+#[cfg(target_os = "linux")]
 mod sandboxed_jobs;
+#[cfg(target_os = "linux")]
+mod session_leader;
 mod settings;
 mod shared_action;
 mod signals;
