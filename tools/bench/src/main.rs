@@ -132,6 +132,8 @@ enum Section {
     Http,
     /// Processes from submission to the last result, beside tools that run processes
     Tasks,
+    /// Processes in the sandbox, beside plain ones and beside bubblewrap
+    Sandbox,
     /// Millions of jobs, a thousand lanes, hundreds of workers, a large database
     Scale,
     /// A gigabyte through a pipeline, beside bash
@@ -156,6 +158,7 @@ impl Section {
             Self::Store => "store",
             Self::Http => "http",
             Self::Tasks => "tasks",
+            Self::Sandbox => "sandbox",
             Self::Scale => "scale",
             Self::Data => "data",
         }
@@ -169,7 +172,7 @@ impl Section {
 
     /// Returns true if the section has peers that have to be installed.
     fn has_peers(self) -> bool {
-        matches!(self, Self::Wire | Self::Cycle | Self::Nodes | Self::Tasks)
+        matches!(self, Self::Wire | Self::Cycle | Self::Nodes | Self::Tasks | Self::Sandbox)
     }
 
     /// Returns true if the section takes minutes even in a quick run.
@@ -186,6 +189,7 @@ impl Section {
             Self::Store => cycle::store::run(bench, programs),
             Self::Http => cycle::http::run(bench, programs),
             Self::Tasks => tasks::run(bench, programs),
+            Self::Sandbox => tasks::sandbox::run(bench, programs),
             Self::Scale => scale::run(bench, programs),
             Self::Data => data::run(bench, programs),
         }

@@ -8,6 +8,7 @@ mod hyperqueue;
 mod hyperqueue_package;
 mod limit;
 mod python;
+pub(crate) mod sandbox;
 mod shell;
 mod spooler;
 mod workspace;

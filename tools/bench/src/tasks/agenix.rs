@@ -29,6 +29,16 @@ pub(super) struct Agenix {
 
 impl Agenix {
     pub(super) fn start(workspace: &Workspace) -> Self {
+        Self::with(workspace, "worker", &[])
+    }
+
+    /// Starts a worker that runs all tasks in the sandbox profile `reader`. They read the workspace.
+    pub(super) fn start_sandboxed(workspace: &Workspace) -> Self {
+        let readable = workspace.lab.path().display().to_string();
+        Self::with(workspace, "sandboxed", &["--sandbox", "reader", "--sandbox-read", &readable])
+    }
+
+    fn with(workspace: &Workspace, id: &str, options: &[&str]) -> Self {
         let agq = workspace.lab.agq(&AGQ);
         for plan in PLANS {
             workspace.lab.submit_plan(&agq, plan);
@@ -37,8 +47,8 @@ impl Agenix {
         let key = workspace.lab.file("session.key", workspace.lab.key());
         let mut agw = workspace.lab.command("agw");
         agw.env_remove("AGQ_SESSION_KEY").env("AGQ_ADDR", agq.address()).arg("--session-key-file").arg(key);
-        agw.args(["--max-concurrent-jobs", SLOTS]);
-        let agw = workspace.lab.agw_by("worker", agw);
+        agw.args(["--max-concurrent-jobs", SLOTS]).args(options);
+        let agw = workspace.lab.agw_by(id, agw);
         Self { agw, agq, actions: Cell::new(0) }
     }
 

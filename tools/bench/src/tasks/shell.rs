@@ -10,12 +10,40 @@ use super::{
     workspace::{Work, Workspace},
 };
 
+/// A read-only system with namespaces of its own, which ends with its parent.
+const BUBBLEWRAP: [&str; 8] =
+    ["--ro-bind", "/", "/", "--proc", "/proc", "--unshare-all", "--die-with-parent", "--new-session"];
+
 pub(super) fn xargs(workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
     let mut xargs = Command::new("xargs");
     xargs.args(["-P", SLOTS]);
     match work {
         Work::True => xargs.args(["-n1", "true"]),
         Work::Count => xargs.args(["-I{}", "sh", "-c", "sort {} | uniq -c"]),
+    };
+    run(&mut xargs, workspace, work, count)
+}
+
+/// Returns true if bubblewrap is installed, and can make its sandbox here.
+pub(super) fn has_bubblewrap(report: &mut Report) -> bool {
+    if !tools::debian_program(report, "bwrap", "bubblewrap") {
+        return false;
+    }
+    let works =
+        Command::new("bwrap").args(BUBBLEWRAP).arg("true").status().is_ok_and(|status| status.success());
+    if !works {
+        report.skip("bubblewrap", "it cannot make its namespaces here");
+    }
+    works
+}
+
+/// Runs each task in a bubblewrap of its own, without the network.
+pub(super) fn bubblewrap(workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    let mut xargs = Command::new("xargs");
+    xargs.args(["-P", SLOTS]);
+    match work {
+        Work::True => xargs.args(["-n1", "bwrap"]).args(BUBBLEWRAP).arg("true"),
+        Work::Count => xargs.args(["-I{}", "bwrap"]).args(BUBBLEWRAP).args(["sh", "-c", "sort {} | uniq -c"]),
     };
     run(&mut xargs, workspace, work, count)
 }
