@@ -18,7 +18,7 @@ use super::{
 };
 
 /// Faults of a round, some kinds several times. Each round has its own order.
-const ROUND: [Fault; 23] = [
+const ROUND: [Fault; 27] = [
     Fault::KillAgq,
     Fault::KillAgq,
     Fault::KillAgq,
@@ -27,6 +27,10 @@ const ROUND: [Fault; 23] = [
     Fault::KillWorker,
     Fault::SuspendWorker,
     Fault::SuspendWorker,
+    Fault::KillSupervisor,
+    Fault::KillSupervisor,
+    Fault::SuspendSupervisor,
+    Fault::SuspendSupervisor,
     Fault::KillClient,
     Fault::KillClient,
     Fault::CutAnywhere,
@@ -60,6 +64,8 @@ enum Fault {
     SuspendAgq,
     KillWorker,
     SuspendWorker,
+    KillSupervisor,
+    SuspendSupervisor,
     KillClient,
     CutAnywhere,
     CutAll,
@@ -114,6 +120,8 @@ impl<'a> FaultInjector<'a> {
                 self.ledger.fault("worker suspended (SIGSTOP)");
                 fleet.suspend_worker(self.milliseconds(1000, 5000));
             }
+            Some(Fault::KillSupervisor) => self.kill_supervisor(fleet),
+            Some(Fault::SuspendSupervisor) => self.suspend_supervisor(fleet),
             Some(Fault::KillClient) => self.kill_client(fleet)?,
             Some(Fault::CutAnywhere) => {
                 let bytes = 1 << self.rng.u32(4..14);
@@ -208,6 +216,18 @@ impl<'a> FaultInjector<'a> {
         self.ledger.fault("worker killed (SIGKILL)");
         fleet.kill_worker()?;
         fleet.maintain()
+    }
+
+    fn kill_supervisor(&self, fleet: &mut Fleet<'_>) {
+        if fleet.kill_supervisor() {
+            self.ledger.fault("sandbox supervisor killed (SIGKILL)");
+        }
+    }
+
+    fn suspend_supervisor(&mut self, fleet: &mut Fleet<'_>) {
+        if fleet.suspend_supervisor(self.milliseconds(1000, 8000)) {
+            self.ledger.fault("sandbox supervisor suspended (SIGSTOP)");
+        }
     }
 
     fn kill_client(&mut self, fleet: &mut Fleet<'_>) -> anyhow::Result<()> {

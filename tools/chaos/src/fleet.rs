@@ -11,12 +11,14 @@ use e2e::Lab;
 use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Endpoints, PLAN, ledger::Ledger};
+use super::{Endpoints, PLAN, ledger::Ledger, sandboxes::Sandboxes};
 
 const WORKERS: usize = 3;
 const CLIENTS: usize = 2;
 /// One in this many processes has its log on a full device, if it is a worker.
 const FULL_LOG_EVERY: u64 = 3;
+/// One in this many processes runs its jobs in a sandbox, if it is a worker.
+const SANDBOX_EVERY: u64 = 2;
 /// Greatest number of jobs of an action that agx submits.
 const MAX_LINES: usize = 20;
 
@@ -28,6 +30,7 @@ pub(super) struct Fleet<'a> {
     rng: Rng,
     workers: Vec<Worker>,
     clients: Vec<Client>,
+    sandboxes: Sandboxes,
     /// Number of started processes, for the names of the next.
     started: u64,
 }
@@ -48,8 +51,15 @@ struct Client {
 }
 
 impl<'a> Fleet<'a> {
-    pub(super) fn new(lab: &'a Lab, endpoints: &'a Endpoints, ledger: &'a Ledger, rng: Rng) -> Self {
-        Self { lab, endpoints, ledger, rng, workers: Vec::new(), clients: Vec::new(), started: 0 }
+    pub(super) fn new(
+        lab: &'a Lab,
+        endpoints: &'a Endpoints,
+        ledger: &'a Ledger,
+        rng: Rng,
+    ) -> anyhow::Result<Self> {
+        let sandboxes = Sandboxes::prepare(lab, ledger)?;
+        let (workers, clients) = (Vec::new(), Vec::new());
+        Ok(Self { lab, endpoints, ledger, rng, workers, clients, sandboxes, started: 0 })
     }
 
     /// Resumes workers whose suspension is over, and replaces processes that have exited.
@@ -60,6 +70,7 @@ impl<'a> Fleet<'a> {
                 worker.resume();
             }
         }
+        self.sandboxes.resume(Some(now));
         self.maintain_workers()?;
         self.settle_clients()?;
         while self.clients.len() < CLIENTS && !self.ledger.is_over() {
@@ -69,9 +80,35 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Resumes all workers.
+    /// Resumes all workers and supervisors.
     pub(super) fn stop_faults(&mut self) {
         self.workers.iter_mut().for_each(Worker::resume);
+        self.sandboxes.resume(None);
+    }
+
+    /// Kills a process of a sandbox supervisor with SIGKILL. Returns false if there is none.
+    pub(super) fn kill_supervisor(&mut self) -> bool {
+        let workers = self.worker_ids();
+        self.sandboxes.kill_one(&workers, &mut self.rng)
+    }
+
+    /// Suspends a process of a sandbox supervisor. [`Self::maintain`] resumes it after `duration`.
+    /// Returns false if there is none.
+    pub(super) fn suspend_supervisor(&mut self, duration: Duration) -> bool {
+        let workers = self.worker_ids();
+        self.sandboxes.suspend_one(&workers, Instant::now() + duration, &mut self.rng)
+    }
+
+    /// Kills all workers, and returns the supervisors that outlive them.
+    pub(super) fn end_workers(&mut self) -> anyhow::Result<Vec<i32>> {
+        for mut worker in self.workers.drain(..) {
+            end(&mut worker.child)?;
+        }
+        Ok(self.sandboxes.left())
+    }
+
+    fn worker_ids(&self) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.child.id()).collect()
     }
 
     /// Returns true if an agx is still running.
@@ -135,6 +172,11 @@ impl<'a> Fleet<'a> {
         let id = format!("worker-{}", self.started);
         let mut agw = self.command("agw", &id)?;
         agw.args(["--worker-id", &id, "--max-concurrent-jobs", "4"]);
+        if let Some(config) = self.sandboxes.config()
+            && self.started.is_multiple_of(SANDBOX_EVERY)
+        {
+            agw.arg("--config").arg(config);
+        }
         let has_log = !self.started.is_multiple_of(FULL_LOG_EVERY);
         if !has_log {
             agw.stderr(File::options().write(true).open("/dev/full").context("there is no /dev/full")?);

@@ -15,6 +15,7 @@ mod log;
 mod memory;
 mod producers;
 mod progress;
+mod sandboxes;
 mod stampede;
 mod summary;
 
@@ -171,9 +172,9 @@ fn run_with_faults(lab: &Lab, ledger: &Arc<Ledger>, bound: Duration, seed: u64) 
         http: Mutex::new(agq.http_address()),
         generation: AtomicU64::new(0),
     });
-    submit_plan(&endpoints)?;
+    submit_plan(&endpoints, lab)?;
     let load = start_load(&endpoints, ledger, &mut rng);
-    let fleet = Fleet::new(lab, &endpoints, ledger, rng.fork());
+    let fleet = Fleet::new(lab, &endpoints, ledger, rng.fork())?;
     let injector = FaultInjector::new((lab, &endpoints, ledger), (agq, proxy), rng.fork());
     let mut run_state = Run { injector, fleet };
     let injected = inject_until(&mut run_state, ledger, bound, &mut rng);
@@ -219,6 +220,9 @@ impl Run<'_> {
             }
             pause(Duration::from_millis(100));
         }
+        for pid in self.fleet.end_workers()? {
+            ledger.lost(format!("the sandbox supervisor {pid} outlives its worker"));
+        }
         // The comparison is made after a restart, so that it sees the state on disk.
         self.injector.kill_agq()?;
         let mut resp = Resp::open(&endpoints.agq, &endpoints.key)?;
@@ -248,13 +252,14 @@ impl Run<'_> {
 
 /// Submits the plan of all actions. The first of its two tasks appends a line to a file at each
 /// run.
-fn submit_plan(endpoints: &Endpoints) -> anyhow::Result<()> {
+fn submit_plan(endpoints: &Endpoints, lab: &Lab) -> anyhow::Result<()> {
     let script = format!(r#"echo "$1" >> {RUNS} && echo "$1""#);
     let plan = json!({
         "plan_id": PLAN,
-        "max_retries": 5,
+        // The end of a supervisor costs its job an attempt.
+        "max_retries": 20,
         "tasks": [
-            {"task_number": 1, "command": "sh", "args": ["-c", script, "sh", "{{input.n}}"]},
+            {"task_number": 1, "command": "sh", "args": ["-c", script, "sh", "{{input.n}}"], "cwd": lab.path()},
             {"task_number": 2, "command": "sed", "args": ["s/^/done /"], "input_from_task": 1},
         ],
     });
