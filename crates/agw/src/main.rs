@@ -254,7 +254,6 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     if let Err(error) = spool.file() {
         bail!("cannot create files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
-    let search = CapabilitySearch { path, allowed: config.tools.clone(), has_paths: config.has_paths() };
     let kill_grace = Duration::from_secs(config.kill_grace);
     let plans = PlanCache::default();
     let mut registration = config.registration(tools, units)?;
@@ -264,6 +263,8 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let settings =
         sandbox::settings::read(config.config.as_deref(), config.sandbox.as_deref(), &config.sandbox_read)?;
     let sandboxes = Sandboxes::prepare(settings, &config.spool_dir())?.map(Arc::new);
+    let (allowed, has_paths) = (config.tools.clone(), config.has_paths());
+    let search = CapabilitySearch { path, allowed, has_paths, sandboxes: sandboxes.clone() };
     registration.sandbox = sandboxes.as_ref().map(|sandboxes| sandboxes.registration());
     let context = ExecContext {
         programs,

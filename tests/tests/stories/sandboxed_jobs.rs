@@ -10,7 +10,7 @@ use e2e::{Agq, Agw, Lab, eventually, is_gone};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::ended;
+use crate::support::{Raw, ended};
 
 /// Lab whose directory the user of the tasks can reach, with a sandboxed worker of one slot.
 struct Sandboxed {
@@ -279,4 +279,31 @@ fn sandboxes_end_with_their_worker() {
         }
         eventually("the processes end", || all_gone(&processes));
     }
+}
+
+#[test]
+fn programs_that_agq_or_the_worker_asks_for_run_in_the_sandbox_too() {
+    let lab = Lab::new();
+    let secret = lab.file("secret", "the-secret");
+    let bin = lab.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let unit = bin.join("agx-spy");
+    fs::write(
+        &unit,
+        format!("#!/bin/sh\nread line < {} || line=nothing; echo reads $line\n", secret.display()),
+    )
+    .unwrap();
+    for path in [&bin, &unit] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let lab = lab.with_variable("PATH", &format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let sandboxed = Sandboxed::new(lab, &["--sandbox", "reader"]);
+    let mut raw = Raw::open(&sandboxed.lab, &sandboxed.agq);
+    assert_eq!(raw.ask("CAPABILITY.SEARCH reads"), "*1", "{}", sandboxed.agw.log());
+    let found: Value = serde_json::from_str(&raw.bulk()).unwrap();
+    assert_eq!((&found["name"], &found["description"]), (&"agx-spy".into(), &"reads nothing".into()));
+    let test = json!({"command": "cat", "args": [secret]});
+    raw.send(&format!("WORKER.VERIFY cat '{test}'\n"));
+    let answer = raw.line();
+    assert!(answer.contains("Permission denied"), "{answer}");
 }

@@ -2,10 +2,10 @@
 //! deadline, a process group of their own, and bounded output.
 
 use std::{
+    fs::File,
     io::{self, Read},
     os::fd::OwnedFd,
     path::Path,
-    process::Stdio,
     thread,
     time::Duration,
 };
@@ -18,8 +18,10 @@ use tokio::{
 
 use crate::exec::{
     job_mark::JobMark,
-    process::Process,
+    launch::Launcher,
+    sandbox::job::JobSandbox,
     stages::{StageCommand, Stderr, Stdin, Stdout},
+    streams::{Input, Output, Streams},
 };
 
 /// Maximum number of bytes of each stream that are kept.
@@ -39,12 +41,13 @@ pub(crate) struct CommandOutput {
     pub(crate) stderr: String,
 }
 
-/// Runs `program` as `name`, for at most `bound`. Returns an error if it could not be run.
+/// Runs `program` as `name`, in `sandbox` if there is one, for at most `bound`. Returns an error if
+/// it could not be run.
 pub(crate) async fn run(
-    program: &Path,
-    name: &str,
+    (program, name): (&Path, &str),
     args: &[String],
     bound: Duration,
+    sandbox: Option<JobSandbox>,
 ) -> io::Result<CommandOutput> {
     let command = StageCommand {
         task_number: 0,
@@ -60,10 +63,19 @@ pub(crate) async fn run(
     };
     let (stdout, child_stdout) = capture_pipe()?;
     let (stderr, child_stderr) = capture_pipe()?;
-    let streams = (Stdio::null(), Stdio::from(child_stdout), Stdio::from(child_stderr));
+    let streams = Streams {
+        stdin: Input::Descriptor(File::open("/dev/null")?.into()),
+        stdout: Output::Descriptor(child_stdout),
+        stderr: Output::Descriptor(child_stderr),
+    };
     let mark = JobMark::new();
-    let mut process = Process::start(program, &command, &mark, streams)?;
+    let launcher = Launcher { mark: &mark, sandbox: sandbox.as_ref() };
+    let (mut process, _) = launcher.start(program, &command, streams).await?;
     let ended = process.wait(KILL_GRACE).await?;
+    drop(process);
+    if let Some(sandbox) = sandbox {
+        sandbox.end(&mut []).await;
+    }
     let (stdout, stderr) = (collect_output(stdout).await, collect_output(stderr).await);
     Ok(CommandOutput { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
 }
@@ -112,7 +124,7 @@ mod tests {
 
     async fn sh(script: &str, bound: Duration) -> CommandOutput {
         let args = ["-c".to_owned(), script.to_owned()];
-        run(Path::new("/bin/sh"), "sh", &args, bound).await.unwrap()
+        run((Path::new("/bin/sh"), "sh"), &args, bound, None).await.unwrap()
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::exec::{helper_command, programs::Programs};
+use crate::exec::{helper_command, programs::Programs, sandbox::sandboxes::Sandboxes};
 
 /// Maximum run time of one `--describe` command.
 const DESCRIBE_BOUND: Duration = Duration::from_secs(5);
@@ -40,28 +40,33 @@ pub(crate) struct CapabilitySearch {
     pub(crate) allowed: Option<Vec<String>>,
     /// True if a task may name any program by its path.
     pub(crate) has_paths: bool,
+    /// Sandboxes of the worker, in which agentic units describe themselves.
+    pub(crate) sandboxes: Option<Arc<Sandboxes>>,
 }
 
 impl CapabilitySearch {
     /// Finds the programs, and runs `--describe` of each agentic unit.
     pub(crate) async fn look(self) -> FoundCapabilities {
-        let Self { path, allowed, has_paths } = self;
+        let Self { path, allowed, has_paths, sandboxes } = self;
         let find = move || Programs::find(&path, allowed.as_deref()).with_paths(has_paths);
         let programs = tokio::task::spawn_blocking(find).await.unwrap_or_default();
         programs.warn_of_gaps();
-        let descriptions = descriptions(programs.units()).await;
+        let descriptions = descriptions(programs.units(), sandboxes.as_ref()).await;
         FoundCapabilities { programs, descriptions }
     }
 }
 
-async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String> {
+async fn descriptions(
+    units: Vec<(String, PathBuf)>,
+    sandboxes: Option<&Arc<Sandboxes>>,
+) -> BTreeMap<String, String> {
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut asked = JoinSet::new();
     for (name, path) in units {
-        let slots = Arc::clone(&slots);
+        let (slots, sandboxes) = (Arc::clone(&slots), sandboxes.cloned());
         asked.spawn(async move {
             let _slot = slots.acquire().await;
-            describe(&name, &path).await.map(|description| (name, description))
+            describe(&name, &path, sandboxes.as_deref()).await.map(|description| (name, description))
         });
     }
     let mut found = BTreeMap::new();
@@ -78,8 +83,15 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
 }
 
 /// Returns the description that an agentic unit prints, unless it fails or prints nothing.
-async fn describe(name: &str, program: &Path) -> Option<String> {
-    match helper_command::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
+async fn describe(name: &str, program: &Path, sandboxes: Option<&Sandboxes>) -> Option<String> {
+    let ran = async {
+        let sandbox = match sandboxes {
+            Some(sandboxes) => Some(sandboxes.begin_description(program).await?),
+            None => None,
+        };
+        helper_command::run((program, name), &["--describe".to_owned()], DESCRIBE_BOUND, sandbox).await
+    };
+    match ran.await {
         Ok(output) if output.exit_code == 0 && !output.timed_out => {
             Some(output.stdout.trim().to_owned()).filter(|description| !description.is_empty())
         }
@@ -145,8 +157,12 @@ mod tests {
             fs::write(dir.path().join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let mut rescan =
-            Rescan::new(CapabilitySearch { path: dir.path().into(), allowed: None, has_paths: false });
+        let mut rescan = Rescan::new(CapabilitySearch {
+            path: dir.path().into(),
+            allowed: None,
+            has_paths: false,
+            sandboxes: None,
+        });
         rescan.send();
         let found = rescan.back().await;
         assert_eq!(found.programs.len(), 4);

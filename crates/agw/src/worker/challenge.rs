@@ -1,14 +1,17 @@
 //! Challenges: agq asks the worker to prove a capability. The worker runs the command and sends its
 //! output (worker spec §7.3).
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, path::Path, sync::Arc, time::Duration};
 
 use agenix_client::Connection;
-use agenix_protocol::documents::{Challenge, ChallengeAnswer};
+use agenix_protocol::{
+    byte_escape::encode_os,
+    documents::{Challenge, ChallengeAnswer},
+};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
-use crate::exec::{helper_command, start::ExecContext};
+use crate::exec::{helper_command, sandbox::job::JobSandbox, start::ExecContext};
 
 /// Maximum run time of a command, less than the ten seconds that agq waits for the answer.
 const BOUND: Duration = Duration::from_secs(8);
@@ -63,7 +66,12 @@ async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer
         let output = format!("'{name}' is not among the tools of this worker");
         return ChallengeAnswer { exit_code: NOT_OURS, output };
     };
-    match helper_command::run(program, name, &challenge.args, BOUND).await {
+    let ran = async {
+        // Otherwise, a challenge would be a way around the sandbox of jobs.
+        let sandbox = sandbox(program, context).await?;
+        helper_command::run((program, name), &challenge.args, BOUND, sandbox).await
+    };
+    match ran.await {
         Ok(output) if output.timed_out => {
             let output = format!("'{name}' did not end within {} seconds", BOUND.as_secs());
             ChallengeAnswer { exit_code: OUT_OF_TIME, output }
@@ -77,6 +85,15 @@ async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer
             ChallengeAnswer { exit_code: NOT_RUNNABLE, output }
         }
     }
+}
+
+/// Begins a job in the sandbox of jobs whose plan names no profile, if the worker has one.
+async fn sandbox(program: &Path, context: &ExecContext) -> io::Result<Option<JobSandbox>> {
+    let Some(sandboxes) = &context.sandboxes else { return Ok(None) };
+    let profile = sandboxes.profile_of(None).map_err(io::Error::other)?;
+    let Some(profile) = profile else { return Ok(None) };
+    let programs = vec![encode_os(program.as_os_str())];
+    sandboxes.begin(profile, programs).await.map(Some)
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ pub(crate) struct JobSandbox {
     replies: DueReplies,
     end: oneshot::Receiver<JobEnd>,
     next_task: AtomicU32,
-    pool: SupervisorPool,
+    /// Pool that gets the supervisor back. The supervisor ends with the job if absent.
+    pool: Option<SupervisorPool>,
 }
 
 /// Task that a supervisor has started, and the files that it has opened for stdout and stderr.
@@ -62,7 +63,7 @@ impl JobSandbox {
     /// the first task.
     pub(super) fn begin(
         mut supervisor: Supervisor,
-        (profile, pool): (&Profile, SupervisorPool),
+        (profile, pool): (&Profile, Option<SupervisorPool>),
         programs: Vec<String>,
     ) -> io::Result<Self> {
         let replies = supervisor.replies.take().ok_or_else(ended_unexpectedly)?;
@@ -136,6 +137,7 @@ impl JobSandbox {
         };
         let (cleaned, replies) = ended.map_err(|_| ended_unexpectedly())?;
         if !cleaned.retires
+            && let Some(pool) = pool
             && let Some(mut supervisor) = Arc::into_inner(supervisor)
         {
             supervisor.replies = Some(replies);

@@ -76,7 +76,8 @@ impl SupervisorPool {
         }
     }
 
-    async fn start(&self, profile: &Profile) -> Result<Supervisor, ClientError> {
+    /// Starts a supervisor outside the pool.
+    pub(super) async fn start(&self, profile: &Profile) -> Result<Supervisor, ClientError> {
         let settings = Settings { profile: profile.clone(), ..self.0.settings.clone() };
         Supervisor::start(settings, &self.0.root).await
     }

@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
-use agenix_protocol::documents::{MissingProperty, PlanSandbox, WorkerSandbox};
+use agenix_protocol::{
+    byte_escape::encode_os,
+    documents::{MissingProperty, PlanSandbox, WorkerSandbox},
+};
 use agenix_sandbox::{
     client::{ClientError, Settings},
-    profile::Profile,
+    profile::{Execute, Profile},
     report::{Missing, Report},
     setup::Regime,
 };
@@ -120,7 +123,22 @@ impl Sandboxes {
     /// Begins a job of `profile` that may execute `programs`.
     pub(crate) async fn begin(&self, profile: &Profile, programs: Vec<String>) -> io::Result<JobSandbox> {
         let supervisor = self.pool.take(profile).await.map_err(error_of)?;
-        JobSandbox::begin(supervisor, (profile, self.pool.clone()), programs)
+        JobSandbox::begin(supervisor, (profile, Some(self.pool.clone())), programs)
+    }
+
+    /// Begins the description of an agentic unit: as a job of `reader` that also reads the directory
+    /// of the unit, and executes what it can read, because units are often scripts.
+    pub(crate) async fn begin_description(&self, unit: &Path) -> io::Result<JobSandbox> {
+        let directory = unit.canonicalize()?.parent().map(|parent| encode_os(parent.as_os_str()));
+        let profile = Profile {
+            name: "description".into(),
+            read: directory.into_iter().collect(),
+            execute: Execute::Any,
+            needs: Some(self.report.properties()),
+            ..Profile::reader()
+        };
+        let supervisor = self.pool.start(&profile).await.map_err(error_of)?;
+        JobSandbox::begin(supervisor, (&profile, None), vec![encode_os(unit.as_os_str())])
     }
 
     /// Ends all supervisors. Waits at most `bound` for them.
