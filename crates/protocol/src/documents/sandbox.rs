@@ -44,8 +44,8 @@ pub struct WorkerSandbox {
     /// Profile of jobs whose plan names none. Absent if these jobs run without a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_profile: Option<String>,
-    /// Profiles by name. A profile with a text cannot be enforced on this machine; each text names a
-    /// property, the reason and the remedy.
+    /// Profiles by name. A profile with a text cannot be enforced on this machine; each text names
+    /// a property, the reason and the remedy.
     pub profiles: BTreeMap<String, Vec<String>>,
     /// Properties that the machine enforces, with the mechanism of each.
     pub enforced: BTreeMap<String, String>,
