@@ -42,6 +42,12 @@ pub const MAX_WORKER_WORD_BYTES: usize = 255;
 pub const MAX_WORKER_CAPABILITIES: usize = 20_000;
 /// Maximum number of bytes of JSON in the tags of a worker.
 pub const MAX_WORKER_TAGS_BYTES: usize = 64 * 1024;
+/// Maximum number of sandbox profiles of a worker.
+pub const MAX_WORKER_PROFILES: usize = 64;
+/// Maximum number of bytes of a text or a property's name in the sandbox of a worker.
+pub const MAX_WORKER_SANDBOX_TEXT_BYTES: usize = 1024;
+/// Maximum number of bytes of JSON in the sandbox of a worker.
+pub const MAX_WORKER_SANDBOX_BYTES: usize = 64 * 1024;
 /// Maximum bytes of JSON in the statistics of a heartbeat, without the running jobs' ids.
 pub const MAX_WORKER_STATS_BYTES: usize = 64 * 1024;
 /// Maximum number of agentic units of a worker whose descriptions agq stores.

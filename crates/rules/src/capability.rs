@@ -1,9 +1,14 @@
 //! Capabilities of workers and needs of jobs: a job goes only to a worker that covers all its
 //! needs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 
-use agenix_protocol::documents::WorkerRegistration;
+use agenix_protocol::documents::{
+    Capabilities, WorkerRegistration, WorkerSandbox, WorkerStatus, profile_of_sandbox_tag,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,7 +17,8 @@ use serde_json::{Map, Value};
 pub struct Needs {
     /// Programs, sorted, without duplicates.
     pub tools: Vec<String>,
-    /// Pools, sorted, without duplicates: tags of the worker with any value but false or null.
+    /// Pools, sorted, without duplicates: tags of the worker with any value but false or null. The
+    /// tag of a sandbox profile stands for the profile.
     pub tags: Vec<String>,
     /// Tags of the worker with exactly these values.
     pub labels: BTreeMap<String, String>,
@@ -21,13 +27,32 @@ pub struct Needs {
     pub limit: Option<String>,
 }
 
+impl Needs {
+    /// Returns the sandbox profile that the jobs need, and the other tags.
+    pub fn profile_and_tags(&self) -> (Option<&str>, Vec<String>) {
+        let (mut profile, mut tags) = (None, Vec::new());
+        for tag in &self.tags {
+            match profile_of_sandbox_tag(tag) {
+                Some(found) => profile = Some(found),
+                None => tags.push(tag.clone()),
+            }
+        }
+        (profile, tags)
+    }
+}
+
+/// Sandbox profiles of a worker. A profile with texts cannot be enforced; the texts say why.
+type Profiles = BTreeMap<String, Vec<String>>;
+
 /// Capabilities of a claimant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Abilities {
-    /// Capabilities that a registered worker declared: programs, agentic units and tags.
-    Worker { commands: HashSet<String>, tags: Map<String, Value> },
-    /// Every capability. A connection without a registered worker claims any job.
+    /// Capabilities that a registered worker declared: programs, agentic units, tags, and sandbox
+    /// profiles, which are `None` if the worker runs no jobs in a sandbox.
+    Worker { commands: HashSet<String>, tags: Map<String, Value>, profiles: Option<Profiles> },
+    /// Every capability but a sandbox. A connection without a registered worker claims any job that
+    /// needs no sandbox, because nothing says that the connection has one.
     Anything,
     /// No capability. A worker that takes no jobs claims nothing.
     Nothing,
@@ -36,36 +61,103 @@ pub enum Abilities {
 impl Abilities {
     /// Returns the capabilities that a worker declared.
     pub fn of(registration: &WorkerRegistration) -> Self {
-        let commands = registration.capabilities.commands().cloned().collect();
-        Self::Worker { commands, tags: registration.tags.clone() }
+        Self::declared(&registration.capabilities, &registration.tags, registration.sandbox.as_ref())
+    }
+
+    /// Returns the capabilities of a worker that agq lists.
+    pub fn of_status(worker: &WorkerStatus) -> Self {
+        Self::declared(&worker.capabilities, &worker.tags, worker.sandbox.as_ref())
+    }
+
+    /// Leaves out tags that stand for a sandbox profile, because only the profiles of
+    /// [`WorkerSandbox`] count. An older agq has stored such tags unchecked.
+    fn declared(
+        capabilities: &Capabilities,
+        tags: &Map<String, Value>,
+        sandbox: Option<&WorkerSandbox>,
+    ) -> Self {
+        let is_own = |(tag, _): &(&String, &Value)| profile_of_sandbox_tag(tag).is_none();
+        Self::Worker {
+            commands: capabilities.commands().cloned().collect(),
+            tags: tags.iter().filter(is_own).map(|(tag, value)| (tag.clone(), value.clone())).collect(),
+            profiles: sandbox.map(|sandbox| sandbox.profiles.clone()),
+        }
     }
 
     /// Returns true if the abilities cover `needs`.
     pub fn cover(&self, needs: &Needs) -> bool {
         match self {
-            Self::Anything => true,
+            Self::Anything => {
+                let mut names = needs.tags.iter().chain(needs.labels.keys());
+                names.all(|name| profile_of_sandbox_tag(name).is_none())
+            }
             Self::Nothing => false,
-            Self::Worker { commands, tags } => {
+            Self::Worker { commands, tags, profiles } => {
+                let has_tag = |tag: &String| missing_tag(tags, profiles.as_ref(), tag).is_none();
                 needs.tools.iter().all(|tool| commands.contains(tool))
-                    && needs.tags.iter().all(|tag| has_tag(tags, tag))
+                    && needs.tags.iter().all(has_tag)
                     && needs.labels.iter().all(|(label, value)| has_label(tags, label, value))
             }
         }
     }
 
-    /// Returns the missing needs, as `tool jq`, `tag gpu`, `label zone=eu`.
+    /// Returns the needs that a worker does not cover, as `tool jq`, `tag gpu`, `label zone=eu`,
+    /// `sandbox profile reader: its owner defines no such profile`.
     pub fn missing(&self, needs: &Needs) -> Vec<String> {
-        let Self::Worker { commands, tags } = self else { return Vec::new() };
+        let Self::Worker { commands, tags, profiles } = self else { return Vec::new() };
         let tools =
             needs.tools.iter().filter(|tool| !commands.contains(*tool)).map(|tool| format!("tool {tool}"));
-        let pools = needs.tags.iter().filter(|tag| !has_tag(tags, tag)).map(|tag| format!("tag {tag}"));
+        let pools = needs.tags.iter().filter_map(|tag| missing_tag(tags, profiles.as_ref(), tag));
+        let pools = pools.map(|missing| missing.to_string());
         let labels = needs.labels.iter().filter(|(label, value)| !has_label(tags, label, value));
         tools.chain(pools).chain(labels.map(|(label, value)| format!("label {label}={value}"))).collect()
     }
 }
 
-fn has_tag(tags: &Map<String, Value>, tag: &str) -> bool {
-    tags.get(tag).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
+/// Tag that a worker does not have, or sandbox profile in which it cannot run jobs.
+enum MissingTag<'a> {
+    /// Tag.
+    Tag(&'a str),
+    /// Profile of a worker that runs no jobs in a sandbox.
+    NoSandbox(&'a str),
+    /// Profile that the worker does not have.
+    NoProfile(&'a str),
+    /// Profile that the worker cannot enforce, with the reasons.
+    Unmet(&'a str, &'a [String]),
+}
+
+impl fmt::Display for MissingTag<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tag(tag) => write!(f, "tag {tag}"),
+            Self::NoSandbox(profile) => write!(
+                f,
+                "sandbox profile {profile}: the worker runs no job in a sandbox; start agw with --config or --sandbox"
+            ),
+            Self::NoProfile(profile) => {
+                write!(f, "sandbox profile {profile}: its owner defines no such profile")
+            }
+            Self::Unmet(profile, reasons) => {
+                write!(f, "sandbox profile {profile}: {}", reasons.join(", and "))
+            }
+        }
+    }
+}
+
+fn missing_tag<'a>(
+    tags: &Map<String, Value>,
+    profiles: Option<&'a Profiles>,
+    tag: &'a str,
+) -> Option<MissingTag<'a>> {
+    let Some(profile) = profile_of_sandbox_tag(tag) else {
+        let has_tag = tags.get(tag).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)));
+        return (!has_tag).then_some(MissingTag::Tag(tag));
+    };
+    match profiles.map(|profiles| profiles.get(profile)) {
+        None => Some(MissingTag::NoSandbox(profile)),
+        Some(None) => Some(MissingTag::NoProfile(profile)),
+        Some(Some(reasons)) => (!reasons.is_empty()).then_some(MissingTag::Unmet(profile, reasons)),
+    }
 }
 
 fn has_label(tags: &Map<String, Value>, label: &str, value: &str) -> bool {
@@ -80,9 +172,13 @@ fn has_label(tags: &Map<String, Value>, label: &str, value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::parse;
+    use agenix_protocol::{
+        documents::{WorkerRegistration, parse},
+        time::Timestamp,
+    };
 
     use super::{Abilities, Needs};
+    use crate::worker::registered;
 
     fn worker() -> Abilities {
         let registration = br#"{"worker_id":"w","capabilities":["sort","uniq"],"tags":{"gpu":true,"slow":false,"zone":"eu","cores":4}}"#;
@@ -112,5 +208,63 @@ mod tests {
     fn missing_needs_are_named() {
         let missing = worker().missing(&needs(&["sort", "jq"], &["tpu"], &[("zone", "us")]));
         assert_eq!(missing, ["tool jq", "tag tpu", "label zone=us"]);
+    }
+
+    fn able(rest: &str) -> Abilities {
+        let json = format!(r#"{{"worker_id":"w","capabilities":["sort"],{rest}}}"#);
+        Abilities::of(&parse(json.as_bytes()).unwrap())
+    }
+
+    const UNMET: &str = "files_read is not enforced: no Landlock; use Linux 6.2 or later";
+
+    #[test]
+    fn profile_needs_a_worker_that_registered_it_without_reasons_against_it() {
+        let reader = needs(&["sort"], &["sandbox:reader"], &[]);
+        let with = able(r#""sandbox":{"profiles":{"reader":[]}}"#);
+        assert!(with.cover(&reader) && with.missing(&reader).is_empty());
+        let unmet = format!(r#""sandbox":{{"profiles":{{"reader":["{UNMET}"],"other":[]}}}}"#);
+        let unmet_twice = format!(r#""sandbox":{{"profiles":{{"reader":["{UNMET}","network is open"]}}}}"#);
+        let none = "the worker runs no job in a sandbox; start agw with --config or --sandbox";
+        let cases = [
+            (unmet.as_str(), UNMET.to_owned()),
+            (&unmet_twice, format!("{UNMET}, and network is open")),
+            (r#""sandbox":{"profiles":{"other":[]}}"#, "its owner defines no such profile".to_owned()),
+            (r#""tags":{"gpu":true}"#, none.to_owned()),
+            (r#""tags":{"sandbox:reader":true}"#, none.to_owned()),
+            (
+                r#""tags":{"sandbox:reader":true},"sandbox":{"profiles":{}}"#,
+                "its owner defines no such profile".to_owned(),
+            ),
+        ];
+        for (rest, why) in cases {
+            assert!(!able(rest).cover(&reader), "{rest}");
+            assert_eq!(able(rest).missing(&reader), [format!("sandbox profile reader: {why}")]);
+        }
+        assert!(with.cover(&needs(&["sort"], &[], &[])), "other jobs need no sandbox");
+    }
+
+    #[test]
+    fn connection_without_a_worker_covers_no_sandbox() {
+        assert!(Abilities::Anything.cover(&needs(&["sort"], &["gpu"], &[("zone", "eu")])));
+        assert!(!Abilities::Anything.cover(&needs(&[], &["gpu", "sandbox:reader"], &[])));
+        assert!(!Abilities::Anything.cover(&needs(&[], &[], &[("sandbox:reader", "true")])));
+        let tagged = able(r#""tags":{"sandbox:reader":true}"#);
+        assert!(!tagged.cover(&needs(&[], &[], &[("sandbox:reader", "true")])));
+    }
+
+    #[test]
+    fn status_of_a_worker_has_the_same_capabilities_as_its_registration() {
+        let json = r#"{"worker_id":"w","capabilities":["sort"],"tags":{"gpu":true},"sandbox":{"profiles":{"reader":[]}}}"#;
+        let registration: WorkerRegistration = parse(json.as_bytes()).unwrap();
+        let worker = registered(None, &registration, "c", Timestamp(1)).unwrap();
+        let abilities = Abilities::of(&registration);
+        assert_eq!(Abilities::of_status(&worker.status(Some(registration), 0)), abilities);
+    }
+
+    #[test]
+    fn profile_is_told_from_other_tags() {
+        let both = needs(&[], &["gpu", "sandbox:reader", "slow"], &[]);
+        assert_eq!(both.profile_and_tags(), (Some("reader"), vec!["gpu".to_owned(), "slow".to_owned()]));
+        assert_eq!(needs(&[], &["gpu"], &[]).profile_and_tags(), (None, vec!["gpu".to_owned()]));
     }
 }

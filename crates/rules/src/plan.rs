@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::{
-    documents::{PROGRAM_PATHS, Plan, Requires, Task},
+    documents::{PROGRAM_PATHS, Plan, Requires, Task, is_profile_name, profile_of_sandbox_tag, sandbox_tag},
     ids::PlanId,
     limits::{Limits, exceeds},
     template,
@@ -38,6 +38,7 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
         return invalid(format!("max_retries is {}, max {MAX_RETRIES}", plan.max_retries));
     }
     check_requires(&plan.requires).map_err(|reason| Rejection::InvalidPlan(format!("requires.{reason}")))?;
+    check_sandbox(plan).map_err(Rejection::InvalidPlan)?;
     plan.tasks.iter().enumerate().try_for_each(|(at, task)| {
         check_task(plan, at, task).map_err(|reason| Rejection::InvalidPlan(format!("tasks[{at}].{reason}")))
     })
@@ -52,6 +53,29 @@ fn check_requires(requires: &Requires) -> Result<(), String> {
     }
     if requires.labels.contains_key("") {
         return Err("labels has an empty name".into());
+    }
+    Ok(())
+}
+
+/// Checks the profile. The tag that stands for a profile may only repeat the profile of the plan,
+/// so that one plan never asks for two sandboxes.
+fn check_sandbox(plan: &Plan) -> Result<(), String> {
+    let profile = plan.sandbox.as_ref().map(|sandbox| sandbox.profile.as_str());
+    if let Some(profile) = profile.filter(|profile| !is_profile_name(profile)) {
+        let shown = profile.escape_debug();
+        return Err(format!(
+            "sandbox.profile '{shown}' is not valid: use 1 to 64 lower-case letters, digits and '-', '_'"
+        ));
+    }
+    let instead = "name the profile in the field sandbox of the plan instead";
+    let own = profile.map(sandbox_tag);
+    let is_other = |tag: &String| profile_of_sandbox_tag(tag).is_some() && Some(tag) != own.as_ref();
+    if let Some(at) = plan.requires.tags.iter().position(is_other) {
+        let shown = plan.requires.tags[at].escape_debug();
+        return Err(format!("requires.tags[{at}] is '{shown}': {instead}"));
+    }
+    if let Some(label) = plan.requires.labels.keys().find(|label| profile_of_sandbox_tag(label).is_some()) {
+        return Err(format!("requires.labels has '{}': {instead}", label.escape_debug()));
     }
     Ok(())
 }
@@ -179,174 +203,19 @@ pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<
     if of_plan == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
-/// Returns the needs of jobs that run the plan: its commands and its `requires`. Workers do not
-/// declare paths: a plan with a path requires a tag instead.
+/// Returns the needs of jobs that run the plan: its commands, its `requires`, and the tag of its
+/// sandbox profile. Workers do not declare paths: a plan with a path requires a tag instead.
 pub fn needs(plan: &Plan) -> Needs {
     let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
+    let sandbox = plan.sandbox.as_ref().map(|sandbox| sandbox_tag(&sandbox.profile));
     let commands = plan.tasks.iter().filter(|task| !task.is_program_path()).map(|task| &task.command);
     Needs {
         tools: sorted(commands.chain(&plan.requires.tools).collect()),
-        tags: sorted(plan.requires.tags.iter().collect()),
+        tags: sorted(plan.requires.tags.iter().chain(&sandbox).collect()),
         labels: plan.requires.labels.clone(),
         limit: None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use agenix_protocol::{
-        documents::{Plan, parse},
-        limits::Limits,
-    };
-
-    use super::{check, check_size, needs};
-
-    fn plan(tasks: &str) -> Plan {
-        parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
-    }
-
-    fn refusal(tasks: &str) -> String {
-        check(&plan(tasks), &Limits::default()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn plan_errors_name_field_and_reason() {
-        let cases = [
-            ("", "tasks is empty: a plan has at least one task"),
-            (
-                r#"{"task_number":2,"command":"a"}"#,
-                "tasks[0].task_number is 2, expected 1: tasks are numbered from 1 without gaps",
-            ),
-            (r#"{"task_number":1,"command":""}"#, "tasks[0].command is empty"),
-            (
-                r#"{"task_number":1,"command":"/bin/sh"}"#,
-                "tasks[0].command is '/bin/sh', a path: give the name of a program on the workers' PATH",
-            ),
-            (
-                r#"{"task_number":1,"command":"{{input.x}}"}"#,
-                "tasks[0].command is '{{input.x}}': it cannot hold a placeholder, for workers are chosen by it",
-            ),
-            (
-                r#"{"task_number":1,"command":"sort | uniq"}"#,
-                "tasks[0].command is 'sort | uniq': one program name, no shell line; its arguments go into args",
-            ),
-            (
-                r#"{"task_number":1,"command":"a","input_from_task":1}"#,
-                "tasks[0].input_from_task is 1: it must name a task before task 1",
-            ),
-            (r#"{"task_number":1,"command":"a","stream":true}"#, "tasks[0].stream needs input_from_task"),
-            (
-                r#"{"task_number":1,"command":"a","args":["{{x"]}"#,
-                r#"tasks[0].args[0]: '{{' is never closed by '}}': write {{"{{"}} for these two characters as they are"#,
-            ),
-            (
-                r#"{"task_number":1,"command":"a","args":["{{input.x[]}}","--f={{input.x[]}}"]}"#,
-                "tasks[0].args[1]: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
-                 write {{input.x}} for the value as one text",
-            ),
-            (
-                r#"{"task_number":1,"command":"a","env":{"X":"{{input.x[]}}"}}"#,
-                "tasks[0].env.X: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
-                 write {{input.x}} for the value as one text",
-            ),
-            (
-                r#"{"task_number":1,"command":"a","cwd":"{{input.x[]}}"}"#,
-                "tasks[0].cwd: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
-                 write {{input.x}} for the value as one text",
-            ),
-            (
-                r#"{"task_number":1,"command":"a","stdin":"","stdin_file":"f"}"#,
-                "tasks[0].stdin and stdin_file are both given: a task has one stdin",
-            ),
-            (
-                r#"{"task_number":1,"command":"a"},{"task_number":2,"command":"b","stdin_file":"f","input_from_task":1}"#,
-                "tasks[1].stdin_file and input_from_task are both given: a task has one stdin",
-            ),
-            (
-                r#"{"task_number":1,"command":"a","timeout_secs":0}"#,
-                "tasks[0].timeout_secs is 0: give at least 1 second, or leave it out for the default of 300",
-            ),
-            (
-                r#"{"task_number":1,"command":"a","idle_timeout_secs":0}"#,
-                "tasks[0].idle_timeout_secs is 0: give at least 1 second, or leave it out for no limit",
-            ),
-        ];
-        for (tasks, words) in cases {
-            assert_eq!(refusal(tasks), format!("Invalid plan schema: {words}"));
-        }
-    }
-
-    #[test]
-    fn stream_has_one_reader_and_joins_neighbours() {
-        let three = |second: &str, third: &str| {
-            format!(
-                r#"{{"task_number":1,"command":"a"}},{{"task_number":2,"command":"b"{second}}},{{"task_number":3,"command":"c"{third}}}"#
-            )
-        };
-        let streamed = r#","input_from_task":1,"stream":true"#;
-        assert!(refusal(&three("", streamed)).ends_with("input_from_task must be 2, not 1"));
-        assert!(
-            refusal(&three(streamed, r#","input_from_task":1"#)).ends_with("already streams into task 2")
-        );
-        assert!(
-            check(&plan(&three(streamed, r#","input_from_task":2,"stream":true"#)), &Limits::default())
-                .is_ok()
-        );
-    }
-
-    #[test]
-    fn plan_may_have_a_hundred_tasks_and_not_one_more() {
-        let tasks = |n: usize| {
-            let task = |n| format!(r#"{{"task_number":{n},"command":"true"}}"#);
-            plan(&(1..=n).map(task).collect::<Vec<_>>().join(","))
-        };
-        assert!(check(&tasks(100), &Limits::default()).is_ok());
-        let refused = check(&tasks(101), &Limits::default()).unwrap_err().to_string();
-        assert_eq!(refused, "Invalid plan schema: tasks has 101 tasks, max 100");
-    }
-
-    #[test]
-    fn plan_may_have_a_megabyte_and_not_one_byte_more() {
-        assert!(check_size(1024 * 1024, &Limits::default()).is_ok());
-        let refused = check_size(1024 * 1024 + 1, &Limits::default()).unwrap_err().to_string();
-        assert_eq!(refused, "Invalid plan schema: the plan has 1048577 bytes, max 1048576");
-    }
-
-    #[test]
-    fn plan_may_have_paths_if_it_requires_workers_that_run_them() {
-        let with = |command: &str, requires: &str| {
-            let task = format!(r#"{{"task_number":1,"command":"{command}"}}"#);
-            parse::<Plan>(format!(r#"{{"tasks":[{task}],"requires":{requires}}}"#).as_bytes()).unwrap()
-        };
-        let paths = r#"{"tags":["program-paths"]}"#;
-        for command in ["./a.sh", "/opt/my tools/x", "../x", "bin/x"] {
-            let plan = with(command, paths);
-            assert!(check(&plan, &Limits::default()).is_ok(), "{command}");
-            let needs = needs(&plan);
-            assert_eq!((needs.tools.len(), &*needs.tags), (0, &["program-paths".to_owned()][..]));
-        }
-        for (command, requires, words) in [
-            ("./a.sh", r#"{"tags":["gpu"]}"#, "a path: give the name"),
-            ("./{{input.x}}", paths, "command is './{{input.x}}': a path cannot hold a placeholder"),
-            ("./a/", paths, "command is './a/', which is not the path of a program"),
-            ("./a\\nb", paths, "which is not the path of a program"),
-            ("a b", paths, "no shell line"),
-            (
-                "x",
-                r#"{"tags":["program-paths"],"tools":["./x"]}"#,
-                "requires.tools[0]: command is './x', a path",
-            ),
-        ] {
-            let refusal = check(&with(command, requires), &Limits::default()).unwrap_err().to_string();
-            assert!(refusal.contains(words), "{refusal}");
-        }
-    }
-
-    #[test]
-    fn needs_are_distinct_and_sorted() {
-        let plan = plan(
-            r#"{"task_number":1,"command":"uniq"},{"task_number":2,"command":"sort"},{"task_number":3,"command":"uniq"}"#,
-        );
-        assert_eq!(needs(&plan).tools, ["sort", "uniq"]);
-    }
-}
+mod tests;

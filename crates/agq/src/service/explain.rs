@@ -37,11 +37,14 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         _ => None,
     };
     let reason = limited.unwrap_or_else(|| explain::reason(&job, &queue, paused, ahead, &nearest, now));
+    let (profile, tags) = needs.profile_and_tags();
+    let sandbox = profile.map(str::to_owned);
     let waits_for = (job.status() == Status::Pending).then_some(WaitsFor {
         queue,
         priority: job.priority,
+        tags,
+        sandbox,
         tools: needs.tools,
-        tags: needs.tags,
         labels: needs.labels,
         due_at: job.due_at,
         paused,

@@ -98,7 +98,7 @@ async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -
         Some(worker) => app.capabilities.of(&*app.store, worker).await?,
         None => {
             let tags: Map<String, Value> = [(OJS_TAG.to_owned(), Value::Bool(true))].into_iter().collect();
-            Arc::new(Abilities::Worker { commands: Default::default(), tags })
+            Arc::new(Abilities::Worker { commands: Default::default(), tags, profiles: None })
         }
     };
     Ok(Claimant {

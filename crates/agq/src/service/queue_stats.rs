@@ -65,8 +65,15 @@ fn ready_stats(
 
 fn demand(lane: &LaneSummary, abilities: &[Arc<Abilities>]) -> Demand {
     let workers = abilities.iter().filter(|abilities| abilities.cover(&lane.needs)).count() as u64;
-    let needs = lane.needs.clone();
-    Demand { tools: needs.tools, tags: needs.tags, labels: needs.labels, length: lane.length, workers }
+    let (profile, tags) = lane.needs.profile_and_tags();
+    Demand {
+        tools: lane.needs.tools.clone(),
+        tags,
+        labels: lane.needs.labels.clone(),
+        sandbox: profile.map(str::to_owned),
+        length: lane.length,
+        workers,
+    }
 }
 
 async fn scheduled(app: &AppState) -> Result<ScheduledStats> {

@@ -152,8 +152,9 @@ impl World {
         at: usize,
         needs: &agenix_rules::capability::Needs,
     ) -> Result<bool, String> {
-        let Some(worker_id) = &self.actors[at].worker_id else { return Ok(true) };
-        let Some(worker) = now(process.store.worker(worker_id))? else { return Ok(true) };
+        let of_connection = || Ok(Abilities::Anything.cover(needs));
+        let Some(worker_id) = &self.actors[at].worker_id else { return of_connection() };
+        let Some(worker) = now(process.store.worker(worker_id))? else { return of_connection() };
         let told = now(process.store.registration(worker_id))?.unwrap_or_default();
         let told = agenix_protocol::documents::parse(told.as_bytes()).map_err(|error| error.to_string())?;
         Ok(worker.takes_jobs() && Abilities::of(&told).cover(needs))

@@ -90,6 +90,8 @@ pub(super) struct Ledger {
     pub(super) paused: BTreeMap<String, Option<bool>>,
     /// Set if agq may prune ended jobs.
     pub(super) forgets: bool,
+    /// Set if plans need a sandbox profile, which one worker offers.
+    pub(super) has_sandboxes: bool,
     /// Jobs whose removal is acknowledged.
     pub(super) forgotten: BTreeSet<String>,
     /// Acknowledged uploads that no report has named, by job and attempt. `None` if reports may
@@ -98,8 +100,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(forgets: bool) -> Self {
-        Self { forgets, ..Self::default() }
+    pub(super) fn new(forgets: bool, has_sandboxes: bool) -> Self {
+        Self { forgets, has_sandboxes, ..Self::default() }
     }
 
     pub(super) fn record_event(&mut self, event: ObservedJob) -> CheckResult {

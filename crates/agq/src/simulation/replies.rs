@@ -12,7 +12,7 @@ use super::{
     actors::HeldJob,
     ledger::CheckResult,
     ojs_jobs,
-    workers::hash_of,
+    workers::{IN_SANDBOX, hash_of},
     world::{PendingRequest, World},
 };
 use crate::resp::{
@@ -148,6 +148,12 @@ impl World {
                         return Err(format!("{claim:?} was answered {document:?}"));
                     }
                     self.check_document(&document)?;
+                    if document.plan.get().contains(r#""sandbox""#) && *claim.holder != *IN_SANDBOX {
+                        let UnackedClaim { job_id, holder, .. } = claim;
+                        return Err(format!(
+                            "{holder} has no sandbox and was given {job_id}, whose plan needs one"
+                        ));
+                    }
                     let job_id = claim.job_id.as_str().to_owned();
                     self.actors[at].holds.push(HeldJob { job_id, attempt: claim.attempt });
                 }

@@ -139,10 +139,11 @@ impl World {
         let plan_id = format!("p{fresh}");
         let retries = self.rng.u8(..4);
         let timeout = ["", r#","timeout_secs":3"#, r#","timeout_secs":0"#][self.rng.usize(..3)];
-        let labels = ["", "", r#","requires":{"labels":{"zone":"eu"}}"#][self.rng.usize(..3)];
+        let sandbox = if self.ledger.has_sandboxes { r#","sandbox":{"profile":"reader"}"# } else { "" };
+        let needs = ["", sandbox, r#","requires":{"labels":{"zone":"eu"}}"#][self.rng.usize(..3)];
         let tasks = r#"[{"task_number":1,"command":"sort"}]"#;
         let json =
-            format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{labels}}}"#);
+            format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{needs}}}"#);
         self.user_asks(PendingRequest::Plan(plan_id), &["PLAN.SUBMIT", &json])
     }
 

@@ -22,6 +22,9 @@ pub(super) fn hash_of(content: &str) -> BlobHash {
     BlobHash::of(content.as_bytes())
 }
 
+/// Worker that can run jobs in the sandbox profile of some plans.
+pub(super) const IN_SANDBOX: &str = "w0";
+
 impl World {
     pub(super) fn worker_acts(&mut self) -> CheckResult {
         let at = self.rng.usize(..self.actors.len());
@@ -71,14 +74,20 @@ impl World {
 
     pub(super) fn register(&mut self, at: usize) -> CheckResult {
         let zone = ["eu", "us", "eu"][at];
+        let sandbox = match at {
+            0 if self.ledger.has_sandboxes => r#","sandbox":{"profiles":{"reader":[]}}"#,
+            1 if self.ledger.has_sandboxes => r#","sandbox":{"profiles":{"reader":["no Landlock"]}}"#,
+            _ => "",
+        };
         let active = if self.rng.bool() {
             format!(r#","active_job_ids":[{}]"#, self.actors[at].held_ids())
         } else {
             self.actors[at].holds.clear();
             r#","active_job_ids":[]"#.to_owned()
         };
-        let json =
-            format!(r#"{{"worker_id":"w{at}","capabilities":["sort"],"tags":{{"zone":"{zone}"}}{active}}}"#);
+        let json = format!(
+            r#"{{"worker_id":"w{at}","capabilities":["sort"],"tags":{{"zone":"{zone}"}}{sandbox}{active}}}"#
+        );
         self.actor_asks(at, PendingRequest::Registered(at), &["WORKER.REGISTER", &json]).map(drop)
     }
 

@@ -33,7 +33,7 @@ fn among(workers: &[WorkerStatus], needs: &Needs) -> Placement {
     let mut live: Vec<(&WorkerStatus, Vec<String>)> = workers
         .iter()
         .filter(|worker| worker.state != "dead")
-        .map(|worker| (worker, abilities(worker).missing(needs)))
+        .map(|worker| (worker, Abilities::of_status(worker).missing(needs)))
         .collect();
     let accepts = |worker: &WorkerStatus| worker.state == "active";
     let fit: Vec<WorkerId> = live
@@ -69,11 +69,6 @@ fn among(workers: &[WorkerStatus], needs: &Needs) -> Placement {
         }
     };
     Placement { workers: fit, text }
-}
-
-fn abilities(worker: &WorkerStatus) -> Abilities {
-    let commands = worker.capabilities.commands().cloned().collect();
-    Abilities::Worker { commands, tags: worker.tags.clone() }
 }
 
 #[cfg(test)]

@@ -96,7 +96,8 @@ fn why_stuck(
     }
     let is_own = |demand: &&Demand| {
         needs.is_some_and(|needs| {
-            (&demand.tools, &demand.tags, &demand.labels) == (&needs.tools, &needs.tags, &needs.labels)
+            (&demand.tools, &demand.tags, &demand.labels, &demand.sandbox)
+                == (&needs.tools, &needs.tags, &needs.labels, &needs.sandbox)
         })
     };
     let unmet = own.needs.iter().filter(is_own).find(|demand| demand.workers == 0)?;

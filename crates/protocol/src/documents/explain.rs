@@ -43,6 +43,9 @@ pub struct WaitsFor {
     pub tags: Vec<String>,
     /// Labels that the worker has to have.
     pub labels: BTreeMap<String, String>,
+    /// Sandbox profile that the worker has to offer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// Earliest time of a run; null if it has passed.
     pub due_at: Option<Timestamp>,
     /// True if the queue has to be resumed with QUEUE.RESUME.
@@ -56,8 +59,8 @@ pub struct Nearest {
     pub worker_id: WorkerId,
     /// `active`, `quiet`, `draining`, `terminating`, `quarantined` or `dead`.
     pub state: String,
-    /// Missing needs, as `tool jq`, `tag gpu`, `label zone=eu`; empty if the worker could run the
-    /// job.
+    /// Missing needs, as `tool jq`, `tag gpu`, `label zone=eu`, or `sandbox profile reader: …` with
+    /// the reason and the remedy; empty if the worker could run the job.
     pub missing: Vec<String>,
     /// Number of jobs that the worker holds now.
     pub active_jobs: u64,

@@ -41,7 +41,8 @@ pub use plans::PlanCache;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use resource_use::ResourceUse;
 pub use sandbox::{
-    MissingProperty, PlanSandbox, TaskSandbox, WorkerSandbox, profile_of_sandbox_tag, sandbox_tag,
+    MissingProperty, PlanSandbox, TaskSandbox, WorkerSandbox, is_profile_name, profile_of_sandbox_tag,
+    sandbox_tag,
 };
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use task_result::{CapturedOutput, TaskResult};

@@ -51,7 +51,8 @@ impl Demand {
     pub fn wants(&self) -> Vec<String> {
         let tags = self.tags.iter().map(|tag| format!("the tag {tag}"));
         let labels = self.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
-        self.tools.iter().cloned().chain(tags).chain(labels).collect()
+        let sandbox = self.sandbox.iter().map(|profile| format!("the sandbox profile {profile}"));
+        self.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).collect()
     }
 }
 
@@ -66,6 +67,9 @@ pub struct Demand {
     /// Labels that a worker has to have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Sandbox profile that a worker has to offer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// Number of ready jobs with these needs.
     pub length: u64,
     /// Number of live workers that cover the needs.
@@ -90,4 +94,17 @@ pub struct WorkerCounts {
     pub active: u64,
     /// Number of live workers that may take jobs and hold none.
     pub idle: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Demand;
+    use crate::documents::parse;
+
+    #[test]
+    fn wants_are_needs_in_words() {
+        let json = br#"{"tools":["jq"],"tags":["gpu"],"labels":{"zone":"eu"},"sandbox":"reader","length":1,"workers":0}"#;
+        let demand: Demand = parse(json).unwrap();
+        assert_eq!(demand.wants(), ["jq", "the tag gpu", "the label zone=eu", "the sandbox profile reader"]);
+    }
 }

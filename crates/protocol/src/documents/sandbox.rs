@@ -19,6 +19,16 @@ pub fn profile_of_sandbox_tag(tag: &str) -> Option<&str> {
     tag.strip_prefix(TAG_PREFIX)
 }
 
+/// Maximum number of bytes of the name of a sandbox profile.
+const MAX_PROFILE_NAME_BYTES: usize = 64;
+
+/// Returns true if `name` is a legal name of a sandbox profile: 1 to 64 lower-case ASCII letters,
+/// digits and `-`, `_`.
+pub fn is_profile_name(name: &str) -> bool {
+    let is_legal = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+    (1..=MAX_PROFILE_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_legal)
+}
+
 /// Sandbox that a plan asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -83,12 +93,22 @@ fn is_zero(number: &u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{profile_of_sandbox_tag, sandbox_tag};
+    use super::{is_profile_name, profile_of_sandbox_tag, sandbox_tag};
 
     #[test]
     fn tag_of_a_profile_has_its_name() {
         assert_eq!(sandbox_tag("reader"), "sandbox:reader");
         assert_eq!(profile_of_sandbox_tag("sandbox:reader"), Some("reader"));
         assert_eq!(profile_of_sandbox_tag("gpu"), None);
+    }
+
+    #[test]
+    fn profile_names_have_lower_case_letters_digits_dashes_and_underscores() {
+        for legal in ["reader", "a", "read-only_2", &"a".repeat(64)] {
+            assert!(is_profile_name(legal), "{legal}");
+        }
+        for illegal in ["", "Reader", "a b", "a:b", "a.b", "é", &"a".repeat(65)] {
+            assert!(!is_profile_name(illegal), "{illegal}");
+        }
     }
 }

@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use agenix_protocol::{
-    documents::{Capabilities, WorkerRegistration, to_json},
+    documents::{
+        Capabilities, WorkerRegistration, WorkerSandbox, is_profile_name, profile_of_sandbox_tag, to_json,
+    },
     limits::{
-        MAX_WORKER_CAPABILITIES, MAX_WORKER_DESCRIPTIONS, MAX_WORKER_STATS_BYTES, MAX_WORKER_TAGS_BYTES,
-        MAX_WORKER_WORD_BYTES,
+        MAX_WORKER_CAPABILITIES, MAX_WORKER_DESCRIPTIONS, MAX_WORKER_PROFILES, MAX_WORKER_SANDBOX_BYTES,
+        MAX_WORKER_SANDBOX_TEXT_BYTES, MAX_WORKER_STATS_BYTES, MAX_WORKER_TAGS_BYTES, MAX_WORKER_WORD_BYTES,
     },
 };
 use serde_json::{Map, Value};
@@ -53,6 +55,52 @@ pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejec
         let text = format!("tags have {tags} bytes of JSON, max {MAX_WORKER_TAGS_BYTES}");
         return Err(Rejection::InvalidRegistration(text));
     }
+    if let Some(tag) = registration.tags.keys().find(|tag| profile_of_sandbox_tag(tag).is_some()) {
+        return Err(Rejection::InvalidRegistration(format!(
+            "tags has '{}': a worker names its sandbox profiles in the field sandbox",
+            tag.escape_debug()
+        )));
+    }
+    let sandbox = registration.sandbox.as_ref().map_or(Ok(()), check_sandbox);
+    sandbox.map_err(|fault| Rejection::InvalidRegistration(format!("sandbox.{fault}")))
+}
+
+/// Checks the names of the profiles, and that the sandbox is short enough to store and show.
+fn check_sandbox(sandbox: &WorkerSandbox) -> Result<(), String> {
+    let count = sandbox.profiles.len();
+    if count > MAX_WORKER_PROFILES {
+        return Err(format!("profiles has {count} profiles, max {MAX_WORKER_PROFILES}"));
+    }
+    let default = sandbox.default_profile.iter().map(|name| ("default_profile", name));
+    let names = default.chain(sandbox.profiles.keys().map(|name| ("profiles", name)));
+    for (field, name) in names {
+        if !is_profile_name(name) {
+            let shown: String = name.chars().take(MAX_WORKER_WORD_BYTES).collect();
+            return Err(format!(
+                "{field} has the name '{}', which is not valid: use 1 to 64 lower-case letters, digits and '-', '_'",
+                shown.escape_debug()
+            ));
+        }
+    }
+    let unmet = sandbox.profiles.values().flatten().map(|text| ("profiles", text));
+    let enforced = sandbox.enforced.iter().flat_map(|(name, text)| [("enforced", name), ("enforced", text)]);
+    let missing = sandbox.missing.iter().flat_map(|(name, missing)| {
+        [("missing", name), ("missing", &missing.reason), ("missing", &missing.remedy)]
+    });
+    let mut texts = unmet.chain(enforced).chain(missing);
+    if let Some((field, text)) = texts.find(|(_, text)| text.len() > MAX_WORKER_SANDBOX_TEXT_BYTES) {
+        return Err(format!(
+            "{field} has a text of {} bytes, max {MAX_WORKER_SANDBOX_TEXT_BYTES}",
+            text.len()
+        ));
+    }
+    // One bound for the number of texts of all fields.
+    let bytes = to_json(sandbox).len();
+    if bytes > MAX_WORKER_SANDBOX_BYTES {
+        return Err(format!(
+            "profiles, enforced and missing have {bytes} bytes of JSON, max {MAX_WORKER_SANDBOX_BYTES}"
+        ));
+    }
     Ok(())
 }
 
@@ -85,7 +133,7 @@ pub fn shorten_descriptions(registration: &mut WorkerRegistration) {
 #[cfg(test)]
 mod tests {
     use agenix_protocol::{
-        documents::{Capabilities, WorkerRegistration},
+        documents::{Capabilities, WorkerRegistration, parse},
         limits::{
             MAX_WORKER_CAPABILITIES, MAX_WORKER_DESCRIPTIONS, MAX_WORKER_STATS_BYTES, MAX_WORKER_TAGS_BYTES,
             MAX_WORKER_WORD_BYTES,
@@ -146,6 +194,65 @@ mod tests {
             let mut registration = WorkerRegistration { descriptions: described(count), ..registration() };
             shorten_descriptions(&mut registration);
             assert_eq!(registration.descriptions.len(), expected);
+        }
+    }
+
+    fn in_sandbox(sandbox: &Value) -> Result<(), String> {
+        let registration = json!({"worker_id": "w", "capabilities": [], "sandbox": sandbox});
+        check_words(&parse(registration.to_string().as_bytes()).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn sandbox_of_a_registration_is_bounded() {
+        let profiles = |count: usize| {
+            let names = (0..count).map(|number| (number.to_string(), json!([])));
+            json!({"profiles": names.collect::<Map<_, _>>()})
+        };
+        assert_eq!(in_sandbox(&profiles(64)), Ok(()));
+        let text = "x".repeat(1024);
+        for sandbox in [
+            json!({"default_profile": "reader", "profiles": {"reader": [text]}}),
+            json!({"enforced": {"files": text}, "missing": {"net": {"reason": text, "remedy": text}}}),
+        ] {
+            assert_eq!(in_sandbox(&sandbox), Ok(()));
+        }
+        let long = format!("{text}x");
+        let cases = [
+            (profiles(65), "profiles has 65 profiles, max 64"),
+            (
+                json!({"profiles": {"a b": []}}),
+                "profiles has the name 'a b', which is not valid: use 1 to 64 lower-case letters, digits and '-', '_'",
+            ),
+            (
+                json!({"default_profile": "Reader"}),
+                "default_profile has the name 'Reader', which is not valid: use 1 to 64 lower-case letters, digits and '-', '_'",
+            ),
+            (json!({"profiles": {"reader": [long]}}), "profiles has a text of 1025 bytes, max 1024"),
+            (json!({"enforced": {"files": long}}), "enforced has a text of 1025 bytes, max 1024"),
+            (
+                json!({"missing": {"net": {"reason": "", "remedy": long}}}),
+                "missing has a text of 1025 bytes, max 1024",
+            ),
+            (
+                json!({"profiles": {"reader": vec![text; 64]}}),
+                "profiles, enforced and missing have 65780 bytes of JSON, max 65536",
+            ),
+        ];
+        for (sandbox, words) in cases {
+            let words = format!("Invalid worker registration: sandbox.{words}");
+            assert_eq!(in_sandbox(&sandbox), Err(words));
+        }
+    }
+
+    #[test]
+    fn tags_name_no_sandbox_profiles() {
+        for sandbox in [json!(null), json!({"profiles": {"reader": []}})] {
+            let json = json!({"worker_id": "w", "capabilities": [], "tags": {"sandbox:reader": true}, "sandbox": sandbox});
+            let error = check_words(&parse(json.to_string().as_bytes()).unwrap()).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "Invalid worker registration: tags has 'sandbox:reader': a worker names its sandbox profiles in the field sandbox"
+            );
         }
     }
 }

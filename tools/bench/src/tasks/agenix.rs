@@ -32,7 +32,8 @@ impl Agenix {
         Self::with(workspace, "worker", &[])
     }
 
-    /// Starts a worker that runs all tasks in the sandbox profile `reader`. They read the workspace.
+    /// Starts a worker that runs all tasks in the sandbox profile `reader`. The tasks read the
+    /// workspace.
     pub(super) fn start_sandboxed(workspace: &Workspace) -> Self {
         let readable = workspace.lab.path().display().to_string();
         Self::with(workspace, "sandboxed", &["--sandbox", "reader", "--sandbox-read", &readable])

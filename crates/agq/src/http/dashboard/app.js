@@ -410,7 +410,8 @@ function lacks(queue) {
   return lonely.slice(0, 5).map((need, n) => {
     const missing = state.tools ? need.tools.filter((tool) => !state.tools.has(tool)) : need.tools;
     const more = [...(need.tags || []).map((tag) => `tag ${tag}`),
-      ...Object.entries(need.labels || {}).map((label) => `label ${label.join('=')}`)];
+      ...Object.entries(need.labels || {}).map((label) => `label ${label.join('=')}`),
+      ...(need.sandbox ? [`sandbox profile ${need.sandbox}`] : [])];
     const what = missing.length > 0 ? `No worker has ${missing.join(', ')}`
       : `No single worker has ${[...need.tools, ...more].join(', ')}`;
     return h('small', { key: `lacks ${n}`, class: 'warn' }, `${what}: ${many(need.length, 'job')} cannot run.`);

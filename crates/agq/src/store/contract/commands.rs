@@ -3,19 +3,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
-    sync::Arc,
 };
 
 use agenix_protocol::{
     blob::BlobHash,
-    documents::{JobUpdate, Status, WorkerRegistration, parse},
+    documents::{JobUpdate, Status, WorkerRegistration, parse, sandbox_tag},
     ids::{ActionId, JobId, PlanId, WorkerId},
     request::{Page, Search, Slice},
     time::Timestamp,
 };
 use agenix_rules::{
     action::{self, Action, ActionOptions, JobCounts, halt},
-    capability::{Abilities, Needs},
+    capability::Needs,
     job::{self, Job, JobParams, NewJob, RuleOutcome},
     rejection::Rejection,
     worker::{self, Worker},
@@ -24,14 +23,14 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use goldenscript::ArgumentConsumer;
 
-use super::shown;
+use super::{claims, shown};
 use crate::store::{
-    AckLevel, ActionRule, AppendJobs, Claimant, DocumentKind, JobRule, LaneSummary, NewAction,
-    ReportedResults, Retention, RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
+    AckLevel, ActionRule, AppendJobs, DocumentKind, JobRule, LaneSummary, NewAction, ReportedResults,
+    Retention, RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
 };
 
 pub(super) type Args<'a> = ArgumentConsumer<'a>;
-type ScriptResult<T> = Result<T, Box<dyn Error>>;
+pub(super) type ScriptResult<T> = Result<T, Box<dyn Error>>;
 pub(super) type LinesFuture = BoxFuture<'static, ScriptResult<Vec<String>>>;
 pub(super) type Answer = ScriptResult<LinesFuture>;
 pub(super) type CommandLines = ScriptResult<Option<LinesFuture>>;
@@ -61,7 +60,7 @@ fn ids<T: ToString>(ids: impl IntoIterator<Item = T>) -> Vec<String> {
     ids.into_iter().map(|id| id.to_string()).collect()
 }
 
-fn words(list: Option<&str>) -> Vec<String> {
+pub(super) fn words(list: Option<&str>) -> Vec<String> {
     list.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default()
 }
 
@@ -104,7 +103,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
                     .collect()
             })
         }),
-        "claim" => claim(store, args)?,
+        "claim" => claims::claim(store, args)?,
         "update" | "abandon" | "give-back" | "wake" | "cancel" | "retry" => decide(store, name, args)?,
         "held" => show(store.held_by(args.next_pos().ok_or("who?")?), ids),
         "holders" => show(store.holders(), ids),
@@ -266,7 +265,8 @@ fn blobs(list: Option<&str>) -> ScriptResult<BTreeSet<BlobHash>> {
 }
 
 fn needs(args: &mut Args<'_>) -> Needs {
-    Needs { tools: words(args.take_key("needs")), ..Needs::default() }
+    let tags = args.take_key("sandbox").map(sandbox_tag).into_iter().collect();
+    Needs { tools: words(args.take_key("needs")), tags, ..Needs::default() }
 }
 
 /// Creates jobs with the inputs `first`, `first` + 1, …
@@ -291,33 +291,6 @@ fn add_jobs(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let (at, now) = (number(args, "from")?, at(args)?);
     let more = AppendJobs { action_id, at, needs: needs(args), terms: JobParams::default(), jobs, now };
     Ok(show_ruled(store.add_jobs(more), |total| vec![format!("total {total}")]))
-}
-
-/// Parses `claim w1 w2 can=sort,uniq queues=fast,ready start=5`. w1 has waited longer than w2.
-fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
-    let now = at(args)?;
-    let commands = args.take_key("can").map(|can| words(Some(can)).into_iter().collect());
-    let able = |commands| Abilities::Worker { commands, tags: serde_json::Map::new() };
-    let abilities = Arc::new(commands.map_or(Abilities::Anything, able));
-    let holders: Vec<String> = std::iter::from_fn(|| args.next_pos()).map(str::to_owned).collect();
-    let queues: Arc<[String]> = words(Some(args.take_key("queues").unwrap_or("ready"))).into();
-    let start_timeout_ms = number(args, "start")?.unwrap_or(0);
-    let claimant = |holder: &String| Claimant {
-        holder: holder.as_str().into(),
-        abilities: Arc::clone(&abilities),
-        queues: Arc::clone(&queues),
-        visibility_ms: None,
-    };
-    let claims = store.claim(holders.iter().map(claimant).collect(), now, start_timeout_ms);
-    Ok(show(claims, move |claims| {
-        let line = |(holder, claim): (&String, &Option<crate::store::Claim>)| match claim {
-            None => format!("{holder}: nothing"),
-            Some(claim) => {
-                format!("{holder}: {} input={} plan={}", shown::job(&claim.job), claim.input, claim.plan)
-            }
-        };
-        holders.iter().zip(&claims).map(line).collect()
-    }))
 }
 
 fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {

@@ -4,6 +4,7 @@
 //! `UPDATE_GOLDENFILES=1 cargo nextest run contract` rewrites the expected answers. Review the
 //! difference before you commit it.
 
+mod claims;
 mod commands;
 mod keys;
 mod own;
@@ -130,4 +131,4 @@ fn unused_limits_are_removed() {
     run("unused_limits", redb);
 }
 
-contract! { blobs plans actions open_actions halts retention queues claims updates due workers strings lists sorted_sets long_keys notes own_jobs limits }
+contract! { blobs plans actions open_actions halts retention queues claims sandboxes updates due workers strings lists sorted_sets long_keys notes own_jobs limits }

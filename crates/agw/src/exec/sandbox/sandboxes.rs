@@ -126,8 +126,8 @@ impl Sandboxes {
         JobSandbox::begin(supervisor, (profile, Some(self.pool.clone())), programs)
     }
 
-    /// Begins the description of an agentic unit: as a job of `reader` that also reads the directory
-    /// of the unit, and executes what it can read, because units are often scripts.
+    /// Begins the description of an agentic unit: as a job of `reader` that also reads the
+    /// directory of the unit, and executes what it can read, because units are often scripts.
     pub(crate) async fn begin_description(&self, unit: &Path) -> io::Result<JobSandbox> {
         let directory = unit.canonicalize()?.parent().map(|parent| encode_os(parent.as_os_str()));
         let profile = Profile {

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agenix_protocol::byte_escape::encode_os;
+use agenix_protocol::{byte_escape::encode_os, documents::is_profile_name};
 use agenix_sandbox::profile::Profile;
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -122,8 +122,7 @@ fn parse(text: &str) -> anyhow::Result<SandboxSettings> {
 /// Returns a profile from its table. Values that the table lacks are those of the built-in profile
 /// of the same name, or else of `reader`.
 fn profile(name: &str, table: toml::Table) -> anyhow::Result<Profile> {
-    let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-    if name.is_empty() || name.len() > 64 || !name.chars().all(is_legal) {
+    if !is_profile_name(name) {
         bail!("the name has to be 1 to 64 lower-case letters, digits, '-' or '_'");
     }
     let built_in = Profile::built_in(name).unwrap_or_else(Profile::reader);

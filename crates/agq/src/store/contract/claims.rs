@@ -1,0 +1,52 @@
+//! Claims of a script.
+
+use std::sync::Arc;
+
+use agenix_protocol::documents::{WorkerRegistration, WorkerSandbox};
+use agenix_rules::capability::Abilities;
+
+use super::{
+    commands::{Answer, Args, ScriptResult, at, number, show, words},
+    shown,
+};
+use crate::store::{Claim, Claimant, Store};
+
+/// Parses `can=sort,uniq sandbox=reader unmet=network`: a worker with two programs and two sandbox
+/// profiles, one of which it cannot enforce. Without `can`, the claimant is no worker.
+fn abilities(args: &mut Args<'_>) -> ScriptResult<Abilities> {
+    let (met, unmet) = (args.take_key("sandbox"), args.take_key("unmet"));
+    let Some(can) = args.take_key("can") else { return Ok(Abilities::Anything) };
+    let mut registration = WorkerRegistration::of("w".parse()?);
+    registration.capabilities.tools = words(Some(can));
+    let met_profiles = words(met).into_iter().map(|profile| (profile, Vec::new()));
+    let profiles = words(unmet).into_iter().map(|profile| (profile, vec!["no Landlock".to_owned()]));
+    let profiles = met_profiles.chain(profiles).collect();
+    let has_sandbox = met.is_some() || unmet.is_some();
+    registration.sandbox = has_sandbox.then(|| WorkerSandbox { profiles, ..WorkerSandbox::default() });
+    Ok(Abilities::of(&registration))
+}
+
+/// Parses `claim w1 w2 can=sort,uniq queues=fast,ready start=5`. w1 has waited longer than w2.
+pub(super) fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
+    let now = at(args)?;
+    let abilities = Arc::new(abilities(args)?);
+    let holders: Vec<String> = std::iter::from_fn(|| args.next_pos()).map(str::to_owned).collect();
+    let queues: Arc<[String]> = words(Some(args.take_key("queues").unwrap_or("ready"))).into();
+    let start_timeout_ms = number(args, "start")?.unwrap_or(0);
+    let claimant = |holder: &String| Claimant {
+        holder: holder.as_str().into(),
+        abilities: Arc::clone(&abilities),
+        queues: Arc::clone(&queues),
+        visibility_ms: None,
+    };
+    let claims = store.claim(holders.iter().map(claimant).collect(), now, start_timeout_ms);
+    Ok(show(claims, move |claims| {
+        let line = |(holder, claim): (&String, &Option<Claim>)| match claim {
+            None => format!("{holder}: nothing"),
+            Some(claim) => {
+                format!("{holder}: {} input={} plan={}", shown::job(&claim.job), claim.input, claim.plan)
+            }
+        };
+        holders.iter().zip(&claims).map(line).collect()
+    }))
+}

@@ -1,0 +1,187 @@
+//! Tests of the rules of plans.
+
+use agenix_protocol::{
+    documents::{Plan, parse},
+    limits::Limits,
+};
+
+use super::{check, check_size, needs};
+
+fn plan(tasks: &str) -> Plan {
+    parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
+}
+
+fn refusal(tasks: &str) -> String {
+    check(&plan(tasks), &Limits::default()).unwrap_err().to_string()
+}
+
+#[test]
+fn plan_errors_name_field_and_reason() {
+    let cases = [
+        ("", "tasks is empty: a plan has at least one task"),
+        (
+            r#"{"task_number":2,"command":"a"}"#,
+            "tasks[0].task_number is 2, expected 1: tasks are numbered from 1 without gaps",
+        ),
+        (r#"{"task_number":1,"command":""}"#, "tasks[0].command is empty"),
+        (
+            r#"{"task_number":1,"command":"/bin/sh"}"#,
+            "tasks[0].command is '/bin/sh', a path: give the name of a program on the workers' PATH",
+        ),
+        (
+            r#"{"task_number":1,"command":"{{input.x}}"}"#,
+            "tasks[0].command is '{{input.x}}': it cannot hold a placeholder, for workers are chosen by it",
+        ),
+        (
+            r#"{"task_number":1,"command":"sort | uniq"}"#,
+            "tasks[0].command is 'sort | uniq': one program name, no shell line; its arguments go into args",
+        ),
+        (
+            r#"{"task_number":1,"command":"a","input_from_task":1}"#,
+            "tasks[0].input_from_task is 1: it must name a task before task 1",
+        ),
+        (r#"{"task_number":1,"command":"a","stream":true}"#, "tasks[0].stream needs input_from_task"),
+        (
+            r#"{"task_number":1,"command":"a","args":["{{x"]}"#,
+            r#"tasks[0].args[0]: '{{' is never closed by '}}': write {{"{{"}} for these two characters as they are"#,
+        ),
+        (
+            r#"{"task_number":1,"command":"a","args":["{{input.x[]}}","--f={{input.x[]}}"]}"#,
+            "tasks[0].args[1]: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
+             write {{input.x}} for the value as one text",
+        ),
+        (
+            r#"{"task_number":1,"command":"a","env":{"X":"{{input.x[]}}"}}"#,
+            "tasks[0].env.X: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
+             write {{input.x}} for the value as one text",
+        ),
+        (
+            r#"{"task_number":1,"command":"a","cwd":"{{input.x[]}}"}"#,
+            "tasks[0].cwd: '{{input.x[]}}' stands for a list of arguments, so it has to be a whole element of args: \
+             write {{input.x}} for the value as one text",
+        ),
+        (
+            r#"{"task_number":1,"command":"a","stdin":"","stdin_file":"f"}"#,
+            "tasks[0].stdin and stdin_file are both given: a task has one stdin",
+        ),
+        (
+            r#"{"task_number":1,"command":"a"},{"task_number":2,"command":"b","stdin_file":"f","input_from_task":1}"#,
+            "tasks[1].stdin_file and input_from_task are both given: a task has one stdin",
+        ),
+        (
+            r#"{"task_number":1,"command":"a","timeout_secs":0}"#,
+            "tasks[0].timeout_secs is 0: give at least 1 second, or leave it out for the default of 300",
+        ),
+        (
+            r#"{"task_number":1,"command":"a","idle_timeout_secs":0}"#,
+            "tasks[0].idle_timeout_secs is 0: give at least 1 second, or leave it out for no limit",
+        ),
+    ];
+    for (tasks, words) in cases {
+        assert_eq!(refusal(tasks), format!("Invalid plan schema: {words}"));
+    }
+}
+
+#[test]
+fn stream_has_one_reader_and_joins_neighbours() {
+    let three = |second: &str, third: &str| {
+        format!(
+            r#"{{"task_number":1,"command":"a"}},{{"task_number":2,"command":"b"{second}}},{{"task_number":3,"command":"c"{third}}}"#
+        )
+    };
+    let streamed = r#","input_from_task":1,"stream":true"#;
+    assert!(refusal(&three("", streamed)).ends_with("input_from_task must be 2, not 1"));
+    assert!(refusal(&three(streamed, r#","input_from_task":1"#)).ends_with("already streams into task 2"));
+    assert!(
+        check(&plan(&three(streamed, r#","input_from_task":2,"stream":true"#)), &Limits::default()).is_ok()
+    );
+}
+
+#[test]
+fn plan_may_have_a_hundred_tasks_and_not_one_more() {
+    let tasks = |n: usize| {
+        let task = |n| format!(r#"{{"task_number":{n},"command":"true"}}"#);
+        plan(&(1..=n).map(task).collect::<Vec<_>>().join(","))
+    };
+    assert!(check(&tasks(100), &Limits::default()).is_ok());
+    let refused = check(&tasks(101), &Limits::default()).unwrap_err().to_string();
+    assert_eq!(refused, "Invalid plan schema: tasks has 101 tasks, max 100");
+}
+
+#[test]
+fn plan_may_have_a_megabyte_and_not_one_byte_more() {
+    assert!(check_size(1024 * 1024, &Limits::default()).is_ok());
+    let refused = check_size(1024 * 1024 + 1, &Limits::default()).unwrap_err().to_string();
+    assert_eq!(refused, "Invalid plan schema: the plan has 1048577 bytes, max 1048576");
+}
+
+#[test]
+fn plan_may_have_paths_if_it_requires_workers_that_run_them() {
+    let with = |command: &str, requires: &str| {
+        let task = format!(r#"{{"task_number":1,"command":"{command}"}}"#);
+        parse::<Plan>(format!(r#"{{"tasks":[{task}],"requires":{requires}}}"#).as_bytes()).unwrap()
+    };
+    let paths = r#"{"tags":["program-paths"]}"#;
+    for command in ["./a.sh", "/opt/my tools/x", "../x", "bin/x"] {
+        let plan = with(command, paths);
+        assert!(check(&plan, &Limits::default()).is_ok(), "{command}");
+        let needs = needs(&plan);
+        assert_eq!((needs.tools.len(), &*needs.tags), (0, &["program-paths".to_owned()][..]));
+    }
+    for (command, requires, words) in [
+        ("./a.sh", r#"{"tags":["gpu"]}"#, "a path: give the name"),
+        ("./{{input.x}}", paths, "command is './{{input.x}}': a path cannot hold a placeholder"),
+        ("./a/", paths, "command is './a/', which is not the path of a program"),
+        ("./a\\nb", paths, "which is not the path of a program"),
+        ("a b", paths, "no shell line"),
+        ("x", r#"{"tags":["program-paths"],"tools":["./x"]}"#, "requires.tools[0]: command is './x', a path"),
+    ] {
+        let refusal = check(&with(command, requires), &Limits::default()).unwrap_err().to_string();
+        assert!(refusal.contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn sandbox_of_a_plan_is_one_profile() {
+    let with = |rest: &str| {
+        let text = format!(r#"{{"tasks":[{{"task_number":1,"command":"./a.sh"}}],{rest}}}"#);
+        parse::<Plan>(text.as_bytes()).unwrap()
+    };
+    let reader = r#""sandbox":{"profile":"reader"}"#;
+    // agx writes the tag, too.
+    for tags in [r#"["program-paths"]"#, r#"["sandbox:reader","program-paths"]"#] {
+        let plan = with(&format!(r#"{reader},"requires":{{"tags":{tags}}}"#));
+        assert_eq!(check(&plan, &Limits::default()), Ok(()));
+        assert_eq!(needs(&plan).tags, ["program-paths", "sandbox:reader"]);
+    }
+    let cases = [
+        (
+            r#""sandbox":{"profile":"Reader"}"#.to_owned(),
+            "sandbox.profile 'Reader' is not valid: use 1 to 64 lower-case letters, digits and '-', '_'",
+        ),
+        (
+            format!(r#"{reader},"requires":{{"tags":["program-paths","sandbox:net"]}}"#),
+            "requires.tags[1] is 'sandbox:net': name the profile in the field sandbox of the plan instead",
+        ),
+        (
+            r#""requires":{"tags":["sandbox:reader"]}"#.to_owned(),
+            "requires.tags[0] is 'sandbox:reader': name the profile in the field sandbox of the plan instead",
+        ),
+        (
+            format!(r#"{reader},"requires":{{"labels":{{"sandbox:reader":"true"}}}}"#),
+            "requires.labels has 'sandbox:reader': name the profile in the field sandbox of the plan instead",
+        ),
+    ];
+    for (rest, words) in cases {
+        let refusal = check(&with(&rest), &Limits::default()).unwrap_err().to_string();
+        assert_eq!(refusal, format!("Invalid plan schema: {words}"));
+    }
+}
+
+#[test]
+fn needs_are_distinct_and_sorted() {
+    let plan = plan(
+        r#"{"task_number":1,"command":"uniq"},{"task_number":2,"command":"sort"},{"task_number":3,"command":"uniq"}"#,
+    );
+    assert_eq!(needs(&plan).tools, ["sort", "uniq"]);
+}
