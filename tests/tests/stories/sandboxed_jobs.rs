@@ -263,12 +263,15 @@ fn stopped_supervisor_does_not_keep_a_cancelled_job() {
 
 #[test]
 fn sandboxes_end_with_their_worker() {
-    for is_killed in [true, false] {
+    for (is_killed, is_stopped) in [(true, false), (true, true), (false, false), (false, true)] {
         let mut sandboxed = Sandboxed::reader();
         sandboxed.submit("a", &["sleep"], &json!([shell("sleep 1000")]));
         sandboxed.task("sleep");
         let processes = sandboxed.processes();
         assert!(processes.len() >= 3, "outer, inner and a task: {processes:?}");
+        if is_stopped {
+            sandboxed.busy_supervisor().into_iter().for_each(|pid| signal(pid, Signal::STOP));
+        }
         if is_killed {
             sandboxed.agw.kill();
         } else {

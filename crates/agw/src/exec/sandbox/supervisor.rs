@@ -43,8 +43,8 @@ impl Supervisor {
         let scratch = root.directory()?;
         let settings = Settings { scratch: scratch.path(), ..settings };
         let (mut command, connection) = prepare(&settings)?;
-        let process = subreaper::start(|| command.spawn())?;
-        let process = SupervisorProcess(Some(OuterProcess { pid: process, _scratch: scratch }));
+        let pid = subreaper::start(|| command.spawn())?;
+        let process = SupervisorProcess(Some(OuterProcess { pid, has_ended: false, _scratch: scratch }));
         // The end of the process has to close the connection.
         drop(command);
         let waiting = readable(connection)?;
@@ -84,54 +84,49 @@ impl Drop for Supervisor {
 #[derive(Debug)]
 struct SupervisorProcess(Option<OuterProcess>);
 
-#[derive(Debug)]
-struct OuterProcess {
-    pid: Pid,
-    /// Removed when no process uses it.
-    _scratch: ScratchDirectory,
-}
-
 impl SupervisorProcess {
     fn kill(&self) {
         self.0.iter().for_each(OuterProcess::kill);
     }
 
     fn end(&mut self, bound: Duration) {
-        let Some(process) = self.0.take() else { return };
-        if !process.ends_within(bound) {
-            process.kill();
+        if let Some(mut process) = self.0.take() {
+            process.has_ended = process.ends_within(bound);
         }
-        subreaper::abandon(process.pid);
     }
 }
 
 impl Drop for SupervisorProcess {
     fn drop(&mut self) {
-        let Some(process) = self.0.take() else { return };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(process.end_or_kill())),
-            // The worker ends.
-            Err(_) => {
-                process.kill();
-                subreaper::abandon(process.pid);
-            }
+        // Without a runtime, the worker ends, and the drop of the process kills it.
+        if let (Some(process), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            drop(runtime.spawn(process.end_or_kill()));
         }
     }
 }
 
+/// Outer process of a supervisor. The drop kills it unless it has ended, and leaves it to
+/// [`subreaper::reap`].
+#[derive(Debug)]
+struct OuterProcess {
+    pid: Pid,
+    has_ended: bool,
+    /// Removed when no process uses it.
+    _scratch: ScratchDirectory,
+}
+
 impl OuterProcess {
     /// Waits until the process has ended, or kills it.
-    async fn end_or_kill(self) {
+    async fn end_or_kill(mut self) {
         let ended = async {
             while !self.ends_within(Duration::ZERO) {
                 sleep(LOOK_EVERY).await;
             }
         };
-        if timeout(END_TIME, ended).await.is_err() {
+        self.has_ended = timeout(END_TIME, ended).await.is_ok();
+        if !self.has_ended {
             warn!("a sandbox supervisor did not end and is killed: process {}", self.pid.as_raw_pid());
-            self.kill();
         }
-        subreaper::abandon(self.pid);
     }
 
     /// Waits at most `bound` for the end of the process, and returns whether it has ended.
@@ -149,6 +144,15 @@ impl OuterProcess {
         for process in all.into_iter().filter_map(Pid::from_raw) {
             let _has_ended = kill_process(process, Signal::KILL);
         }
+    }
+}
+
+impl Drop for OuterProcess {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.kill();
+        }
+        subreaper::abandon(self.pid);
     }
 }
 
