@@ -33,15 +33,30 @@ impl Report {
         self.enforced.keys().copied().collect()
     }
 
-    /// Returns a text for each property of `needs` that does not hold.
+    /// Returns a text for each reason why properties of `needs` do not hold.
     #[must_use]
     pub fn unmet(&self, needs: &PropertySet) -> Vec<String> {
-        let unmet = needs.without(&self.properties());
-        let text = |property| match self.missing.get(&property) {
-            Some(Missing { reason, remedy }) => format!("{property} is not enforced: {reason}; {remedy}"),
-            None => format!("{property} is not enforced"),
-        };
-        unmet.iter().map(text).collect()
+        let mut by_reason: Vec<(Option<&Missing>, Vec<&str>)> = Vec::new();
+        for property in needs.without(&self.properties()).iter() {
+            let missing = self.missing.get(&property);
+            match by_reason.iter_mut().find(|(reason, _)| *reason == missing) {
+                Some((_, words)) => words.push(property.word()),
+                None => by_reason.push((missing, vec![property.word()])),
+            }
+        }
+        by_reason.into_iter().map(|(missing, words)| unmet_text(missing, &words)).collect()
+    }
+}
+
+fn unmet_text(missing: Option<&Missing>, words: &[&str]) -> String {
+    let are = match words {
+        [word] => format!("{word} is not enforced"),
+        [first @ .., last] => format!("{} and {last} are not enforced", first.join(", ")),
+        [] => String::new(),
+    };
+    match missing {
+        Some(Missing { reason, remedy }) => format!("{are}: {reason}; {remedy}"),
+        None => are,
     }
 }
 
@@ -60,5 +75,12 @@ mod tests {
         let needs: PropertySet = [Property::Exec, Property::FilesRead].into_iter().collect();
         assert_eq!(report.unmet(&needs), ["files_read is not enforced: no Landlock; use Linux 6.2"]);
         assert!(report.unmet(&report.properties()).is_empty());
+        let needs: PropertySet =
+            [Property::FilesRead, Property::Network, Property::Signals].into_iter().collect();
+        let expected = [
+            "files_read is not enforced: no Landlock; use Linux 6.2",
+            "network and signals are not enforced",
+        ];
+        assert_eq!(report.unmet(&needs), expected);
     }
 }

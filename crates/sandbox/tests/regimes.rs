@@ -172,15 +172,15 @@ fn profile_is_refused_without_a_mechanism_that_it_needs() {
     assert!(namespaces.detail.contains("AppArmor"), "{namespaces}");
     let landlock = refusal(reader(), Regime::Namespaces, &[Mechanism::Landlock]);
     assert_eq!(landlock.step, Step::Properties);
-    assert!(
-        landlock.detail.starts_with("files_read is not enforced: the kernel has no Landlock"),
-        "{landlock}"
-    );
+    let without_landlock =
+        "files_read, files_write, exec and terminal are not enforced: the kernel has no Landlock";
+    assert!(landlock.detail.starts_with(without_landlock), "{landlock}");
     assert_eq!(refusal(reader(), Regime::Subreaper, &[Mechanism::Landlock]).step, Step::Landlock);
     for regime in BOTH {
         let filter = refusal(reader(), regime, &[Mechanism::Seccomp]);
         assert_eq!(filter.step, Step::Properties);
-        assert!(filter.detail.contains("network is not enforced"), "{filter}");
+        assert!(filter.detail.contains("network, unix_sockets, "), "{filter}");
+        assert!(filter.detail.contains(" are not enforced: system calls are not filtered"), "{filter}");
     }
     let disk = refusal(Profile::reader(), Regime::Subreaper, &[]);
     assert!(disk.detail.starts_with("limits_disk is not enforced: "), "{disk}");

@@ -115,7 +115,7 @@ async fn run_stages<'f>(
     };
     let launcher = Launcher { mark, sandbox: sandbox.as_ref() };
     let (reason, mut results) =
-        one_by_one(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
+        run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
     if let Some(sandbox) = sandbox {
         sandbox.end(&mut results).await;
     }
@@ -141,7 +141,7 @@ async fn begin(
 }
 
 /// Runs the stages one after the other, until one fails.
-async fn one_by_one(
+async fn run_each(
     stages: &[Stage],
     context: &ExecContext,
     (inputs, launcher): (&mut TaskInputs, Launcher<'_>),

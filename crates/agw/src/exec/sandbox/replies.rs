@@ -61,7 +61,7 @@ impl DueReplies {
                 Ok(None) => {}
                 Err(error) => warn!("from a sandbox supervisor: {error}"),
             }
-            due.give_up();
+            due.close();
         });
         Ok(receiver)
     }
@@ -82,12 +82,12 @@ impl DueReplies {
                 if let Reply::Cleaned(cleaned) = reply {
                     return Ok(Some((cleaned, waiting.into_inner())));
                 }
-                self.hand_over(reply, files);
+                self.deliver(reply, files);
             }
         }
     }
 
-    fn hand_over(&self, reply: Reply, files: Vec<OwnedFd>) {
+    fn deliver(&self, reply: Reply, files: Vec<OwnedFd>) {
         let mut due = self.due();
         match reply {
             Reply::Started { task, .. } => {
@@ -113,7 +113,7 @@ impl DueReplies {
         }
     }
 
-    fn give_up(&self) {
+    fn close(&self) {
         let mut due = self.due();
         due.has_ended = true;
         due.starts.clear();
