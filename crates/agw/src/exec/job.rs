@@ -22,7 +22,7 @@ use crate::exec::{
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     spool::SpoolFile,
     stage,
-    stages::{self, JobProgress, Stage},
+    stages::{self, JobProgress, Stage, TRACE_VARIABLE},
     start::{ExecContext, TaskInputs, Unstarted, patiently},
     stray_sweep,
 };
@@ -170,20 +170,23 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
         context.plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
     let mut stages = stages::stages(&plan, values).map_err(|error| error.to_string())?;
-    if let Some(trace) = &job.traceparent {
-        stages::set_trace_variable(&mut stages, trace);
-    }
-    let sandbox = match &context.sandboxes {
-        Some(sandboxes) => sandboxes.profile_of(plan.sandbox.as_ref())?.map(|profile| WantedSandbox {
-            sandboxes,
-            profile,
-            programs: programs(&plan, &stages, &context.programs),
-        }),
+    let profile = match &context.sandboxes {
+        Some(sandboxes) => sandboxes.profile_of(plan.sandbox.as_ref())?,
         None => match &plan.sandbox {
             Some(wanted) => return Err(no_sandbox(&wanted.profile)),
             None => None,
         },
     };
+    if let Some(trace) = &job.traceparent {
+        let is_permitted = |profile: &Profile| profile.env.iter().any(|name| name == TRACE_VARIABLE);
+        if profile.is_none_or(is_permitted) {
+            stages::set_trace_variable(&mut stages, trace);
+        }
+    }
+    let sandbox = context.sandboxes.as_ref().zip(profile).map(|(sandboxes, profile)| {
+        let programs = programs(&plan, &stages, &context.programs);
+        WantedSandbox { sandboxes, profile, programs }
+    });
     Ok(ReadJob { stages, sandbox })
 }
 

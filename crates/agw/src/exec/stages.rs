@@ -13,7 +13,7 @@ use agenix_protocol::{
 };
 
 /// Environment variable for the trace context (OpenTelemetry, variables as context carriers).
-const TRACE_VARIABLE: &str = "TRACEPARENT";
+pub(crate) const TRACE_VARIABLE: &str = "TRACEPARENT";
 
 /// Tasks that run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
