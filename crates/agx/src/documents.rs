@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_protocol::{
     blob::BlobHash,
-    documents::{ActionStatus, QueueStats, Status, WorkerStatus},
+    documents::{ActionStatus, PlanSandbox, QueueStats, Status, WorkerStatus},
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
 };
 use schemars::JsonSchema;
@@ -28,6 +28,9 @@ pub(crate) struct PlanChecked {
     pub(crate) tools: Vec<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Sandbox of all tasks, if the plan asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<PlanSandbox>,
 }
 
 /// A submitted action.
@@ -101,6 +104,9 @@ pub(crate) struct MapCommand {
     /// Workers that could run the job now, if agq was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workers: Option<Vec<WorkerId>>,
+    /// Sandbox of the tasks, if the command asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<PlanSandbox>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
