@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_protocol::{
     blob::BlobHash,
-    documents::{ActionStatus, PlanSandbox, QueueStats, Status, WorkerStatus},
+    documents::{ActionStatus, MissingProperty, PlanSandbox, QueueStats, Status, WorkerStatus},
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A stored or deleted plan.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -141,6 +141,24 @@ pub(crate) struct Finding {
     pub(crate) found: String,
     /// Advice.
     pub(crate) help: Option<String>,
+    /// Properties of a sandbox on this machine, in the check of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<MachineSandbox>,
+}
+
+/// Properties of a sandbox on this machine.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct MachineSandbox {
+    /// Way in which a sandbox keeps its processes together: `namespaces` or `subreaper`; null if no
+    /// sandbox can start.
+    pub(crate) regime: Option<String>,
+    /// True if the machine can enforce the profile `reader`.
+    #[serde(default)]
+    pub(crate) enforces_reader: bool,
+    /// Properties that the machine enforces, with the mechanism of each.
+    pub(crate) enforced: BTreeMap<String, String>,
+    /// Properties that the machine cannot enforce.
+    pub(crate) missing: BTreeMap<String, MissingProperty>,
 }
 
 /// Processes that `agx up` started.

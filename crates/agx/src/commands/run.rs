@@ -27,7 +27,7 @@ use crate::{
     logs::{self, LogOptions, WAIT_NOTED_AFTER},
     output::Output,
     remote::{command_input::CommandInput, retrying_client::RetryingClient},
-    sandbox::SandboxArgs,
+    sandbox::{SandboxArgs, denial},
     server_args::ServerArgs,
     util::{
         duration::parse_secs,
@@ -324,12 +324,15 @@ fn exit_code(result: &TaskResult) -> u8 {
 
 /// Returns the reason of a failure that the exit code does not tell.
 fn explained(result: &TaskResult, why: String) -> Option<String> {
-    (result.timed_out || result.signal.is_some()).then_some(why)
+    let ended = (result.timed_out || result.signal.is_some()).then_some(why);
+    let denied = denial(result).map(|denied| format!("sandbox: {denied}"));
+    let reasons: Vec<String> = ended.into_iter().chain(denied).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::TaskResult;
+    use agenix_protocol::documents::{TaskResult, TaskSandbox};
 
     use super::{exit_code, explained};
 
@@ -346,5 +349,14 @@ mod tests {
         assert_eq!(code(&ended(137, Some(9), false)), (137, true));
         assert_eq!(code(&ended(143, Some(15), true)), (124, true));
         assert_eq!(code(&ended(-1, None, false)), (125, false));
+    }
+
+    #[test]
+    fn run_explains_what_the_sandbox_denied() {
+        let sandbox = TaskSandbox { denied: vec!["it read /x".into()], ..TaskSandbox::default() };
+        let denied = TaskResult { exit_code: 1, sandbox: Some(sandbox), ..TaskResult::default() };
+        assert_eq!(explained(&denied, "why".into()).unwrap(), "sandbox: it read /x");
+        let killed = TaskResult { signal: Some(31), ..denied };
+        assert_eq!(explained(&killed, "why".into()).unwrap(), "why; sandbox: it read /x");
     }
 }
