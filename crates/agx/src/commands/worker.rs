@@ -81,7 +81,9 @@ fn worker_text(worker: &WorkerStatus) -> String {
         Value::Bool(true) => name.clone(),
         value => format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
     };
-    add("tags", &worker.tags.iter().map(tag).collect::<Vec<_>>().join(", "));
+    if !worker.tags.is_empty() {
+        add("tags", &worker.tags.iter().map(tag).collect::<Vec<_>>().join(", "));
+    }
     add("registered", &worker.registered_at.to_string());
     add("last seen", &worker.last_seen_at.to_string());
     match &worker.sandbox {
