@@ -1,7 +1,7 @@
 //! `agx job`
 
 use agenix_protocol::{
-    documents::{Explanation, JobStatus, Status, WaitsFor, profile_of_sandbox_tag},
+    documents::{Explanation, JobStatus, Status},
     ids::{ActionId, JobId},
 };
 
@@ -74,11 +74,8 @@ async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<
 /// Formats an explanation, with the sandboxes of the tasks of a job that ran.
 fn explanation_text(why: &Explanation, ran: Option<&JobStatus>) -> String {
     let head = format!("job {} is {}: {}", why.job_id, why.status.as_str(), why.reason);
-    let sandbox = why
-        .waits_for
-        .as_ref()
-        .and_then(profile)
-        .map(|profile| format!("\n  it runs only in a sandbox with the profile {profile}"));
+    let sandbox = why.waits_for.as_ref().and_then(|needs| needs.sandbox.as_ref());
+    let sandbox = sandbox.map(|profile| format!("\n  it runs only in a sandbox with the profile {profile}"));
     let nearest = why.workers.iter().map(|worker| {
         let lacks = if worker.missing.is_empty() {
             "could run it".to_owned()
@@ -96,11 +93,6 @@ fn explanation_text(why: &Explanation, ran: Option<&JobStatus>) -> String {
         Some(format!("\n  task {} {}{}", result.task_number, one_line(&result.command), sandbox_text(report)))
     });
     sandbox.into_iter().chain(nearest).chain(sandboxes).fold(head, |text, more| text + &more)
-}
-
-/// Returns the sandbox profile that a waiting job needs.
-fn profile(needs: &WaitsFor) -> Option<&str> {
-    needs.tags.iter().find_map(|tag| profile_of_sandbox_tag(tag))
 }
 
 async fn list(server: &ServerArgs, id: &ActionId, status: Option<Status>, output: Output) -> Result<()> {
@@ -138,14 +130,14 @@ mod tests {
     #[test]
     fn explanation_names_the_profile_that_a_job_waits_for() {
         let json = br#"{"job_id":"j","status":"pending","state":"available","reason":"No worker can run it.","jobs_ahead":0,
-            "waits_for":{"queue":"ready","priority":0,"tools":["sort"],"tags":["gpu","sandbox:reader"],"labels":{},
+            "waits_for":{"queue":"ready","priority":0,"tools":["sort"],"tags":["gpu"],"labels":{},"sandbox":"reader",
                 "due_at":null,"paused":false},
-            "workers":[{"worker_id":"w1","state":"active","missing":["tag sandbox:reader"],"active_jobs":0,
+            "workers":[{"worker_id":"w1","state":"active","missing":["sandbox profile reader: no Landlock; use Linux 6.2"],"active_jobs":0,
                 "max_concurrent_jobs":4}]}"#;
         let why: Explanation = parse(json).unwrap();
         let expected = "job j is pending: No worker can run it.
   it runs only in a sandbox with the profile reader
-  w1 is active, has 0 of 4 jobs, and lacks tag sandbox:reader";
+  w1 is active, has 0 of 4 jobs, and lacks sandbox profile reader: no Landlock; use Linux 6.2";
         assert_eq!(explanation_text(&why, None), expected);
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use agenix_protocol::{
     byte_escape::decode_os,
-    documents::{Plan, PlanSandbox, sandbox_tag},
+    documents::{Plan, PlanSandbox, is_profile_name, sandbox_tag},
 };
 use clap::Args;
 
@@ -16,8 +16,6 @@ use crate::error::{CliError, Result};
 
 /// Profile of `--sandbox` without a value.
 pub(crate) const DEFAULT_PROFILE: &str = "reader";
-/// Maximum number of characters in the name of a profile.
-const LONGEST_NAME: usize = 64;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ProfileArg {
@@ -107,12 +105,11 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 
 /// Parses the name of a profile.
 pub(crate) fn parse_profile(text: &str) -> Result<String, String> {
-    let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-    if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(is_legal) {
+    if is_profile_name(text) {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "the name of a profile has 1 to {LONGEST_NAME} lower-case letters, digits, - and _, as {DEFAULT_PROFILE}"
+            "the name of a profile has 1 to 64 lower-case letters, digits, - and _, as {DEFAULT_PROFILE}"
         ))
     }
 }
