@@ -76,6 +76,22 @@ fn options_that_contradict_the_sandbox_are_refused() {
     assert_eq!(plans, json!([]));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn the_message_of_a_worker_that_does_not_start_is_shown() {
+    let lab = Lab::on_files();
+    for (command, words, code) in [("map", &["echo", ":::", "a"][..], 2), ("run", &["echo"], 125)] {
+        let mut agx = lab.command("agx");
+        agx.args([command, "--local", "--sandbox=nope", "--"]).args(words);
+        let ended = Ran::from(agx.output().unwrap()).expect(code).err;
+        assert!(ended.contains("agw of this command has ended: agw: --sandbox is 'nope'"), "{ended}");
+        assert!(
+            ended.ends_with("  `agw sandbox` shows what this machine can enforce, and the remedies\n"),
+            "{ended}"
+        );
+    }
+}
+
 #[test]
 fn dry_run_and_worker_commands_show_the_sandbox() {
     let lab = Lab::new();
