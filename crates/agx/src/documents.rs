@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_protocol::{
     blob::BlobHash,
-    documents::{ActionStatus, QueueStats, Status, WorkerStatus},
+    documents::{ActionStatus, MissingProperty, PlanSandbox, QueueStats, Status, WorkerStatus},
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A stored or deleted plan.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -28,6 +28,9 @@ pub(crate) struct PlanChecked {
     pub(crate) tools: Vec<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Sandbox of all tasks, if the plan asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<PlanSandbox>,
 }
 
 /// A submitted action.
@@ -101,6 +104,9 @@ pub(crate) struct MapCommand {
     /// Workers that could run the job now, if agq was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workers: Option<Vec<WorkerId>>,
+    /// Sandbox of the tasks, if the command asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<PlanSandbox>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -135,6 +141,24 @@ pub(crate) struct Finding {
     pub(crate) found: String,
     /// Advice.
     pub(crate) help: Option<String>,
+    /// Properties of a sandbox on this machine, in the check of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<MachineSandbox>,
+}
+
+/// Properties of a sandbox on this machine.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct MachineSandbox {
+    /// Way in which a sandbox keeps its processes together: `namespaces` or `subreaper`; null if no
+    /// sandbox can start.
+    pub(crate) regime: Option<String>,
+    /// True if the machine can enforce the profile `reader`.
+    #[serde(default)]
+    pub(crate) enforces_reader: bool,
+    /// Properties that the machine enforces, with the mechanism of each.
+    pub(crate) enforced: BTreeMap<String, String>,
+    /// Properties that the machine cannot enforce.
+    pub(crate) missing: BTreeMap<String, MissingProperty>,
 }
 
 /// Processes that `agx up` started.

@@ -26,7 +26,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 46] = [
+const KINDS: [DocumentKind; 47] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -67,6 +67,7 @@ const KINDS: [DocumentKind; 46] = [
     ("schedule.set", of::<ScheduleSet>),
     ("up", of::<Up>),
     ("worker.drain", of::<WorkerRef>),
+    ("worker.get", of::<WorkerStatus>),
     ("worker.list", of::<Vec<WorkerStatus>>),
     ("worker.resume", of::<WorkerRef>),
     ("workflow.cancel", of::<WorkflowRef>),

@@ -13,6 +13,7 @@ mod map;
 mod output;
 mod profiles;
 mod remote;
+mod sandbox;
 mod server_args;
 mod top;
 mod util;

@@ -69,6 +69,7 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
         "queue pause ready",
         "queue resume ready",
         "worker list",
+        "worker get w1",
         "worker drain w1",
         "worker resume w1",
         "schedule set schedule.json",

@@ -48,6 +48,7 @@ mod run;
 mod running;
 #[cfg(target_os = "linux")]
 mod sandbox;
+mod sandbox_options;
 #[cfg(target_os = "linux")]
 mod sandboxed_jobs;
 #[cfg(target_os = "linux")]

@@ -2,7 +2,7 @@
 
 use agenix_client::Server;
 use agenix_protocol::{
-    byte_escape::encode_os,
+    byte_escape::{decode_os, encode_os},
     documents::{Plan, to_json},
     ids::PlanId,
 };
@@ -29,14 +29,21 @@ pub(super) fn permitted_programs(given: &Result<Option<Server>>) -> Programs {
 }
 
 /// Returns the directory of the tasks: the current one, if the workers seem to be on this machine.
-pub(super) fn cwd(given: Option<&String>, server: Option<&Server>) -> Result<Option<String>> {
-    if given.is_some() || !server.is_some_and(is_here) {
+/// A worker of this command is in the current directory, but its tasks in a sandbox are not.
+pub(super) fn cwd(
+    given: Option<&String>,
+    server: Option<&Server>,
+    is_sandboxed: bool,
+) -> Result<Option<String>> {
+    let in_own_sandbox = server.is_none() && is_sandboxed;
+    if !in_own_sandbox && (given.is_some() || !server.is_some_and(is_here)) {
         return Ok(given.cloned());
     }
     let here = std::env::current_dir().map_err(|error| {
         CliError::usage(format!("the current directory has no usable path: {error}"), "name one with --cwd")
     })?;
-    Ok(Some(encode_os(here.as_os_str())))
+    let cwd = given.map_or_else(|| here.clone(), |given| here.join(decode_os(given)));
+    Ok(Some(encode_os(cwd.as_os_str())))
 }
 
 /// Returns the plan with an id that is a digest of its content, so equal commands share a plan.
@@ -46,4 +53,30 @@ pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
     let id = PlanId::new(format!("{prefix}-{hash}"));
     plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a bug in agx"))?);
     Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_client::Server;
+
+    use super::cwd;
+
+    #[test]
+    fn tasks_run_in_the_current_directory_of_agx_on_this_machine() {
+        let here = std::env::current_dir().unwrap().display().to_string();
+        let server = |address: &str| Server::new(address, "k".repeat(64).into()).unwrap();
+        let (socket, remote) = (server("unix:/x"), server("h:1"));
+        let of = |given: Option<&str>, server: Option<&Server>, is_sandboxed| {
+            cwd(given.map(str::to_owned).as_ref(), server, is_sandboxed).unwrap()
+        };
+        assert_eq!(of(None, None, false), None, "a worker of this command is there");
+        assert_eq!(of(None, None, true).unwrap(), here, "a sandbox is not");
+        assert_eq!(of(Some("a"), None, true).unwrap(), format!("{here}/a"));
+        assert_eq!(of(Some("/a"), None, true).unwrap(), "/a");
+        for is_sandboxed in [false, true] {
+            assert_eq!(of(None, Some(&socket), is_sandboxed).unwrap(), here);
+            assert_eq!(of(None, Some(&remote), is_sandboxed), None);
+            assert_eq!(of(Some("a"), Some(&remote), is_sandboxed).unwrap(), "a");
+        }
+    }
 }

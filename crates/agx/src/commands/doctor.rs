@@ -8,25 +8,28 @@ use tokio::time::Instant;
 
 use crate::{
     background::embedded::program,
-    documents::Finding,
+    documents::{Finding, MachineSandbox},
     error::{CliError, Result},
     output::{Output, counted},
+    sandbox::{self, profiles_text, property_lines},
     server_args::ServerArgs,
     watch::unmet_needs,
 };
 
 /// Maximum difference between two clocks without a warning.
 const MOST_SKEW_MS: u64 = 2000;
+/// Maximum number of workers whose profiles are named.
+const MOST_NAMED: usize = 10;
 /// Minimum limit of open files.
 const FEWEST_FILES: u64 = 1024;
 
 impl Finding {
     fn well(what: &'static str, found: impl Into<String>) -> Self {
-        Self { what, is_well: true, found: found.into(), help: None }
+        Self { what, is_well: true, found: found.into(), help: None, sandbox: None }
     }
 
     fn wrong(what: &'static str, found: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { what, is_well: false, found: found.into(), help: Some(help.into()) }
+        Self { what, is_well: false, found: found.into(), help: Some(help.into()), sandbox: None }
     }
 }
 
@@ -45,6 +48,7 @@ pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
             }
         },
     }
+    findings.push(machine(sandbox::examine().await));
     output.show("doctor", &findings, |findings| findings.iter().map(text).collect())?;
     let wrong = findings.iter().filter(|finding| !finding.is_well).count();
     if wrong == 0 {
@@ -54,10 +58,52 @@ pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
     }
 }
 
+/// Returns a line for a finding, and further lines for its advice and the table of a sandbox.
 fn text(finding: &Finding) -> String {
     let sign = if finding.is_well { "ok   " } else { "WRONG" };
-    let help = finding.help.as_ref().map(|help| format!("\n             {help}")).unwrap_or_default();
-    format!("{sign} {:<7} {}{help}\n", finding.what, finding.found)
+    let properties = finding.sandbox.iter().flat_map(|found| property_lines(&found.enforced, &found.missing));
+    let more: String =
+        finding.help.clone().into_iter().chain(properties).map(|line| format!("{:14}{line}\n", "")).collect();
+    format!("{sign} {:<7} {}\n{more}", finding.what, finding.found)
+}
+
+/// Returns the finding about the sandbox of this machine. A machine without one is no problem,
+/// because only jobs that ask for a sandbox need one.
+fn machine(found: Result<MachineSandbox, String>) -> Finding {
+    let found = match found {
+        Ok(found) => found,
+        Err(why) => {
+            let what = format!("`agw sandbox` has failed: {why}");
+            return Finding::wrong("sandbox", what, "install the same version of all three");
+        }
+    };
+    let what = if found.enforces_reader {
+        "this machine can enforce the profile reader"
+    } else {
+        "this machine cannot enforce the profile reader; only jobs with --sandbox need that"
+    };
+    Finding { sandbox: Some(found), ..Finding::well("sandbox", what) }
+}
+
+/// Returns the finding about the sandboxes of the workers of agq.
+fn offers(workers: &[WorkerStatus]) -> Finding {
+    let live = || workers.iter().filter(|worker| worker.state != "dead");
+    let offers: Vec<String> = live()
+        .filter_map(|worker| Some((worker, worker.sandbox.as_ref()?)))
+        .filter(|(_, sandbox)| !sandbox.profiles.is_empty())
+        .map(|(worker, sandbox)| format!("{} offers {}", worker.worker_id, profiles_text(sandbox)))
+        .collect();
+    let more = offers.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    if offers.is_empty() {
+        return Finding::well(
+            "sandbox",
+            "no worker of agq offers a profile, so a job with --sandbox would wait",
+        );
+    }
+    let all = counted(live().count() as u64, "worker", "workers");
+    let named = offers[..offers.len().min(MOST_NAMED)].join("; ");
+    Finding::well("sandbox", format!("{} of {all}: {named}{more}", offers.len()))
 }
 
 fn programs() -> Finding {
@@ -104,6 +150,7 @@ async fn reached(connection: &mut Connection, address: &str) -> Result<Vec<Findi
     findings.extend(theirs.map(|theirs| clock(theirs, now_ms())));
     findings.push(workers_finding(&workers));
     findings.extend(unmet(&queues, &workers));
+    findings.push(offers(&workers));
     Ok(findings)
 }
 
@@ -167,7 +214,48 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_SKEW_MS, clock};
+    use agenix_protocol::documents::{WorkerSandbox, WorkerStatus, parse};
+
+    use super::{MOST_NAMED, MOST_SKEW_MS, clock, machine, offers, text};
+    use crate::documents::MachineSandbox;
+
+    fn worker(id: &str, profiles: &str) -> WorkerStatus {
+        let json = format!(
+            r#"{{"worker_id":"{id}","state":"active","hostname":"h","platform":"","agw_version":"",
+                "capabilities":{{"tools":[],"agentic_units":[]}},"max_concurrent_jobs":1,"active_jobs":0,
+                "registered_at":"2026-01-31T08:00:00.000Z","last_seen_at":"2026-01-31T08:00:00.000Z","stats":null}}"#
+        );
+        let sandbox: WorkerSandbox = parse(format!(r#"{{"profiles":{{{profiles}}}}}"#).as_bytes()).unwrap();
+        WorkerStatus { sandbox: Some(sandbox), ..parse(json.as_bytes()).unwrap() }
+    }
+
+    #[test]
+    fn doctor_shows_the_table_of_this_machine_and_no_problem_without_a_sandbox() {
+        let json = r#"{"regime":null,"enforced":{"exec":"Landlock"},"missing":{"network":{"reason":"a","remedy":"b"}}}"#;
+        let found: MachineSandbox = parse(json.as_bytes()).unwrap();
+        let shown = text(&machine(Ok(found)));
+        let expected =
+            "ok    sandbox this machine cannot enforce the profile reader; only jobs with --sandbox need that
+              exec            Landlock
+              network         nothing: a; b
+";
+        assert_eq!(shown, expected);
+        let failed = machine(Err("no such file".into()));
+        assert!(!failed.is_well && failed.found.ends_with("has failed: no such file"), "{}", failed.found);
+    }
+
+    #[test]
+    fn doctor_names_the_workers_that_offer_profiles() {
+        let builder = r#""builder":[],"reader":["exec is not enforced"]"#;
+        let workers = [worker("w1", builder), worker("w2", "")];
+        assert_eq!(offers(&workers).found, "1 of 2 workers: w1 offers builder, reader (unmet)");
+        assert!(offers(&workers[1..]).found.starts_with("no worker of agq offers a profile"));
+        let dead = WorkerStatus { state: "dead".into(), ..worker("w3", builder) };
+        assert!(offers(&[dead]).found.starts_with("no worker of agq offers a profile"));
+        let many: Vec<WorkerStatus> =
+            (0..MOST_NAMED + 2).map(|n| worker(&format!("w{n}"), builder)).collect();
+        assert!(offers(&many).found.ends_with("; and 2 more"));
+    }
 
     #[test]
     fn doctor_tolerates_a_small_clock_skew() {

@@ -1,7 +1,7 @@
 //! `agx job`
 
 use agenix_protocol::{
-    documents::Status,
+    documents::{Explanation, JobStatus, Status},
     ids::{ActionId, JobId},
 };
 
@@ -11,14 +11,16 @@ use crate::{
     documents::JobRef,
     error::{CliError, Result},
     output::Output,
-    remote::overview::job_text,
+    remote::overview::{job_text, sandbox_text},
     server_args::ServerArgs,
+    util::printable::one_line,
     watch::progress,
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// Explain why a job is not running, and which workers come closest to running it
+    /// Explain why a job is not running, and which workers come closest to running it; for a job
+    /// that ran, what its sandbox enforced and denied
     Explain { job_id: JobId },
     /// Cancel a job
     Cancel { job_id: JobId },
@@ -61,21 +63,36 @@ async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(
 }
 
 async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<()> {
-    let explanation = server.connect().await?.explain_job(job_id).await?;
-    output.show("job.explain", &explanation, |why| {
-        let nearest = why.workers.iter().map(|worker| {
-            let lacks = if worker.missing.is_empty() {
-                "could run it".to_owned()
-            } else {
-                format!("lacks {}", worker.missing.join(", "))
-            };
-            format!(
-                "\n  {} is {}, has {} of {} jobs, and {lacks}",
-                worker.worker_id, worker.state, worker.active_jobs, worker.max_concurrent_jobs
-            )
-        });
-        format!("job {job_id} is {}: {}{}", why.status.as_str(), why.reason, nearest.collect::<String>())
-    })
+    let mut connection = server.connect().await?;
+    let explanation = connection.explain_job(job_id).await?;
+    // Only the text shows results, because the document of the explanation has none.
+    let ran =
+        if output.is_json || explanation.waits_for.is_some() { None } else { connection.job(job_id).await? };
+    output.show("job.explain", &explanation, |why| explanation_text(why, ran.as_ref()))
+}
+
+/// Formats an explanation, with the sandboxes of the tasks of a job that ran.
+fn explanation_text(why: &Explanation, ran: Option<&JobStatus>) -> String {
+    let head = format!("job {} is {}: {}", why.job_id, why.status.as_str(), why.reason);
+    let sandbox = why.waits_for.as_ref().and_then(|needs| needs.sandbox.as_ref());
+    let sandbox = sandbox.map(|profile| format!("\n  it runs only in a sandbox with the profile {profile}"));
+    let nearest = why.workers.iter().map(|worker| {
+        let lacks = if worker.missing.is_empty() {
+            "could run it".to_owned()
+        } else {
+            format!("lacks {}", worker.missing.join(", "))
+        };
+        format!(
+            "\n  {} is {}, has {} of {} jobs, and {lacks}",
+            worker.worker_id, worker.state, worker.active_jobs, worker.max_concurrent_jobs
+        )
+    });
+    let results = ran.map(JobStatus::results).unwrap_or_default();
+    let sandboxes = results.iter().filter_map(|result| {
+        let report = result.sandbox.as_ref()?;
+        Some(format!("\n  task {} {}{}", result.task_number, one_line(&result.command), sandbox_text(report)))
+    });
+    sandbox.into_iter().chain(nearest).chain(sandboxes).fold(head, |text, more| text + &more)
 }
 
 async fn list(server: &ServerArgs, id: &ActionId, status: Option<Status>, output: Output) -> Result<()> {
@@ -102,4 +119,44 @@ async fn retry(server: &ServerArgs, id: &JobId, force: bool, output: Output) -> 
 
 fn parse_status(word: &str) -> Result<Status, String> {
     Status::parse(word).ok_or_else(|| "use pending, running, completed, failed, dead or cancelled".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{Explanation, JobStatus, parse};
+
+    use super::explanation_text;
+
+    #[test]
+    fn explanation_names_the_profile_that_a_job_waits_for() {
+        let json = br#"{"job_id":"j","status":"pending","state":"available","reason":"No worker can run it.","jobs_ahead":0,
+            "waits_for":{"queue":"ready","priority":0,"tools":["sort"],"tags":["gpu"],"labels":{},"sandbox":"reader",
+                "due_at":null,"paused":false},
+            "workers":[{"worker_id":"w1","state":"active","missing":["sandbox profile reader: no Landlock; use Linux 6.2"],"active_jobs":0,
+                "max_concurrent_jobs":4}]}"#;
+        let why: Explanation = parse(json).unwrap();
+        let expected = "job j is pending: No worker can run it.
+  it runs only in a sandbox with the profile reader
+  w1 is active, has 0 of 4 jobs, and lacks sandbox profile reader: no Landlock; use Linux 6.2";
+        assert_eq!(explanation_text(&why, None), expected);
+    }
+
+    #[test]
+    fn explanation_of_a_job_that_ran_shows_its_sandboxes() {
+        let json =
+            br#"{"job_id":"j","status":"failed","state":"discarded","reason":"It failed.","jobs_ahead":0,
+            "waits_for":null,"workers":[]}"#;
+        let why: Explanation = parse(json).unwrap();
+        let json = br#"{"job_id":"j","action_id":"a","plan_id":"p","status":"failed","state":"discarded","index":0,
+            "attempt":1,"queue":"ready","priority":0,"created_at":"2026-01-31T08:00:00.000Z","started_at":null,
+            "completed_at":null,"worker_id":"w1","inputs":{},
+            "task_results":[{"task_number":1,"command":"cat","exit_code":0},
+                {"task_number":2,"command":"wc","exit_code":1,"sandbox":{"profile":"reader","denied":["it read /x"]}}]}"#;
+        let ran: JobStatus = parse(json).unwrap();
+        let expected = "job j is failed: It failed.
+  task 2 wc
+    sandbox with the profile reader
+      denied: it read /x";
+        assert_eq!(explanation_text(&why, Some(&ran)), expected);
+    }
 }

@@ -14,9 +14,9 @@ use super::{
     labels::labels,
     map_args::MapArgs,
     map_pipeline::{Pipeline, read},
-    map_placement::{Placement, placement},
+    map_placement::able_workers,
     new_id,
-    programs::{check_programs, check_workers, required_tags},
+    programs::{check_programs, check_sandbox, check_workers, required_tags},
 };
 use crate::{
     background::embedded::EmbeddedCluster,
@@ -29,7 +29,7 @@ use crate::{
     },
     output::{Output, counted},
     server_args::ServerArgs,
-    util::signals,
+    util::signals::{self, FirstSignal},
 };
 
 /// Number of ended jobs that agq keeps per job ahead: more end while agx takes results.
@@ -44,6 +44,10 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let (words, sources, columns) = sources(&mut args)?;
     let given = if args.local { Ok(None) } else { server.given() };
     let mut pipeline = read(&words, &args, (sources.count(), &columns), permitted_programs(&given))?;
+    check_sandbox(&pipeline.tasks, &args.sandbox.profile)?;
+    if let Ok(Some(_)) = &given {
+        args.sandbox.check_for_server()?;
+    }
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
     let done = match (joblog(&args), args.resume, args.resume_failed) {
@@ -54,11 +58,14 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.fields.clone());
     let resumed = Resumed::new(done, command, output);
     if args.dry_run {
+        if let Some(profile) = args.sandbox.profile.name() {
+            output.note(&format!("agx: the jobs would run in a sandbox with the profile {profile}"));
+        }
         let workers = able_workers(given, &plan(&pipeline, &args)?, output).await;
         return show(sources, &args, (resumed, check, workers), output);
     }
     let given = given?;
-    let cwd = cwd(args.cwd.as_ref(), given.as_ref())?;
+    let cwd = cwd(args.cwd.as_ref(), given.as_ref(), args.sandbox.profile.name().is_some())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
     let (stop_level, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
@@ -67,28 +74,16 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let mut signal = signals::listen();
     let Some(server) = given else {
         check_programs(&plan, args.cwd.as_deref())?;
+        let sandbox = args.sandbox.worker_options(cwd.as_deref())?;
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon.
         let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
-        let mut local = EmbeddedCluster::start(args.jobs, kept)?;
+        let mut local = EmbeddedCluster::start(args.jobs, kept, sandbox.as_deref())?;
         let server = local.server()?;
         let inputs = map::read(sources, block, resumed, check);
         let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
         let mapped = engine.run(inputs, &stop_level);
-        tokio::pin!(mapped);
-        let mapped = tokio::select! {
-            mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
-            () = signal.arrived() => {
-                end(mapped, &stop_level, StopLevel::EndWithServer).await;
-                Err(CliError::Interrupted)
-            }
-            failure = local.until_exit() => {
-                end(mapped, &stop_level, StopLevel::Leave).await;
-                Err(failure)
-            }
-        };
-        // The failure of agx follows from the exit of agq or agw, so the exit is reported.
-        return mapped.map_err(|failure| local.exited().unwrap_or(failure));
+        return run_here(mapped, &mut local, &mut signal, (&stop_level, &action_id)).await;
     };
     if args.jobs.is_some() {
         output
@@ -106,6 +101,29 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
             Err(left_behind(left, action_id, output))
         }
     }
+}
+
+/// Runs a map on the private agq and agw `local`, to its end or to a signal.
+async fn run_here(
+    mapped: impl Future<Output = Result<MapOutcome>>,
+    local: &mut EmbeddedCluster,
+    signal: &mut FirstSignal,
+    (stop_level, action_id): (&watch::Sender<StopLevel>, &ActionId),
+) -> Result<()> {
+    tokio::pin!(mapped);
+    let mapped = tokio::select! {
+        mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, action_id, true)),
+        () = signal.arrived() => {
+            end(mapped, stop_level, StopLevel::EndWithServer).await;
+            Err(CliError::Interrupted)
+        }
+        failure = local.until_exit() => {
+            end(mapped, stop_level, StopLevel::Leave).await;
+            Err(failure)
+        }
+    };
+    // The failure of agx follows from the exit of agq or agw, so the exit is reported.
+    mapped.map_err(|failure| local.exited().unwrap_or(failure))
 }
 
 /// Returns the failure of an interrupted map. The action goes on if agq has it.
@@ -171,27 +189,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
         sandbox: None,
     };
-    identified(plan, "map")
-}
-
-/// Tells the user where the jobs would run, and returns the workers. An agq that does not answer
-/// does not fail a dry run.
-async fn able_workers(given: Result<Option<Server>>, plan: &Plan, output: Output) -> Option<Vec<WorkerId>> {
-    let found = match given {
-        Ok(Some(server)) => placement(&server, plan).await,
-        Ok(None) => return None,
-        Err(failure) => Err(failure),
-    };
-    match found {
-        Ok(Placement { workers, text }) => {
-            output.note(&format!("agx: {text}"));
-            Some(workers)
-        }
-        Err(failure) => {
-            output.note(&format!("agx: it is not known where the jobs would run: {failure}"));
-            None
-        }
-    }
+    identified(args.sandbox.profile.apply(plan), "map")
 }
 
 /// Prints the commands that would run (`--dry-run`).
@@ -202,23 +200,24 @@ fn show(
     output: Output,
 ) -> Result<()> {
     let (mut seq, mut shown) = (0, Ok(()));
-    let mut line = |args: &[String]| {
+    let mut line = |inputs: &[String]| {
         seq += 1;
-        if resumed.skips(Some(args), seq) {
+        if resumed.skips(Some(inputs), seq) {
             return true;
         }
-        if let Some(why) = check.why_not(args, seq) {
+        if let Some(why) = check.why_not(inputs, seq) {
             output.note(&format!("agx: job {seq}: {why}"));
             return true;
         }
-        let command = resumed.command(args, seq);
-        let document = MapCommand { seq, command, workers: workers.clone() };
+        let command = resumed.command(inputs, seq);
+        let sandbox = args.sandbox.profile.of_plan();
+        let document = MapCommand { seq, command, workers: workers.clone(), sandbox };
         shown = output.show_command("map.command", &document, |shown| shown.command.clone());
         shown.is_ok()
     };
     let mut unfit = None;
     let mut row = |row: Result<Vec<String>, String>| match row {
-        Ok(args) => line(&args),
+        Ok(inputs) => line(&inputs),
         Err(why) => {
             unfit = Some(why);
             false

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     map::{Grouping, Placeholder, Separator, parse_halt},
+    sandbox::SandboxArgs,
     util::{
         duration::{parse_duration, parse_secs},
         printable::one_line,
@@ -126,6 +127,8 @@ pub(crate) struct MapArgs {
     /// Start agq and a worker for this command, even if a profile is in use
     #[arg(long)]
     pub(crate) local: bool,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
     /// Label of the action on a cluster, which `agx action list --label` finds; can be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<Label>,
@@ -167,7 +170,7 @@ const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   wit
 \\{}   a backslash makes a placeholder text; with -I @@ the input is @@, and all braces are text\n\n\
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \
 agx map -j 8 -- 'cut -d, -f2 {} | sort | uniq -c | sort -rn' ::: *.csv\n  \
-seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\
+seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n  agx map --sandbox -- wc -l ::: *.csv\n\n\
 Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and stops them at its end.\n\
 No shell runs the pipeline: variables, globs, $(…) and && are refused, with an alternative.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";

@@ -10,21 +10,45 @@ use agenix_rules::{
     plan,
 };
 
-use crate::error::Result;
+use crate::{error::Result, output::Output};
 
 /// Maximum number of workers that the note names.
 const MOST_NAMED: usize = 10;
 
 /// Workers that could run the jobs. All jobs of a map have the same plan, and so the same needs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Placement {
-    pub(super) workers: Vec<WorkerId>,
+struct Placement {
+    workers: Vec<WorkerId>,
     /// The workers, or why there is none, as a sentence without a full stop.
-    pub(super) text: String,
+    text: String,
+}
+
+/// Tells the user where the jobs would run, and returns the workers. An agq that does not answer
+/// does not fail a dry run.
+pub(super) async fn able_workers(
+    given: Result<Option<Server>>,
+    plan: &Plan,
+    output: Output,
+) -> Option<Vec<WorkerId>> {
+    let found = match given {
+        Ok(Some(server)) => placement(&server, plan).await,
+        Ok(None) => return None,
+        Err(failure) => Err(failure),
+    };
+    match found {
+        Ok(Placement { workers, text }) => {
+            output.note(&format!("agx: {text}"));
+            Some(workers)
+        }
+        Err(failure) => {
+            output.note(&format!("agx: it is not known where the jobs would run: {failure}"));
+            None
+        }
+    }
 }
 
 /// Asks the server for its workers.
-pub(super) async fn placement(server: &Server, plan: &Plan) -> Result<Placement> {
+async fn placement(server: &Server, plan: &Plan) -> Result<Placement> {
     let workers = Connection::open(server).await?.workers().await?;
     Ok(among(&workers, &plan::needs(plan)))
 }

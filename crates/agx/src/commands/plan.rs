@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agenix_protocol::{
-    documents::{Plan, parse_object},
+    documents::{Plan, parse_object, profile_of_sandbox_tag},
     ids::PlanId,
     limits::Limits,
 };
@@ -18,6 +18,7 @@ use crate::{
     documents::{PlanChecked, PlanRef},
     error::{CliError, Result},
     output::{Output, counted},
+    sandbox::ProfileArg,
     server_args::ServerArgs,
 };
 
@@ -36,7 +37,10 @@ pub(crate) enum PlanCommand {
     /// field `line`
     From(FromArgs),
     /// Create a plan interactively
-    New,
+    New {
+        #[command(flatten)]
+        sandbox: ProfileArg,
+    },
     /// Edit a plan with $EDITOR, and store it under a new id, because plans are immutable
     Edit {
         plan_id: PlanId,
@@ -59,7 +63,7 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
         PlanCommand::Get { plan_id } => get(server, &plan_id, output).await,
         PlanCommand::List => output.list("plan.list", &server.connect().await?.plans().await?),
         PlanCommand::From(args) => plan_write::from(server, args, output).await,
-        PlanCommand::New => plan_write::new(server, output).await,
+        PlanCommand::New { sandbox } => plan_write::new(server, &sandbox, output).await,
         PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
         PlanCommand::Delete { plan_id } => delete(server, &plan_id, output).await,
         PlanCommand::Check { file } => check(&file, output),
@@ -94,9 +98,12 @@ fn check(file: &Path, output: Output) -> Result<()> {
     rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
 
-    let tags = needs.tags.iter().map(|tag| format!("the tag {tag}"));
+    // The tag of a sandbox profile stands for the profile.
+    let tags = needs.tags.iter().filter(|tag| profile_of_sandbox_tag(tag).is_none());
+    let tags = tags.map(|tag| format!("the tag {tag}"));
     let labels = needs.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
-    let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).collect();
+    let sandbox = plan.sandbox.iter().map(|sandbox| format!("the sandbox profile {}", sandbox.profile));
+    let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).collect();
     let found = PlanChecked {
         valid: true,
         plan_id: plan.plan_id,
@@ -104,6 +111,7 @@ fn check(file: &Path, output: Output) -> Result<()> {
         tools: needs.tools,
         tags: needs.tags,
         labels: needs.labels,
+        sandbox: plan.sandbox,
     };
     let (tasks, needs) = (counted(tasks as u64, "task", "tasks"), all.join(", "));
     output.show("plan.check", &found, |_| format!("the plan is valid: {tasks}; its workers need {needs}"))

@@ -21,6 +21,7 @@ use crate::{
     error::{CliError, Result},
     map::in_plan,
     output::Output,
+    sandbox::ProfileArg,
     server_args::ServerArgs,
     util::{
         duration::parse_secs,
@@ -52,6 +53,8 @@ pub(crate) struct FromArgs {
     /// Allow inputs within program texts, such as the script of `sh -c`: they run as code
     #[arg(long)]
     pub(crate) inputs_may_be_code: bool,
+    #[command(flatten)]
+    pub(crate) sandbox: ProfileArg,
 }
 
 pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<()> {
@@ -62,7 +65,7 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
     submit(server, &plan, output).await
 }
 
-pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<()> {
+pub(super) async fn new(server: &ServerArgs, sandbox: &ProfileArg, output: Output) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
             "there is no terminal for the questions",
@@ -71,7 +74,8 @@ pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<()> {
     }
     output.note("The pipeline; {} is the input, {input.FIELD} a field of it, as: sort {} | uniq -c");
     let mut plan = loop {
-        let args = FromArgs { pipeline: ask(output, "pipeline")?, ..FromArgs::default() };
+        let (pipeline, sandbox) = (ask(output, "pipeline")?, sandbox.clone());
+        let args = FromArgs { pipeline, sandbox, ..FromArgs::default() };
         match plan_of(&args) {
             Ok(plan) => break plan,
             Err(failure) => output.fail(&failure),
@@ -165,7 +169,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         .map_err(|refusal| refused(&refusal))?;
     let tasks = tasks.into_iter().map(|task| Task { timeout_secs: args.timeout, ..task });
     let tasks: Vec<Task> = tasks.collect();
-    checked(Plan {
+    checked(args.sandbox.apply(Plan {
         plan_id: args.id.clone(),
         plan_description: Some(args.pipeline.clone()),
         tasks,
@@ -174,7 +178,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: agenix_protocol::documents::Requires::default(),
         sandbox: None,
-    })
+    }))
 }
 
 fn checked(plan: Plan) -> Result<Plan> {
@@ -219,7 +223,7 @@ mod tests {
         let plan = plan_of(&from("sort {input.file} | uniq -c > {}.out")).unwrap();
         assert_eq!(plan.tasks[0].args, ["{{input.file}}"]);
         assert_eq!(plan.tasks[1].stdout.as_deref(), Some("{{input.line}}.out"));
-        assert!(!plan.pipefail);
+        assert!(!plan.pipefail && plan.sandbox.is_none() && plan.requires.is_empty());
         let of_map = plan_of(&from("cat {.}")).unwrap_err();
         assert!(of_map.to_string().starts_with("{.} is made by `agx map` alone"), "{of_map}");
         let long = plan_of(&from(&vec!["cat"; 101].join("|"))).unwrap_err();

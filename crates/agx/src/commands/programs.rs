@@ -10,12 +10,29 @@ use agenix_protocol::{
 
 use crate::{
     error::{CliError, Result},
+    sandbox::ProfileArg,
     util::path_lookup,
 };
 
 /// Returns the tags that the workers need: the one for programs by path, if a task has a path.
 pub(super) fn required_tags(tasks: &[Task]) -> Vec<String> {
     if tasks.iter().any(Task::is_program_path) { vec![PROGRAM_PATHS.to_owned()] } else { Vec::new() }
+}
+
+/// Refuses programs by path for tasks in a sandbox, which read the programs of the system.
+pub(super) fn check_sandbox(tasks: &[Task], profile: &ProfileArg) -> Result<()> {
+    let path = tasks.iter().find(|task| task.is_program_path()).filter(|_| profile.name().is_some());
+    let Some(Task { command, .. }) = path else { return Ok(()) };
+    let name = command.rsplit('/').next().unwrap_or(command);
+    Err(CliError::usage(
+        format!(
+            "a program is named, not its path, as '{command}': tasks in the sandbox run the programs of the system"
+        ),
+        format!(
+            "write {name}, and put it into a directory of the system such as /usr/local/bin; a script runs as an argument of its \
+             interpreter, as sh {command}, if the tasks can read it"
+        ),
+    ))
 }
 
 /// Looks up the programs in PATH, which the worker of this command inherits, and those with a path

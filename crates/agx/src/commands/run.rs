@@ -17,7 +17,7 @@ use super::{
     command_plan::{NO_TIMEOUT_SECS, cwd, identified, permitted_programs},
     labels::{Label, labels, parse_label},
     new_id,
-    programs::{check_programs, check_workers, required_tags},
+    programs::{check_programs, check_sandbox, check_workers, required_tags},
     raw_arg::RawArg,
     refused,
 };
@@ -27,6 +27,7 @@ use crate::{
     logs::{self, LogOptions, WAIT_NOTED_AFTER},
     output::Output,
     remote::{command_input::CommandInput, retrying_client::RetryingClient},
+    sandbox::{SandboxArgs, denial},
     server_args::ServerArgs,
     util::{
         duration::parse_secs,
@@ -86,6 +87,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     local: bool,
     #[command(flatten)]
+    sandbox: SandboxArgs,
+    #[command(flatten)]
     raw: RawArg,
     /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -110,6 +113,9 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
     let given = if args.local { Ok(None) } else { server.given() };
     let programs = permitted_programs(&given);
     let given = given?;
+    if given.is_some() {
+        args.sandbox.check_for_server()?;
+    }
     let mut tasks = tasks(args, given.as_ref(), programs)?;
     let mut signal = signals::listen();
     let stdin = tokio::select! {
@@ -126,7 +132,8 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
         None => {
             let cwd = plan.tasks.first().and_then(|first| first.cwd.as_deref());
             check_programs(&plan, cwd).map_err(not_found)?;
-            local.insert(EmbeddedCluster::start(Some(1), KEPT_JOBS)?).server()?
+            let sandbox = args.sandbox.worker_options(cwd)?;
+            local.insert(EmbeddedCluster::start(Some(1), KEPT_JOBS, sandbox.as_deref())?).server()?
         }
     };
     let action_id = new_id()?;
@@ -206,7 +213,8 @@ fn tasks(args: &RunArgs, server: Option<&Server>, programs: Programs) -> Result<
         words => argv(words, placeholders, programs).map(|task| vec![task]),
     };
     let mut tasks: Vec<Task> = tasks.map_err(|refusal| refused(&refusal))?;
-    let cwd = cwd(args.cwd.as_ref(), server)?;
+    check_sandbox(&tasks, &args.sandbox.profile)?;
+    let cwd = cwd(args.cwd.as_ref(), server, args.sandbox.profile.name().is_some())?;
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
         task.idle_timeout_secs = args.idle_timeout;
@@ -241,7 +249,7 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         requires: Requires { tags, ..Requires::default() },
         sandbox: None,
     };
-    identified(plan, "run")
+    identified(args.sandbox.profile.apply(plan), "run")
 }
 
 /// Submits the job, and prints its output until it has ended. `is_sent` becomes true when agq may
@@ -316,12 +324,15 @@ fn exit_code(result: &TaskResult) -> u8 {
 
 /// Returns the reason of a failure that the exit code does not tell.
 fn explained(result: &TaskResult, why: String) -> Option<String> {
-    (result.timed_out || result.signal.is_some()).then_some(why)
+    let ended = (result.timed_out || result.signal.is_some()).then_some(why);
+    let denied = denial(result).map(|denied| format!("sandbox: {denied}"));
+    let reasons: Vec<String> = ended.into_iter().chain(denied).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::TaskResult;
+    use agenix_protocol::documents::{TaskResult, TaskSandbox};
 
     use super::{exit_code, explained};
 
@@ -338,5 +349,14 @@ mod tests {
         assert_eq!(code(&ended(137, Some(9), false)), (137, true));
         assert_eq!(code(&ended(143, Some(15), true)), (124, true));
         assert_eq!(code(&ended(-1, None, false)), (125, false));
+    }
+
+    #[test]
+    fn run_explains_what_the_sandbox_denied() {
+        let sandbox = TaskSandbox { denied: vec!["it read /x".into()], ..TaskSandbox::default() };
+        let denied = TaskResult { exit_code: 1, sandbox: Some(sandbox), ..TaskResult::default() };
+        assert_eq!(explained(&denied, "why".into()).unwrap(), "sandbox: it read /x");
+        let killed = TaskResult { signal: Some(31), ..denied };
+        assert_eq!(explained(&killed, "why".into()).unwrap(), "why; sandbox: it read /x");
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     error::{CliError, Result},
     output::Output,
     profiles::{Profile, UserDir, check_name, write_secret},
+    sandbox::{DEFAULT_PROFILE, parse_profile, worker_options},
     server_args::{ServerArgs, server_of},
 };
 
@@ -25,6 +26,14 @@ pub(crate) struct UpArgs {
     /// Number of concurrent jobs of the worker [default: the number of processors]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
+    /// Run every job of the worker in a sandbox with this profile, as --sandbox=builder; the jobs
+    /// read the directory of `agx up` [default without =PROFILE: reader]
+    #[arg(long, value_name = "PROFILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = DEFAULT_PROFILE, value_parser = parse_profile)]
+    pub(crate) sandbox: Option<String>,
+    /// Also let the jobs in the sandbox read PATH; can be repeated
+    #[arg(long, value_name = "PATH", requires = "sandbox")]
+    pub(crate) sandbox_read: Vec<PathBuf>,
     /// Options for agq, after --, as -- --bind 0.0.0.0 --insecure
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) options_of_agq: Vec<String>,
@@ -60,6 +69,7 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<()> {
+    let options_of_agw = of_local_worker(args)?;
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
@@ -72,9 +82,10 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     of_agq.push(text(&dir.join("data")));
     of_agq.extend(args.options_of_agq.iter().cloned());
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
-    of_agw.extend(["--program-paths".into(), "--worker-id".into(), format!("local-{}", std::process::id())]);
+    of_agw.extend(options_of_agw);
+    of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
     let spec = SupervisorSpec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
-    let line = supervisor::start(hold, &dir, &spec)?;
+    let (line, logs) = supervisor::start(hold, &dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
     home.change(|all| {
         all.profiles.insert(LOCAL.into(), profile.clone());
@@ -82,8 +93,9 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     })?;
     let workers = wait_for_worker(&profile.agq, &key).await?;
     if workers == 0 {
+        let why = logs.last_line_of("agw").map(|line| format!(": {line}")).unwrap_or_default();
         return Err(CliError::usage(
-            format!("agq runs, but its worker has not registered within {} s", MAX_WAIT.as_secs()),
+            format!("agq runs, but its worker has not registered within {} s{why}", MAX_WAIT.as_secs()),
             format!("look at {}, and stop both with `agx down`", dir.join("agw.log").display()),
         ));
     }
@@ -105,14 +117,33 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
             "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: this overrides the profile '{LOCAL}'"
         ));
     }
+    let sandbox = args
+        .sandbox
+        .as_ref()
+        .map(|profile| format!("its jobs run in a sandbox with the profile {profile}\n"));
+    let sandbox = sandbox.unwrap_or_default();
     output.show("up", &document, |_| {
         format!(
-            "{line}\na worker is registered; both run in the background, with logs in {}\n\n{web}  \
+            "{line}\na worker is registered; both run in the background, with logs in {}\n{sandbox}\n{web}  \
              seq 3 | agx map -- echo      # runs there: the default profile is '{LOCAL}'\n  \
              agx                          # overview\n  agx down                     # ends both; the data stays",
             dir.display()
         )
     })
+}
+
+/// Returns the options of the worker on this machine about the programs and the files of its tasks.
+fn of_local_worker(args: &UpArgs) -> Result<Vec<String>> {
+    let Some(profile) = &args.sandbox else { return Ok(vec!["--program-paths".into()]) };
+    let options = worker_options(profile, Path::new("."), &args.sandbox_read)?;
+    let texts = options.into_iter().map(|option| {
+        option.into_string().map_err(|path| {
+            let what =
+                format!("the path {} is not UTF-8, as a file of options is", Path::new(&path).display());
+            CliError::usage(what, "give the directory a name in UTF-8")
+        })
+    });
+    texts.collect()
 }
 
 /// Returns the session key of `dir` and its file, and creates both if they are missing.

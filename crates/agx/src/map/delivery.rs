@@ -23,6 +23,7 @@ use crate::{
     },
     output::{Output, SCHEMA},
     remote::retrying_client::RetryingClient,
+    sandbox::denial,
     util::shorten::shortened,
     watch::{failures::MOST_REPORTED, progress::ProgressLine},
 };
@@ -254,7 +255,8 @@ fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
 /// Returns the failure of an ended job. `last` is the task whose stdout is the job's.
 fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
-        return Some(match TaskResult::blamed(results) {
+        let blamed = TaskResult::blamed(results);
+        let text = match blamed {
             Some(result) if result.idle_timed_out => format!("{} wrote nothing for too long", result.command),
             Some(result) if result.timed_out => format!("{} timed out", result.command),
             Some(TaskResult { command, signal: Some(signal), .. }) => {
@@ -265,7 +267,9 @@ fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) ->
             }
             Some(result) => format!("{} exited with code {}", result.command, result.exit_code),
             None => job.error.clone().unwrap_or_else(|| job.status.as_str().into()),
-        });
+        };
+        let denied = blamed.and_then(denial).map(|denied| format!("; sandbox: {denied}"));
+        return Some(text + &denied.unwrap_or_default());
     }
     let kept = &results.last()?.stdout;
     (kept.is_cut() && last.is_some_and(|task| task.stdout.is_none())).then(|| {

@@ -5,12 +5,18 @@ use std::collections::BTreeMap;
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     byte_escape,
-    documents::{ActionStatus, CapturedOutput, JobStatus, QueueStats, ResourceUse, TaskResult, WorkerStatus},
+    documents::{
+        ActionStatus, CapturedOutput, JobStatus, QueueStats, ResourceUse, TaskResult, TaskSandbox,
+        WorkerStatus,
+    },
     ids::PlanId,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::util::printable::{one_line, printable};
+use crate::{
+    sandbox,
+    util::printable::{one_line, printable},
+};
 
 /// Number of concurrent requests.
 const AT_ONCE: usize = 64;
@@ -152,7 +158,14 @@ fn task_text(result: &TaskResult) -> String {
         result.duration_ms,
         resources_text(&result.resources)
     );
-    head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr)
+    let sandbox: String = result.sandbox.iter().map(sandbox_text).collect();
+    head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr) + &sandbox
+}
+
+/// Returns the lines about the sandbox of a task, each after a line feed.
+pub(crate) fn sandbox_text(report: &TaskSandbox) -> String {
+    let lines = sandbox::task_lines(report).into_iter().enumerate();
+    lines.map(|(at, line)| format!("\n{}{line}", if at == 0 { "    " } else { "      " })).collect()
 }
 
 /// Returns the known figures, each after a comma.
@@ -168,7 +181,7 @@ fn resources_text(resources: &ResourceUse) -> String {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{ResourceUse, TaskResult};
+    use agenix_protocol::documents::{ResourceUse, TaskResult, TaskSandbox};
 
     use super::task_text;
 
@@ -187,6 +200,15 @@ mod tests {
         let result = TaskResult { resources, ..result };
         let shown = "  task 1 sort: exit code 0, 9 ms, 7 ms user, 1 ms system, 64 MiB peak memory, \
             2000 bytes read, 0 bytes written";
+        assert_eq!(task_text(&result), shown);
+        let sandbox = TaskSandbox {
+            profile: "reader".into(),
+            denied: vec!["it read\n/etc/shadow".into()],
+            ..TaskSandbox::default()
+        };
+        let result = TaskResult { sandbox: Some(sandbox), ..result };
+        let shown =
+            format!("{shown}\n    sandbox with the profile reader\n      denied: it read\\n/etc/shadow");
         assert_eq!(task_text(&result), shown);
     }
 }

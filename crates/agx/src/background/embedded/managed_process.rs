@@ -11,7 +11,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::error::{CliError, Result};
+use crate::{
+    background::log_lines::last_lines,
+    error::{CliError, Result},
+};
 
 /// Maximum wait for the end of a program, because agw gives its tasks a second.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -24,8 +27,12 @@ const SHOWN_LINES: usize = 3;
 /// Number of free bytes below which a disk counts as full.
 const NO_ROOM: u64 = 64 * 1024;
 
-/// Advice for each kind of unexpected end.
-const OWN: &str = "try again; or start agq and agw with `agx up`";
+/// Advice for the end of a program whose log says why.
+pub(super) const OWN: &str = "try again; or start agq and agw with `agx up`";
+/// The same for an agw with a sandbox, which ends at its start if the machine cannot enforce the
+/// profile.
+pub(super) const OF_SANDBOX: &str = "`agw sandbox` shows what this machine can enforce, and the remedies";
+/// Advice for other kinds of an unexpected end.
 const ROOM: &str = "free space there, or set TMPDIR to a directory on another disk";
 const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
                          memory ran out; try again";
@@ -35,16 +42,24 @@ pub(super) struct ManagedProcess {
     name: &'static str,
     child: Child,
     log: PathBuf,
+    /// Advice if the log says why the program has ended.
+    advice: &'static str,
 }
 
 impl ManagedProcess {
-    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self> {
+    /// Starts a program with a log in `dir`. Its failure has `advice` if the log says why.
+    pub(super) fn start(
+        name: &'static str,
+        command: &mut Command,
+        dir: &Path,
+        advice: &'static str,
+    ) -> Result<Self> {
         let log = dir.join(name).with_extension("log");
         let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
         // The child gets a process group of its own, because agx handles Ctrl-C and ends the child.
         let command = command.stdin(Stdio::piped()).stderr(stderr).process_group(0);
         let child = command.spawn().map_err(|error| cannot(&format!("start {name}"), &error))?;
-        Ok(Self { name, child, log })
+        Ok(Self { name, child, log, advice })
     }
 
     /// Waits until agq prints that it listens.
@@ -73,6 +88,7 @@ impl ManagedProcess {
         let log = fs::read_to_string(&self.log).map_err(|error| error.to_string());
         let log = log.as_deref().map_err(String::as_str);
         let (why, help) = exit_error(status, log, &self.log, is_full);
+        let help = help.unwrap_or(self.advice);
         CliError::usage(format!("{} of this command has ended: {why}", self.name), help)
     }
 
@@ -111,36 +127,31 @@ impl Drop for ManagedProcess {
     }
 }
 
-/// Returns the reason and advice, from the exit status, the log, and the free space of the disk.
+/// Returns the reason, from the exit status, the log, and the free space of the disk. The advice is
+/// `None` if that of the program fits.
 fn exit_error(
     status: Option<ExitStatus>,
     log: Result<&str, &str>,
     path: &Path,
     is_full: bool,
-) -> (String, &'static str) {
+) -> (String, Option<&'static str>) {
     let how = status.map_or_else(|| "its end was not seen".to_owned(), |status| status.to_string());
-    let lines = log.map(last_log_lines).unwrap_or_default();
+    let lines = log.map(|log| last_lines(log, SHOWN_LINES).join(" / ")).unwrap_or_default();
     if is_full {
         let dir = path.parent().unwrap_or(path).display();
-        return (format!("the disk of {dir} is full ({how}) {lines}").trim_end().to_owned(), ROOM);
+        return (format!("the disk of {dir} is full ({how}) {lines}").trim_end().to_owned(), Some(ROOM));
     }
     if let Some(signal) = how.strip_prefix("signal: ") {
-        return (format!("signal {signal} ended it {lines}").trim_end().to_owned(), SIGNALLED);
+        return (format!("signal {signal} ended it {lines}").trim_end().to_owned(), Some(SIGNALLED));
     }
     if status.is_some_and(|status| status.success()) {
-        return ("SIGTERM or SIGINT asked it to end".into(), SIGNALLED);
+        return ("SIGTERM or SIGINT asked it to end".into(), Some(SIGNALLED));
     }
     match log {
-        _ if !lines.is_empty() => (lines, OWN),
-        Ok(_) => (format!("{how}, and its log {} does not say why", path.display()), OWN),
-        Err(error) => (format!("{how}, and its log {} cannot be read: {error}", path.display()), OWN),
+        _ if !lines.is_empty() => (lines, None),
+        Ok(_) => (format!("{how}, and its log {} does not say why", path.display()), None),
+        Err(error) => (format!("{how}, and its log {} cannot be read: {error}", path.display()), None),
     }
-}
-
-/// Returns the last lines of `log` that are not informational.
-fn last_log_lines(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" INFO ")).collect();
-    lines[lines.len().saturating_sub(SHOWN_LINES)..].join(" / ")
 }
 
 pub(super) fn cannot(what: &str, error: &io::Error) -> CliError {
@@ -160,21 +171,21 @@ mod tests {
 
     use rustix::process::{Pid, Signal, kill_process};
 
-    use super::{ManagedProcess, ROOM, SIGNALLED, exit_error};
+    use super::{ManagedProcess, OWN, ROOM, SIGNALLED, exit_error};
 
     const INFO: &str = "2026-01-01T00:00:00Z  INFO agw: draining: no more jobs are claimed\n";
 
-    fn why(raw: i32, log: Result<&str, &str>, is_full: bool) -> (String, &'static str) {
+    fn why(raw: i32, log: Result<&str, &str>, is_full: bool) -> (String, Option<&'static str>) {
         exit_error(Some(ExitStatus::from_raw(raw)), log, Path::new("/tmp/agx-1-x/agw.log"), is_full)
     }
 
     #[test]
     fn exit_errors_name_the_signal_and_omit_informational_lines() {
-        assert_eq!(why(9, Ok(INFO), false), ("signal 9 (SIGKILL) ended it".into(), SIGNALLED));
+        assert_eq!(why(9, Ok(INFO), false), ("signal 9 (SIGKILL) ended it".into(), Some(SIGNALLED)));
         let (asked, help) = why(0, Ok(INFO), false);
-        assert!(asked.contains("SIGTERM") && help == SIGNALLED, "{asked}");
-        let (failed, _) = why(2 << 8, Ok("a\nb\nc\nthe cause\n"), false);
-        assert_eq!(failed, "b / c / the cause");
+        assert!(asked.contains("SIGTERM") && help == Some(SIGNALLED), "{asked}");
+        let failed = why(2 << 8, Ok("a\nb\nc\nthe cause\n"), false);
+        assert_eq!(failed, ("b / c / the cause".into(), None));
     }
 
     #[test]
@@ -184,14 +195,14 @@ mod tests {
         let (unread, _) = why(1 << 8, Err("Input/output error"), false);
         assert!(unread.ends_with("agw.log cannot be read: Input/output error"), "{unread}");
         let (full, help) = why(1 << 8, Ok(""), true);
-        assert_eq!((full.as_str(), help), ("the disk of /tmp/agx-1-x is full (exit status: 1)", ROOM));
+        assert_eq!((full.as_str(), help), ("the disk of /tmp/agx-1-x is full (exit status: 1)", Some(ROOM)));
     }
 
     #[test]
     fn a_stopped_child_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let mut cat = Command::new("cat");
-        let part = ManagedProcess::start("cat", cat.stdout(Stdio::null()), dir.path()).unwrap();
+        let part = ManagedProcess::start("cat", cat.stdout(Stdio::null()), dir.path(), OWN).unwrap();
         let pid = Pid::from_child(&part.child);
         kill_process(pid, Signal::STOP).unwrap();
         drop(part);

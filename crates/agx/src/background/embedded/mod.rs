@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::{
     background::embedded::{
         directory::{EmbeddedDir, sweep},
-        managed_process::{ManagedProcess, cannot},
+        managed_process::{ManagedProcess, OF_SANDBOX, OWN, cannot},
     },
     error::{CliError, Result},
 };
@@ -35,7 +35,9 @@ pub(crate) struct EmbeddedCluster {
 
 impl EmbeddedCluster {
     /// Starts agq, which keeps `kept` ended jobs, and agw with `jobs` slots, or one per processor.
-    pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self> {
+    /// `sandbox` has the options of agw for tasks in a sandbox. These tasks get no open files of
+    /// agx, and are not programs by path.
+    pub(crate) fn start(jobs: Option<u32>, kept: u64, sandbox: Option<&[OsString]>) -> Result<Self> {
         sweep();
         let dir = EmbeddedDir::new().map_err(|error| cannot("make a directory for it", &error))?;
         let key = new_key();
@@ -44,15 +46,21 @@ impl EmbeddedCluster {
         agq.args(["--end-with-stdin", "--no-tcp", "--http", "off", "--durability", "interval", "--socket"]);
         agq.arg(&socket).arg("--data-dir").arg(dir.path().join("data")).stdout(Stdio::piped());
         agq.arg("--keep-ended-count").arg(kept.to_string());
-        let mut agq = ManagedProcess::start("agq", &mut agq, dir.path())?;
+        let mut agq = ManagedProcess::start("agq", &mut agq, dir.path(), OWN)?;
         agq.wait_until_listening()?;
         let mut agw = command("agw", &key)?;
-        agw.args(["--end-with-stdin", "--inherit-files", "--agq"]).arg(address(&socket));
-        agw.arg("--program-paths").arg("--spool-dir").arg(dir.path());
+        agw.args(["--end-with-stdin", "--agq"]).arg(address(&socket)).arg("--spool-dir").arg(dir.path());
+        let advice = if let Some(options) = sandbox {
+            agw.args(options);
+            OF_SANDBOX
+        } else {
+            agw.args(["--inherit-files", "--program-paths"]);
+            OWN
+        };
         if let Some(jobs) = jobs {
             agw.arg("--max-concurrent-jobs").arg(jobs.to_string());
         }
-        let agw = ManagedProcess::start("agw", agw.stdout(Stdio::null()), dir.path())?;
+        let agw = ManagedProcess::start("agw", agw.stdout(Stdio::null()), dir.path(), advice)?;
         Ok(Self { agw, agq, dir, key })
     }
 

@@ -6,15 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::background::supervisor::directory::{SupervisorSpec, log_path};
+use crate::background::{
+    log_lines::last_lines,
+    supervisor::directory::{SupervisorSpec, log_path},
+};
 
 /// Maximum number of lines in a message.
 const MOST_LINES: usize = 20;
-/// Prefixes of lines of a usage error that do not name its cause.
-const EMPTY_WORDS: [&str; 2] = ["Usage: ", "For more information, try "];
 
 /// Paths of logs, each with an offset.
-pub(super) struct LogTails(Vec<(PathBuf, u64)>);
+#[derive(Debug)]
+pub(crate) struct LogTails(Vec<(PathBuf, u64)>);
 
 impl LogTails {
     /// Records the lengths of the logs, the supervisor's last, because it says least about a cause.
@@ -27,9 +29,17 @@ impl LogTails {
         Self(names.map(|name| end(log_path(dir, name))).collect())
     }
 
+    /// Returns the last new line of the log of the program `name`.
+    pub(crate) fn last_line_of(&self, name: &str) -> Option<String> {
+        let is_own = |(path, _): &&(PathBuf, u64)| path.file_stem().is_some_and(|stem| stem == name);
+        let (path, from) = self.0.iter().find(is_own)?;
+        last_lines(&text_from(path, *from), 1).pop().map(|line| line.trim().to_owned())
+    }
+
     /// Returns the new lines of the first log that has any.
     pub(super) fn since(&self) -> String {
-        let lines = self.0.iter().map(|(path, from)| last_log_lines(&text_from(path, *from)));
+        let lines =
+            self.0.iter().map(|(path, from)| last_lines(&text_from(path, *from), MOST_LINES).join("\n  "));
         let mut lines = lines.filter(|lines| !lines.is_empty());
         lines.next().unwrap_or_else(|| {
             let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));
@@ -48,32 +58,10 @@ fn text_from(path: &Path, from: u64) -> String {
     read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// Returns the lines of `text` that may name the cause of a failure, joined by line feeds.
-fn last_log_lines(text: &str) -> String {
-    let is_telling = |line: &&str| {
-        !line.trim().is_empty()
-            && !line.contains(" INFO ")
-            && !EMPTY_WORDS.iter().any(|words| line.starts_with(words))
-    };
-    let lines: Vec<&str> = text.lines().filter(is_telling).map(str::trim_end).collect();
-    lines[lines.len().saturating_sub(MOST_LINES)..].join("\n  ")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{LogTails, SupervisorSpec, last_log_lines};
+    use super::{LogTails, SupervisorSpec};
     use crate::background::supervisor::directory::ServiceSpec;
-
-    #[test]
-    fn supervisor_log_omits_boilerplate_of_usage_errors() {
-        let text = "error: unexpected argument '--no-such' found\n\n  tip: a similar argument exists: '--no-tcp'\n\n\
-                    Usage: agq --end-with-stdin <COMMAND>\n\nFor more information, try '--help'.\n";
-        assert_eq!(
-            last_log_lines(text),
-            "error: unexpected argument '--no-such' found\n    tip: a similar argument exists: '--no-tcp'"
-        );
-        assert_eq!(last_log_lines("2026-01-01T00:00:00Z  INFO agq: started\n"), "");
-    }
 
     #[test]
     fn supervisor_log_ignores_old_lines_and_reads_its_own_log_last() {
@@ -87,5 +75,8 @@ mod tests {
         assert_eq!(words.since(), "agx: agq does not listen");
         log("agq.log", "an old error\nthe cause\n");
         assert_eq!(words.since(), "the cause");
+        log("agq.log", "an old error\nthe cause\nthe cause again\n");
+        assert_eq!(words.last_line_of("agq").unwrap(), "the cause again");
+        assert_eq!(words.last_line_of("agw"), None);
     }
 }

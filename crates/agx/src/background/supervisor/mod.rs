@@ -25,11 +25,13 @@ use tokio::{
 };
 
 pub(crate) use self::run::run;
-pub(crate) use crate::background::supervisor::directory::{ServiceSpec, SupervisorSpec};
+pub(crate) use crate::background::supervisor::{
+    directory::{ServiceSpec, SupervisorSpec},
+    messages::LogTails,
+};
 use crate::{
-    background::supervisor::{
-        directory::{DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket},
-        messages::LogTails,
+    background::supervisor::directory::{
+        DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket,
     },
     error::{CliError, Result},
     output::Output,
@@ -84,8 +86,9 @@ fn has_no_locks(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
-/// Starts a supervisor with the lock. Returns its first line; a failure quotes the logs.
-pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String> {
+/// Starts a supervisor with the lock. Returns its first line, and the ends of the logs; a failure
+/// quotes the logs.
+pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<(String, LogTails)> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);
     let mut child = spawn(hold, dir)?;
@@ -94,7 +97,7 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
         BufReader::new(stdout).read_line(&mut line).map_err(|error| cannot("read its output", &error))?;
     }
     match line.trim().strip_prefix("ok ") {
-        Some(listens) => Ok(listens.to_owned()),
+        Some(listens) => Ok((listens.to_owned(), words)),
         None => {
             let _ended = child.wait();
             Err(CliError::usage(format!("it did not start: {}", words.since()), "fix that, and try again"))
