@@ -15,6 +15,8 @@ const DENIED: &str = "Permission denied";
 const NOT_PERMITTED: &str = "Operation not permitted";
 /// Directories whose files every task reads, and of which it executes what its plan names.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+/// Ways to permit a program.
+const REMEDY: &str = "name it in requires.tools of the plan, or use a profile with execute = \"any\"";
 /// Signals of limits and of the filter of system calls.
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
@@ -65,9 +67,7 @@ fn of_line(line: &str, profile: &Profile) -> Option<String> {
     if !line.contains(DENIED) {
         return None;
     }
-    let Some(path) = path_in(line) else {
-        return Some(format!("profile {name} does not permit a file or a program of: {}", line.trim()));
-    };
+    let Some(path) = path_in(line) else { return Some(of_line_without_path(line, profile)) };
     let is_below = |roots: &[String]| roots.iter().any(|root| Path::new(path).starts_with(root));
     if is_below(&profile.write) {
         return None;
@@ -77,10 +77,24 @@ fn of_line(line: &str, profile: &Profile) -> Option<String> {
     }
     if SYSTEM.iter().any(|root| Path::new(path).starts_with(root)) {
         let programs = profile.execute == Execute::Listed;
-        let text = format!("{path} may not be executed in profile {name}, because the plan does not name it");
-        return programs.then_some(text);
+        return programs.then(|| format!("{path} may not be executed in profile {name}: {REMEDY}"));
     }
     Some(format!("{path} is not readable in profile {name}"))
+}
+
+/// Explains a message that names no absolute path: a shell names a program that it may not execute
+/// by its name alone.
+fn of_line_without_path(line: &str, profile: &Profile) -> String {
+    let name = &profile.name;
+    let before = line.split(DENIED).next().unwrap_or_default().trim_end_matches([':', ' ']);
+    let subject = before.rsplit(": ").next().unwrap_or_default().trim();
+    if subject.is_empty() {
+        return format!("profile {name} does not permit what the task tried");
+    }
+    if subject.contains(' ') || profile.execute == Execute::Any {
+        return format!("profile {name} does not permit: {subject}");
+    }
+    format!("{subject} may not be executed in profile {name}: {REMEDY}")
 }
 
 /// Returns the first absolute path in a message.
@@ -115,12 +129,14 @@ mod tests {
             ("touch: cannot touch '/data/x': Permission denied", "/data/x is not writable in profile reader"),
             (
                 "sh: 1: /usr/bin/id: Permission denied",
-                "/usr/bin/id may not be executed in profile reader, because the plan does not name it",
+                "/usr/bin/id may not be executed in profile reader: name it in requires.tools of the plan, or use a profile with execute = \"any\"",
             ),
             (
                 "sh: 1: id: Permission denied",
-                "profile reader does not permit a file or a program of: sh: 1: id: Permission denied",
+                "id may not be executed in profile reader: name it in requires.tools of the plan, or use a profile with execute = \"any\"",
             ),
+            ("sh: 1: cannot create x: Permission denied", "profile reader does not permit: cannot create x"),
+            ("Permission denied", "profile reader does not permit what the task tried"),
             (
                 "PermissionError: [Errno 1] Operation not permitted",
                 "profile reader permits no network, no Unix sockets and no privileged system calls",
