@@ -107,6 +107,7 @@ fn task(supervisor: &mut Supervisor, task: u32, argv: &[String]) -> Result<(), B
         stdin: Source::Empty,
         stdout: Sink::Null,
         stderr: Sink::Stdout,
+        is_last: false,
     };
     supervisor.start_task(start, &[])?;
     let end = supervisor.wait(task)?;

@@ -40,6 +40,7 @@
 //!     stdin: Source::Path("/usr/share/dict/words".into()),
 //!     stdout: Sink::Null,
 //!     stderr: Sink::Stdout,
+//!     is_last: false,
 //! };
 //! supervisor.start_task(sort, &[])?;
 //! let end = supervisor.wait(1)?;

@@ -288,6 +288,45 @@ fn builder_writes_its_paths_and_executes_what_it_reads() {
 }
 
 #[test]
+fn job_ends_by_itself_after_its_last_task_and_all_others() {
+    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+        let (commands, replies) = sandbox.supervisor.split();
+        let quiet = |number, argv: &[&str]| agenix_sandbox::protocol::TaskStart {
+            stdout: Sink::Null,
+            stderr: Sink::Null,
+            ..support::task(number, argv)
+        };
+        let programs = ["/bin/sh", "/bin/sleep", "/usr/bin/setsid"].map(String::from).into();
+        let slow = "setsid sh -c ': > left; exec sleep 1000' & until [ -e left ] && [ -e go ]; do :; done";
+        commands.begin_with(programs, quiet(1, &["/bin/sh", "-c", slow]), &[]).unwrap();
+        let last =
+            agenix_sandbox::protocol::TaskStart { is_last: true, ..quiet(2, &["/bin/sh", "-c", ": > go"]) };
+        commands.start(last, &[]).unwrap();
+        let mut ended = Vec::new();
+        let cleaned = loop {
+            match replies.next().unwrap().unwrap() {
+                Reply::Ended(end) => ended.push(end.task),
+                Reply::Cleaned(cleaned) => break cleaned,
+                _ => {}
+            }
+        };
+        ended.sort_unstable();
+        assert_eq!((ended, cleaned.strays), (vec![1, 2], 1));
+        if !cleaned.retires {
+            commands
+                .begin_with(vec!["/bin/sh".into()], quiet(1, &["/bin/sh", "-c", "[ ! -e go ]"]), &[])
+                .unwrap();
+            let status = loop {
+                if let Reply::Ended(end) = replies.next().unwrap().unwrap() {
+                    break end.wait_status;
+                }
+            };
+            assert_eq!(status, 0, "the next job has an empty scratch directory");
+        }
+    }
+}
+
+#[test]
 fn worker_sees_the_size_of_files_that_the_supervisor_opens() {
     for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
         let program = "/usr/bin/printf";

@@ -60,6 +60,7 @@ pub(crate) async fn run(
         stderr: Stderr::Spool,
         timeout: bound,
         idle_timeout: None,
+        is_last: true,
     };
     let (stdout, child_stdout) = capture_pipe()?;
     let (stderr, child_stderr) = capture_pipe()?;

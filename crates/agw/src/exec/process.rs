@@ -164,6 +164,7 @@ mod tests {
             stderr: Stderr::Spool,
             timeout: LONG,
             idle_timeout: None,
+            is_last: true,
         }
     }
 

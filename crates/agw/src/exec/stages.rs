@@ -37,6 +37,8 @@ pub(crate) struct StageCommand {
     pub(crate) timeout: Duration,
     /// Maximum time without output of the stage.
     pub(crate) idle_timeout: Option<Duration>,
+    /// True for the last command of the last stage.
+    pub(crate) is_last: bool,
 }
 
 /// Source of a process's stdin.
@@ -124,6 +126,9 @@ pub(crate) fn stages(plan: &Plan, values: Values<'_>) -> Result<Vec<Stage>, Stag
             _ => stages.push(Stage { commands: vec![command], pipefail: plan.pipefail }),
         }
     }
+    if let Some(last) = stages.last_mut().and_then(|stage| stage.commands.last_mut()) {
+        last.is_last = true;
+    }
     Ok(stages)
 }
 
@@ -190,6 +195,7 @@ fn command(task: &Task, values: Values<'_>) -> Result<StageCommand, StagesError>
         stderr,
         timeout: Duration::from_secs(task.timeout_secs.unwrap_or(DEFAULT_TASK_TIMEOUT_SECS)),
         idle_timeout: task.idle_timeout_secs.map(Duration::from_secs),
+        is_last: false,
     })
 }
 
@@ -232,6 +238,8 @@ mod tests {
             ]
         );
         assert_eq!(stages[0].commands[0].args, ["a b"]);
+        let last: Vec<bool> = stages.iter().flat_map(|s| &s.commands).map(|c| c.is_last).collect();
+        assert_eq!(last, [false, false, true]);
     }
 
     #[test]

@@ -86,6 +86,7 @@ mod tests {
             stderr: Stderr::Spool,
             timeout: Duration::from_secs(1),
             idle_timeout: None,
+            is_last: true,
         }
     }
 

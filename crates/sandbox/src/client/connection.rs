@@ -13,7 +13,7 @@ use rustix::{
 
 use super::ClientError;
 use crate::{
-    protocol::{Channel, ReceiveError, Reply, Request, TaskSignal, TaskStart, send},
+    protocol::{Channel, ReceiveError, Reply, Request, TaskSignal, TaskStart, queue, send, send_frames},
     report::Report,
 };
 
@@ -73,6 +73,24 @@ impl Commands {
     /// Returns the error of the system. `EPIPE` means that the supervisor has ended.
     pub fn begin(&self, programs: Vec<String>) -> io::Result<()> {
         self.send(&Request::Begin { programs }, &[])
+    }
+
+    /// Begins a job that may execute `programs`, and starts its first task, with one message.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`Commands::start`] does.
+    pub fn begin_with(
+        &self,
+        programs: Vec<String>,
+        start: TaskStart,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let mut frames = Vec::new();
+        queue(&mut frames, &Request::Begin { programs }, 0)?;
+        queue(&mut frames, &Request::Start(start), descriptors.len())?;
+        let _one_at_a_time = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        send_frames(&self.socket, &frames, descriptors)
     }
 
     /// Starts a task. `descriptors` are those for each `Descriptor` of stdin, stdout and stderr, in
@@ -151,6 +169,12 @@ impl Replies {
             replies.push(reply);
         }
         Ok(Some(replies))
+    }
+
+    /// Returns true if the last receive got all that had arrived.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.channel.is_drained()
     }
 
     /// Returns true if the supervisor has ended, or has sent what is not received.

@@ -211,6 +211,7 @@ fn attempts_in(
         stdin: Source::Empty,
         stdout,
         stderr,
+        is_last: false,
     };
     supervisor.start_task(start, &[to_results.as_fd(), to_held.as_fd()])?;
     drop((to_results, to_held));

@@ -44,6 +44,8 @@ pub struct Channel<M> {
     /// Received descriptors that no decoded message has taken.
     descriptors: VecDeque<OwnedFd>,
     buffer: Vec<u8>,
+    /// True if the last receive got all that had arrived.
+    is_drained: bool,
 }
 
 /// Returns a connected pair of sockets for two channels.
@@ -57,19 +59,35 @@ pub(crate) fn send<M: Message>(
     message: &M,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let invalid = |error: Malformed| io::Error::new(io::ErrorKind::InvalidInput, error);
-    if descriptors.len() != message.descriptors() {
-        return Err(invalid(Malformed::Descriptors(descriptors.len(), message.descriptors())));
+    let mut frames = Vec::new();
+    queue(&mut frames, message, descriptors.len())?;
+    send_frames(socket, &frames, descriptors)
+}
+
+/// Adds the frame of `message`, with which `descriptors` descriptors travel, to `frames`.
+pub(crate) fn queue<M: Message>(frames: &mut Vec<u8>, message: &M, descriptors: usize) -> io::Result<()> {
+    if descriptors != message.descriptors() {
+        return Err(invalid(Malformed::Descriptors(descriptors, message.descriptors())));
     }
-    let frame = encode(message).map_err(invalid)?;
+    frames.extend(encode(message).map_err(invalid)?);
+    Ok(())
+}
+
+fn invalid(error: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+/// Sends `frames` at once, with the descriptors of all of them. Sends of several threads must not
+/// overlap.
+pub(crate) fn send_frames(socket: &OwnedFd, frames: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(invalid(Malformed::Descriptors(descriptors.len(), MAX_DESCRIPTORS)));
     }
     let mut sent = 0;
-    while sent < frame.len() {
-        let rest = [IoSlice::new(&frame[sent..])];
+    while sent < frames.len() {
+        let rest = [IoSlice::new(&frames[sent..])];
         sent += retry_on_intr(|| sendmsg(socket, &rest, &mut ancillary, SendFlags::NOSIGNAL))?;
         // The descriptors travel with the first byte.
         ancillary.clear();
@@ -86,12 +104,18 @@ impl<M: Message> Channel<M> {
             decoder,
             descriptors: VecDeque::new(),
             buffer: vec![0; RECEIVE_BYTES],
+            is_drained: true,
         }
     }
 
     /// Returns the socket, for sends and for poll(2).
     pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
+    }
+
+    /// Returns true if nothing else had arrived at the last receive.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// Waits for the next message. Returns `None` at the end of the connection.
@@ -145,8 +169,10 @@ impl<M: Message> Channel<M> {
             Err(Errno::CONNRESET) => return Ok(false),
             received => received.map_err(io::Error::from)?,
         };
+        let mut has_descriptors = false;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                has_descriptors = true;
                 self.descriptors.extend(descriptors);
             }
         }
@@ -159,6 +185,8 @@ impl<M: Message> Channel<M> {
             self.decoder.finish()?;
             return Ok(false);
         }
+        // A receive stops behind bytes with descriptors.
+        self.is_drained = received.bytes < self.buffer.len() && !has_descriptors;
         self.decoder.push(&self.buffer[..received.bytes]);
         Ok(true)
     }
@@ -191,6 +219,7 @@ mod tests {
             stdin: Source::Descriptor,
             stdout,
             stderr: Sink::Stdout,
+            is_last: false,
         })
     }
 

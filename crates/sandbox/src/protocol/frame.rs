@@ -167,6 +167,7 @@ mod tests {
                     stdin: Source::Empty,
                     stdout,
                     stderr,
+                    is_last: false,
                 })
             }),
         ]

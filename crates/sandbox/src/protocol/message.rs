@@ -70,6 +70,10 @@ pub struct TaskStart {
     pub stdout: Sink,
     /// Stderr.
     pub stderr: Sink,
+    /// True if the job has no further tasks: it ends, as after `clean`, when this task and all
+    /// others have ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_last: bool,
 }
 
 /// Signal for the process group of a task.
@@ -218,6 +222,7 @@ mod tests {
                 stdin,
                 stdout,
                 stderr,
+                is_last: false,
             })
         };
         let path = || Sink::Path("/x".into());

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | (start of the supervisor) | `ready`, or `refused` and the end |
 //! | `begin`: programs of a job | `begun` or `failed` |
-//! | `start`: a task | `started` or `failed`; later `ended` |
+//! | `start`: a task | `started` or `failed`; later `ended`, and `cleaned` if it is the last task |
 //! | `signal`: a task | none |
 //! | `clean`: end of the job | `ended` for each task that still ran, `cleaned` |
 
@@ -25,7 +25,7 @@ mod message;
 #[cfg(target_os = "linux")]
 pub use channel::{Channel, ReceiveError};
 #[cfg(target_os = "linux")]
-pub(crate) use channel::{pair, send};
+pub(crate) use channel::{pair, queue, send, send_frames};
 pub use frame::{FrameDecoder, Malformed, encode};
 pub use message::{
     Cleaned, MAX_DESCRIPTORS, MAX_REPLY_BYTES, MAX_REQUEST_BYTES, Message, Reply, Request, ResourceUsage,

@@ -141,7 +141,9 @@ fn serve(channel: &mut Channel<Request>, sandbox: &Sandbox) -> Result<(), Fault>
                 None => return Ok(()),
                 Some(Request::Begin { programs }) => programs,
                 Some(request) => {
-                    job::answer_outside(channel, &request)?;
+                    if let Some(answer) = job::answer_outside(&request)? {
+                        job::reply(channel, &answer)?;
+                    }
                     continue;
                 }
             },

@@ -7,7 +7,8 @@
 //! process is, and then ends the job.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
 };
 
@@ -21,7 +22,9 @@ use rustix::{
 use crate::{
     fault::{Fault, Step},
     mechanisms::{interpreters::executed_files, limits, scratch},
-    protocol::{Channel, Cleaned, ReceiveError, Reply, Request, TaskEnd, TaskStart, send},
+    protocol::{
+        Channel, Cleaned, ReceiveError, Reply, Request, TaskEnd, TaskStart, queue, send, send_frames,
+    },
     setup::Regime,
     supervisor::{processes::Tasks, sandbox::Sandbox, task},
 };
@@ -51,9 +54,22 @@ pub(super) fn serve(
         reply(channel, &Reply::Failed { task: None, fault })?;
         return Ok(JobEnd::NotBegun);
     }
-    reply(channel, &Reply::Begun)?;
-    Server { channel, sandbox, programs, tasks: Tasks::default(), exits: Vec::new(), is_between_jobs: false }
-        .run()
+    let (tasks, exits) = (Tasks::default(), Vec::new());
+    let (is_between_jobs, has_last_task) = (false, false);
+    let mut server = Server {
+        channel,
+        sandbox,
+        programs,
+        tasks,
+        exits,
+        is_between_jobs,
+        has_last_task,
+        replies: Vec::new(),
+    };
+    server.reply(&Reply::Begun)?;
+    let served = server.run()?;
+    server.flush(&[])?;
+    Ok(served)
 }
 
 fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), Fault> {
@@ -69,18 +85,16 @@ fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), Fault> {
         .map_err(|fault| Fault { step: Step::Programs, ..fault })
 }
 
-/// Answers a request between two jobs. The worker sends ahead, so requests for a job that did not
+/// Returns the answer to a request between two jobs. The worker sends ahead, so requests for a job that did not
 /// begin, and signals for tasks that have ended, are no errors.
-pub(super) fn answer_outside(channel: &Channel<Request>, request: &Request) -> Result<(), Fault> {
+pub(super) fn answer_outside(request: &Request) -> Result<Option<Reply>, Fault> {
     match request {
         Request::Start(start) => {
             let fault = Fault::new(Step::Programs, "the job has not begun");
-            reply(channel, &Reply::Failed { task: Some(start.task), fault })
+            Ok(Some(Reply::Failed { task: Some(start.task), fault }))
         }
-        Request::Clean => {
-            reply(channel, &Reply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false }))
-        }
-        Request::Signal { .. } => Ok(()),
+        Request::Clean => Ok(Some(Reply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false }))),
+        Request::Signal { .. } => Ok(None),
         Request::Begin { .. } => {
             Err(Fault::new(Step::Protocol, "a job begins before the end of another one"))
         }
@@ -95,10 +109,14 @@ struct Server<'c> {
     /// Descriptors that become readable when a first process has ended, by task.
     exits: Vec<(u32, OwnedFd)>,
     is_between_jobs: bool,
+    /// True if the worker starts no further task of the job.
+    has_last_task: bool,
+    /// Frames of replies that are sent together before the next wait.
+    replies: Vec<u8>,
 }
 
 impl Server<'_> {
-    fn run(mut self) -> Result<JobEnd, Fault> {
+    fn run(&mut self) -> Result<JobEnd, Fault> {
         loop {
             while let Some((request, descriptors)) = self.channel.received().map_err(malformed)? {
                 match request {
@@ -107,9 +125,9 @@ impl Server<'_> {
                             return Ok(JobEnd::Next(programs));
                         }
                         self.is_between_jobs = false;
-                        reply(self.channel, &Reply::Begun)?;
+                        self.reply(&Reply::Begun)?;
                     }
-                    request if self.is_between_jobs => answer_outside(self.channel, &request)?,
+                    request if self.is_between_jobs => self.answer_outside(&request)?,
                     Request::Start(start) => self.start(&start, descriptors)?,
                     Request::Signal { task, signal } => self.tasks.signal(task, signal),
                     Request::Clean => {
@@ -117,13 +135,35 @@ impl Server<'_> {
                             return Ok(JobEnd::Closed);
                         }
                     }
-                    request @ Request::Begin { .. } => answer_outside(self.channel, &request)?,
+                    request @ Request::Begin { .. } => self.answer_outside(&request)?,
                 }
             }
+            self.flush(&[])?;
             if !self.wait()? {
                 return Ok(JobEnd::Closed);
             }
+            if self.has_last_task && !self.is_between_jobs && !self.tasks.are_running() && self.clean()? {
+                return Ok(JobEnd::Closed);
+            }
         }
+    }
+
+    fn answer_outside(&mut self, request: &Request) -> Result<(), Fault> {
+        answer_outside(request)?.map_or(Ok(()), |answer| self.reply(&answer))
+    }
+
+    /// Adds a reply to those that are sent before the next wait.
+    fn reply(&mut self, reply: &Reply) -> Result<(), Fault> {
+        queue(&mut self.replies, reply, 0).map_err(unsent)
+    }
+
+    /// Sends the replies, with the descriptors of the last one.
+    fn flush(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+        if self.replies.is_empty() {
+            return Ok(());
+        }
+        let replies = std::mem::take(&mut self.replies);
+        send_frames(self.channel.socket(), &replies, descriptors).map_err(unsent)
     }
 
     fn start(&mut self, start: &TaskStart, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
@@ -136,16 +176,20 @@ impl Server<'_> {
             self.watch(task, started.pid).map(|()| started.files)
         });
         match started {
-            Ok(files) => self.started(task, &files),
-            Err(fault) => reply(self.channel, &Reply::Failed { task: Some(task), fault }),
+            Ok(files) => {
+                self.has_last_task |= start.is_last;
+                self.started(task, &files)
+            }
+            Err(fault) => self.reply(&Reply::Failed { task: Some(task), fault }),
         }
     }
 
-    fn started(&self, task: u32, files: &[OwnedFd]) -> Result<(), Fault> {
+    fn started(&mut self, task: u32, files: &[OwnedFd]) -> Result<(), Fault> {
         let count = u8::try_from(files.len()).unwrap_or(u8::MAX);
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-        send(self.channel.socket(), &Reply::Started { task, files: count }, &files)
-            .map_err(|error| Fault::of(Step::Protocol, "reply", error))
+        queue(&mut self.replies, &Reply::Started { task, files: count }, files.len()).map_err(unsent)?;
+        // The files are closed when this function returns.
+        if files.is_empty() { Ok(()) } else { self.flush(&files) }
     }
 
     /// Watches the first process of a task. A task that cannot be watched is killed by `clean`.
@@ -181,7 +225,7 @@ impl Server<'_> {
     fn report(&mut self, ends: &[TaskEnd]) -> Result<(), Fault> {
         for end in ends {
             self.exits.retain(|(task, _)| *task != end.task);
-            reply(self.channel, &Reply::Ended(*end))?;
+            self.reply(&Reply::Ended(*end))?;
         }
         Ok(())
     }
@@ -194,14 +238,19 @@ impl Server<'_> {
         let scratch_bytes = scratch::empty(&self.sandbox.scratch)?;
         let setup = &self.sandbox.setup;
         let retires = setup.regime == Regime::Subreaper || limits::is_worn(&setup.profile.limits);
-        reply(self.channel, &Reply::Cleaned(Cleaned { strays, scratch_bytes, retires }))?;
-        self.is_between_jobs = true;
+        self.reply(&Reply::Cleaned(Cleaned { strays, scratch_bytes, retires }))?;
+        (self.is_between_jobs, self.has_last_task) = (true, false);
         Ok(retires)
     }
 }
 
-fn reply(channel: &Channel<Request>, reply: &Reply) -> Result<(), Fault> {
-    send(channel.socket(), reply, &[]).map_err(|error| Fault::of(Step::Protocol, "reply", error))
+/// Sends a reply at once.
+pub(super) fn reply(channel: &Channel<Request>, reply: &Reply) -> Result<(), Fault> {
+    send(channel.socket(), reply, &[]).map_err(unsent)
+}
+
+fn unsent(error: io::Error) -> Fault {
+    Fault::of(Step::Protocol, "reply", error)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the argument of map_err")]

@@ -59,6 +59,11 @@ impl Tasks {
         self.groups.contains_key(&task)
     }
 
+    /// Returns true if the first process of a task runs.
+    pub(super) fn are_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     /// Adds a task whose first process leads a process group.
     pub(super) fn add(&mut self, task: u32, leader: Pid) {
         self.groups.insert(task, leader);

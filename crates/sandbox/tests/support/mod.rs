@@ -192,6 +192,7 @@ pub(crate) fn task(task: u32, argv: &[&str]) -> TaskStart {
         stdin: Source::Empty,
         stdout: Sink::Descriptor,
         stderr: Sink::Descriptor,
+        is_last: false,
     }
 }
 

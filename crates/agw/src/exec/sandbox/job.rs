@@ -5,8 +5,8 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -50,7 +50,11 @@ pub(crate) struct JobSandbox {
     supervisor: Arc<Supervisor>,
     replies: DueReplies,
     end: oneshot::Receiver<JobEnd>,
+    /// Programs of a job whose first task has not started.
+    programs: Mutex<Option<Vec<String>>>,
     next_task: AtomicU32,
+    /// True once the last task has started, so that the supervisor ends the job by itself.
+    has_last_task: AtomicBool,
     /// Pool that gets the supervisor back. The supervisor ends with the job if absent.
     pool: Option<SupervisorPool>,
 }
@@ -59,19 +63,26 @@ pub(crate) struct JobSandbox {
 pub(crate) type StartedTask = (SandboxedTask, Vec<OwnedFd>);
 
 impl JobSandbox {
-    /// Begins a job in `supervisor` that may execute `programs`. The answer comes with the start of
-    /// the first task.
+    /// Prepares a job in `supervisor` that may execute `programs`. It begins with its first task.
     pub(super) fn begin(
         mut supervisor: Supervisor,
         (profile, pool): (&Profile, Option<SupervisorPool>),
         programs: Vec<String>,
     ) -> io::Result<Self> {
         let replies = supervisor.replies.take().ok_or_else(ended_unexpectedly)?;
-        supervisor.commands.begin(programs)?;
         let due = DueReplies::default();
         let end = due.receive(replies)?;
         let (profile, supervisor) = (profile.clone(), Arc::new(supervisor));
-        Ok(Self { profile, supervisor, replies: due, end, next_task: AtomicU32::new(1), pool })
+        Ok(Self {
+            profile,
+            supervisor,
+            replies: due,
+            end,
+            programs: Mutex::new(Some(programs)),
+            next_task: AtomicU32::new(1),
+            has_last_task: AtomicBool::new(false),
+            pool,
+        })
     }
 
     /// Starts a task. The supervisor opens the files that the plan names.
@@ -85,13 +96,20 @@ impl JobSandbox {
         let (start, end) = self.replies.expect(task);
         let (request, descriptors) = request(task, program, command, streams);
         let descriptors: Vec<_> = descriptors.into_iter().map(AsFd::as_fd).collect();
-        self.supervisor.commands.start(request, &descriptors)?;
+        let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match programs {
+            Some(programs) => self.supervisor.commands.begin_with(programs, request, &descriptors)?,
+            None => self.supervisor.commands.start(request, &descriptors)?,
+        }
         let (started, oom_kills) = (Instant::now(), out_of_memory::kills());
         let Ok(answer) = timeout(ANSWER_TIME, start).await else {
             self.supervisor.kill();
             return Err(ended_unexpectedly());
         };
         let files = answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))?;
+        if command.is_last {
+            self.has_last_task.store(true, Ordering::Relaxed);
+        }
         let supervisor = Arc::clone(&self.supervisor);
         let timeout = command.timeout;
         let task = SandboxedTask { task, supervisor, end, started, timeout, oom_kills, ended: None };
@@ -129,8 +147,10 @@ impl JobSandbox {
     }
 
     async fn cleaned(self) -> io::Result<Cleaned> {
-        let Self { profile, supervisor, end, pool, .. } = self;
-        supervisor.commands.clean()?;
+        let Self { profile, supervisor, end, has_last_task, pool, .. } = self;
+        if !has_last_task.into_inner() {
+            supervisor.commands.clean()?;
+        }
         let Ok(ended) = timeout(ANSWER_TIME, end).await else {
             supervisor.kill();
             return Err(ended_unexpectedly());
@@ -194,6 +214,7 @@ fn request<'s>(
         stdin,
         stdout,
         stderr,
+        is_last: command.is_last,
     };
     (start, descriptors)
 }

@@ -70,7 +70,11 @@ impl DueReplies {
     async fn until_cleaned(&self, mut waiting: AsyncFd<Replies>) -> Result<Option<JobEnd>, ReceiveError> {
         loop {
             let mut ready = waiting.readable_mut().await?;
-            let received = match ready.get_inner_mut().try_receive() {
+            let received = ready.get_inner_mut().try_receive();
+            if ready.get_inner().is_drained() {
+                ready.clear_ready();
+            }
+            let received = match received {
                 Err(ReceiveError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
                     continue;
