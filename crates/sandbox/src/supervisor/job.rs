@@ -85,8 +85,8 @@ fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), Fault> {
         .map_err(|fault| Fault { step: Step::Programs, ..fault })
 }
 
-/// Returns the answer to a request between two jobs. The worker sends ahead, so requests for a job that did not
-/// begin, and signals for tasks that have ended, are no errors.
+/// Returns the answer to a request between two jobs. The worker sends ahead, so requests for a job
+/// that did not begin, and signals for tasks that have ended, are no errors.
 pub(super) fn answer_outside(request: &Request) -> Result<Option<Reply>, Fault> {
     match request {
         Request::Start(start) => {
