@@ -72,7 +72,9 @@ fn of_line(line: &str, profile: &Profile) -> Option<String> {
     if is_below(&profile.write) {
         return None;
     }
-    if is_below(&profile.read) {
+    // The supervisor opens the files that the plan names for outputs, and names the step.
+    let is_output = ["step stdout: ", "step stderr: "].iter().any(|step| line.contains(step));
+    if is_output || is_below(&profile.read) {
         return Some(format!("{path} is not writable in profile {name}"));
     }
     if SYSTEM.iter().any(|root| Path::new(path).starts_with(root)) {
@@ -127,6 +129,10 @@ mod tests {
                 "/srv/u/x is not readable in profile reader",
             ),
             ("touch: cannot touch '/data/x': Permission denied", "/data/x is not writable in profile reader"),
+            (
+                "agw: task 1 could not be started: sandbox, step stdout: '/srv/x': Permission denied (os error 13)",
+                "/srv/x is not writable in profile reader",
+            ),
             (
                 "sh: 1: /usr/bin/id: Permission denied",
                 "/usr/bin/id may not be executed in profile reader: name it in requires.tools of the plan, or use a profile with execute = \"any\"",
