@@ -45,8 +45,7 @@ const DATA_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data
 
 /// Filter for tests that do not depend on the store: most of them have their data in files in any
 /// case, and the others are about terminals, logs, TLS and the memory of agw.
-const WITHOUT_STORE: &str =
-    "test(/^(map|map_text|map_like_others|standard_streams|surroundings|terminal|log_lines|tls|gigabyte)::/)";
+const WITHOUT_STORE: &str = "test(/^(attacks|map|map_text|map_like_others|standard_streams|surroundings|terminal|log_lines|tls|gigabyte)::/)";
 
 /// Runs the tests on redb, and the tests of several nodes.
 pub(crate) fn on_redb(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {

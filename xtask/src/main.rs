@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the output of the commands goes to stdout")]
 
+mod attacks;
 mod command_table;
 mod demo;
 mod dist;
@@ -37,6 +38,8 @@ enum Task {
         /// Only the tests whose names contain this
         filter: Option<String>,
     },
+    /// Try the attacks of the threat model on sandboxes of this machine, and show what stops each
+    Attacks,
     /// Check the rules that no other tool checks: module graph, paths, links, lengths
     Tidy,
     /// Write the table of commands into docs/protocol/README.md
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
     let done = match command {
         Task::Test => test::run(),
         Task::E2e { filter } => e2e::run(filter.as_deref()),
+        Task::Attacks => attacks::run(),
         Task::Tidy => tidy::run(),
         Task::CommandTable => command_table::run(),
         Task::Demo => demo::run(),

@@ -7,6 +7,8 @@ mod agq_away;
 mod agq_killed;
 mod agx_errors;
 mod at_hand;
+#[cfg(target_os = "linux")]
+mod attacks;
 mod background;
 mod backup;
 mod bad_input;

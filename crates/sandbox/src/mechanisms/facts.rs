@@ -76,7 +76,9 @@ fn mechanism(property: Property, profile: &Profile, facts: Facts) -> Result<Stri
             Ok(format!("setsid + {devices}"))
         }
         Property::Privileges => Ok("no_new_privs, no capabilities".into()),
-        Property::LimitsProcess => Ok("resource limits".into()),
+        Property::LimitsProcess if facts.has_namespaces => Ok("resource limits".into()),
+        // Without a user namespace of each job, the kernel counts processes for the user.
+        Property::LimitsProcess => Ok("resource limits, processes counted for all jobs together".into()),
         Property::LimitsDisk => namespaces("tmpfs + resource limits").ok_or_else(|| Missing {
             reason: "without a mount namespace, the scratch directory has no bound of its own".into(),
             remedy: namespaces::REMEDY.into(),
@@ -156,6 +158,14 @@ mod tests {
             missing(&reader, without_filter),
             "exec,network,unix_sockets,memory,leftovers,terminal,kernel_surface"
         );
+    }
+
+    #[test]
+    fn report_names_the_shared_count_of_processes_without_namespaces() {
+        let by = |facts| report(&Profile::reader(), facts).enforced[&Property::LimitsProcess].clone();
+        assert_eq!(by(ALL), "resource limits");
+        let shared = by(Facts { has_namespaces: false, ..ALL });
+        assert_eq!(shared, "resource limits, processes counted for all jobs together");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Explanations of failures that a sandbox has probably caused, from the end of a task and from its
 //! stderr. The kernel reports denials to administrators only, so a text of the task is the source.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use agenix_protocol::documents::TaskResult;
 use agenix_sandbox::profile::{Execute, Network, Profile};
@@ -67,15 +67,19 @@ fn of_line(line: &str, profile: &Profile) -> Option<String> {
     if !line.contains(DENIED) {
         return None;
     }
-    let Some(path) = path_in(line) else { return Some(of_line_without_path(line, profile)) };
-    let is_below = |roots: &[String]| roots.iter().any(|root| Path::new(path).starts_with(root));
+    let Some(path) = path_in(line).map(without_parents) else {
+        return Some(of_line_without_path(line, profile));
+    };
+    let is_below = |roots: &[String]| roots.iter().any(|root| Path::new(&path).starts_with(root));
     if is_below(&profile.write) {
         return None;
     }
-    if is_below(&profile.read) {
+    // The supervisor opens the files that the plan names for outputs, and names the step.
+    let is_output = ["step stdout: ", "step stderr: "].iter().any(|step| line.contains(step));
+    if is_output || is_below(&profile.read) {
         return Some(format!("{path} is not writable in profile {name}"));
     }
-    if SYSTEM.iter().any(|root| Path::new(path).starts_with(root)) {
+    if SYSTEM.iter().any(|root| Path::new(&path).starts_with(root)) {
         let programs = profile.execute == Execute::Listed;
         return programs.then(|| format!("{path} may not be executed in profile {name}: {REMEDY}"));
     }
@@ -103,6 +107,18 @@ fn path_in(line: &str) -> Option<&str> {
     line.split(is_end).find(|word| word.len() > 1 && word.starts_with('/'))
 }
 
+/// Returns `path` with `..` resolved, as if no directory were a link.
+fn without_parents(path: &str) -> String {
+    let mut resolved = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir => drop(resolved.pop()),
+            part => resolved.push(part),
+        }
+    }
+    resolved.to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use agenix_protocol::documents::{CapturedOutput, TaskResult};
@@ -127,6 +143,11 @@ mod tests {
                 "/srv/u/x is not readable in profile reader",
             ),
             ("touch: cannot touch '/data/x': Permission denied", "/data/x is not writable in profile reader"),
+            (
+                "agw: task 1 could not be started: sandbox, step stdout: '/srv/x': Permission denied (os error 13)",
+                "/srv/x is not writable in profile reader",
+            ),
+            ("cat: /usr/share/../../../srv/x: Permission denied", "/srv/x is not readable in profile reader"),
             (
                 "sh: 1: /usr/bin/id: Permission denied",
                 "/usr/bin/id may not be executed in profile reader: name it in requires.tools of the plan, or use a profile with execute = \"any\"",
