@@ -32,6 +32,10 @@ use crate::{
 /// Interval between two looks for orphans that have ended. Nothing announces their end.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// Maximum delay of the reply to the start of the last task, so that the end of a short task needs
+/// no message of its own.
+const REPLY_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
 /// Reason why the thread of a job ends.
 #[derive(Debug)]
 pub(super) enum JobEnd {
@@ -138,11 +142,17 @@ impl Server<'_> {
                     request @ Request::Begin { .. } => self.answer_outside(&request)?,
                 }
             }
-            self.flush(&[])?;
-            if !self.wait()? {
+            // The worker starts nothing else, so a short task is reported by one message.
+            let is_delayed = self.has_last_task && self.tasks.are_running() && !self.replies.is_empty();
+            if !is_delayed {
+                self.flush(&[])?;
+            }
+            if !self.wait(is_delayed)? {
                 return Ok(JobEnd::Closed);
             }
-            if self.has_last_task && !self.is_between_jobs && !self.tasks.are_running() && self.clean()? {
+            if self.tasks.are_running() {
+                self.flush(&[])?;
+            } else if self.has_last_task && !self.is_between_jobs && self.clean()? {
                 return Ok(JobEnd::Closed);
             }
         }
@@ -203,12 +213,17 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Waits for messages and for ends of processes. Returns false at the end of the connection.
-    fn wait(&mut self) -> Result<bool, Fault> {
+    /// Waits for messages and for ends of processes, and only briefly if replies are delayed.
+    /// Returns false at the end of the connection.
+    fn wait(&mut self, is_delayed: bool) -> Result<bool, Fault> {
         let socket = self.channel.socket().clone();
         let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
         watched.extend(self.exits.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
-        let timeout = if self.is_between_jobs { None } else { Some(&LOOK_EVERY) };
+        let timeout = match (is_delayed, self.is_between_jobs) {
+            (true, _) => Some(&REPLY_DELAY),
+            (false, true) => None,
+            (false, false) => Some(&LOOK_EVERY),
+        };
         if !self.sandbox.wait(&mut watched, timeout)? {
             return Ok(false);
         }

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, io, os::unix::process::ExitStatusExt};
 
 use agenix_sys::{Reaped, reap_any};
 use rustix::{
-    io::Errno,
-    process::{Pid, Signal, kill_process_group},
+    io::{Errno, retry_on_intr},
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid},
 };
 
 use crate::{
@@ -19,15 +19,29 @@ use crate::{
 /// The caller is PID 1 of its namespace, or Landlock restricts its signals to its descendants. The
 /// kernel signals all of them at once, so no process escapes by starting others.
 pub(super) fn end_all() -> Result<Vec<(i32, Reaped)>, Fault> {
-    match kill_process_group(Pid::INIT, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
-        Err(error) => return Err(Fault::of(Step::Clean, "kill all processes of the job", error)),
-    }
     let mut ended = Vec::new();
-    while let Some(child) = reaped(true)? {
-        ended.push(child);
+    // Without a child there is no process, because orphans become children of the caller. The
+    // signal to all would cost time for each process of the machine.
+    while has_children()? {
+        match kill_process_group(Pid::INIT, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
+            Err(error) => return Err(Fault::of(Step::Clean, "kill all processes of the job", error)),
+        }
+        while let Some(child) = reaped(true)? {
+            ended.push(child);
+        }
     }
     Ok(ended)
+}
+
+/// Returns true if the caller has a child, ended or not.
+fn has_children() -> Result<bool, Fault> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match retry_on_intr(|| waitid(WaitId::All, options)) {
+        Ok(_) => Ok(true),
+        Err(Errno::CHILD) => Ok(false),
+        Err(error) => Err(Fault::of(Step::Clean, "look for processes", error)),
+    }
 }
 
 /// Reaps a child. Returns `None` without children, or without ended ones if `waits` is false.
