@@ -206,7 +206,11 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
         Finding::wrong(
             "tools",
             unmet_needs::describe(demand, workers),
-            "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` names the closest worker",
+            if demand.sandbox.is_some() {
+                "start a worker with the profile (`agw --sandbox PROFILE`), or cancel the jobs; `agx job explain JOB` says what each worker lacks"
+            } else {
+                "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` names the closest worker"
+            },
         )
     };
     unmet.iter().map(finding).collect()
