@@ -18,10 +18,10 @@ const NOTE: &str = "two at a time; without a sandbox is another worker of the sa
     sandbox for each task, and runs fewer tasks";
 
 pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
-    // Dropped last, because all contenders work in its directory.
-    let workspace = Workspace::new(&programs.bin)?;
-    workspace.permit_others()?;
-    let (plain, sandboxed) = (Agenix::start(&workspace), Agenix::start_sandboxed(&workspace));
+    // Dropped last, because the contenders work in their directories.
+    let (workspace, readable) = (Workspace::new(&programs.bin)?, Workspace::new(&programs.bin)?);
+    readable.permit_others()?;
+    let (plain, sandboxed) = (Agenix::start(&workspace), Agenix::start_sandboxed(&readable));
     let has_bubblewrap = shell::has_bubblewrap(&mut bench.report);
     let (all, slow) = (bench.scaled(10_000, 1_000), bench.scaled(1_000, 200));
     for (work, floor, aim) in [(Work::True, 0.9, 0.95), (Work::Count, 0.95, 1.0)] {
@@ -31,7 +31,7 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
         }
         let mut comparison = Comparison::new(title, "tasks/s", Better::More)
             .with_note(NOTE)
-            .with("agx, agq, agw --sandbox reader", || sandboxed.run(&workspace, work, all))
+            .with("agx, agq, agw --sandbox reader", || sandboxed.run(&readable, work, all))
             .with(PLAIN, || plain.run(&workspace, work, all))
             .with_goal(PLAIN, floor, aim);
         if has_bubblewrap {
