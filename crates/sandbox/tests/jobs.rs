@@ -327,6 +327,35 @@ fn job_ends_by_itself_after_its_last_task_and_all_others() {
 }
 
 #[test]
+fn job_whose_last_task_does_not_start_ends_by_itself() {
+    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+        let (commands, replies) = sandbox.supervisor.split();
+        let last = |program: &str| agenix_sandbox::protocol::TaskStart {
+            is_last: true,
+            stdout: Sink::Null,
+            stderr: Sink::Null,
+            ..support::task(1, &[program])
+        };
+        // The job does not begin, and then the task does not start.
+        for (listed, program) in [("/no/such/program", "/no/such/program"), ("/bin/true", "/bin/false")] {
+            commands.begin_with(vec![listed.into()], last(program), &[]).unwrap();
+            let mut has_failed = false;
+            let retires = loop {
+                match replies.next().unwrap().unwrap() {
+                    Reply::Failed { task: Some(1), .. } => has_failed = true,
+                    Reply::Cleaned(cleaned) => break cleaned.retires,
+                    _ => {}
+                }
+            };
+            assert!(has_failed, "{program}");
+            if retires {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
 fn worker_sees_the_size_of_files_that_the_supervisor_opens() {
     for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
         let program = "/usr/bin/printf";

@@ -27,3 +27,11 @@ pub(crate) struct Streams<'p> {
     pub(crate) stdout: Output<'p>,
     pub(crate) stderr: Output<'p>,
 }
+
+impl Streams<'_> {
+    /// Returns true if the sandbox opens a file for stdout or stderr.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn have_paths(&self) -> bool {
+        [&self.stdout, &self.stderr].into_iter().any(|output| matches!(output, Output::Path(_)))
+    }
+}

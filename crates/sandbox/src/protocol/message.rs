@@ -71,7 +71,7 @@ pub struct TaskStart {
     /// Stderr.
     pub stderr: Sink,
     /// True if the job has no further tasks: it ends, as after `clean`, when this task and all
-    /// others have ended.
+    /// others have ended, or have not started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_last: bool,
 }

@@ -141,7 +141,7 @@ fn serve(channel: &mut Channel<Request>, sandbox: &Sandbox) -> Result<(), Fault>
                 None => return Ok(()),
                 Some(Request::Begin { programs }) => programs,
                 Some(request) => {
-                    if let Some(answer) = job::answer_outside(&request)? {
+                    for answer in job::answer_outside(&request)? {
                         job::reply(channel, &answer)?;
                     }
                     continue;

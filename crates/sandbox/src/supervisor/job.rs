@@ -89,16 +89,18 @@ fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), Fault> {
         .map_err(|fault| Fault { step: Step::Programs, ..fault })
 }
 
-/// Returns the answer to a request between two jobs. The worker sends ahead, so requests for a job
+/// Returns the replies to a request between two jobs. The worker sends ahead, so requests for a job
 /// that did not begin, and signals for tasks that have ended, are no errors.
-pub(super) fn answer_outside(request: &Request) -> Result<Option<Reply>, Fault> {
+pub(super) fn answer_outside(request: &Request) -> Result<Vec<Reply>, Fault> {
+    let cleaned = || Reply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false });
     match request {
         Request::Start(start) => {
             let fault = Fault::new(Step::Programs, "the job has not begun");
-            Ok(Some(Reply::Failed { task: Some(start.task), fault }))
+            let failed = Reply::Failed { task: Some(start.task), fault };
+            Ok([failed].into_iter().chain(start.is_last.then(cleaned)).collect())
         }
-        Request::Clean => Ok(Some(Reply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false }))),
-        Request::Signal { .. } => Ok(None),
+        Request::Clean => Ok(vec![cleaned()]),
+        Request::Signal { .. } => Ok(Vec::new()),
         Request::Begin { .. } => {
             Err(Fault::new(Step::Protocol, "a job begins before the end of another one"))
         }
@@ -142,8 +144,17 @@ impl Server<'_> {
                     request @ Request::Begin { .. } => self.answer_outside(&request)?,
                 }
             }
+            // The next task of a pipeline may have arrived meanwhile.
+            let may_have_more = !self.has_last_task && !self.replies.is_empty();
+            if may_have_more && self.fill_now()? {
+                continue;
+            }
+            let has_ended = self.has_last_task && !self.tasks.are_running() && !self.is_between_jobs;
+            if has_ended && self.clean()? {
+                return Ok(JobEnd::Closed);
+            }
             // The worker starts nothing else, so a short task is reported by one message.
-            let is_delayed = self.has_last_task && self.tasks.are_running() && !self.replies.is_empty();
+            let is_delayed = self.has_last_task && !self.replies.is_empty();
             if !is_delayed {
                 self.flush(&[])?;
             }
@@ -152,14 +163,20 @@ impl Server<'_> {
             }
             if self.tasks.are_running() {
                 self.flush(&[])?;
-            } else if self.has_last_task && !self.is_between_jobs && self.clean()? {
-                return Ok(JobEnd::Closed);
             }
         }
     }
 
+    /// Receives what has arrived. Returns false if that is nothing.
+    fn fill_now(&mut self) -> Result<bool, Fault> {
+        match self.channel.try_fill() {
+            Err(ReceiveError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            filled => filled.map_err(malformed),
+        }
+    }
+
     fn answer_outside(&mut self, request: &Request) -> Result<(), Fault> {
-        answer_outside(request)?.map_or(Ok(()), |answer| self.reply(&answer))
+        answer_outside(request)?.iter().try_for_each(|answer| self.reply(answer))
     }
 
     /// Adds a reply to those that are sent before the next wait.
@@ -181,15 +198,13 @@ impl Server<'_> {
         if self.tasks.has(task) {
             return Err(Fault::new(Step::Protocol, format!("the job has had a task {task}")));
         }
+        self.has_last_task |= start.is_last;
         let started = task::start(self.sandbox, start, descriptors).and_then(|started| {
             self.tasks.add(task, started.pid);
             self.watch(task, started.pid).map(|()| started.files)
         });
         match started {
-            Ok(files) => {
-                self.has_last_task |= start.is_last;
-                self.started(task, &files)
-            }
+            Ok(files) => self.started(task, &files),
             Err(fault) => self.reply(&Reply::Failed { task: Some(task), fault }),
         }
     }

@@ -16,7 +16,6 @@ use agenix_protocol::{
     documents::{TaskResult, TaskSandbox},
 };
 use agenix_sandbox::{
-    fault::{Fault, Step},
     profile::Profile,
     protocol::{Cleaned, Sink, Source, TaskStart},
     report::Report,
@@ -32,10 +31,10 @@ use super::{
     pool::SupervisorPool,
     replies::{DueReplies, JobEnd},
     supervisor::{Supervisor, ended_unexpectedly},
-    task::SandboxedTask,
+    task::{SandboxedTask, error_of},
 };
 use crate::exec::{
-    out_of_memory, resource_wait,
+    out_of_memory,
     stages::StageCommand,
     streams::{Input, Output, Streams},
 };
@@ -94,7 +93,9 @@ impl JobSandbox {
     ) -> io::Result<StartedTask> {
         let task = self.next_task.fetch_add(1, Ordering::Relaxed);
         let (start, end) = self.replies.expect(task);
-        let (request, descriptors) = request(task, program, command, streams);
+        // A start that returns files may be repeated, so the job does not end with the task.
+        let ends_job = command.is_last && !streams.have_paths();
+        let (request, descriptors) = request(task, program, (command, ends_job), streams);
         let descriptors: Vec<_> = descriptors.into_iter().map(AsFd::as_fd).collect();
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner).take();
         match programs {
@@ -102,18 +103,31 @@ impl JobSandbox {
             None => self.supervisor.commands.start(request, &descriptors)?,
         }
         let (started, oom_kills) = (Instant::now(), out_of_memory::kills());
+        let mut task = SandboxedTask {
+            task,
+            supervisor: Arc::clone(&self.supervisor),
+            start: Some(start),
+            end,
+            started,
+            timeout: command.timeout,
+            oom_kills,
+            ended: None,
+        };
+        let files = if streams.have_paths() { self.files(&mut task).await? } else { Vec::new() };
+        if ends_job {
+            self.has_last_task.store(true, Ordering::Relaxed);
+        }
+        Ok((task, files))
+    }
+
+    /// Waits for the start of a task, and returns the files that the supervisor has opened for it.
+    async fn files(&self, task: &mut SandboxedTask) -> io::Result<Vec<OwnedFd>> {
+        let Some(start) = task.start.take() else { return Ok(Vec::new()) };
         let Ok(answer) = timeout(ANSWER_TIME, start).await else {
             self.supervisor.kill();
             return Err(ended_unexpectedly());
         };
-        let files = answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))?;
-        if command.is_last {
-            self.has_last_task.store(true, Ordering::Relaxed);
-        }
-        let supervisor = Arc::clone(&self.supervisor);
-        let timeout = command.timeout;
-        let task = SandboxedTask { task, supervisor, end, started, timeout, oom_kills, ended: None };
-        Ok((task, files))
+        answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))
     }
 
     /// Ends the job: its processes end, and its scratch directory is emptied. Adds what held for
@@ -167,24 +181,10 @@ impl JobSandbox {
     }
 }
 
-/// Returns the error of a step that the supervisor could not take. Only a missing program is
-/// `NotFound`, and only a shortage has an error number, because the start is then repeated.
-fn error_of(fault: &Fault) -> io::Error {
-    let of_system = fault.errno.map(io::Error::from_raw_os_error);
-    match of_system {
-        Some(error) if resource_wait::is_descriptor_shortage(&error) => error,
-        Some(error) if fault.step == Step::Exec && resource_wait::is_shortage(&error) => error,
-        Some(error) if fault.step == Step::Exec && error.kind() == io::ErrorKind::NotFound => {
-            io::Error::new(io::ErrorKind::NotFound, fault.to_string())
-        }
-        _ => io::Error::other(fault.to_string()),
-    }
-}
-
 fn request<'s>(
     task: u32,
     program: &Path,
-    command: &StageCommand,
+    (command, is_last): (&StageCommand, bool),
     streams: &'s Streams<'_>,
 ) -> (TaskStart, Vec<&'s OwnedFd>) {
     let mut descriptors = Vec::new();
@@ -214,7 +214,7 @@ fn request<'s>(
         stdin,
         stdout,
         stderr,
-        is_last: command.is_last,
+        is_last,
     };
     (start, descriptors)
 }

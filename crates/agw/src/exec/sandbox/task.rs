@@ -2,15 +2,21 @@
 
 use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, time::Duration};
 
-use agenix_sandbox::protocol::{TaskEnd, TaskSignal};
+use agenix_sandbox::{
+    fault::{Fault, Step},
+    protocol::{TaskEnd, TaskSignal},
+};
 use agenix_sys::Reaped;
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout},
 };
 
-use super::supervisor::{Supervisor, ended_unexpectedly};
-use crate::exec::{ended::Ended, out_of_memory};
+use super::{
+    replies::StartAnswer,
+    supervisor::{Supervisor, ended_unexpectedly},
+};
+use crate::exec::{ended::Ended, out_of_memory, resource_wait};
 
 /// Maximum time between SIGKILL and the answer of the supervisor.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -20,6 +26,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 pub(crate) struct SandboxedTask {
     pub(super) task: u32,
     pub(super) supervisor: Arc<Supervisor>,
+    /// Answer to the start, until it has arrived. Most tasks do not wait for it, because the next
+    /// task of a pipeline can start before.
+    pub(super) start: Option<oneshot::Receiver<StartAnswer>>,
     pub(super) end: oneshot::Receiver<TaskEnd>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
@@ -37,9 +46,9 @@ impl SandboxedTask {
             return Ok(ended);
         }
         let left = self.timeout.saturating_sub(self.started.elapsed());
-        let ended = match timeout(left, &mut self.end).await {
+        let ended = match timeout(left, self.end()).await {
             Ok(end) => {
-                let ended = self.ended(end)?;
+                let ended = self.ended(end?);
                 let kills = (self.oom_kills, out_of_memory::kills);
                 Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
             }
@@ -58,13 +67,13 @@ impl SandboxedTask {
         // From here on, a SIGKILL may be that of the worker.
         self.oom_kills = None;
         self.signal(TaskSignal::Terminate);
-        if let Ok(end) = timeout(grace, &mut self.end).await {
+        if let Ok(end) = timeout(grace, self.end()).await {
             self.signal(TaskSignal::Kill);
-            return self.ended(end);
+            return Ok(self.ended(end?));
         }
         self.signal(TaskSignal::Kill);
-        match timeout(ANSWER_TIME, &mut self.end).await {
-            Ok(end) => self.ended(end),
+        match timeout(ANSWER_TIME, self.end()).await {
+            Ok(end) => Ok(self.ended(end?)),
             Err(_elapsed) => {
                 self.supervisor.kill();
                 Err(ended_unexpectedly())
@@ -77,8 +86,17 @@ impl SandboxedTask {
         let _is_sent = self.supervisor.commands.signal(self.task, signal);
     }
 
-    fn ended(&mut self, end: Result<TaskEnd, oneshot::error::RecvError>) -> io::Result<Ended> {
-        let TaskEnd { wait_status, usage, .. } = end.map_err(|_| ended_unexpectedly())?;
+    /// Waits for the end of the task. Returns the error of a start that has failed. Cancel-safe.
+    async fn end(&mut self) -> io::Result<TaskEnd> {
+        if let Some(start) = &mut self.start {
+            let answer = start.await;
+            self.start = None;
+            answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))?;
+        }
+        (&mut self.end).await.map_err(|_| ended_unexpectedly())
+    }
+
+    fn ended(&mut self, TaskEnd { wait_status, usage, .. }: TaskEnd) -> Ended {
         let reaped = Reaped {
             status: ExitStatus::from_raw(wait_status),
             peak_memory_bytes: usage.peak_memory_bytes,
@@ -87,7 +105,21 @@ impl SandboxedTask {
         };
         let ended = Ended::of(&reaped, None, self.started.elapsed());
         self.ended = Some(ended);
-        Ok(ended)
+        ended
+    }
+}
+
+/// Returns the error of a step that the supervisor could not take. Only a missing program is
+/// `NotFound`, and only a shortage has an error number.
+pub(super) fn error_of(fault: &Fault) -> io::Error {
+    let of_system = fault.errno.map(io::Error::from_raw_os_error);
+    match of_system {
+        Some(error) if resource_wait::is_descriptor_shortage(&error) => error,
+        Some(error) if fault.step == Step::Exec && resource_wait::is_shortage(&error) => error,
+        Some(error) if fault.step == Step::Exec && error.kind() == io::ErrorKind::NotFound => {
+            io::Error::new(io::ErrorKind::NotFound, fault.to_string())
+        }
+        _ => io::Error::other(fault.to_string()),
     }
 }
 
