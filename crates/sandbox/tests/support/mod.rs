@@ -19,6 +19,7 @@ use std::{
 
 use agenix_sandbox::{
     client::{ClientError, Settings, Supervisor, User},
+    fault::Fault,
     profile::Profile,
     protocol::{Sink, Source, TaskStart},
     setup::{Mechanism, Regime},
@@ -214,4 +215,12 @@ pub(crate) fn attack(sandbox: &mut Sandbox, programs: &[&str], script: &str) -> 
     sandbox.begin(&[&["/bin/sh"], programs].concat());
     let ended = sandbox.run(&["/bin/sh", "-c", script]);
     (ended, sandbox.supervisor.clean().unwrap().strays)
+}
+
+/// Returns the fault of a step that the supervisor could not take.
+pub(crate) fn fault(error: ClientError) -> Fault {
+    match error {
+        ClientError::Fault(fault) => fault,
+        other => panic!("{other}"),
+    }
 }
