@@ -7,18 +7,19 @@
 //! | `main` | 1 | Protocol: connections, claims, heartbeats, reports, signals | No (1) |
 //! | tokio blocking | ≥ 1 | PATH scan, host statistics, live output, DNS, strays | Disk, DNS |
 //! | `lane` | ≤ 32, ≤ slots | Jobs of its slots: start, wait, end, spool, quota | Briefly (2) |
-//! | `mover` | 1 per pipe between tasks | Relays the bytes of one pipe | Pipe (3) |
-//! | `errand` | 2 per helper command | Reads stdout or stderr of the command | Pipe |
+//! | `relay` | 1 per pipe between tasks | Relays the bytes of one pipe | Pipe (3) |
+//! | `capture` | 2 per helper command | Reads stdout or stderr of the command | Pipe |
 //! | `stdin` | 1 | Waits for the end of stdin (`--end-with-stdin`) | Stdin |
 //!
 //! 1. `main` has a current-thread tokio runtime (`worker/`, `report/`). Heartbeats and reports of
 //!    all jobs depend on this thread, so file access and name lookups belong in `spawn_blocking`.
-//!    The exceptions are short: the start of a helper command, the reaping of adopted processes,
-//!    and the release of the spool files of a finished job.
+//!    The exceptions are short: the start of a helper command and of its sandbox, the reaping of
+//!    adopted processes, and the release of the spool files of a finished job.
 //! 2. Each `lane` has a current-thread runtime of its own (`exec/spawn_threads`). The jobs of slot
 //!    `n` run on lane `n % lanes`. A lane blocks in fork, exec, and calls on spool files and files
-//!    of the user. A call that hangs delays only jobs of the same lane. Lanes send progress through
-//!    handles of the connections, which `main` drives.
+//!    of the user, and for at most 10 s in a message to a sandbox supervisor that does not read. A
+//!    call that hangs delays only jobs of the same lane. Lanes send progress through handles of the
+//!    connections, which `main` drives.
 //! 3. Relay threads (`exec/relay_pool`) run at lower priority than tasks. Up to 16 of them stay
 //!    idle for the next pipe. Their number has no bound, because a full pool would deadlock pipes
 //!    that wait for each other.

@@ -6,7 +6,7 @@ use agenix_protocol::{documents::to_json, printable::printable};
 use agenix_sandbox::{
     profile::Profile,
     property::Property,
-    report::{Missing, Report},
+    report::{MissingProperty, Report},
 };
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn table(report: &Report, is_enough: bool) -> String {
     for property in Property::ALL {
         let by = match (report.enforced.get(&property), report.missing.get(&property)) {
             (Some(by), _) => by.clone(),
-            (None, Some(Missing { reason, remedy })) => format!("nothing: {reason}; {remedy}"),
+            (None, Some(MissingProperty { reason, remedy })) => format!("nothing: {reason}; {remedy}"),
             (None, None) => "nothing".into(),
         };
         let _always_written = writeln!(text, "{:<15} {by}", property.word());
@@ -58,14 +58,15 @@ fn examined() -> anyhow::Result<Examined> {
 mod tests {
     use agenix_sandbox::{
         property::Property,
-        report::{Missing, Report},
+        report::{MissingProperty, Report},
     };
 
     use super::table;
 
     #[test]
     fn table_has_a_line_for_each_property() {
-        let missing = Missing { reason: "no Landlock".into(), remedy: "use Linux 6.2 or later".into() };
+        let missing =
+            MissingProperty { reason: "no Landlock".into(), remedy: "use Linux 6.2 or later".into() };
         let report = Report {
             enforced: [(Property::Exec, "Landlock".into())].into(),
             missing: [(Property::FilesRead, missing)].into(),

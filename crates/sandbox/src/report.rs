@@ -2,19 +2,10 @@
 
 use std::collections::BTreeMap;
 
+pub use agenix_protocol::documents::MissingProperty;
 use serde::{Deserialize, Serialize};
 
 use crate::property::{Property, PropertySet};
-
-/// Reason why a property does not hold, and the remedy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Missing {
-    /// Reason.
-    pub reason: String,
-    /// Step that the owner of the machine can take.
-    pub remedy: String,
-}
 
 /// Properties of a sandbox, made from the answers of the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +14,7 @@ pub struct Report {
     /// Properties that hold, with the mechanisms behind them.
     pub enforced: BTreeMap<Property, String>,
     /// Properties that do not hold.
-    pub missing: BTreeMap<Property, Missing>,
+    pub missing: BTreeMap<Property, MissingProperty>,
 }
 
 impl Report {
@@ -36,7 +27,7 @@ impl Report {
     /// Returns a text for each reason why properties of `needs` do not hold.
     #[must_use]
     pub fn unmet(&self, needs: &PropertySet) -> Vec<String> {
-        let mut by_reason: Vec<(Option<&Missing>, Vec<&str>)> = Vec::new();
+        let mut by_reason: Vec<(Option<&MissingProperty>, Vec<&str>)> = Vec::new();
         for property in needs.without(&self.properties()).iter() {
             let missing = self.missing.get(&property);
             match by_reason.iter_mut().find(|(reason, _)| *reason == missing) {
@@ -48,26 +39,26 @@ impl Report {
     }
 }
 
-fn unmet_text(missing: Option<&Missing>, words: &[&str]) -> String {
+fn unmet_text(missing: Option<&MissingProperty>, words: &[&str]) -> String {
     let are = match words {
         [word] => format!("{word} is not enforced"),
         [first @ .., last] => format!("{} and {last} are not enforced", first.join(", ")),
         [] => String::new(),
     };
     match missing {
-        Some(Missing { reason, remedy }) => format!("{are}: {reason}; {remedy}"),
+        Some(MissingProperty { reason, remedy }) => format!("{are}: {reason}; {remedy}"),
         None => are,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Missing, Report};
+    use super::{MissingProperty, Report};
     use crate::property::{Property, PropertySet};
 
     #[test]
     fn report_names_what_is_unmet_and_the_remedy() {
-        let missing = Missing { reason: "no Landlock".into(), remedy: "use Linux 6.2".into() };
+        let missing = MissingProperty { reason: "no Landlock".into(), remedy: "use Linux 6.2".into() };
         let report = Report {
             enforced: [(Property::Exec, "Landlock".into())].into(),
             missing: [(Property::FilesRead, missing)].into(),

@@ -34,7 +34,7 @@ pub mod client {
 pub mod probe {
     use crate::{
         property::Property,
-        report::{Missing, Report},
+        report::{MissingProperty, Report},
     };
 
     /// Returns a report in which no property holds.
@@ -42,7 +42,7 @@ pub mod probe {
     pub fn report() -> Report {
         let missing = |property| {
             let (reason, remedy) = ("this system is not Linux", "run untrusted jobs on a worker with Linux");
-            (property, Missing { reason: reason.into(), remedy: remedy.into() })
+            (property, MissingProperty { reason: reason.into(), remedy: remedy.into() })
         };
         Report { missing: Property::ALL.into_iter().map(missing).collect(), ..Report::default() }
     }

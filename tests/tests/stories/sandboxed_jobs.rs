@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::PermissionsExt,
 };
 
-use e2e::{Agq, Agw, Lab, eventually, is_gone};
+use e2e::{Agq, Agw, Lab, Ran, eventually, is_gone};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::{Value, json};
 
@@ -309,4 +309,18 @@ fn programs_that_agq_or_the_worker_asks_for_run_in_the_sandbox_too() {
     raw.send(&format!("WORKER.VERIFY cat '{test}'\n"));
     let answer = raw.line();
     assert!(answer.contains("Permission denied"), "{answer}");
+}
+
+#[test]
+fn profile_without_needs_is_not_enforced_where_no_supervisor_can_start() {
+    let lab = Lab::on_files();
+    let file = lab.file("agw.toml", "[sandbox]\nmode = \"all\"\n[profiles.reader]\nneeds = []\n");
+    let mut agw = lab.command("agw");
+    agw.arg("--config").arg(file).env("AGW_SANDBOX_WITHOUT", "namespaces,landlock");
+    let refused = Ran::from(agw.output().unwrap()).expect(2);
+    assert!(
+        refused.err.contains("cannot enforce the sandbox profile 'reader': files_read,"),
+        "{}",
+        refused.err
+    );
 }

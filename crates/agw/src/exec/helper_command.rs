@@ -85,7 +85,7 @@ pub(crate) async fn run(
 fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     let (mut reader, writer) = io::pipe()?;
     let (sender, receiver) = mpsc::unbounded_channel();
-    thread::Builder::new().name("errand".into()).spawn(move || {
+    thread::Builder::new().name("capture".into()).spawn(move || {
         let (mut piece, mut left) = ([0; MOST_BYTES], MOST_BYTES);
         // The loop ends when the last process closes the other end.
         while let Ok(count @ 1..) = reader.read(&mut piece) {

@@ -4,7 +4,7 @@ use crate::{
     mechanisms::namespaces,
     profile::{Execute, Network, Profile},
     property::Property,
-    report::{Missing, Report},
+    report::{MissingProperty, Report},
 };
 
 /// Answers of the kernel during the set-up of a supervisor.
@@ -33,15 +33,15 @@ pub(crate) fn report(profile: &Profile, facts: Facts) -> Report {
     report
 }
 
-fn mechanism(property: Property, profile: &Profile, facts: Facts) -> Result<String, Missing> {
+fn mechanism(property: Property, profile: &Profile, facts: Facts) -> Result<String, MissingProperty> {
     let namespaces = |name: &str| facts.has_namespaces.then(|| name.to_owned());
     let landlock = || facts.landlock.map(|version| format!("Landlock {version}"));
     let filter = || facts.has_filter.then(|| "seccomp".to_owned());
-    let any = |mechanisms: [Option<String>; 2], missing: Missing| {
+    let any = |mechanisms: [Option<String>; 2], missing: MissingProperty| {
         let mechanisms: Vec<String> = mechanisms.into_iter().flatten().collect();
         if mechanisms.is_empty() { Err(missing) } else { Ok(mechanisms.join(" + ")) }
     };
-    let both = |mechanisms: [Option<String>; 2], missing: Missing| match mechanisms {
+    let both = |mechanisms: [Option<String>; 2], missing: MissingProperty| match mechanisms {
         [Some(one), Some(other)] => Ok(format!("{one} + {other}")),
         _ => Err(missing),
     };
@@ -79,41 +79,41 @@ fn mechanism(property: Property, profile: &Profile, facts: Facts) -> Result<Stri
         Property::LimitsProcess if facts.has_namespaces => Ok("resource limits".into()),
         // Without a user namespace of each job, the kernel counts processes for the user.
         Property::LimitsProcess => Ok("resource limits, processes counted for all jobs together".into()),
-        Property::LimitsDisk => namespaces("tmpfs + resource limits").ok_or_else(|| Missing {
+        Property::LimitsDisk => namespaces("tmpfs + resource limits").ok_or_else(|| MissingProperty {
             reason: "without a mount namespace, the scratch directory has no bound of its own".into(),
             remedy: namespaces::REMEDY.into(),
         }),
-        Property::LimitsMemory => Err(Missing {
+        Property::LimitsMemory => Err(MissingProperty {
             reason: "the sum of the memory of a job needs a control group, which is not implemented".into(),
             remedy: "bound the memory of the worker, for example by MemoryMax= of its systemd unit".into(),
         }),
     }
 }
 
-fn permitted(by: &str) -> Missing {
-    Missing { reason: format!("the profile has {by}"), remedy: "change the profile".into() }
+fn permitted(by: &str) -> MissingProperty {
+    MissingProperty { reason: format!("the profile has {by}"), remedy: "change the profile".into() }
 }
 
-fn no_landlock() -> Missing {
-    Missing {
+fn no_landlock() -> MissingProperty {
+    MissingProperty {
         reason: "the kernel has no Landlock with the right to truncate".into(),
         remedy: "use Linux 6.2 or later with 'landlock' in its list of security modules (lsm=)".into(),
     }
 }
 
-fn no_filter() -> Missing {
-    Missing {
+fn no_filter() -> MissingProperty {
+    MissingProperty {
         reason: "system calls are not filtered".into(),
         remedy: "use a kernel with seccomp filters, and allow seccomp(2) to the worker".into(),
     }
 }
 
-fn no_landlock_or_filter(facts: Facts) -> Missing {
+fn no_landlock_or_filter(facts: Facts) -> MissingProperty {
     if facts.landlock.is_none() { no_landlock() } else { no_filter() }
 }
 
-fn no_signals() -> Missing {
-    Missing {
+fn no_signals() -> MissingProperty {
+    MissingProperty {
         reason: "there is neither a PID namespace nor the signal scope of Landlock".into(),
         remedy: format!("use Linux 6.12 or later, or {}", namespaces::REMEDY),
     }

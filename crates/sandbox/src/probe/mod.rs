@@ -28,7 +28,7 @@ use crate::{
     profile::{Limits, Profile},
     property::{Property, PropertySet},
     protocol::{Sink, Source, TaskStart},
-    report::{Missing, Report},
+    report::{MissingProperty, Report},
     setup::{ATTEMPT_ARGUMENT, Mechanism, Regime, SUPERVISOR_ARGUMENT},
 };
 
@@ -118,9 +118,9 @@ fn is_better(report: &Report, than: Option<&Machine>) -> bool {
     than.is_none_or(|best| report.enforced.len() > best.report.enforced.len())
 }
 
-fn missing_because(reason: &str) -> Missing {
+fn missing_because(reason: &str) -> MissingProperty {
     let remedy = "follow the remedy in the reason, then start the worker again";
-    Missing { reason: reason.to_owned(), remedy: remedy.into() }
+    MissingProperty { reason: reason.to_owned(), remedy: remedy.into() }
 }
 
 /// Attacks a sandbox, and returns the properties that hold.
@@ -171,7 +171,7 @@ fn attack(
         if let Some(by) = report.enforced.remove(&attempt.property) {
             let reason = format!("an attack succeeded in spite of {by}: {}", attempt.attack);
             let remedy = "report this to the project, with the version of the kernel".into();
-            report.missing.insert(attempt.property, Missing { reason, remedy });
+            report.missing.insert(attempt.property, MissingProperty { reason, remedy });
         }
     }
     Ok(report)

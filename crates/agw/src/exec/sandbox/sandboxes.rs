@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
 use agenix_protocol::{
     byte_escape::encode_os,
-    documents::{MissingProperty, PlanSandbox, WorkerSandbox},
+    documents::{PlanSandbox, WorkerSandbox},
 };
 use agenix_sandbox::{
     client::{ClientError, Settings},
     profile::{Execute, Profile},
-    report::{Missing, Report},
+    property::PropertySet,
+    report::Report,
     setup::Regime,
 };
 use anyhow::{Context, bail};
@@ -46,7 +47,12 @@ impl Sandboxes {
         let created = || format!("cannot create a scratch directory in {}", directory.display());
         let root = ScratchRoot::create(directory, user).with_context(created)?;
         let Examined { regime, report } = machine::examine(directory, user)?;
-        let unmet = |profile: &Profile| report.unmet(&profile.needs());
+        let unmet = |profile: &Profile| {
+            let needs = profile.needs();
+            // Without a supervisor, a profile cannot be enforced even if it needs no property.
+            let lacks_supervisor = regime.is_none() && needs.is_empty();
+            report.unmet(&if lacks_supervisor { PropertySet::all() } else { needs })
+        };
         let unmet: BTreeMap<_, _> =
             settings.profiles.iter().map(|(name, profile)| (name.clone(), unmet(profile))).collect();
         let regime = match (regime, unmet.get(&settings.strangers)) {
@@ -85,16 +91,12 @@ impl Sandboxes {
 
     /// Returns the sandbox as the worker registers it.
     pub(crate) fn registration(&self) -> WorkerSandbox {
-        let missing = |Missing { reason, remedy }: &Missing| MissingProperty {
-            reason: reason.clone(),
-            remedy: remedy.clone(),
-        };
         let of_report = &self.report;
         WorkerSandbox {
             default_profile: self.default_profile().map(|profile| profile.name.clone()),
             profiles: self.unmet.clone(),
             enforced: of_report.enforced.iter().map(|(name, by)| (name.to_string(), by.clone())).collect(),
-            missing: of_report.missing.iter().map(|(name, why)| (name.to_string(), missing(why))).collect(),
+            missing: of_report.missing.iter().map(|(name, why)| (name.to_string(), why.clone())).collect(),
         }
     }
 
