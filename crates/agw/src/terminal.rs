@@ -33,9 +33,10 @@ mod linux {
         process::{Command, ExitCode},
     };
 
+    use nix::unistd;
     use rustix::process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, getsid, kill_process,
-        set_parent_process_death_signal, setsid, wait,
+        Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, set_parent_process_death_signal,
+        setsid, wait,
     };
     use tokio::{
         runtime::Builder,
@@ -71,7 +72,9 @@ mod linux {
             return Ok(is_orphan.then_some(ExitCode::FAILURE));
         }
         let has_terminal = || File::options().read(true).write(true).open("/dev/tty").is_ok();
-        if getsid(None)? == getpid() && has_terminal() { lead().map(Some) } else { Ok(None) }
+        // Not by rustix, which has no value for a leader in another PID namespace.
+        let is_leader = unistd::getsid(None)? == unistd::Pid::this();
+        if is_leader && has_terminal() { lead().map(Some) } else { Ok(None) }
     }
 
     fn lead() -> io::Result<ExitCode> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use e2e::{Agq, Lab, Ran, eventually, is_gone};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::support::{action, ended, only_job, plan};
 
@@ -30,16 +30,10 @@ impl OnTerminal {
     fn start(lab: &Lab, agq: &Agq) -> Self {
         let (log, leader) = (lab.path().join("log"), lab.path().join("leader"));
         let line = "echo $$ > leader; exec \"$AGW\" --worker-id w1 --max-concurrent-jobs 1 2> log";
-        let mut terminal = Command::new("script");
+        let mut terminal = worker_under("script", lab, agq);
         terminal.args(["--quiet", "--return", "--flush", "--command", line, "/dev/null"]);
-        for (name, value) in lab.command("agw").get_envs() {
-            match value {
-                Some(value) => terminal.env(name, value),
-                None => terminal.env_remove(name),
-            };
-        }
-        terminal.env("AGQ_ADDR", agq.address()).env("AGW", lab.bin().join("agw")).env("SHELL", "/bin/sh");
-        terminal.current_dir(lab.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        terminal.env("AGW", lab.bin().join("agw")).env("SHELL", "/bin/sh");
+        terminal.stdin(Stdio::piped()).stdout(Stdio::piped());
         let terminal = terminal.spawn().unwrap();
         let is_registered = || fs::read_to_string(&log).ok()?.contains("is registered").then_some(());
         eventually("the worker registers", is_registered);
@@ -73,6 +67,19 @@ impl Drop for OnTerminal {
             let _ended = self.terminal.wait();
         }
     }
+}
+
+/// Returns a command of `program` with the environment of a worker.
+fn worker_under(program: &str, lab: &Lab, agq: &Agq) -> Command {
+    let mut command = Command::new(program);
+    for (name, value) in lab.command("agw").get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.env("AGQ_ADDR", agq.address()).current_dir(lab.path());
+    command
 }
 
 fn signal(pid: i32, signal: Signal) {
@@ -146,4 +153,22 @@ fn tasks_end_if_the_leader_of_the_session_is_killed() {
     signal(worker.leader, Signal::KILL);
     worker.end().expect(128 + Signal::KILL.as_raw());
     eventually("its task is ended", || is_gone(task).then_some(()));
+}
+
+/// The kernel shows such a worker the session 0, as under `unshare --pid --fork`.
+#[test]
+fn worker_runs_jobs_if_the_leader_of_its_session_is_outside_its_pid_namespace() {
+    let lab = Lab::on_files();
+    let agq = lab.agq(&[]);
+    let mut unshare = worker_under("unshare", &lab, &agq);
+    if !geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--pid", "--fork", "--kill-child"]).arg(lab.bin().join("agw"));
+    let mut unshare = unshare.args(["--worker-id", "w1"]).stdin(Stdio::null()).spawn().unwrap();
+    lab.submit_plan(&agq, &plan("one", "echo", &["done"]));
+    lab.submit_action(&agq, "one", "one", "[{}]");
+    assert_eq!(ended(&lab, &agq, "one")["stdout"], "done\n");
+    unshare.kill().unwrap();
+    unshare.wait().unwrap();
 }

@@ -3,12 +3,10 @@
 
 use std::fs;
 
+use nix::unistd::{Pid, getsid};
 use rustix::{
     io::Errno,
-    process::{
-        DumpableBehavior, Signal, getpid, getsid, set_dumpable_behavior, set_parent_process_death_signal,
-        setsid,
-    },
+    process::{DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal, setsid},
     thread::{
         CapabilitySet, CapabilitySets, SecureComputingMode, capabilities, clear_ambient_capability_set,
         no_new_privs, secure_computing_mode, set_capabilities, set_no_new_privs,
@@ -66,7 +64,7 @@ pub(crate) fn leave_terminal() -> Result<(), Fault> {
     match setsid() {
         Ok(_) => Ok(()),
         // PID 1 of a namespace may lead a session already.
-        Err(Errno::PERM) if getsid(None) == Ok(getpid()) => Ok(()),
+        Err(Errno::PERM) if getsid(None) == Ok(Pid::this()) => Ok(()),
         Err(error) => Err(Fault::of(Step::Terminal, "setsid", error)),
     }
 }
