@@ -18,7 +18,7 @@ const SCHEMA: &str = "agw/1";
 /// Attacks a sandbox on this machine. Returns the properties that hold, as text or JSON, and the
 /// exit code, which is 1 if the profile `reader` cannot be enforced.
 pub(crate) fn run(is_json: bool) -> anyhow::Result<(String, ExitCode)> {
-    let Examined { regime, report } = examined()?;
+    let Examined { regime, report, .. } = examined()?;
     let unmet = Profile::reader().needs().without(&report.properties());
     let text = if is_json {
         let data = json!({"regime": regime, "enforced": report.enforced, "missing": report.missing});

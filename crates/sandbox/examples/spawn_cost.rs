@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         scratch: scratch.path().to_owned(),
         regime: Regime::Namespaces,
         user: None,
+        control_group: None,
         without: [].into(),
     };
     let mut starts = Vec::new();

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Step {
     /// Reads and checks what the worker asks for.
     Setup,
+    /// Joins the control group, and checks its limits.
+    ControlGroup,
     /// Checks that the user is not root.
     User,
     /// Keeps foreign descriptors from tasks.
@@ -58,6 +60,7 @@ impl Step {
     pub fn word(self) -> &'static str {
         match self {
             Self::Setup => "setup",
+            Self::ControlGroup => "control_group",
             Self::User => "user",
             Self::Descriptors => "descriptors",
             Self::Namespaces => "namespaces",

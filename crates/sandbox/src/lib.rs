@@ -6,6 +6,7 @@
 //! - [`report`]: guarantees that hold, with the mechanism of each, and those that are missing.
 //! - [`protocol`]: messages between the worker and a supervisor.
 //! - [`supervisor`]: entry of the supervisor process, which is the worker's executable again.
+//! - [`control_group`]: bounds for the processes and the memory of a job in sum.
 //! - [`client`]: side of the worker: starts a supervisor, tasks in it, and waits for them.
 //! - [`probe`]: attacks from inside a sandbox that show which properties this machine enforces.
 //!
@@ -28,6 +29,7 @@
 //!     scratch: "/run/agw/scratch".into(),
 //!     regime: Regime::Namespaces,
 //!     user: None,
+//!     control_group: None,
 //!     without: [].into(),
 //! })?;
 //! supervisor.begin(&["/usr/bin/sort"])?;
@@ -62,6 +64,8 @@ pub mod setup;
 
 #[cfg(target_os = "linux")]
 pub mod client;
+#[cfg(target_os = "linux")]
+pub mod control_group;
 #[cfg(target_os = "linux")]
 mod mechanisms;
 #[cfg(target_os = "linux")]

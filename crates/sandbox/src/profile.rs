@@ -35,6 +35,9 @@ pub enum Execute {
 pub struct Limits {
     /// Maximum number of processes and threads, with the three of the supervisor.
     pub processes: u64,
+    /// Maximum memory of all processes of a job in bytes, with its scratch directory. A control
+    /// group enforces it.
+    pub memory: u64,
     /// Maximum address space of a process in bytes.
     pub address_space: u64,
     /// Maximum size of a file in bytes, which includes the output of a task.
@@ -53,6 +56,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             processes: 64,
+            memory: 4 << 30,
             address_space: 4 << 30,
             file_size: 1 << 30,
             open_files: 256,
@@ -131,6 +135,7 @@ impl Profile {
     pub fn builder() -> Self {
         let limits = Limits {
             processes: 1024,
+            memory: 16 << 30,
             address_space: 16 << 30,
             file_size: 8 << 30,
             open_files: 4096,
@@ -224,9 +229,10 @@ const MOST: u64 = 1 << 60;
 impl Limits {
     /// Returns the name, the value and the minimum of each limit. With less, the supervisor itself
     /// could not start a task, because it inherits its own limits to tasks.
-    fn bounds(&self) -> [(&'static str, u64, u64); 7] {
+    fn bounds(&self) -> [(&'static str, u64, u64); 8] {
         [
             ("limits.processes", self.processes, 8),
+            ("limits.memory", self.memory, 64 << 20),
             ("limits.address_space", self.address_space, 64 << 20),
             ("limits.file_size", self.file_size, 4096),
             ("limits.open_files", self.open_files, 32),
@@ -275,7 +281,7 @@ mod tests {
 
     #[test]
     fn profile_rejects_unknown_fields_and_words() {
-        for text in ["reads = []", "network = \"maybe\"", "needs = [\"files\"]", "[limits]\nmemory = 1"] {
+        for text in ["reads = []", "network = \"maybe\"", "needs = [\"files\"]", "[limits]\nmemories = 1"] {
             assert!(toml::from_str::<Profile>(text).is_err(), "{text}");
         }
     }
@@ -309,6 +315,7 @@ mod tests {
     fn limits_have_bounds() {
         let least = Limits {
             processes: 8,
+            memory: 64 << 20,
             address_space: 64 << 20,
             file_size: 4096,
             open_files: 32,

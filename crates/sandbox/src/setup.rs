@@ -37,11 +37,13 @@ pub enum Mechanism {
     Landlock,
     /// Filters of system calls.
     Seccomp,
+    /// Control groups of version 2.
+    ControlGroups,
 }
 
 /// Error for a word that names no mechanism.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a mechanism: use namespaces, landlock or seccomp")]
+#[error("'{0}' is not a mechanism: use namespaces, landlock, seccomp or control_groups")]
 pub struct UnknownMechanism(String);
 
 impl FromStr for Mechanism {
@@ -52,6 +54,7 @@ impl FromStr for Mechanism {
             "namespaces" => Ok(Self::Namespaces),
             "landlock" => Ok(Self::Landlock),
             "seccomp" => Ok(Self::Seccomp),
+            "control_groups" => Ok(Self::ControlGroups),
             _ => Err(UnknownMechanism(word.to_owned())),
         }
     }
@@ -76,6 +79,9 @@ pub struct Setup {
     pub scratch: String,
     /// Regime.
     pub regime: Regime,
+    /// Directory of the control group as a byte-escaped absolute path, if there is one.
+    #[serde(default)]
+    pub control_group: Option<String>,
     /// Mechanisms to do without.
     #[serde(default)]
     pub without: BTreeSet<Mechanism>,
@@ -103,6 +109,7 @@ mod tests {
             profile: Profile::reader(),
             scratch: "/scratch".into(),
             regime: Regime::Namespaces,
+            control_group: Some("/group".into()),
             without: [Mechanism::Seccomp].into(),
             variables: vec![("LANG".into(), "C".into())],
         };

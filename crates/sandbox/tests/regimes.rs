@@ -209,7 +209,14 @@ fn probe_finds_what_this_machine_enforces() {
         give(scratch.path());
         let user = settings(Profile::reader(), Regime::Namespaces, &scratch).user;
         let without = without.iter().copied().collect();
-        probe::run(executable(), scratch.path(), user, &without).unwrap()
+        let means = probe::Means {
+            executable: executable(),
+            scratch: scratch.path(),
+            user,
+            control_groups: None,
+            without: &without,
+        };
+        probe::run(means).unwrap()
     };
     let missing =
         |machine: &probe::Machine| PropertySet::all().without(&machine.report.properties()).to_string();
@@ -259,7 +266,14 @@ fn machine_without_user_namespaces_inside() {
     let no_space = rustix::io::Errno::NOSPC.raw_os_error();
     assert_eq!((refused.step, refused.errno), (Step::Namespaces, Some(no_space)), "{refused}");
     let scratch = directory();
-    let machine = probe::run(executable(), scratch.path(), None, &[].into()).unwrap();
+    let means = probe::Means {
+        executable: executable(),
+        scratch: scratch.path(),
+        user: None,
+        control_groups: None,
+        without: &[].into(),
+    };
+    let machine = probe::run(means).unwrap();
     assert_eq!(machine.regime, Some(Regime::Subreaper), "{machine:?}");
     let missing = PropertySet::all().without(&machine.report.properties()).to_string();
     assert_eq!(missing, "limits_disk,limits_memory", "{machine:?}");

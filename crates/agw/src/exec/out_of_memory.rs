@@ -1,25 +1,47 @@
 //! Evidence that the kernel killed a process for lack of memory: the counter `oom_kill` of the
-//! worker's cgroup (v2), which includes the cgroups below it. Tasks run in the worker's cgroup.
+//! control group (version 2) of the processes, which includes the groups below it. Tasks run in the
+//! group of the worker, and sandboxed tasks in that of their supervisor if it has its own.
 
-use std::{fs::File, os::unix::fs::FileExt, path::PathBuf, sync::OnceLock};
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
 
 use rustix::process::Signal;
 
 /// Maximum size of the file `memory.events`, which has a few short lines.
 const MOST_BYTES: usize = 4096;
 
-/// Returns the number of processes of the worker's cgroup that the kernel has killed for lack of
-/// memory. `None` without cgroup v2, in its root, and on other systems than Linux.
+/// File `memory.events` of a control group. It stays open, because each start of a task reads it.
+#[derive(Debug)]
+pub(crate) struct MemoryEvents(File);
+
+impl MemoryEvents {
+    /// Opens the events of the group in the directory `group`. The first group of the system has
+    /// none.
+    pub(crate) fn of(group: &Path) -> Option<Self> {
+        File::open(group.join("memory.events")).ok().map(Self)
+    }
+
+    /// Returns the number of processes of the group that the kernel has killed for lack of memory.
+    pub(crate) fn kills(&self) -> Option<u64> {
+        let mut text = [0; MOST_BYTES];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        parse_kills(std::str::from_utf8(text.get(..length)?).ok()?)
+    }
+}
+
+/// Returns [`MemoryEvents::kills`] of the worker's control group. `None` without version 2, in its
+/// first group, and on other systems than Linux.
 pub(crate) fn kills() -> Option<u64> {
-    // The file stays open, because each start of a task reads it.
-    static EVENTS: OnceLock<Option<File>> = OnceLock::new();
+    static EVENTS: OnceLock<Option<MemoryEvents>> = OnceLock::new();
     let events = EVENTS.get_or_init(|| {
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        File::open(events_path(&own)?).ok()
+        MemoryEvents::of(&group_of(&own)?)
     });
-    let mut text = [0; MOST_BYTES];
-    let length = events.as_ref()?.read_at(&mut text, 0).ok()?;
-    parse_kills(std::str::from_utf8(text.get(..length)?).ok()?)
+    events.as_ref()?.kills()
 }
 
 /// Returns true if the kernel was out of memory when it sent `signal`, which ended a process and
@@ -32,17 +54,26 @@ pub(crate) fn was_cause(
     signal == Some(Signal::KILL.as_raw()) && has_risen()
 }
 
+/// Reason in [`text`].
+const REASON: &str = "was killed by the kernel, which was out of memory";
+
+/// Returns true if `stderr` ends with [`text`].
+pub(crate) fn is_named_in(stderr: &[u8]) -> bool {
+    let last = stderr.trim_ascii_end().rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
+    last.starts_with(b"agw: ") && String::from_utf8_lossy(last).contains(REASON)
+}
+
 /// Returns the text for the stderr of a task that was killed for lack of memory.
 pub(crate) fn text(task_number: u32, peak_memory_bytes: Option<u64>) -> String {
     let peak = peak_memory_bytes.map(|bytes| format!("; its peak memory was {} MiB", bytes >> 20));
     let peak = peak.unwrap_or_default();
-    format!("agw: task {task_number} was killed by the kernel, which was out of memory{peak}\n")
+    format!("agw: task {task_number} {REASON}{peak}\n")
 }
 
-/// Returns the path of `memory.events` for the text of `/proc/self/cgroup`.
-fn events_path(own: &str) -> Option<PathBuf> {
-    let cgroup = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(PathBuf::from("/sys/fs/cgroup").join(cgroup).join("memory.events"))
+/// Returns the directory of the group for the text of `/proc/self/cgroup`.
+fn group_of(own: &str) -> Option<PathBuf> {
+    let group = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Some(Path::new("/sys/fs/cgroup").join(group))
 }
 
 fn parse_kills(events: &str) -> Option<u64> {
@@ -53,7 +84,7 @@ fn parse_kills(events: &str) -> Option<u64> {
 mod tests {
     use std::path::Path;
 
-    use super::{events_path, parse_kills, text, was_cause};
+    use super::{group_of, is_named_in, parse_kills, text, was_cause};
 
     #[test]
     fn lack_of_memory_needs_a_kill_and_a_risen_counter() {
@@ -79,18 +110,20 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_is_that_of_version_2() {
+    fn group_is_that_of_version_2() {
         let own = "4:memory:/old\n0::/system.slice/agw.service\n";
-        let path = Path::new("/sys/fs/cgroup/system.slice/agw.service/memory.events");
-        assert_eq!(events_path(own).as_deref(), Some(path));
-        assert_eq!(events_path("0::/\n").as_deref(), Some(Path::new("/sys/fs/cgroup/memory.events")));
-        assert_eq!(events_path("4:memory:/old\n"), None);
+        let path = Path::new("/sys/fs/cgroup/system.slice/agw.service");
+        assert_eq!(group_of(own).as_deref(), Some(path));
+        assert_eq!(group_of("0::/\n").as_deref(), Some(Path::new("/sys/fs/cgroup")));
+        assert_eq!(group_of("4:memory:/old\n"), None);
     }
 
     #[test]
     fn text_names_the_peak_memory_if_it_is_known() {
         let line = "agw: task 2 was killed by the kernel, which was out of memory";
         assert_eq!(text(2, None), format!("{line}\n"));
+        assert!(is_named_in(format!("sort: no\n{}", text(2, Some(1))).as_bytes()));
+        assert!(!is_named_in(format!("{line}\nsort: no\n").as_bytes()));
         assert_eq!(text(2, Some(512 << 20)), format!("{line}; its peak memory was 512 MiB\n"));
     }
 }

@@ -19,6 +19,7 @@ use std::{
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -28,6 +29,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 pub use supervisor::Supervisor;
 
 use crate::{
+    control_group::ControlGroup,
     fault::Fault,
     profile::{InvalidProfile, Profile},
     protocol::{Channel, ReceiveError, Reply, pair},
@@ -80,6 +82,8 @@ pub struct Settings {
     pub regime: Regime,
     /// User of the tasks. `None` for the user of the worker, which must not be root.
     pub user: Option<User>,
+    /// Control group of the supervisor and its tasks. Its limits are those of the profile.
+    pub control_group: Option<Arc<ControlGroup>>,
     /// Mechanisms to do without, for tests.
     pub without: BTreeSet<Mechanism>,
 }
@@ -121,12 +125,14 @@ pub fn prepare(settings: &Settings) -> Result<(Command, Connection), ClientError
         profile: settings.profile.clone(),
         scratch: encode_os(settings.scratch.as_os_str()),
         regime: settings.regime,
+        control_group: settings.control_group.as_ref().map(|group| encode_os(group.path().as_os_str())),
         without: settings.without.clone(),
         variables: settings.profile.env.iter().filter_map(variable).collect(),
     };
     let setup = serde_json::to_string(&setup).map_err(io::Error::from)?;
     let (ours, theirs) = pair()?;
     set_socket_timeout(&ours, Timeout::Send, Some(SEND_TIMEOUT)).map_err(io::Error::from)?;
+    let entrance = settings.control_group.as_ref().map(|group| group.entrance()).transpose()?;
     let mut command = Command::new(&settings.executable);
     command
         .arg(SUPERVISOR_ARGUMENT)
@@ -134,7 +140,7 @@ pub fn prepare(settings: &Settings) -> Result<(Command, Connection), ClientError
         .env(SETUP_VARIABLE, setup)
         .current_dir("/")
         .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null());
+        .stdout(entrance.map_or_else(Stdio::null, Stdio::from));
     if let Some(User { uid, gid }) = settings.user {
         command.uid(uid).gid(gid);
     }

@@ -4,6 +4,7 @@ use std::{
     io,
     os::fd::BorrowedFd,
     process::{Child, ExitStatus},
+    sync::Arc,
 };
 
 use rustix::{
@@ -13,6 +14,7 @@ use rustix::{
 
 use super::{ClientError, Commands, Replies, Settings, prepare};
 use crate::{
+    control_group::ControlGroup,
     protocol::{Cleaned, Reply, TaskEnd, TaskStart},
     report::Report,
 };
@@ -27,6 +29,8 @@ pub struct Supervisor {
     commands: Commands,
     replies: Replies,
     report: Report,
+    /// Removed after the end of the process.
+    _control_group: Option<Arc<ControlGroup>>,
     /// Ends of tasks that arrived while the caller waited for something else.
     ended: Vec<TaskEnd>,
 }
@@ -43,7 +47,8 @@ impl Supervisor {
         drop(command);
         match connection.ready() {
             Ok((commands, replies, report)) => {
-                Ok(Self { process, commands, replies, report, ended: Vec::new() })
+                let _control_group = settings.control_group.clone();
+                Ok(Self { process, commands, replies, report, _control_group, ended: Vec::new() })
             }
             Err(error) => {
                 let _has_ended = end(&mut process);

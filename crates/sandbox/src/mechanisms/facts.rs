@@ -18,6 +18,8 @@ pub(crate) struct Facts {
     pub(crate) scopes_signals: bool,
     /// True if system calls are filtered.
     pub(crate) has_filter: bool,
+    /// True if a control group bounds processes and memory.
+    pub(crate) has_control_group: bool,
 }
 
 /// Returns the report for `profile`. The steps without an optional mechanism (limits, terminal,
@@ -76,6 +78,7 @@ fn mechanism(property: Property, profile: &Profile, facts: Facts) -> Result<Stri
             Ok(format!("setsid + {devices}"))
         }
         Property::Privileges => Ok("no_new_privs, no capabilities".into()),
+        Property::LimitsProcess if facts.has_control_group => Ok("resource limits + control group".into()),
         Property::LimitsProcess if facts.has_namespaces => Ok("resource limits".into()),
         // Without a user namespace of each job, the kernel counts processes for the user.
         Property::LimitsProcess => Ok("resource limits, processes counted for all jobs together".into()),
@@ -83,9 +86,10 @@ fn mechanism(property: Property, profile: &Profile, facts: Facts) -> Result<Stri
             reason: "without a mount namespace, the scratch directory has no bound of its own".into(),
             remedy: namespaces::REMEDY.into(),
         }),
+        Property::LimitsMemory if facts.has_control_group => Ok("control group".into()),
         Property::LimitsMemory => Err(MissingProperty {
-            reason: "the sum of the memory of a job needs a control group, which is not implemented".into(),
-            remedy: "bound the memory of the worker, for example by MemoryMax= of its systemd unit".into(),
+            reason: "the supervisor has no control group".into(),
+            remedy: "delegate a control group to the worker".into(),
         }),
     }
 }
@@ -127,8 +131,13 @@ mod tests {
         property::{Property, PropertySet},
     };
 
-    const ALL: Facts =
-        Facts { has_namespaces: true, landlock: Some(6), scopes_signals: true, has_filter: true };
+    const ALL: Facts = Facts {
+        has_namespaces: true,
+        landlock: Some(6),
+        scopes_signals: true,
+        has_filter: true,
+        has_control_group: true,
+    };
 
     fn missing(profile: &Profile, facts: Facts) -> String {
         let report = report(profile, facts);
@@ -163,17 +172,28 @@ mod tests {
     #[test]
     fn report_names_the_shared_count_of_processes_without_namespaces() {
         let by = |facts| report(&Profile::reader(), facts).enforced[&Property::LimitsProcess].clone();
-        assert_eq!(by(ALL), "resource limits");
-        let shared = by(Facts { has_namespaces: false, ..ALL });
+        let with_group = Facts { has_namespaces: false, ..ALL };
+        assert_eq!(by(with_group), "resource limits + control group");
+        let without_group = Facts { has_control_group: false, ..ALL };
+        assert_eq!(by(without_group), "resource limits");
+        let shared = by(Facts { has_namespaces: false, ..without_group });
         assert_eq!(shared, "resource limits, processes counted for all jobs together");
+    }
+
+    #[test]
+    fn memory_of_a_job_is_bounded_by_a_control_group_alone() {
+        let limited =
+            Profile { needs: Some([Property::LimitsMemory].into_iter().collect()), ..Profile::reader() };
+        assert_eq!(missing(&limited, ALL), "");
+        assert_eq!(missing(&limited, Facts { has_control_group: false, ..ALL }), "limits_memory");
     }
 
     #[test]
     fn permissions_of_a_profile_are_not_reported_as_enforced() {
         let all = PropertySet::all();
         let unmet = |profile: &Profile| all.without(&report(profile, ALL).properties()).to_string();
-        assert_eq!(unmet(&Profile::reader()), "limits_memory");
-        assert_eq!(unmet(&Profile::builder()), "exec,limits_memory");
-        assert_eq!(unmet(&Profile::network()), "network,limits_memory");
+        assert_eq!(unmet(&Profile::reader()), "");
+        assert_eq!(unmet(&Profile::builder()), "exec");
+        assert_eq!(unmet(&Profile::network()), "network");
     }
 }

@@ -15,8 +15,9 @@ const OWN_GROWTH: u64 = 32 << 20;
 /// Seconds between the signal SIGXCPU and SIGKILL for a process without processor time left.
 const CPU_GRACE_SECS: u64 = 1;
 
-/// Sets the limits of this process.
-pub(crate) fn set(limits: &Limits, regime: Regime) -> Result<(), Fault> {
+/// Sets the limits of this process. With a control group, which counts the processes of each job,
+/// the limit of the user stays as it is, because others share it.
+pub(crate) fn set(limits: &Limits, regime: Regime, has_control_group: bool) -> Result<(), Fault> {
     let size = own_address_space();
     if size.is_some_and(|size| size.saturating_add(OWN_GROWTH) > limits.address_space) {
         let detail = format!(
@@ -26,12 +27,16 @@ pub(crate) fn set(limits: &Limits, regime: Regime) -> Result<(), Fault> {
         );
         return Err(Fault::new(Step::Limits, detail));
     }
-    // The count is of the user in this user namespace, which other processes share without one.
-    let others = if regime == Regime::Namespaces { 0 } else { threads_of_user() };
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
+    // The count is of the user in this user namespace, which other processes share without one.
+    let processes = match regime {
+        Regime::Namespaces => both(limits.processes),
+        Regime::Subreaper if has_control_group => getrlimit(Resource::Nproc),
+        Regime::Subreaper => both(limits.processes.saturating_add(threads_of_user())),
+    };
     let values = [
         (Resource::Core, both(0)),
-        (Resource::Nproc, both(limits.processes.saturating_add(others))),
+        (Resource::Nproc, processes),
         (Resource::As, both(limits.address_space)),
         (Resource::Fsize, both(limits.file_size)),
         (Resource::Nofile, both(limits.open_files)),

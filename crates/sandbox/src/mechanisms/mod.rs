@@ -1,5 +1,6 @@
 //! Mechanisms of Linux that a supervisor applies to itself, and that its tasks inherit.
 
+pub(crate) mod control_group;
 pub(crate) mod facts;
 pub(crate) mod interpreters;
 pub(crate) mod landlock;

@@ -50,12 +50,18 @@ pub(super) const ATTACKED: [Property; 12] = [
 ];
 /// Argument of a daemon, in the place of the targets.
 const DAEMON: &str = "daemon";
+/// Argument of a task that takes memory, in the place of the targets. The next argument is a number
+/// of bytes.
+pub(super) const MEMORY: &str = "memory";
 
 /// Attacks the targets that the third argument names.
 pub(crate) fn attempt() -> ExitCode {
     let Some(argument) = std::env::args().nth(3) else { return ExitCode::FAILURE };
     if argument == DAEMON {
         return daemon();
+    }
+    if argument == MEMORY {
+        return take_memory();
     }
     let Ok(targets) = serde_json::from_str::<Targets>(&argument) else { return ExitCode::FAILURE };
     match attack_all(&targets) {
@@ -72,6 +78,17 @@ fn daemon() -> ExitCode {
     loop {
         let _interrupted = rustix::event::poll(&mut [], None);
     }
+}
+
+/// Takes memory, and writes to each page of it.
+fn take_memory() -> ExitCode {
+    let bytes = std::env::args().nth(4).and_then(|bytes| bytes.parse().ok());
+    let Some(bytes) = bytes else { return ExitCode::FAILURE };
+    let taken = vec![1_u8; bytes];
+    if std::hint::black_box(&taken).iter().all(|&byte| byte == 1) {
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
 }
 
 fn attack_all(targets: &Targets) -> io::Result<()> {
@@ -242,22 +259,28 @@ fn limits_process(targets: &Targets) -> io::Result<Vec<(&'static str, bool)>> {
     use rustix::process::Resource;
     Ok(vec![
         ("opens more files", are_files_bounded),
-        ("starts more threads", are_threads_bounded(limits.processes)),
+        ("starts more threads", are_threads_bounded(limits.processes, targets.has_control_group)),
         ("has a greater address space", is_at_most(Resource::As, limits.address_space)),
         ("writes a greater file", is_at_most(Resource::Fsize, limits.file_size)),
         ("uses more processor time", is_at_most(Resource::Cpu, limits.cpu_secs + 1)),
     ])
 }
 
-/// Starts threads until the system refuses one. Other processes of the user may count as well.
-fn are_threads_bounded(most: u64) -> bool {
+/// Returns true if the system refuses more than `most` threads.
+fn are_threads_bounded(most: u64, has_control_group: bool) -> bool {
+    if has_control_group {
+        return is_thread_refused(most);
+    }
     // More than a machine has of one user is not tried, because the limit may be relative to that.
     const TRIED: u64 = 100_000;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum;
     let Some(limit) = limit.filter(|&limit| limit >= most && limit < TRIED) else { return false };
-    if limit > most {
-        return true;
-    }
+    // Other processes of the user may count as well.
+    limit > most || is_thread_refused(limit)
+}
+
+/// Starts up to `limit` threads beside the present one. Returns true if the system refuses one.
+fn is_thread_refused(limit: u64) -> bool {
     let (sender, receiver) = mpsc::channel::<()>();
     let receiver = Arc::new(Mutex::new(receiver));
     let mut threads = Vec::new();

@@ -13,18 +13,23 @@ use std::{
         unix::{
             fs::{PermissionsExt, chown},
             net::UnixListener,
+            process::ExitStatusExt,
         },
     },
     path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::Arc,
 };
 
 use agenix_protocol::byte_escape::encode_os;
 use serde::{Deserialize, Serialize};
 
+use attempts::MEMORY;
 pub(crate) use attempts::attempt;
 
 use crate::{
     client::{ClientError, Settings, Supervisor, User},
+    control_group::ControlGroups,
     profile::{Limits, Profile},
     property::{Property, PropertySet},
     protocol::{Sink, Source, TaskStart},
@@ -59,6 +64,8 @@ struct Targets {
     pid_namespace: Option<PathBuf>,
     /// Limits of the sandbox.
     limits: Limits,
+    /// True if a control group counts processes and memory.
+    has_control_group: bool,
 }
 
 /// Result of one attack.
@@ -70,22 +77,31 @@ struct Attempt {
     is_stopped: bool,
 }
 
-/// Finds the regime that enforces most, and the properties that hold in it. `executable` and `user`
-/// are those of [`Settings`]; `scratch` is an empty directory that the user owns.
+/// Means of a worker that a probe tries.
+#[derive(Debug, Clone, Copy)]
+pub struct Means<'m> {
+    /// Executable, as in [`Settings`].
+    pub executable: &'m Path,
+    /// Empty directory that the user of the tasks owns.
+    pub scratch: &'m Path,
+    /// User of the tasks, as in [`Settings`].
+    pub user: Option<User>,
+    /// Control groups, if one is delegated to the worker.
+    pub control_groups: Option<&'m ControlGroups>,
+    /// Mechanisms to do without, for tests.
+    pub without: &'m BTreeSet<Mechanism>,
+}
+
+/// Finds the regime that enforces most, and the properties that hold in it.
 ///
 /// # Errors
 ///
 /// Returns an error if the targets cannot be created. A machine without means is no error.
-pub fn run(
-    executable: &Path,
-    scratch: &Path,
-    user: Option<User>,
-    without: &BTreeSet<Mechanism>,
-) -> io::Result<Machine> {
+pub fn run(means: Means<'_>) -> io::Result<Machine> {
     let mut faults = Vec::new();
     let mut best: Option<Machine> = None;
     for regime in [Regime::Namespaces, Regime::Subreaper] {
-        match attack(executable, scratch, user, regime, without) {
+        match attack(means, regime) {
             Ok(report) if Profile::reader().needs().without(&report.properties()).is_empty() => {
                 return Ok(Machine { regime: Some(regime), report });
             }
@@ -124,15 +140,11 @@ fn missing_because(reason: &str) -> MissingProperty {
 }
 
 /// Attacks a sandbox, and returns the properties that hold.
-fn attack(
-    executable: &Path,
-    scratch: &Path,
-    user: Option<User>,
-    regime: Regime,
-    without: &BTreeSet<Mechanism>,
-) -> Result<Report, ClientError> {
+fn attack(means: Means<'_>, regime: Regime) -> Result<Report, ClientError> {
+    let Means { executable, scratch, user, control_groups, without } = means;
     let limits = Limits {
         processes: 24,
+        memory: 64 << 20,
         file_size: 16 << 20,
         open_files: 64,
         cpu_secs: 20,
@@ -156,12 +168,23 @@ fn attack(
     let executable = reachable(executable, dir.path(), user)?;
     let program = encode_os(executable.as_os_str());
     let profile = Profile { read: vec![program.clone()], ..profile };
-    let (targets, _listeners) = targets(dir.path(), limits)?;
-    let settings =
-        Settings { executable, profile, scratch: scratch.to_owned(), regime, user, without: without.clone() };
+    let control_group = control_groups.map(|groups| groups.create(&limits)).transpose()?.map(Arc::new);
+    let (targets, _listeners) = targets(dir.path(), limits, control_group.is_some())?;
+    let settings = Settings {
+        executable,
+        profile,
+        scratch: scratch.to_owned(),
+        regime,
+        user,
+        control_group,
+        without: without.clone(),
+    };
     let mut supervisor = Supervisor::start(&settings)?;
     supervisor.begin(&[&program])?;
-    let (attempts, held) = attempts_in(&mut supervisor, program, &targets)?;
+    let (mut attempts, held) = attempts_in(&mut supervisor, program.clone(), &targets)?;
+    if targets.has_control_group {
+        attempts.push(memory_attempt(&mut supervisor, program, targets.limits.memory)?);
+    }
     let cleaned = supervisor.clean()?;
     let mut report = supervisor.report().clone();
     let are_strays_ended = cleaned.strays > 0 && has_ended(held, supervisor)?;
@@ -202,17 +225,7 @@ fn attempts_in(
     let targets = serde_json::to_string(targets).map_err(io::Error::from)?;
     let argv = vec![program.clone(), SUPERVISOR_ARGUMENT.into(), ATTEMPT_ARGUMENT.into(), targets];
     let (stdout, stderr) = (Sink::Descriptor, Sink::Descriptor);
-    let start = TaskStart {
-        task: 1,
-        program,
-        argv,
-        env: Vec::new(),
-        cwd: None,
-        stdin: Source::Empty,
-        stdout,
-        stderr,
-        is_last: false,
-    };
+    let start = TaskStart { task: 1, program, argv, stdout, stderr, ..quiet_task() };
     supervisor.start_task(start, &[to_results.as_fd(), to_held.as_fd()])?;
     drop((to_results, to_held));
     let lines: Vec<String> = BufReader::new(results).lines().collect::<io::Result<_>>()?;
@@ -228,8 +241,40 @@ fn attempts_in(
     Ok((attempts, held))
 }
 
+/// Runs a task that takes more memory than `limit`. The kernel has to kill it.
+fn memory_attempt(supervisor: &mut Supervisor, program: String, limit: u64) -> Result<Attempt, ClientError> {
+    let task = 2;
+    let bytes = (2 * limit).to_string();
+    let argv =
+        vec![program.clone(), SUPERVISOR_ARGUMENT.into(), ATTEMPT_ARGUMENT.into(), MEMORY.into(), bytes];
+    let start = TaskStart { task, program, argv, ..quiet_task() };
+    supervisor.start_task(start, &[])?;
+    let end = supervisor.wait(task)?;
+    let is_stopped = ExitStatus::from_raw(end.wait_status).signal() == Some(libc::SIGKILL);
+    Ok(Attempt { property: Property::LimitsMemory, attack: "takes more memory".into(), is_stopped })
+}
+
+/// Returns a task without input, output and environment.
+fn quiet_task() -> TaskStart {
+    TaskStart {
+        task: 0,
+        program: String::new(),
+        argv: Vec::new(),
+        env: Vec::new(),
+        cwd: None,
+        stdin: Source::Empty,
+        stdout: Sink::Null,
+        stderr: Sink::Null,
+        is_last: false,
+    }
+}
+
 /// Creates the targets in `dir`. The listeners accept nothing, and take connections all the same.
-fn targets(dir: &Path, limits: Limits) -> io::Result<(Targets, (UnixListener, TcpListener))> {
+fn targets(
+    dir: &Path,
+    limits: Limits,
+    has_control_group: bool,
+) -> io::Result<(Targets, (UnixListener, TcpListener))> {
     let (secret, directory, socket) = (dir.join("secret"), dir.join("directory"), dir.join("socket"));
     fs::write(&secret, "secret")?;
     fs::set_permissions(&secret, Permissions::from_mode(0o666))?;
@@ -246,6 +291,7 @@ fn targets(dir: &Path, limits: Limits) -> io::Result<(Targets, (UnixListener, Tc
         worker: std::process::id().cast_signed(),
         pid_namespace: fs::read_link("/proc/self/ns/pid").ok(),
         limits,
+        has_control_group,
     };
     Ok((targets, (unix, tcp)))
 }

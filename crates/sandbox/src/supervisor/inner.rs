@@ -16,6 +16,7 @@ use rustix::{
 use crate::{
     fault::{Fault, Step},
     mechanisms::{
+        control_group,
         facts::{self, Facts},
         landlock::{Files, Landlock},
         limits, namespaces, privileges, scratch, seccomp,
@@ -80,10 +81,11 @@ fn confine(setup: Setup) -> Result<(Sandbox, Report), Fault> {
         set_child_subreaper(Some(getpid()))
             .map_err(|error| Fault::of(Step::Clean, "become a subreaper", error))?;
     }
+    let has_control_group = control_group::check(&setup)?;
     privileges::drop_all()?;
     privileges::leave_terminal()?;
     agenix_sys::keep_from_children();
-    limits::set(&setup.profile.limits, setup.regime)?;
+    limits::set(&setup.profile.limits, setup.regime, has_control_group)?;
     std::env::set_current_dir(&scratch).map_err(|error| Fault::of(Step::Scratch, "enter it", error))?;
     let landlock = restrict_files(&setup, &scratch, has_own_proc)?;
     // The signal to all processes, which ends a job, must not reach those of the user.
@@ -109,6 +111,7 @@ fn confine(setup: Setup) -> Result<(Sandbox, Report), Fault> {
         landlock: landlock.map(Landlock::version),
         scopes_signals: landlock.is_some_and(Landlock::scopes_signals),
         has_filter,
+        has_control_group,
     };
     let report = facts::report(&setup.profile, facts);
     let landlock = landlock.filter(|_| setup.profile.execute == Execute::Listed);

@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     fault::{Fault, Step},
-    mechanisms::{landlock::Landlock, namespaces, privileges},
+    mechanisms::{control_group, landlock::Landlock, namespaces, privileges},
     profile::Network,
     setup::{Mechanism, Regime, SUPERVISOR_ARGUMENT, Setup},
     supervisor::{INNER, processes, setup},
@@ -22,6 +22,7 @@ use crate::{
 /// Runs until nothing of the sandbox is left.
 pub(super) fn run(connection: &OwnedFd) -> Result<(), Fault> {
     let setup = setup()?;
+    control_group::join(&setup)?;
     privileges::refuse_root()?;
     agenix_sys::keep_from_children();
     privileges::prefer_for_out_of_memory();

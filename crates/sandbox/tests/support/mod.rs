@@ -81,7 +81,15 @@ pub(crate) fn install(program: &Path, place: &Path) {
 pub(crate) fn settings(profile: Profile, regime: Regime, scratch: &TempDir) -> Settings {
     let user = is_root().then_some(User { uid: NOBODY, gid: NOBODY });
     let (executable, scratch) = (executable().to_owned(), scratch.path().to_owned());
-    Settings { executable, profile, scratch, regime, user, without: BTreeSet::<Mechanism>::new() }
+    Settings {
+        executable,
+        profile,
+        scratch,
+        regime,
+        user,
+        control_group: None,
+        without: BTreeSet::<Mechanism>::new(),
+    }
 }
 
 /// A supervisor with its scratch directory.

@@ -17,6 +17,7 @@ use agenix_protocol::{
 };
 use agenix_sandbox::{
     profile::Profile,
+    property::Property,
     protocol::{Cleaned, Sink, Source, TaskStart},
     report::Report,
 };
@@ -102,7 +103,7 @@ impl JobSandbox {
             Some(programs) => self.supervisor.commands.begin_with(programs, request, &descriptors)?,
             None => self.supervisor.commands.start(request, &descriptors)?,
         }
-        let (started, oom_kills) = (Instant::now(), out_of_memory::kills());
+        let (started, oom_kills) = (Instant::now(), self.supervisor.oom_kills());
         let mut task = SandboxedTask {
             task,
             supervisor: Arc::clone(&self.supervisor),
@@ -148,6 +149,15 @@ impl JobSandbox {
 
     fn report(&self, result: &TaskResult) -> TaskSandbox {
         let Report { enforced, missing } = &self.supervisor.report;
+        let mut denied = denied(result, &self.profile);
+        if enforced.contains_key(&Property::LimitsMemory) && out_of_memory::is_named_in(&result.stderr.bytes)
+        {
+            let Profile { name, limits, .. } = &self.profile;
+            denied.push(format!(
+                "the job took more than limits.memory = {} bytes of profile {name}",
+                limits.memory
+            ));
+        }
         TaskSandbox {
             profile: self.profile.name.clone(),
             enforced: enforced.iter().map(|(property, by)| (property.to_string(), by.clone())).collect(),
@@ -155,7 +165,7 @@ impl JobSandbox {
                 .iter()
                 .map(|(property, why)| (property.to_string(), why.reason.clone()))
                 .collect(),
-            denied: denied(result, &self.profile),
+            denied,
             ..TaskSandbox::default()
         }
     }

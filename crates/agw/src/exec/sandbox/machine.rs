@@ -3,7 +3,13 @@
 use std::path::Path;
 
 #[cfg(target_os = "linux")]
-use agenix_sandbox::client::User;
+use agenix_sandbox::{
+    client::User,
+    control_group::ControlGroups,
+    probe::{self, Machine, Means},
+    property::Property,
+    setup::Mechanism,
+};
 use agenix_sandbox::{report::Report, setup::Regime};
 
 /// Answer of this machine.
@@ -12,6 +18,9 @@ pub(crate) struct Examined {
     pub(crate) regime: Option<Regime>,
     /// Properties of the profile `reader`.
     pub(crate) report: Report,
+    /// Control groups, if one is delegated to this worker.
+    #[cfg(target_os = "linux")]
+    pub(crate) control_groups: Option<ControlGroups>,
 }
 
 /// Attacks a sandbox of `user` on this machine. Creates its files in `directory`.
@@ -20,9 +29,23 @@ pub(crate) fn examine(directory: &Path, user: Option<User>) -> anyhow::Result<Ex
     use anyhow::Context;
 
     let scratch = tempfile::tempdir_in(directory).context("cannot create a directory for the examination")?;
-    let machine = agenix_sandbox::probe::run("/proc/self/exe".as_ref(), scratch.path(), user, &without()?)
-        .context("cannot create the files that the examination attacks")?;
-    Ok(Examined { regime: machine.regime, report: machine.report })
+    let without = without()?;
+    let control_groups =
+        (!without.contains(&Mechanism::ControlGroups)).then(ControlGroups::claim).transpose();
+    let means = Means {
+        executable: "/proc/self/exe".as_ref(),
+        scratch: scratch.path(),
+        user,
+        control_groups: control_groups.as_ref().ok().and_then(Option::as_ref),
+        without: &without,
+    };
+    let machine = probe::run(means).context("cannot create the files that the examination attacks")?;
+    let Machine { regime, mut report } = machine;
+    let control_groups = control_groups.unwrap_or_else(|missing| {
+        report.missing.insert(Property::LimitsMemory, missing);
+        None
+    });
+    Ok(Examined { regime, report, control_groups })
 }
 
 /// Returns the mechanisms that a test withholds.

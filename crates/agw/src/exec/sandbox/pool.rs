@@ -8,6 +8,7 @@ use std::{
 
 use agenix_sandbox::{
     client::{ClientError, Settings},
+    control_group::ControlGroups,
     profile::Profile,
 };
 use tracing::debug;
@@ -20,9 +21,10 @@ pub(super) struct SupervisorPool(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
-    /// Settings of all supervisors, apart from profile and scratch directory.
+    /// Settings of all supervisors, apart from profile, scratch directory and control group.
     settings: Settings,
     root: ScratchRoot,
+    control_groups: Option<ControlGroups>,
     /// Number of supervisors for each profile that wait for a job.
     spares: u32,
     waiting: Mutex<BTreeMap<String, WaitingSupervisors>>,
@@ -36,8 +38,12 @@ struct WaitingSupervisors {
 }
 
 impl SupervisorPool {
-    pub(super) fn new(settings: Settings, root: ScratchRoot, spares: u32) -> Self {
-        Self(Arc::new(Pool { settings, root, spares, waiting: Mutex::default() }))
+    pub(super) fn new(
+        settings: Settings,
+        (root, control_groups): (ScratchRoot, Option<ControlGroups>),
+        spares: u32,
+    ) -> Self {
+        Self(Arc::new(Pool { settings, root, control_groups, spares, waiting: Mutex::default() }))
     }
 
     /// Returns a supervisor that waits for a job of `profile`, or starts one. Starts a spare in the
@@ -78,7 +84,9 @@ impl SupervisorPool {
 
     /// Starts a supervisor outside the pool.
     pub(super) async fn start(&self, profile: &Profile) -> Result<Supervisor, ClientError> {
-        let settings = Settings { profile: profile.clone(), ..self.0.settings.clone() };
+        let groups = self.0.control_groups.as_ref();
+        let control_group = groups.map(|groups| groups.create(&profile.limits)).transpose()?.map(Arc::new);
+        let settings = Settings { profile: profile.clone(), control_group, ..self.0.settings.clone() };
         Supervisor::start(settings, &self.0.root).await
     }
 

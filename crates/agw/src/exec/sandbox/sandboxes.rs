@@ -46,7 +46,7 @@ impl Sandboxes {
         let directory = settings.scratch.as_deref().unwrap_or(spool);
         let created = || format!("cannot create a scratch directory in {}", directory.display());
         let root = ScratchRoot::create(directory, user).with_context(created)?;
-        let Examined { regime, report } = machine::examine(directory, user)?;
+        let Examined { regime, report, control_groups } = machine::examine(directory, user)?;
         let unmet = |profile: &Profile| {
             let needs = profile.needs();
             // Without a supervisor, a profile cannot be enforced even if it needs no property.
@@ -70,9 +70,11 @@ impl Sandboxes {
             scratch: directory.to_owned(),
             regime,
             user,
+            // Each supervisor gets its own.
+            control_group: None,
             without: machine::without()?,
         };
-        let pool = SupervisorPool::new(supervisors, root, settings.spares);
+        let pool = SupervisorPool::new(supervisors, (root, control_groups), settings.spares);
         let sandboxes = Self { settings, report, unmet, pool };
         sandboxes.log();
         Ok(Some(sandboxes))

@@ -1,9 +1,10 @@
 //! Supervisor process of the sandbox, as the worker sees it: its start, its connection and its end.
 
-use std::{collections::BTreeSet, io, time::Duration};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use agenix_sandbox::{
     client::{ClientError, Commands, Replies, Settings, prepare},
+    control_group::ControlGroup,
     report::Report,
 };
 use rustix::{
@@ -17,7 +18,12 @@ use tokio::{
 use tracing::warn;
 
 use super::scratch::{ScratchDirectory, ScratchRoot};
-use crate::exec::{process_table::descendants, readiness::readable, subreaper};
+use crate::exec::{
+    out_of_memory::{self, MemoryEvents},
+    process_table::descendants,
+    readiness::readable,
+    subreaper,
+};
 
 /// Maximum time for the set-up of a supervisor, on a busy machine.
 const SETUP_TIME: Duration = Duration::from_secs(30);
@@ -34,6 +40,8 @@ pub(super) struct Supervisor {
     pub(super) replies: Option<Replies>,
     pub(super) report: Report,
     process: SupervisorProcess,
+    /// Evidence of a lack of memory among its tasks. `None` without a control group of its own.
+    memory_events: Option<MemoryEvents>,
 }
 
 impl Supervisor {
@@ -44,7 +52,10 @@ impl Supervisor {
         let settings = Settings { scratch: scratch.path(), ..settings };
         let (mut command, connection) = prepare(&settings)?;
         let pid = subreaper::start(|| command.spawn())?;
-        let process = SupervisorProcess(Some(OuterProcess { pid, has_ended: false, _scratch: scratch }));
+        let control_group = settings.control_group.clone();
+        let memory_events = control_group.as_ref().and_then(|group| MemoryEvents::of(group.path()));
+        let outer = OuterProcess { pid, has_ended: false, _scratch: scratch, control_group };
+        let process = SupervisorProcess(Some(outer));
         // The end of the process has to close the connection.
         drop(command);
         let waiting = readable(connection)?;
@@ -52,13 +63,18 @@ impl Supervisor {
         let ready = timeout(SETUP_TIME, waiting.readable()).await.map_err(is_slow)?;
         drop(ready?);
         let (commands, replies, report) = waiting.into_inner().ready()?;
-        Ok(Self { commands, replies: Some(replies), report, process })
+        Ok(Self { commands, replies: Some(replies), report, process, memory_events })
     }
 
     /// Returns true if the supervisor waits for a job.
     pub(super) fn is_idle(&self) -> bool {
         // A supervisor sends nothing between two jobs, so anything that arrives is its end.
         self.replies.as_ref().is_some_and(|replies| !replies.is_readable())
+    }
+
+    /// Returns the number of its tasks that the kernel has killed for lack of memory.
+    pub(super) fn oom_kills(&self) -> Option<u64> {
+        self.memory_events.as_ref().map_or_else(out_of_memory::kills, MemoryEvents::kills)
     }
 
     /// Kills the processes of a supervisor that does not answer.
@@ -113,6 +129,8 @@ struct OuterProcess {
     has_ended: bool,
     /// Removed when no process uses it.
     _scratch: ScratchDirectory,
+    /// Removed with its processes.
+    control_group: Option<Arc<ControlGroup>>,
 }
 
 impl OuterProcess {
@@ -139,6 +157,9 @@ impl OuterProcess {
     /// Kills the process, which is not reaped, and its descendants. The kernel makes orphans among
     /// them children of this worker, which ends them as stray processes.
     fn kill(&self) {
+        if self.control_group.as_ref().is_some_and(|group| group.kill().is_ok()) {
+            return;
+        }
         let mut all = BTreeSet::new();
         descendants(vec![self.pid], &mut all);
         for process in all.into_iter().filter_map(Pid::from_raw) {
@@ -159,4 +180,13 @@ impl Drop for OuterProcess {
 /// Returns the error of a job whose supervisor is gone.
 pub(super) fn ended_unexpectedly() -> io::Error {
     io::Error::other("the sandbox supervisor has ended unexpectedly, or does not answer")
+}
+
+/// Returns the error of a job whose supervisor the kernel has killed for lack of memory. The kernel
+/// prefers the greatest process, but files of a file system in memory count, too.
+pub(super) fn killed_for_memory() -> io::Error {
+    io::Error::other(
+        "the kernel killed the sandbox supervisor, because the job took more memory than limits.memory \
+         of its profile",
+    )
 }

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     replies::StartAnswer,
-    supervisor::{Supervisor, ended_unexpectedly},
+    supervisor::{Supervisor, ended_unexpectedly, killed_for_memory},
 };
 use crate::exec::{ended::Ended, out_of_memory, resource_wait};
 
@@ -32,7 +32,7 @@ pub(crate) struct SandboxedTask {
     pub(super) end: oneshot::Receiver<TaskEnd>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
-    /// [`out_of_memory::kills`] before the start. `None` also once the worker ends the task.
+    /// [`Supervisor::oom_kills`] before the start. `None` also once the worker ends the task.
     pub(super) oom_kills: Option<u64>,
     /// Set once the task has ended.
     pub(super) ended: Option<Ended>,
@@ -49,7 +49,7 @@ impl SandboxedTask {
         let ended = match timeout(left, self.end()).await {
             Ok(end) => {
                 let ended = self.ended(end?);
-                let kills = (self.oom_kills, out_of_memory::kills);
+                let kills = (self.oom_kills, || self.supervisor.oom_kills());
                 Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
             }
             Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
@@ -91,9 +91,17 @@ impl SandboxedTask {
         if let Some(start) = &mut self.start {
             let answer = start.await;
             self.start = None;
-            answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))?;
+            answer.map_err(|_| self.lost())?.map_err(|fault| error_of(&fault))?;
         }
-        (&mut self.end).await.map_err(|_| ended_unexpectedly())
+        (&mut self.end).await.map_err(|_| self.lost())
+    }
+
+    /// Returns why the supervisor has ended.
+    fn lost(&self) -> io::Error {
+        match self.oom_kills.zip(self.supervisor.oom_kills()) {
+            Some((before, after)) if after > before => killed_for_memory(),
+            _ => ended_unexpectedly(),
+        }
     }
 
     fn ended(&mut self, TaskEnd { wait_status, usage, .. }: TaskEnd) -> Ended {

@@ -1,0 +1,86 @@
+//! Control groups (version 2): bound the processes and the memory of a job in sum.
+//!
+//! A worker whose own control group is delegated to it moves itself to a group below, because a
+//! group that hands on controllers must not have processes of its own. Each supervisor gets a group
+//! beside that of the worker. The owner of the limits is the worker; a supervisor only joins.
+
+mod delegated;
+mod group;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+pub use group::ControlGroup;
+
+use crate::{profile::Limits, report::MissingProperty};
+
+/// Prefix of all groups of workers. The process id of the worker follows.
+const PREFIX: &str = "agw-";
+
+/// Control groups of a worker.
+#[derive(Debug, Clone)]
+pub struct ControlGroups(Arc<Groups>);
+
+#[derive(Debug)]
+struct Groups {
+    /// Directory of the delegated group.
+    parent: PathBuf,
+    next: AtomicU64,
+    /// Groups whose processes had not ended when their owner dropped them.
+    abandoned: Mutex<Vec<PathBuf>>,
+}
+
+impl ControlGroups {
+    /// Claims the control group of this process, if it is delegated to this process. Moves the
+    /// processes in it to a group below.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is no delegated control group, and what to do.
+    pub fn claim() -> Result<Self, MissingProperty> {
+        let parent = delegated::claim()?;
+        Ok(Self(Arc::new(Groups { parent, next: AtomicU64::new(1), abandoned: Mutex::default() })))
+    }
+
+    /// Creates a group with `limits` for a supervisor.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the system.
+    pub fn create(&self, limits: &Limits) -> io::Result<ControlGroup> {
+        self.0.remove_abandoned();
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.0.parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        ControlGroup::create(path, limits, self.clone())
+    }
+
+    /// Removes a group, now or when its processes have ended.
+    fn remove(&self, path: &Path) {
+        if fs::remove_dir(path).is_err() {
+            self.0.abandoned().push(path.to_owned());
+        }
+    }
+}
+
+impl Groups {
+    fn remove_abandoned(&self) {
+        self.abandoned().retain(|path| fs::remove_dir(path).is_err());
+    }
+
+    fn abandoned(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        // The next worker in this group removes what has processes that have not ended yet.
+        self.remove_abandoned();
+    }
+}
