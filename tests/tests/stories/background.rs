@@ -147,6 +147,24 @@ fn one_pasted_line_makes_a_worker() {
     assert!(workers(&lab, "two").is_empty());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn worker_that_joins_with_a_sandbox_runs_all_jobs_in_it() {
+    let lab = Lab::on_files();
+    let agq = lab.agq(&[]);
+    let token = lab.command("agq").args(["token", "--address", &agq.address()]).output().unwrap();
+    let token = String::from_utf8(token.stdout).unwrap();
+    let token = token.trim().strip_prefix("agx join ").unwrap();
+    agx(&lab, &["join", token, "--sandbox", "--no-worker"]).expect(2);
+    let joined = agx(&lab, &["join", token, "--sandbox"]);
+    let up = Up(&lab, "cluster");
+    let joined = joined.expect(0);
+    assert!(joined.out.contains("its jobs run in a sandbox with the profile reader\n"), "{}", joined.out);
+    let denied = agx(&lab, &["map", "--", "cat", ":::", "/etc/shadow"]).expect(1);
+    assert!(denied.err.contains("/etc/shadow is not readable in profile reader"), "{}", denied.err);
+    drop(up);
+}
+
 #[test]
 fn profiles_say_which_agq_is_meant() {
     let lab = Lab::new();

@@ -26,17 +26,24 @@ pub(crate) struct UpArgs {
     /// Number of concurrent jobs of the worker [default: the number of processors]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sandbox: WorkerSandboxArgs,
+    /// Options for agq, after --, as -- --bind 0.0.0.0 --insecure
+    #[arg(last = true, value_name = "OPTION")]
+    pub(crate) options_of_agq: Vec<String>,
+}
+
+/// Options for the sandbox of a worker on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerSandboxArgs {
     /// Run every job of the worker in a sandbox with this profile, as --sandbox=builder; the jobs
-    /// read the directory of `agx up` [default without =PROFILE: reader]
+    /// read the current directory [default without =PROFILE: reader]
     #[arg(long, value_name = "PROFILE", num_args = 0..=1, require_equals = true,
           default_missing_value = DEFAULT_PROFILE, value_parser = parse_profile)]
     pub(crate) sandbox: Option<String>,
     /// Also let the jobs in the sandbox read PATH; can be repeated
     #[arg(long, value_name = "PATH", requires = "sandbox")]
     pub(crate) sandbox_read: Vec<PathBuf>,
-    /// Options for agq, after --, as -- --bind 0.0.0.0 --insecure
-    #[arg(last = true, value_name = "OPTION")]
-    pub(crate) options_of_agq: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -53,11 +60,13 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "NAME", default_value = "cluster")]
     pub(crate) name: String,
     /// Only create the profile: start no worker on this machine
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sandbox")]
     pub(crate) no_worker: bool,
     /// Number of concurrent jobs of the worker [default: the number of processors]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sandbox: WorkerSandboxArgs,
 }
 
 /// Name of the profile that `agx up` creates.
@@ -69,7 +78,7 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<()> {
-    let options_of_agw = of_local_worker(args)?;
+    let options_of_agw = of_sandbox(&args.sandbox)?.unwrap_or_else(|| spec_texts(&["--program-paths"]));
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
@@ -117,11 +126,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
             "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: this overrides the profile '{LOCAL}'"
         ));
     }
-    let sandbox = args
-        .sandbox
-        .as_ref()
-        .map(|profile| format!("its jobs run in a sandbox with the profile {profile}\n"));
-    let sandbox = sandbox.unwrap_or_default();
+    let sandbox = sandbox_text(&args.sandbox);
     output.show("up", &document, |_| {
         format!(
             "{line}\na worker is registered; both run in the background, with logs in {}\n{sandbox}\n{web}  \
@@ -132,9 +137,14 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     })
 }
 
-/// Returns the options of the worker on this machine about the programs and the files of its tasks.
-fn of_local_worker(args: &UpArgs) -> Result<Vec<String>> {
-    let Some(profile) = &args.sandbox else { return Ok(vec!["--program-paths".into()]) };
+fn sandbox_text(args: &WorkerSandboxArgs) -> String {
+    let text = |profile| format!("its jobs run in a sandbox with the profile {profile}\n");
+    args.sandbox.as_ref().map(text).unwrap_or_default()
+}
+
+/// Returns the options of a worker with a sandbox.
+fn of_sandbox(args: &WorkerSandboxArgs) -> Result<Option<Vec<String>>> {
+    let Some(profile) = &args.sandbox else { return Ok(None) };
     let options = worker_options(profile, Path::new("."), &args.sandbox_read)?;
     let texts = options.into_iter().map(|option| {
         option.into_string().map_err(|path| {
@@ -143,7 +153,7 @@ fn of_local_worker(args: &UpArgs) -> Result<Vec<String>> {
             CliError::usage(what, "give the directory a name in UTF-8")
         })
     });
-    texts.collect()
+    texts.collect::<Result<_>>().map(Some)
 }
 
 /// Returns the session key of `dir` and its file, and creates both if they are missing.
@@ -191,6 +201,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
     } else {
         args.token.clone()
     };
+    let options_of_sandbox = of_sandbox(&args.sandbox)?;
     let token = Token::parse(&text_of_token).map_err(|what| {
         CliError::usage(format!("this token cannot be used: {what}"), "run `agq token` where agq runs")
     })?;
@@ -204,8 +215,9 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
     // Errors in the token are reported here, because the worker would report them in a log only.
     let server = server_of(&profile)?;
     Connection::open(&server).await?;
-    let spec =
-        SupervisorSpec { parts: vec![part("agw", worker(&token.agq, &key_file, ca.as_deref(), args.jobs))?] };
+    let mut of_agw = worker(&token.agq, &key_file, ca.as_deref(), args.jobs);
+    of_agw.extend(options_of_sandbox.into_iter().flatten());
+    let spec = SupervisorSpec { parts: vec![part("agw", of_agw)?] };
     if !args.no_worker {
         supervisor::start(hold, &dir, &spec)?;
     }
@@ -218,7 +230,13 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
         let worker = if args.no_worker {
             String::new()
         } else {
-            format!("a worker on this machine takes jobs; `agx down {}` ends it\n", args.name)
+            let log = dir.join("agw.log");
+            format!(
+                "a worker on this machine takes jobs, with its log in {}; `agx down {}` ends it\n{}",
+                log.display(),
+                args.name,
+                sandbox_text(&args.sandbox)
+            )
         };
         format!("{worker}agx uses {} by default: the default profile is '{}'", token.agq, args.name)
     })
