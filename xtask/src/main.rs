@@ -14,6 +14,7 @@ mod simulate;
 mod test;
 mod tidy;
 mod tour;
+mod vm;
 
 use std::{ffi::OsString, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
@@ -40,6 +41,11 @@ enum Task {
     },
     /// Try the attacks of the threat model on sandboxes of this machine, and show what stops each
     Attacks,
+    /// Run end-to-end tests in a virtual machine, by default those that need control groups
+    Vm {
+        /// Only the tests whose names contain this
+        filter: Option<String>,
+    },
     /// Check the rules that no other tool checks: module graph, paths, links, lengths
     Tidy,
     /// Write the table of commands into docs/protocol/README.md
@@ -100,6 +106,7 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::E2e { filter } => e2e::run(filter.as_deref()),
         Task::Attacks => attacks::run(),
+        Task::Vm { filter } => vm::run(filter.as_deref()),
         Task::Tidy => tidy::run(),
         Task::CommandTable => command_table::run(),
         Task::Demo => demo::run(),

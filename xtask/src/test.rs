@@ -12,7 +12,7 @@ use agenix_harness::{
 use crate::{
     dist,
     e2e::{self, Stories},
-    simulate, tidy,
+    simulate, tidy, vm,
 };
 
 /// Profile of all tests, so that each crate is built once for them.
@@ -73,6 +73,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let stories = Stories { bin: &bin, profile: CHECKED, filter: None };
     report.step("end-to-end tests", |report| e2e::on_redb(report, stories))?;
     report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, stories))?;
+    let in_vm = Stories { filter: Some(vm::TESTS), ..stories };
+    report.step("control groups in a virtual machine", |report| vm::test(report, in_vm))?;
     report.step("the Debian package under systemd", |report| dist::test(report, &bin))?;
     report.step("a minute of chaos", |_| {
         must(tool("agenix-chaos", &["--minutes", "1"]).arg("--bin").arg(&bin))

@@ -13,6 +13,8 @@ Test one thing
   e2e NAME        end-to-end tests on the real binaries                  6 min once for the release build
   attacks         attacks on sandboxes of this machine, and what stops   1 min after the debug build
                   each of them
+  vm              end-to-end tests that need control groups, in a        1 min after the debug build
+                  virtual machine
   simulate        seeds of the deterministic simulation                  5 min for the build, then seconds
   crash-images    files as crashes and damage leave them                 2 min
   (cargo nextest run --workspace --all-features --lib NAME runs a unit test, under 1 min after a change)

@@ -1,6 +1,8 @@
 //! Jobs in a sandbox: where their tasks run, what their results say, and how they end. Attacks on
 //! the sandbox are a story of their own.
 
+mod control_groups;
+
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Raw, ended};
 
-/// Lab whose directory the user of the tasks can reach, with a sandboxed worker of one slot.
+/// Lab whose directory the user of the tasks can reach, with a sandboxed worker.
 struct Sandboxed {
     lab: Lab,
     agq: Agq,
@@ -21,9 +23,14 @@ struct Sandboxed {
 
 impl Sandboxed {
     fn new(lab: Lab, args: &[&str]) -> Self {
+        Self::with_slots(lab, "1", args)
+    }
+
+    fn with_slots(lab: Lab, slots: &str, args: &[&str]) -> Self {
         fs::set_permissions(lab.path(), Permissions::from_mode(0o755)).unwrap();
         let agq = lab.agq(&[]);
-        let agw = lab.agw(&agq, "w1", &[&["--max-concurrent-jobs", "1", "--kill-grace", "1"], args].concat());
+        let agw =
+            lab.agw(&agq, "w1", &[&["--max-concurrent-jobs", slots, "--kill-grace", "1"], args].concat());
         Self { lab, agq, agw }
     }
 
