@@ -112,14 +112,16 @@ fn check_owner(processes: &[u32]) -> io::Result<()> {
     }
 }
 
-/// Removes groups of workers that have ended without removing them.
+/// Removes groups of workers that have ended without removing them. One of them may have had the
+/// process id of this worker.
 fn remove_abandoned(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(worker) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
         let worker = worker.split('-').next().unwrap_or_default();
-        let has_ended = worker.parse::<u32>().is_ok() && !Path::new("/proc").join(worker).exists();
-        if has_ended {
+        let has_ended =
+            |worker: u32| worker == std::process::id() || !Path::new(&format!("/proc/{worker}")).exists();
+        if worker.parse().is_ok_and(has_ended) {
             // A group with processes cannot be removed.
             let _is_removed = fs::remove_dir(entry.path());
         }
@@ -156,15 +158,15 @@ mod tests {
     #[test]
     fn groups_of_ended_workers_are_removed_and_those_of_others_are_kept() {
         let parent = tempfile::tempdir().unwrap();
-        let own = format!("agw-{}-1", std::process::id());
+        let (own, of_init) = (format!("agw-{}-1", std::process::id()), "agw-1-1");
         // Linux has at most 4,194,304 process ids.
-        for name in ["agw-4194305", "agw-4194305-7", &own, "agw-x", "other"] {
+        for name in ["agw-4194305", "agw-4194305-7", &own, of_init, "agw-x", "other"] {
             fs::create_dir(parent.path().join(name)).unwrap();
         }
         remove_abandoned(parent.path());
         let mut left: Vec<_> =
             fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, [&*own, "agw-x", "other"]);
+        assert_eq!(left, [of_init, "agw-x", "other"]);
     }
 }

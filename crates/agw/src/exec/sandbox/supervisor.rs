@@ -158,6 +158,8 @@ impl OuterProcess {
     /// them children of this worker, which ends them as stray processes.
     fn kill(&self) {
         if self.control_group.as_ref().is_some_and(|group| group.kill().is_ok()) {
+            // A process that has just started is not in the group yet.
+            let _has_ended = kill_process(self.pid, Signal::KILL);
             return;
         }
         let mut all = BTreeSet::new();
