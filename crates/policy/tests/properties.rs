@@ -1,0 +1,115 @@
+//! Properties of all arguments: no panic, no file outside of the roots, and no input that changes
+//! the meaning of an argument.
+
+#![allow(clippy::unwrap_used, reason = "the policy of the test is valid")]
+
+use agenix_policy::{Decision, Example, Policy, library_examples};
+use proptest::{
+    collection::vec,
+    prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest},
+    sample::{Index, select},
+};
+
+fn policy() -> Policy {
+    Policy::parse("version = 1\nlibrary = true\n[paths]\nread = [\".\"]\nwrite = [\"out\"]").unwrap()
+}
+
+/// Arguments that attack.
+const ATTACKS: [&str; 24] = [
+    "-",
+    "--",
+    "-o",
+    "-o/etc/x",
+    "--output=/etc/x",
+    "--help",
+    "@a.txt",
+    "+1",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "",
+    "-f",
+    "-fa.txt",
+    "-exec",
+    "-delete",
+    "(",
+    "!",
+    "w x",
+    "1e id",
+    "s/a/b/e",
+    "env",
+    "out/x",
+    "a.txt",
+    "-n",
+];
+
+fn argument() -> impl Strategy<Value = String> {
+    let attacks = select(&ATTACKS[..]).prop_map(String::from);
+    let examples: Vec<String> = library_examples().into_iter().flat_map(|example| example.args).collect();
+    prop_oneof![
+        attacks,
+        select(examples),
+        "[-a-z0-9=,./+@{}\"]{0,8}",
+        any::<String>(),
+        Just("{{input.x}}".to_owned()),
+        Just("{{input.x[]}}".to_owned()),
+        "-[a-zA-Z]{1,2}=?\\{\\{input.x\\}\\}",
+        "--(key|regexp|expression|lines|label|format|suffix|separator)=\\{\\{input.x\\}\\}",
+    ]
+}
+
+/// Returns true if the normalized path is a file that the policy of the tests allows.
+fn is_inside(path: &str) -> bool {
+    !path.starts_with('/') && !path.split('/').any(|part| part == "..")
+}
+
+/// Fills the placeholders of the tests.
+fn filled(args: &[String], value: &str) -> Vec<String> {
+    let mut filled = Vec::new();
+    for arg in args {
+        match arg.as_str() {
+            "{{input.x[]}}" => filled.extend([value.to_owned(), value.to_owned()]),
+            arg => filled.push(arg.replace("{{input.x}}", value)),
+        }
+    }
+    filled
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn any_arguments_are_judged_and_stay_inside_the_roots(
+        tool in any::<Index>(),
+        args in vec(argument(), 0..6),
+    ) {
+        let policy = policy();
+        let tools = policy.tools();
+        let judged = policy.judge_argv(tools[tool.index(tools.len())], &args);
+        prop_assert!(judged.files.iter().all(|file| is_inside(&file.path)), "{:?}", judged.files);
+        prop_assert_eq!(judged.decision == Decision::Allow, judged.findings.is_empty());
+    }
+
+    #[test]
+    fn allowed_placeholders_are_allowed_with_every_value(
+        example in select(library_examples()),
+        at in any::<Index>(),
+        inserted in argument(),
+        is_after_dashes in any::<bool>(),
+        value in prop_oneof![select(&ATTACKS[..]).prop_map(String::from), "[^\\x00{}]{0,12}"],
+    ) {
+        let Example { tool, mut args, .. } = example;
+        let at = at.index(args.len() + 1);
+        let template = if inserted.contains("{{input.x") { inserted } else { "{{input.x}}".to_owned() };
+        args.truncate(at.max(1));
+        if is_after_dashes {
+            args.push("--".to_owned());
+        }
+        args.push(template);
+        let policy = policy();
+        if policy.judge_argv(&tool, &args).decision == Decision::Allow {
+            let filled = filled(&args, &value);
+            let judged = policy.judge_argv(&tool, &filled);
+            prop_assert_eq!(judged.decision, Decision::Allow, "{} {:?} {:?}", tool, filled, judged.findings);
+        }
+    }
+}
