@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
             // A lone dash is stdin.
             Some("") if literal.is_some() => self.positionals.push(index),
             Some(_) => return self.bundle(index, value),
-            None if value.prefix.is_empty() && literal.is_none() => {
+            None if value.may_be_an_option(self.scope.types) => {
                 let reason = format!("the input in '{}' may begin with '-' and be an option", value.shown());
                 return Err(Fault::new(reason, "write -- before it"));
             }
@@ -99,7 +99,8 @@ impl<'a> Reader<'a> {
     /// Reads one word of a tool with options like `-name`.
     fn read_word(&mut self, index: usize, value: Value<'a>) -> Result<(), Fault> {
         let Some(text) = value.literal() else {
-            if value.prefix.is_empty() || value.prefix.starts_with('-') {
+            let is_operator = value.prefix.starts_with(['-', '(', ')', '!', ',']);
+            if is_operator || value.may_be_an_option(self.scope.types) {
                 let reason = format!("the input in '{}' may be an option", value.shown());
                 return Err(Fault::new(reason, "write a directory before it"));
             }
@@ -163,7 +164,7 @@ impl<'a> Reader<'a> {
                 OptionValues::Required(_) if is_last => return self.following(&name, grammar, 0),
                 OptionValues::Required(types) => {
                     // Without text, the next argument would become the value.
-                    if !rest.is_never_empty() {
+                    if !rest.is_never_empty(self.scope.types) {
                         let reason = format!("the input in '{}' may be empty", value.shown());
                         let instead = format!("write {name} and the value as two arguments");
                         return Err(Fault::new(reason, instead));

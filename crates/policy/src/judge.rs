@@ -1,13 +1,16 @@
 //! Judgement of the tasks of a plan.
 
-use agenix_protocol::documents::{Plan, STDERR_TO_STDOUT, Task};
+use std::collections::BTreeMap;
+
+use agenix_protocol::documents::{InputType, Plan, STDERR_TO_STDOUT, Task};
 
 use crate::{
     argv,
+    inputs::Types,
     judgement::{Decision, FileUse, Finding, Judgement, TaskJudgement},
     path::Access,
     policy::Policy,
-    scope::{Fault, Scope},
+    scope::{Fault, Scope, WorkingDirectory},
     tool::{Class, Tool},
     word::Word,
 };
@@ -16,7 +19,8 @@ impl Policy {
     /// Judges all tasks of a plan.
     #[must_use]
     pub fn judge(&self, plan: &Plan) -> Judgement {
-        let tasks: Vec<TaskJudgement> = plan.tasks.iter().map(|task| self.judge_task(task)).collect();
+        let tasks: Vec<TaskJudgement> =
+            plan.tasks.iter().map(|task| self.judge_task(task, &plan.inputs)).collect();
         let mut findings = Vec::new();
         if let (Some(own), Some(asked)) = (&self.profile, &plan.sandbox)
             && *own != asked.profile
@@ -37,19 +41,18 @@ impl Policy {
     /// Judges one command. Placeholders of plans are placeholders here too.
     #[must_use]
     pub fn judge_argv(&self, program: &str, args: &[String]) -> TaskJudgement {
-        self.judge_task(&Task {
-            task_number: 1,
-            command: program.to_owned(),
-            args: args.to_vec(),
-            ..Task::default()
-        })
+        let (command, args) = (program.to_owned(), args.to_vec());
+        self.judge_task(&Task { task_number: 1, command, args, ..Task::default() }, &BTreeMap::new())
     }
 
-    fn judge_task(&self, task: &Task) -> TaskJudgement {
+    fn judge_task(&self, task: &Task, inputs: &BTreeMap<String, InputType>) -> TaskJudgement {
         let tool = self.tool(&task.command);
         let mut parts = Parts::default();
         match tool {
-            Some(tool) => self.judge_parts(task, tool, &mut parts),
+            Some(tool) => {
+                let (types, cwd) = (Types::new(inputs), WorkingDirectory::Default);
+                parts.judge(Scope { policy: self, types, cwd }, task, tool);
+            }
             None => {
                 let fault = self.unlisted(&task.command);
                 parts.findings.push(finding("command".into(), None, fault));
@@ -67,36 +70,7 @@ impl Policy {
         }
     }
 
-    fn judge_parts(&self, task: &Task, tool: &Tool, parts: &mut Parts) {
-        let mut scope = Scope { policy: self, cwd: None };
-        if let Some(cwd) = &task.cwd {
-            scope.cwd = parts.file(&scope, "cwd", Access::Read, cwd);
-        }
-        if tool.class == Some(Class::Interpreter) {
-            parts.ask(format!("{} is an interpreter: it runs code of the plan", tool.rule));
-        } else {
-            if tool.ask {
-                parts.ask(format!("{} asks for approval", tool.rule));
-            }
-            parts.arguments(&scope, tool, &task.args);
-        }
-        let stderr = task.stderr.as_ref().filter(|stderr| *stderr != STDERR_TO_STDOUT);
-        let redirected = [
-            ("stdin_file", Access::Read, task.stdin_file.as_ref()),
-            ("stdout", Access::Write, task.stdout.as_ref()),
-            ("stderr", Access::Write, stderr),
-        ];
-        for (place, access, path) in redirected {
-            if let Some(path) = path {
-                parts.file(&scope, place, access, path);
-            }
-        }
-        for (name, value) in &task.env {
-            parts.variable(&scope, tool, name, value);
-        }
-    }
-
-    /// Returns the fault of a tool that is not listed, with the most similar one that is.
+    /// Returns the fault of a tool that is not listed.
     fn unlisted(&self, command: &str) -> Fault {
         let shown = command.escape_debug();
         let reason = format!("the tool '{shown}' is not listed");
@@ -116,6 +90,39 @@ struct Parts {
 }
 
 impl Parts {
+    /// Judges all parts of a task.
+    fn judge(&mut self, mut scope: Scope<'_>, task: &Task, tool: &Tool) {
+        if let Some(cwd) = &task.cwd {
+            let path = self.file(&scope, "cwd", Access::Read, cwd);
+            scope.cwd = match path {
+                Some(path) if !cwd.contains("{{") => WorkingDirectory::Known(path),
+                _ => WorkingDirectory::Unknown,
+            };
+        }
+        if tool.class == Some(Class::Interpreter) {
+            self.ask(format!("{} is an interpreter: it runs code of the plan", tool.rule));
+        } else {
+            if tool.ask {
+                self.ask(format!("{} asks for approval", tool.rule));
+            }
+            self.arguments(&scope, tool, &task.args);
+        }
+        let stderr = task.stderr.as_ref().filter(|stderr| *stderr != STDERR_TO_STDOUT);
+        let redirected = [
+            ("stdin_file", Access::Read, task.stdin_file.as_ref()),
+            ("stdout", Access::Write, task.stdout.as_ref()),
+            ("stderr", Access::Write, stderr),
+        ];
+        for (place, access, path) in redirected {
+            if let Some(path) = path {
+                self.file(&scope, place, access, path);
+            }
+        }
+        for (name, value) in &task.env {
+            self.variable(&scope, tool, name, value);
+        }
+    }
+
     fn ask(&mut self, reason: String) {
         let place = "command".to_owned();
         let finding = Finding { decision: Decision::Ask, place, argument: None, reason, instead: None };

@@ -36,6 +36,7 @@
 
 mod argv;
 mod examples;
+mod inputs;
 mod jq;
 mod judge;
 mod judgement;

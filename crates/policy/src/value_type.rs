@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use agenix_protocol::documents::InputType;
+
 use crate::{jq, sed};
 
 /// Type of an argument or of the value of an option.
@@ -91,6 +93,11 @@ impl ValueType {
         Err(format!("'{text}' is not a type: the types are {}, INT(a..b), ENUM(a|b)", all.join(", ")))
     }
 
+    /// Returns true if the value names files.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Prefix)
+    }
+
     /// Returns true if the value is code, so that no part of it may come from an input.
     pub(crate) fn is_code(&self) -> bool {
         matches!(self, Self::Sed | Self::Jq | Self::Date)
@@ -114,7 +121,7 @@ impl ValueType {
             Self::Sed => return sed::check(text),
             Self::Jq => return jq::check(text),
             Self::Date => text.chars().all(|c| c.is_ascii_alphanumeric() || " :+-/@.,".contains(c)),
-            Self::Name => is_name(text),
+            Self::Name => InputType::is_name(text),
             Self::Enum(words) => words.iter().any(|word| word == text),
         };
         if holds { Ok(()) } else { Err(format!("'{}' is not {self}", text.escape_debug())) }
@@ -142,11 +149,6 @@ fn is_count(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     unit.len() < text.len() && UNITS.contains(&unit)
-}
-
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-:".contains(&byte))
 }
 
 /// Returns true if `text` is a start, and after a comma an end, of a key of sort.

@@ -2,7 +2,12 @@
 
 use std::borrow::Cow;
 
-use agenix_protocol::template::{self, TemplateError, TemplatePart};
+use agenix_protocol::{
+    documents::InputType,
+    template::{self, TemplateError, TemplatePart},
+};
+
+use crate::inputs::Types;
 
 /// Text that stands for the number of a slot while a plan is judged.
 const SLOT: &str = "1";
@@ -39,6 +44,7 @@ impl<'t> Word<'t> {
         let mut rest = Vec::new();
         for part in template::parts(argument)? {
             match part {
+                TemplatePart::Text("") => {}
                 TemplatePart::Text(text) if rest.is_empty() => prefix.push_str(text),
                 TemplatePart::Slot if rest.is_empty() => prefix.push_str(SLOT),
                 TemplatePart::Slot => rest.push(TemplatePart::Text(SLOT)),
@@ -65,10 +71,35 @@ impl<'w> Value<'w> {
         self.rest.is_empty().then_some(self.prefix)
     }
 
+    /// Returns the first placeholder, and everything after it.
+    pub(crate) fn rest(self) -> &'w [TemplatePart<'w>] {
+        self.rest
+    }
+
+    /// Returns the type of the placeholder, if the value is nothing else.
+    pub(crate) fn only_type(self, types: Types<'w>) -> Option<&'w InputType> {
+        match self.rest {
+            [TemplatePart::Field(field)] if self.prefix.is_empty() => types.get(field),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the input in front may make the value an option.
+    pub(crate) fn may_be_an_option(self, types: Types<'_>) -> bool {
+        match self.rest.first() {
+            Some(TemplatePart::Field(field)) if self.prefix.is_empty() => types.may_be_an_option(field),
+            _ => false,
+        }
+    }
+
     /// Returns true if the value contains text for any input.
-    pub(crate) fn is_never_empty(self) -> bool {
-        let is_text = |part: &TemplatePart<'_>| matches!(part, TemplatePart::Text(text) if !text.is_empty());
-        !self.prefix.is_empty() || self.rest.iter().any(is_text)
+    pub(crate) fn is_never_empty(self, types: Types<'_>) -> bool {
+        let has_text = |part: &TemplatePart<'_>| match part {
+            TemplatePart::Text(text) => !text.is_empty(),
+            TemplatePart::Field(field) => types.is_never_empty(field),
+            TemplatePart::Slot => true,
+        };
+        !self.prefix.is_empty() || self.rest.iter().any(has_text)
     }
 
     /// Returns the value as it is in the plan, apart from blanks in placeholders.
@@ -87,15 +118,19 @@ impl<'w> Value<'w> {
 
 #[cfg(test)]
 mod tests {
-    use super::Word;
+    use std::collections::BTreeMap;
+
+    use super::{Types, Word};
 
     #[test]
     fn word_is_split_at_its_first_placeholder() {
         let word = Word::parse("--in={{ input.file }}.txt").unwrap();
         assert_eq!((word.value().prefix, word.value().literal()), ("--in=", None));
         assert_eq!(word.value().skip(5).shown(), "{{input.file}}.txt");
-        assert!(word.value().skip(5).is_never_empty(), "it ends with .txt");
-        assert!(!Word::parse("{{input.a}}{{input.b}}").unwrap().value().is_never_empty());
+        let none = BTreeMap::new();
+        let types = Types::new(&none);
+        assert!(word.value().skip(5).is_never_empty(types), "it ends with .txt");
+        assert!(!Word::parse("{{input.a}}{{input.b}}").unwrap().value().is_never_empty(types));
         assert!(Word::parse("{{input.files[]}}").unwrap().is_list);
     }
 

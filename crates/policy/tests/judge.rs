@@ -216,6 +216,49 @@ fn any_inputs_may_name_files_but_never_code_or_options() {
 }
 
 #[test]
+fn typed_inputs_may_name_files_below_the_roots() {
+    let decision = |args: &str, inputs: &str| {
+        let task = format!(r#"{{"task_number": 1, "command": "sort", "args": {args}}}"#);
+        plan(&format!(r#"{{"tasks": [{task}], "inputs": {inputs}}}"#)).decision
+    };
+    for (args, inputs, expected) in [
+        (r#"["{{input.f}}"]"#, r#"{"f": {"type": "path", "under": "/data/x"}}"#, Decision::Allow),
+        (r#"["{{input.f[]}}"]"#, r#"{"f": {"type": "path", "under": "/data"}}"#, Decision::Allow),
+        (r#"["/data/{{input.f}}.txt"]"#, r#"{"f": {"type": "name"}}"#, Decision::Allow),
+        (r#"["-k{{input.f}}"]"#, r#"{"f": {"type": "enum", "values": ["1", "2,2n"]}}"#, Decision::Allow),
+        (
+            r#"["--parallel", "{{input.f}}"]"#,
+            r#"{"f": {"type": "int", "min": 1, "max": 4}}"#,
+            Decision::Allow,
+        ),
+        (r#"["{{input.f}}"]"#, r#"{"f": {"type": "path", "under": "/"}}"#, Decision::Refuse),
+        (r#"["{{input.f}}/../../etc"]"#, r#"{"f": {"type": "path", "under": "/data"}}"#, Decision::Refuse),
+        (r#"["/data/x{{input.f}}"]"#, r#"{"f": {"type": "path", "under": "/data"}}"#, Decision::Refuse),
+        (r#"["{{input.f}}"]"#, r#"{"f": {"type": "name"}}"#, Decision::Refuse),
+        (r#"["/etc/{{input.f}}"]"#, r#"{"f": {"type": "name"}}"#, Decision::Refuse),
+        (r#"["/data/{{input.f}}"]"#, r#"{"f": {"type": "text"}}"#, Decision::Refuse),
+        (r#"["--parallel", "{{input.f}}"]"#, r#"{"f": {"type": "int", "min": 1}}"#, Decision::Refuse),
+        (r#"["-k", "{{input.f}}"]"#, r#"{"f": {"type": "enum", "values": ["1", "a"]}}"#, Decision::Refuse),
+    ] {
+        assert_eq!(decision(args, inputs), expected, "{args} {inputs}");
+    }
+}
+
+#[test]
+fn relative_paths_below_a_directory_of_an_input_are_refused() {
+    let task = |args: &str| {
+        let task =
+            format!(r#"{{"task_number": 1, "command": "cat", "cwd": "{{{{input.d}}}}", "args": [{args}]}}"#);
+        plan(&format!(r#"{{"tasks": [{task}], "inputs": {{"d": {{"type": "path", "under": "/data"}}}}}}"#))
+            .decision
+    };
+    assert_eq!(
+        (task(""), task(r#""/data/a""#), task(r#""a""#)),
+        (Decision::Allow, Decision::Allow, Decision::Refuse)
+    );
+}
+
+#[test]
 fn invalid_policies_name_the_place() {
     for (text, expected) in [
         ("version = 2", "version: 2 is not supported: write 1"),

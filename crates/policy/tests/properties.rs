@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "the policy of the test is valid")]
 
 use agenix_policy::{Decision, Example, Policy, library_examples};
+use agenix_protocol::documents::{InputType, Plan, Task, parse};
 use proptest::{
     collection::vec,
     prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest},
@@ -11,7 +12,10 @@ use proptest::{
 };
 
 fn policy() -> Policy {
-    Policy::parse("version = 1\nlibrary = true\n[paths]\nread = [\".\"]\nwrite = [\"out\"]").unwrap()
+    Policy::parse(
+        "version = 1\nlibrary = true\n[paths]\nread = [\".\", \"/data\"]\nwrite = [\"out\", \"/data/out\"]",
+    )
+    .unwrap()
 }
 
 /// Arguments that attack.
@@ -59,7 +63,8 @@ fn argument() -> impl Strategy<Value = String> {
 
 /// Returns true if the normalized path is a file that the policy of the tests allows.
 fn is_inside(path: &str) -> bool {
-    !path.starts_with('/') && !path.split('/').any(|part| part == "..")
+    let is_below_a_root = !path.starts_with('/') || path.starts_with("/data/") || path == "/data";
+    is_below_a_root && !path.split('/').any(|part| part == "..")
 }
 
 /// Fills the placeholders of the tests.
@@ -72,6 +77,60 @@ fn filled(args: &[String], value: &str) -> Vec<String> {
         }
     }
     filled
+}
+
+/// Argument with the placeholder of a typed input.
+fn typed_argument() -> impl Strategy<Value = String> {
+    const SHAPES: [&str; 24] = [
+        "{{input.x}}",
+        "{{input.x[]}}",
+        "{{input.x}}.gz",
+        "{{input.x}}/../a",
+        "/data/{{input.x}}",
+        "/data/out/{{input.x}}",
+        "/data/out{{input.x}}",
+        "/data/{{input.x}}/a",
+        "/data/..{{input.x}}",
+        "/etc/{{input.x}}",
+        "out/{{input.x}}",
+        "{{input.x}}{{input.x}}",
+        "-n{{input.x}}",
+        "-k{{input.x}}",
+        "-t{{input.x}}",
+        "-w{{input.x}}",
+        "--lines={{input.x}}",
+        "--sort={{input.x}}",
+        "--relative-to={{input.x}}",
+        "-r{{input.x}}",
+        "--{{input.x}}",
+        "-{{input.x}}",
+        "@{{input.x}}",
+        "+{{input.x}}",
+    ];
+    select(&SHAPES[..]).prop_map(String::from)
+}
+
+/// Type of an input, and a value of it.
+fn typed_value() -> impl Strategy<Value = (InputType, String)> {
+    let under = select(&["/data", "/data/out", "/etc", "/"][..]);
+    let path = (under, "[-a-z@+ .]{1,4}(/[-a-z@+]{1,3})?")
+        .prop_filter("normal", |(_, rest)| !rest.split('/').any(|part| matches!(part, "." | "..")));
+    let path = path.prop_map(|(under, rest)| {
+        let whole = format!("{}/{rest}", under.trim_end_matches('/'));
+        (InputType::Path { under: under.into() }, whole)
+    });
+    let int = (-3i64..5, 0i64..5).prop_flat_map(|(min, width)| (Just(min), Just(width), min..=min + width));
+    let int = int.prop_map(|(min, width, value)| {
+        (InputType::Int { min: Some(min), max: Some(min + width) }, value.to_string())
+    });
+    let any_int = any::<i64>().prop_map(|value| (InputType::Int { min: None, max: None }, value.to_string()));
+    let name = "[A-Za-z0-9_][A-Za-z0-9_.:-]{0,3}".prop_map(|name| (InputType::Name {}, name));
+    let words = vec(select(&ATTACKS[..]).prop_map(String::from), 1..4);
+    let word = (words, any::<Index>()).prop_map(|(values, at)| {
+        let value = values[at.index(values.len())].clone();
+        (InputType::Enum { values }, value)
+    });
+    prop_oneof![path, int, any_int, name, word]
 }
 
 proptest! {
@@ -107,6 +166,31 @@ proptest! {
         args.push(template);
         let policy = policy();
         if policy.judge_argv(&tool, &args).decision == Decision::Allow {
+            let filled = filled(&args, &value);
+            let judged = policy.judge_argv(&tool, &filled);
+            prop_assert_eq!(judged.decision, Decision::Allow, "{} {:?} {:?}", tool, filled, judged.findings);
+        }
+    }
+
+    #[test]
+    fn allowed_typed_inputs_are_allowed_with_every_value_of_the_type(
+        example in select(library_examples()),
+        at in any::<Index>(),
+        template in typed_argument(),
+        is_after_dashes in any::<bool>(),
+        (input_type, value) in typed_value(),
+    ) {
+        let Example { tool, mut args, .. } = example;
+        args.truncate(at.index(args.len() + 1));
+        if is_after_dashes {
+            args.push("--".to_owned());
+        }
+        args.push(template);
+        let mut plan = parse::<Plan>(br#"{"tasks": []}"#).unwrap();
+        plan.inputs.insert("x".into(), input_type);
+        plan.tasks.push(Task { task_number: 1, command: tool.clone(), args: args.clone(), ..Task::default() });
+        let policy = policy();
+        if policy.judge(&plan).decision == Decision::Allow {
             let filled = filled(&args, &value);
             let judged = policy.judge_argv(&tool, &filled);
             prop_assert_eq!(judged.decision, Decision::Allow, "{} {:?} {:?}", tool, filled, judged.findings);
