@@ -20,8 +20,8 @@ impl<'p> Types<'p> {
         self.0.get(field)
     }
 
-    /// Returns true if a value of the field may begin an option or be an operator of find, or may be
-    /// empty, so that the text after it begins the argument.
+    /// Returns true if a value of the field may begin an option or be an operator of find. An empty
+    /// value counts, because the text after it then begins the argument.
     pub(crate) fn may_be_an_option(self, field: &str) -> bool {
         match self.get(field) {
             Some(InputType::Path { .. } | InputType::Name {}) => false,

@@ -49,13 +49,15 @@ const ATTACKS: [&str; 24] = [
 fn argument() -> impl Strategy<Value = String> {
     let attacks = select(&ATTACKS[..]).prop_map(String::from);
     let examples: Vec<String> = library_examples().into_iter().flat_map(|example| example.args).collect();
+    prop_oneof![attacks, select(examples), "[-a-z0-9=,./+@{}\"]{0,8}", any::<String>(), placeholder()]
+}
+
+/// Argument with a placeholder.
+fn placeholder() -> impl Strategy<Value = String> {
+    const SHAPES: [&str; 6] =
+        ["{{input.x}}", "{{input.x[]}}", "-e{{input.x}}", "-d{{input.x}}", "-s{{input.x}}", "-t{{input.x}}"];
     prop_oneof![
-        attacks,
-        select(examples),
-        "[-a-z0-9=,./+@{}\"]{0,8}",
-        any::<String>(),
-        Just("{{input.x}}".to_owned()),
-        Just("{{input.x[]}}".to_owned()),
+        select(&SHAPES[..]).prop_map(String::from),
         "-[a-zA-Z]{1,2}=?\\{\\{input.x\\}\\}",
         "--(key|regexp|expression|lines|label|format|suffix|separator)=\\{\\{input.x\\}\\}",
     ]
@@ -152,13 +154,12 @@ proptest! {
     fn allowed_placeholders_are_allowed_with_every_value(
         example in select(library_examples()),
         at in any::<Index>(),
-        inserted in argument(),
+        template in placeholder(),
         is_after_dashes in any::<bool>(),
-        value in prop_oneof![select(&ATTACKS[..]).prop_map(String::from), "[^\\x00{}]{0,12}"],
+        value in prop_oneof![Just(String::new()), select(&ATTACKS[..]).prop_map(String::from), "[^\\x00{}]{0,12}"],
     ) {
         let Example { tool, mut args, .. } = example;
         let at = at.index(args.len() + 1);
-        let template = if inserted.contains("{{input.x") { inserted } else { "{{input.x}}".to_owned() };
         args.truncate(at.max(1));
         if is_after_dashes {
             args.push("--".to_owned());
