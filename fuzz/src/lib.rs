@@ -8,6 +8,7 @@
 
 mod documents;
 mod job_update;
+mod policy_argv;
 mod request_parser;
 mod resp_decoder;
 mod sandbox_request;
@@ -22,6 +23,7 @@ use tokio_util::codec::Encoder;
 pub use self::{
     documents::{action_document, plan_document, worker_documents},
     job_update::job_update,
+    policy_argv::policy_argv,
     request_parser::request_parser,
     resp_decoder::resp_decoder,
     sandbox_request::sandbox_request,
@@ -38,7 +40,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub fn targets() -> [Target; 7] {
+pub fn targets() -> [Target; 8] {
     [
         Target { name: "resp_decoder", run: resp_decoder },
         Target { name: "request_parser", run: request_parser },
@@ -47,6 +49,7 @@ pub fn targets() -> [Target; 7] {
         Target { name: "job_update", run: job_update },
         Target { name: "worker_documents", run: worker_documents },
         Target { name: "sandbox_request", run: sandbox_request },
+        Target { name: "policy_argv", run: policy_argv },
     ]
 }
 

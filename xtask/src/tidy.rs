@@ -26,6 +26,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/cli",
         "crates/sys",
         "crates/sandbox",
+        "crates/policy",
         "crates/shell",
         "crates/agq",
         "crates/agw",

@@ -23,6 +23,7 @@ use crate::{
         map_args::MapArgs,
         overview,
         plan::{self, PlanCommand},
+        policy::{self, PolicyCommand},
         profile::{self, ProfileCommand},
         queue::{self, QueueCommand},
         run::{self, RunArgs},
@@ -60,7 +61,7 @@ pub(crate) struct Cli {
 const AFTER_HELP: &str = "Try it:\n  agx plan submit examples/word-frequency.json\n  \
 find . -name '*.rs' | agx action submit word-frequency --lines - --field file --wait\n\n\
 The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
-Exit codes: 0 all jobs completed, 1 a job failed, 2 wrong usage, 3 cannot reach agq or log in, 4 refused by agq, 130 stopped waiting";
+Exit codes: 0 all jobs completed, 1 a job failed or a policy does not allow it, 2 wrong usage, 3 cannot reach agq or log in, 4 refused by agq, 130 stopped waiting";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -104,6 +105,9 @@ pub(crate) enum Command {
     /// Manage plans: stored pipelines
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// Check policies: which tools plans may run, with which arguments and files
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Manage actions: runs of a plan on a list of inputs
     #[command(subcommand)]
     Action(ActionCommand),
@@ -161,6 +165,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Map(args) => map::run(server, *args, output).await,
         Command::Run(args) => run::run(server, args, output).await,
         Command::Plan(command) => plan::run(server, command, output).await,
+        Command::Policy(command) => policy::run(&command, output),
         Command::Action(command) => action::run(server, command, output).await,
         Command::Job(command) => job::run(server, command, output).await,
         Command::Worker(command) => worker::run(server, command, output).await,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use agenix_policy::Judgement;
 use agenix_protocol::{
     blob::BlobHash,
     documents::{ActionStatus, MissingProperty, PlanSandbox, QueueStats, Status, WorkerStatus},
@@ -31,6 +32,20 @@ pub(crate) struct PlanChecked {
     /// Sandbox of all tasks, if the plan asks for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sandbox: Option<PlanSandbox>,
+    /// Judgement of the policy of `--policy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) judgement: Option<Judgement>,
+}
+
+/// A valid policy.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PolicyChecked {
+    /// Always true, because an invalid policy is an error.
+    pub(crate) valid: bool,
+    /// Tools that plans may run, sorted.
+    pub(crate) tools: Vec<String>,
+    /// Number of examples in the file, all of which hold.
+    pub(crate) examples: usize,
 }
 
 /// A submitted action.

@@ -12,6 +12,9 @@ pub(crate) enum CliError {
     /// Jobs did not complete. Their errors are printed already.
     #[error("{0}")]
     Jobs(String),
+    /// A policy does not allow the command or the plan. The judgement is printed already.
+    #[error("{0}")]
+    NotAllowed(&'static str),
     /// The command line or a file is invalid.
     #[error("{what}")]
     Usage { what: String, help: String },
@@ -57,6 +60,7 @@ impl CliError {
     fn codes(&self) -> (u8, &'static str) {
         match self {
             Self::Jobs(_) => (1, "jobs_failed"),
+            Self::NotAllowed(_) => (1, "not_allowed"),
             Self::Usage { .. } | Self::Marked { .. } => (2, "usage"),
             Self::NoServer { .. } => (3, "no_server"),
             Self::Rejected { .. } | Self::NotThere { .. } => (4, "rejected"),
@@ -102,7 +106,11 @@ impl CliError {
             }
             Self::Unfollowed(id) => Some(format!("follow it again with `agx logs -f {id}`")),
             Self::OfRun { failure, .. } => failure.help(),
-            Self::Jobs(_) | Self::Interrupted | Self::BrokenPipe | Self::Command { .. } => None,
+            Self::Jobs(_)
+            | Self::NotAllowed(_)
+            | Self::Interrupted
+            | Self::BrokenPipe
+            | Self::Command { .. } => None,
         }
     }
 

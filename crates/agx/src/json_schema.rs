@@ -1,6 +1,7 @@
 //! Kinds of `--json` documents, and the JSON Schema of all of them, published in
 //! docs/agx-1.schema.json.
 
+use agenix_policy::TaskJudgement;
 use agenix_protocol::{
     documents::{ActionStatus, Explanation, JobStatus, Plan, QueueStats, WorkerStatus},
     ids::{JobId, PlanId},
@@ -11,8 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     documents::{
         ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, Down, ErrorDocument,
-        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanRef, ProfileListed,
-        ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
+        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanRef, PolicyChecked,
+        ProfileListed, ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun,
+        WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -26,7 +28,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 47] = [
+const KINDS: [DocumentKind; 49] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -54,6 +56,8 @@ const KINDS: [DocumentKind; 47] = [
     ("plan.get", of::<Plan>),
     ("plan.list", of::<Vec<PlanId>>),
     ("plan.submit", of::<PlanRef>),
+    ("policy.check", of::<PolicyChecked>),
+    ("policy.test", of::<TaskJudgement>),
     ("profile.list", of::<Vec<ProfileListed>>),
     ("profile.remove", of::<NameRef>),
     ("profile.set", of::<ProfileSet>),

@@ -37,11 +37,14 @@ pub enum TemplateError {
     Missing(String),
 }
 
-/// Part of a template.
+/// Part of a template: text, the placeholder of a field of the input, or that of the slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum TemplatePart<'t> {
+pub enum TemplatePart<'t> {
+    /// Literal text.
     Text(&'t str),
+    /// Placeholder of the field of the input at this dotted path.
     Field(&'t str),
+    /// Placeholder of the slot.
     Slot,
 }
 
@@ -57,7 +60,8 @@ pub struct Values<'v> {
     pub slot: &'v str,
 }
 
-fn pieces(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
+/// Returns the parts of `template` in order. Invalid placeholders are an error.
+pub fn parts(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
     let mut found = Vec::new();
     let mut rest = template;
     while let Some(open) = rest.find("{{") {
@@ -107,7 +111,7 @@ pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
         TemplatePart::Field(field) => Some(field),
         TemplatePart::Text(_) | TemplatePart::Slot => None,
     };
-    Ok(pieces(template)?.into_iter().filter_map(field).collect())
+    Ok(parts(template)?.into_iter().filter_map(field).collect())
 }
 
 /// Returns the value at a dotted path of `input`.
@@ -174,7 +178,7 @@ pub fn fill(template: &str, values: Values<'_>) -> Result<String, TemplateError>
         return Ok(template.to_owned());
     }
     let mut filled = String::with_capacity(template.len());
-    for piece in pieces(template)? {
+    for piece in parts(template)? {
         match piece {
             TemplatePart::Text(text) => filled.push_str(text),
             TemplatePart::Field(path) => {

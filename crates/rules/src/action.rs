@@ -12,12 +12,13 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::{halt::Halted, labels::has_labels};
+pub use self::{halt::Halted, labels::has_labels, outputs::check_takes_outputs};
 use crate::rejection::Rejection;
 
 mod fields;
 pub mod halt;
 mod labels;
+mod outputs;
 
 /// Bounds of a priority, both included.
 pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
@@ -71,9 +72,6 @@ pub fn is_same(known: &Action, new: &Action) -> bool {
     asked(known) == asked(new) && known.labels == new.labels && known.max_running == new.max_running
 }
 
-/// Fields of an input that is made from the output of a job.
-const OUTPUT_FIELDS: [&str; 3] = ["output", "input", "job_id"];
-
 /// Checks that every input is a JSON object with the fields that the placeholders of the plan name.
 pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     if exceeds(inputs.len(), limits.max_inputs) {
@@ -84,26 +82,9 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
         if !is_object(input.get()) {
             return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
         }
-        fields::check(at, input.get(), &fields)?;
+        fields::check(at, input.get(), &fields, &plan.inputs)?;
     }
     Ok(())
-}
-
-/// Checks that the placeholders of the plan name only fields of the previous step's outputs.
-pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
-    let is_there = |field: &str| field.split('.').next().is_some_and(|first| OUTPUT_FIELDS.contains(&first));
-    let unfit = |named: &fields::NamedField| named.is_list || !is_there(&named.field);
-    match fields::named(plan).into_iter().find(unfit) {
-        None => Ok(()),
-        Some(fields::NamedField { field, place, is_list: true }) => Err(Rejection::InvalidAction(format!(
-            "its inputs are the outputs of the previous step, whose field '{field}' is not an array, and {place} of the plan \
-             makes arguments of its elements: name {{{{input.output}}}} there, or give the step inputs"
-        ))),
-        Some(fields::NamedField { field, place, .. }) => Err(Rejection::InvalidAction(format!(
-            "its inputs are the outputs of the previous step, which have no field '{field}', which {place} of the plan uses: \
-             name {{{{input.output}}}} there, or give the step inputs"
-        ))),
-    }
 }
 
 /// Stored record of an action. Fields are durable and positional: append, never reorder.
@@ -323,12 +304,32 @@ mod tests {
                 r#"{"files":"a"}"#,
                 ".files is not an array, and task 1 args[0] of the plan makes an argument of each element",
             ),
-            (r#"{"files":["a","b\u0000"]}"#, ".files contains a NUL byte, which no process can be given"),
+            (r#"{"files":["a","b\u0000"]}"#, ".files[1] contains a NUL byte, which no process can be given"),
         ] {
             assert_eq!(checked(input).unwrap_err(), format!("Invalid action schema: inputs[0]{why}"));
         }
         let refused = check_takes_outputs(&plan).unwrap_err().to_string();
         assert!(refused.contains("whose field 'files' is not an array"), "{refused}");
+    }
+
+    #[test]
+    fn inputs_have_the_types_of_the_plan() {
+        let plan = r#"{"tasks":[{"task_number":1,"command":"cat","args":["{{input.file}}","{{input.more[]}}"]}],
+            "inputs":{"file":{"type":"path","under":"/data"},"more":{"type":"name"}}}"#;
+        let plan: Plan = parse(plan.as_bytes()).unwrap();
+        let checked = |input: &str| {
+            let inputs = ["{\"file\":\"/data/a\",\"more\":[]}", input]
+                .map(|json| RawValue::from_string(json.into()).unwrap());
+            check_inputs(&inputs, &plan, &Limits::default()).map_err(|rejection| rejection.to_string())
+        };
+        assert_eq!(checked(r#"{"file":"/data/b","more":["x","y"]}"#), Ok(()));
+        let path = checked(r#"{"file":"/data/../etc/passwd","more":[]}"#).unwrap_err();
+        assert!(path.contains("inputs[1].file is not a path below /data"), "{path}");
+        let name = checked(r#"{"file":"/data/b","more":["x","-o"]}"#).unwrap_err();
+        assert!(name.contains("inputs[1].more[1] is not a name"), "{name}");
+        assert!(
+            check_takes_outputs(&plan).unwrap_err().to_string().contains("gives the field 'file' a type")
+        );
     }
 
     #[test]

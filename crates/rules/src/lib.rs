@@ -64,6 +64,7 @@ pub mod blob;
 pub mod capability;
 pub mod cron;
 pub mod explain;
+mod input_type;
 pub mod job;
 pub mod limit;
 pub mod max_running;

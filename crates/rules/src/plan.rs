@@ -9,7 +9,7 @@ use agenix_protocol::{
     template,
 };
 
-use crate::{capability::Needs, rejection::Rejection};
+use crate::{capability::Needs, input_type, rejection::Rejection};
 
 /// Maximum of `max_retries` in a plan.
 pub const MAX_RETRIES: u32 = 1000;
@@ -41,7 +41,16 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     check_sandbox(plan).map_err(Rejection::InvalidPlan)?;
     plan.tasks.iter().enumerate().try_for_each(|(at, task)| {
         check_task(plan, at, task).map_err(|reason| Rejection::InvalidPlan(format!("tasks[{at}].{reason}")))
-    })
+    })?;
+    let is_used = |field: &str| plan.tasks.iter().any(|task| is_named(task, field));
+    input_type::check_types(&plan.inputs, is_used)
+        .map_err(|reason| Rejection::InvalidPlan(format!("inputs.{reason}")))
+}
+
+/// Returns true if a placeholder of the task names the field.
+fn is_named(task: &Task, field: &str) -> bool {
+    let names = |text: &str| template::fields(text).is_ok_and(|fields| fields.contains(&field));
+    task.templates().any(|(_, text)| template::list(text) == Some(field) || names(text))
 }
 
 fn check_requires(requires: &Requires) -> Result<(), String> {

@@ -236,6 +236,11 @@ fn the_page_of_security_comes_out_as_it_is_written() {
 }
 
 #[test]
+fn the_page_of_policies_comes_out_as_it_is_written() {
+    comes_out_as_it_is_written("docs/policy.md", 10);
+}
+
+#[test]
 fn the_first_page_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("README.md", 8);
 }

@@ -97,6 +97,7 @@ fn no_plan() -> Plan {
         pipefail: true,
         requires: Requires::default(),
         sandbox: None,
+        inputs: std::collections::BTreeMap::new(),
     }
 }
 

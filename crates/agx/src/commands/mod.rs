@@ -21,6 +21,7 @@ mod map_placement;
 pub(crate) mod overview;
 pub(crate) mod plan;
 mod plan_write;
+pub(crate) mod policy;
 pub(crate) mod profile;
 mod programs;
 pub(crate) mod queue;

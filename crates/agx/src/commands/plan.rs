@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use agenix_policy::Decision;
 use agenix_protocol::{
     documents::{Plan, parse_object, profile_of_sandbox_tag},
     ids::PlanId,
@@ -12,6 +13,7 @@ use clap::Subcommand;
 
 use super::{
     plan_write::{self, FromArgs},
+    policy::{self, read_policy},
     read,
 };
 use crate::{
@@ -54,6 +56,9 @@ pub(crate) enum PlanCommand {
     Check {
         /// Plan in JSON; - reads stdin
         file: PathBuf,
+        /// Policy in TOML that judges the tasks too
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
     },
 }
 
@@ -66,7 +71,7 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
         PlanCommand::New { sandbox } => plan_write::new(server, &sandbox, output).await,
         PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
         PlanCommand::Delete { plan_id } => delete(server, &plan_id, output).await,
-        PlanCommand::Check { file } => check(&file, output),
+        PlanCommand::Check { file, policy } => check(&file, policy.as_deref(), output),
     }
 }
 
@@ -83,8 +88,8 @@ async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<()
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
 }
 
-/// Checks a plan like agq with the default limits.
-fn check(file: &Path, output: Output) -> Result<()> {
+/// Checks a plan like agq with the default limits, and judges it by the policy in a file.
+fn check(file: &Path, policy: Option<&Path>, output: Output) -> Result<()> {
     let json = read(file)?;
     let limits = Limits::default();
     let wrong = |what: String| {
@@ -96,6 +101,8 @@ fn check(file: &Path, output: Output) -> Result<()> {
     rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let plan: Plan = parse_object(&json).map_err(|error| wrong(error.to_string()))?;
     rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
+    let judgement = policy.map(|policy| Ok::<_, CliError>(read_policy(policy)?.judge(&plan))).transpose()?;
+    let decision = judgement.as_ref().map_or(Decision::Allow, |judgement| judgement.decision);
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
 
     // The tag of a sandbox profile stands for the profile.
@@ -112,9 +119,15 @@ fn check(file: &Path, output: Output) -> Result<()> {
         tags: needs.tags,
         labels: needs.labels,
         sandbox: plan.sandbox,
+        judgement,
     };
     let (tasks, needs) = (counted(tasks as u64, "task", "tasks"), all.join(", "));
-    output.show("plan.check", &found, |_| format!("the plan is valid: {tasks}; its workers need {needs}"))
+    output.show("plan.check", &found, |found| {
+        let judged = found.judgement.iter().map(|judged| policy::plan_text(judged, &plan.tasks));
+        let lines = [format!("the plan is valid: {tasks}; its workers need {needs}")];
+        lines.into_iter().chain(judged).collect::<Vec<_>>().join("\n")
+    })?;
+    policy::allowed(decision)
 }
 
 async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<()> {

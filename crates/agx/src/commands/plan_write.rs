@@ -178,6 +178,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: agenix_protocol::documents::Requires::default(),
         sandbox: None,
+        inputs: std::collections::BTreeMap::new(),
     }))
 }
 

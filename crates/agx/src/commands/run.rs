@@ -248,6 +248,7 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: Requires { tags, ..Requires::default() },
         sandbox: None,
+        inputs: std::collections::BTreeMap::new(),
     };
     identified(args.sandbox.profile.apply(plan), "run")
 }

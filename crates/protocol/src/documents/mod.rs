@@ -6,6 +6,7 @@ mod backup;
 mod events;
 mod explain;
 mod halt;
+mod input_type;
 mod job;
 mod ojs;
 mod orders;
@@ -26,6 +27,7 @@ pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
 pub use halt::{Halt, HaltCondition, HaltParseError, HaltThreshold};
+pub use input_type::InputType;
 pub use job::{JobDocument, JobStatus, JobUpdate, Status};
 pub use ojs::{
     OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsEnqueue, OjsError, OjsFault, OjsFetch, OjsHeartbeat,

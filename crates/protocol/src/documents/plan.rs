@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PlanSandbox, is_default};
+use super::{InputType, PlanSandbox, is_default};
 use crate::ids::PlanId;
 
 /// Plan document.
@@ -38,6 +38,9 @@ pub struct Plan {
     /// Sandbox of all tasks. Default: the worker decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<PlanSandbox>,
+    /// Types of the fields of inputs, by the field that placeholders name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, InputType>,
 }
 
 /// Needs of a plan, apart from the commands of its tasks (worker spec §10, worker pools).

@@ -1,11 +1,14 @@
 //! Fields of the inputs that the placeholders of a plan name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use agenix_protocol::{documents::Plan, template};
+use agenix_protocol::{
+    documents::{InputType, Plan},
+    template,
+};
 use serde_json::Value;
 
-use crate::rejection::Rejection;
+use crate::{input_type, rejection::Rejection};
 
 /// Field that a placeholder names, and the first place that names it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,25 +41,41 @@ pub(super) fn named(plan: &Plan) -> BTreeSet<NamedField> {
     named
 }
 
-/// Checks that input `at` has the fields.
-pub(super) fn check(at: usize, input: &str, fields: &BTreeSet<NamedField>) -> Result<(), Rejection> {
+/// Checks that input `at` has the fields, and that these have their types.
+pub(super) fn check(
+    at: usize,
+    input: &str,
+    fields: &BTreeSet<NamedField>,
+    types: &BTreeMap<String, InputType>,
+) -> Result<(), Rejection> {
     let invalid = |text: String| Rejection::InvalidAction(format!("inputs[{at}]{text}"));
     let input = serde_json::from_str(input).map_err(|error| invalid(format!(": {error}")))?;
-    let has_nul = |value: &Value| value.as_str().is_some_and(|text| text.contains('\0'));
     for NamedField { field, place, is_list } in fields {
-        let is_nul = match template::lookup(&input, field) {
+        let check = |shown: &str, value: &Value| {
+            check_value(value, types.get(field)).map_err(|reason| invalid(format!(".{shown} {reason}")))
+        };
+        match template::lookup(&input, field) {
             None => return Err(invalid(format!(" has no field '{field}', which {place} of the plan uses"))),
-            Some(Value::Array(elements)) if *is_list => elements.iter().any(has_nul),
+            Some(Value::Array(elements)) if *is_list => {
+                for (index, element) in elements.iter().enumerate() {
+                    check(&format!("{field}[{index}]"), element)?;
+                }
+            }
             Some(_) if *is_list => {
                 return Err(invalid(format!(
                     ".{field} is not an array, and {place} of the plan makes an argument of each element"
                 )));
             }
-            Some(value) => has_nul(value),
-        };
-        if is_nul {
-            return Err(invalid(format!(".{field} contains a NUL byte, which no process can be given")));
+            Some(value) => check(field, value)?,
         }
     }
     Ok(())
+}
+
+/// Checks one value. The error is the end of a sentence about the value.
+fn check_value(value: &Value, input_type: Option<&InputType>) -> Result<(), String> {
+    if value.as_str().is_some_and(|text| text.contains('\0')) {
+        return Err("contains a NUL byte, which no process can be given".into());
+    }
+    input_type.map_or(Ok(()), |input_type| input_type::check(input_type, value))
 }

@@ -185,3 +185,23 @@ fn needs_are_distinct_and_sorted() {
     );
     assert_eq!(needs(&plan).tools, ["sort", "uniq"]);
 }
+
+#[test]
+fn types_of_inputs_are_legal_and_used() {
+    let refusal = |inputs: &str| {
+        let task = r#"{"task_number":1,"command":"cat","args":["{{input.file}}","{{input.more[]}}"]}"#;
+        let plan: Plan = parse(format!(r#"{{"tasks":[{task}],"inputs":{inputs}}}"#).as_bytes()).unwrap();
+        check(&plan, &Limits::default()).map_err(|rejection| rejection.to_string())
+    };
+    assert_eq!(refusal(r#"{"file":{"type":"path","under":"/data"},"more":{"type":"name"}}"#), Ok(()));
+    for (inputs, reason) in [
+        (r#"{"fil":{"type":"text"}}"#, "inputs.fil: no placeholder of the plan names this field"),
+        (r#"{"file":{"type":"path","under":"data"}}"#, "inputs.file: under is not an absolute path"),
+        (r#"{"file":{"type":"path","under":"/data/../etc"}}"#, "inputs.file: under is not an absolute path"),
+        (r#"{"file":{"type":"int","min":2,"max":1}}"#, "inputs.file: min is greater than max"),
+        (r#"{"file":{"type":"enum","values":[]}}"#, "inputs.file: values is empty"),
+    ] {
+        let refused = refusal(inputs).unwrap_err();
+        assert!(refused.contains(reason), "{inputs}: {refused}");
+    }
+}
