@@ -34,6 +34,14 @@ impl ClientError {
         matches!(self, Self::Unreachable { .. } | Self::Tls { .. })
     }
 
+    /// Returns the advice if the address of this client has as many connections as agq allows.
+    pub fn connection_limit_help(&self) -> Option<&'static str> {
+        let Self::Unreachable { reason, .. } = self else { return None };
+        (ErrorKind::of(reason) == ErrorKind::TooManyConnections).then_some(
+            "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit",
+        )
+    }
+
     /// Converts the error of an attempt to connect.
     pub(crate) fn of_opening(address: &str, error: &redis::RedisError) -> Self {
         match tls::problem(error) {

@@ -161,6 +161,50 @@ fn an_address_has_so_many_connections_and_not_one_more() {
     eventually("a place becomes free", || is_let_in(&lab, &agq).then_some(()));
 }
 
+#[test]
+fn at_the_connection_limit_a_worker_works_and_the_next_ones_say_what_helps() {
+    let lab = Lab::new();
+    // A worker has three connections, and a fourth one for large outputs.
+    let agq = lab.agq(&["--max-connections-per-ip", "4", "--socket", "agq.sock"]);
+    let address = format!("unix:{}", lab.path().join("agq.sock").display());
+    let mut command = lab.command("agw");
+    command.env("AGQ_ADDR", agq.address()).env("AGW_LOG", "debug");
+    let mut first = lab.agw_by("w1", command);
+    let fourth = Raw::open(&lab, &agq);
+    let help = "close some of them, or raise agq's --max-connections-per-ip";
+    let refused = lab.agx(&agq, &["queue", "stats"]).expect(3).err;
+    assert!(refused.contains("Too many connections from 127.0.0.1: max 4"), "{refused}");
+    assert!(refused.contains(help), "{refused}");
+
+    let over_the_socket = |args: &[&str]| lab.agx(&agq, &[&["--agq", address.as_str()][..], args].concat());
+    lab.file("plan.json", &plan("p", "seq", &["{{input.line}}"]));
+    over_the_socket(&["plan", "submit", "plan.json"]).expect(0);
+    lab.file("small", "3\n");
+    over_the_socket(&["action", "submit", "p", "--id", "small", "--lines", "small", "--wait"]).expect(0);
+    assert_eq!(over_the_socket(&["action", "results", "small"]).expect(0).out, "1\n2\n3\n");
+
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| lab.agw(&agq, "w2", &[]));
+        let log = lab.path().join("w2.log");
+        eventually("the second worker is refused", || {
+            let log = std::fs::read_to_string(&log).ok()?;
+            (log.contains("Too many connections from 127.0.0.1: max 4") && log.contains(help)).then_some(())
+        });
+        lab.file("large", "100000\n");
+        over_the_socket(&["action", "submit", "p", "--id", "large", "--lines", "large"]).expect(0);
+        eventually("the output waits for a connection", || {
+            first.log().contains("the output will be sent again").then_some(())
+        });
+        drop(fourth);
+        over_the_socket(&["action", "watch", "large"]).expect(0);
+        let lines: String = (1..=100_000).map(|line| format!("{line}\n")).collect();
+        assert!(over_the_socket(&["action", "results", "large"]).expect(0).out == lines);
+        first.terminate();
+        assert!(first.wait().success());
+        second.join().expect("the second worker registers in the place of the first");
+    });
+}
+
 /// Returns true if agq serves one more connection.
 fn is_let_in(lab: &Lab, agq: &Agq) -> bool {
     let mut stream = TcpStream::connect(agq.address()).unwrap();

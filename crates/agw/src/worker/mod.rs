@@ -141,7 +141,9 @@ impl Worker {
             };
             let wait = backoff.next_wait();
             let seconds = wait.as_secs();
-            warn!(jobs = self.pool.job_ids().len(), "not connected, trying again in {seconds} s: {error}");
+            let help = error.connection_limit_help().map(|help| format!("; {help}")).unwrap_or_default();
+            let jobs = self.pool.job_ids().len();
+            warn!(jobs, "not connected, trying again in {seconds} s: {error}{help}");
             if let Err(end) = self.attend(sleep(wait)).await {
                 return Ok(end);
             }
