@@ -28,6 +28,7 @@ fn write_documents(lab: &Lab) {
     lab.file("true.json", &plan("p", "true", &[]));
     lab.file("other.json", &plan("q", "true", &[]));
     lab.file("inputs.json", "[{}]");
+    lab.file("policy.toml", "version = 1\nuse = [\"true\"]\n");
     lab.file("schedule.json", r#"{"name":"s","expression":"@daily","action":{"plan_id":"p","inputs":[{}]}}"#);
     lab.file("workflow.json", r#"{"steps":[{"plan_id":"p","inputs":[{}]}]}"#);
 }
@@ -52,6 +53,8 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
         "plan get p",
         "plan list",
         "plan delete q",
+        "policy check policy.toml",
+        "policy test policy.toml -- true",
         "action submit p --inputs inputs.json --id a --wait",
         "action submit p --inputs inputs.json --id later --delay 3600",
         "action submit p --inputs inputs.json --id once --delay 3600",
