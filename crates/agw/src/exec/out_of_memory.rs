@@ -2,12 +2,7 @@
 //! control group (version 2) of the processes, which includes the groups below it. Tasks run in the
 //! group of the worker, and sandboxed tasks in that of their supervisor if it has its own.
 
-use std::{
-    fs::File,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-};
+use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::OnceLock};
 
 use rustix::process::Signal;
 
@@ -37,11 +32,11 @@ impl MemoryEvents {
 /// first group, and on other systems than Linux.
 pub(crate) fn kills() -> Option<u64> {
     static EVENTS: OnceLock<Option<MemoryEvents>> = OnceLock::new();
-    let events = EVENTS.get_or_init(|| {
-        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        MemoryEvents::of(&group_of(&own)?)
-    });
-    events.as_ref()?.kills()
+    #[cfg(target_os = "linux")]
+    let own = agenix_sandbox::control_group::own_group;
+    #[cfg(not(target_os = "linux"))]
+    let own = || None::<std::path::PathBuf>;
+    EVENTS.get_or_init(|| MemoryEvents::of(&own()?)).as_ref()?.kills()
 }
 
 /// Returns true if the kernel was out of memory when it sent `signal`, which ended a process and
@@ -70,21 +65,13 @@ pub(crate) fn text(task_number: u32, peak_memory_bytes: Option<u64>) -> String {
     format!("agw: task {task_number} {REASON}{peak}\n")
 }
 
-/// Returns the directory of the group for the text of `/proc/self/cgroup`.
-fn group_of(own: &str) -> Option<PathBuf> {
-    let group = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(Path::new("/sys/fs/cgroup").join(group))
-}
-
 fn parse_kills(events: &str) -> Option<u64> {
     events.lines().find_map(|line| line.strip_prefix("oom_kill "))?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use super::{group_of, is_named_in, parse_kills, text, was_cause};
+    use super::{is_named_in, parse_kills, text, was_cause};
 
     #[test]
     fn lack_of_memory_needs_a_kill_and_a_risen_counter() {
@@ -107,15 +94,6 @@ mod tests {
         let events = "low 0\nhigh 3\nmax 12\noom 7\noom_kill 5\noom_group_kill 1\n";
         assert_eq!(parse_kills(events), Some(5));
         assert_eq!(["", "low 0\n", "oom_kill\n", "oom_kill x\n"].map(parse_kills), [None; 4]);
-    }
-
-    #[test]
-    fn group_is_that_of_version_2() {
-        let own = "4:memory:/old\n0::/system.slice/agw.service\n";
-        let path = Path::new("/sys/fs/cgroup/system.slice/agw.service");
-        assert_eq!(group_of(own).as_deref(), Some(path));
-        assert_eq!(group_of("0::/\n").as_deref(), Some(Path::new("/sys/fs/cgroup")));
-        assert_eq!(group_of("4:memory:/old\n"), None);
     }
 
     #[test]

@@ -22,9 +22,8 @@ const REMEDY: &str = "start the worker as a service with Delegate=yes, or by \
 
 /// Claims the control group of this process, and returns its directory.
 pub(super) fn claim() -> Result<PathBuf, MissingProperty> {
-    let of_system = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let group = group_of(&of_system("/proc/self/mountinfo"), &of_system("/proc/self/cgroup"));
-    let group = group.ok_or_else(|| missing("this system has no control groups of version 2".into()))?;
+    let group =
+        own_group().ok_or_else(|| missing("this system has no control groups of version 2".into()))?;
     check_delegation(&group)?;
     remove_abandoned(&group);
     hand_on(&group).map_err(|error| missing(format!("the control group {}: {error}", group.display())))?;
@@ -35,7 +34,13 @@ fn missing(reason: String) -> MissingProperty {
     MissingProperty { reason, remedy: REMEDY.into() }
 }
 
-/// Returns the directory of the control group of this process.
+/// Returns the directory of the control group (version 2) of this process, if there is one.
+#[must_use]
+pub fn own_group() -> Option<PathBuf> {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    group_of(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
+}
+
 fn group_of(mounts: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {

@@ -16,6 +16,7 @@ use std::{
     },
 };
 
+pub use delegated::own_group;
 pub use group::ControlGroup;
 
 use crate::{profile::Limits, report::MissingProperty};
