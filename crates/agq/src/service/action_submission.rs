@@ -1,6 +1,9 @@
 //! Submission of actions: one plan, N inputs, N jobs, all of them or none (AGQ API spec §4).
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires},
@@ -97,7 +100,7 @@ fn no_plan() -> Plan {
         pipefail: true,
         requires: Requires::default(),
         sandbox: None,
-        inputs: std::collections::BTreeMap::new(),
+        inputs: BTreeMap::new(),
     }
 }
 

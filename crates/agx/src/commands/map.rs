@@ -188,7 +188,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
         sandbox: None,
-        inputs: std::collections::BTreeMap::new(),
+        inputs: BTreeMap::new(),
     };
     identified(args.sandbox.profile.apply(plan), "map")
 }

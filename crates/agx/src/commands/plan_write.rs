@@ -1,6 +1,7 @@
 //! `agx plan from`, `new` and `edit`: other ways to create a plan than writing JSON.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, IsTerminal, Write},
     path::PathBuf,
     process::Command,
@@ -178,7 +179,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: agenix_protocol::documents::Requires::default(),
         sandbox: None,
-        inputs: std::collections::BTreeMap::new(),
+        inputs: BTreeMap::new(),
     }))
 }
 

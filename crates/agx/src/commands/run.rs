@@ -1,6 +1,6 @@
 //! `agx run`: runs one command as a job, with live output, and ends with the command's exit code.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, time::Duration};
 
 use agenix_client::{ClientError, Connection, Server};
 use agenix_protocol::{
@@ -248,7 +248,7 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: Requires { tags, ..Requires::default() },
         sandbox: None,
-        inputs: std::collections::BTreeMap::new(),
+        inputs: BTreeMap::new(),
     };
     identified(args.sandbox.profile.apply(plan), "run")
 }

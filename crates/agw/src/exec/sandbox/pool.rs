@@ -40,7 +40,8 @@ struct WaitingSupervisors {
 impl SupervisorPool {
     pub(super) fn new(
         settings: Settings,
-        (root, control_groups): (ScratchRoot, Option<ControlGroups>),
+        root: ScratchRoot,
+        control_groups: Option<ControlGroups>,
         spares: u32,
     ) -> Self {
         Self(Arc::new(Pool { settings, root, control_groups, spares, waiting: Mutex::default() }))

@@ -74,7 +74,7 @@ impl Sandboxes {
             control_group: None,
             without: machine::without()?,
         };
-        let pool = SupervisorPool::new(supervisors, (root, control_groups), settings.spares);
+        let pool = SupervisorPool::new(supervisors, root, control_groups, settings.spares);
         let sandboxes = Self { settings, report, unmet, pool };
         sandboxes.log();
         Ok(Some(sandboxes))
