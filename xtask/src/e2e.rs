@@ -47,8 +47,8 @@ const DATA_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data
 /// case, and the others are about terminals, logs, TLS and the memory of agw.
 const WITHOUT_STORE: &str = "test(/^(attacks|map|map_text|map_like_others|standard_streams|surroundings|terminal|log_lines|tls|gigabyte)::/)";
 
-/// Filter for the tests in a virtual machine, which are a step of their own.
-const IN_VM: &str = "test(/^sandboxed_jobs::control_groups::/)";
+/// Beginning of the names of the tests in a virtual machine, which are a step of their own.
+pub(crate) const IN_VM: &str = "sandboxed_jobs::control_groups::";
 
 /// Runs the tests on redb, and the tests of several nodes.
 pub(crate) fn on_redb(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {
@@ -82,7 +82,7 @@ fn nextest(
     // A test waits for half of its time.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     nextest.args(["--test-threads", &threads.to_string()]);
-    nextest.args(["-E", &format!("not ({excluded} | {bucket} | {IN_VM})")]).args(filter);
+    nextest.args(["-E", &format!("not ({excluded} | {bucket} | test(/^{IN_VM}/))")]).args(filter);
     nextest.env("AGENIX_BIN", bin).env("AGENIX_TOOLS", tools);
     nextest.envs(cluster.map(|cluster| (SHARED, cluster.path())));
     Ok(nextest)

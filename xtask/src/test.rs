@@ -37,6 +37,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report.step("cargo-deny", deny)?;
     report.step("unit tests and store contract", |report| {
         tools::cargo_tool(report, "nextest")?;
+        // The examples of policies run with the real tools, and under strace.
+        for program in ["file", "jq", "strace"] {
+            tools::debian_program(report, program, program);
+        }
         let cluster = tools::postgres(report);
         let mut nextest =
             cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]);
@@ -73,7 +77,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let stories = Stories { bin: &bin, profile: CHECKED, filter: None };
     report.step("end-to-end tests", |report| e2e::on_redb(report, stories))?;
     report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, stories))?;
-    let in_vm = Stories { filter: Some(vm::TESTS), ..stories };
+    let in_vm = Stories { filter: Some(e2e::IN_VM), ..stories };
     report.step("control groups in a virtual machine", |report| vm::test(report, in_vm))?;
     report.step("the Debian package under systemd", |report| dist::test(report, &bin))?;
     report.step("a minute of chaos", |_| {

@@ -1,5 +1,6 @@
 //! `cargo xtask vm`: runs end-to-end tests in a virtual machine that has the files of this machine,
-//! the kernel of its distribution, no systemd, and control groups of version 2 for the taking.
+//! the kernel of the newest Debian release, no systemd, and control groups of version 2 for the
+//! taking.
 
 use std::{
     fs::{self, Permissions},
@@ -16,10 +17,8 @@ use agenix_harness::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::e2e::Stories;
+use crate::e2e::{IN_VM, Stories};
 
-/// Name of the tests that need such a machine.
-pub(crate) const TESTS: &str = "sandboxed_jobs::control_groups::";
 /// Name in the report for machines that cannot start a virtual machine.
 const WHAT: &str = "tests in a virtual machine";
 /// Exit code of the script if the virtual machine does not start the tests.
@@ -31,7 +30,7 @@ const FILE_SERVER: &str = "/usr/lib/qemu/virtiofsd";
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let mut report = Report::default();
     let bin = binaries::build_debug()?;
-    let stories = Stories { bin: &bin, profile: "dev", filter: Some(filter.unwrap_or(TESTS)) };
+    let stories = Stories { bin: &bin, profile: "dev", filter: Some(filter.unwrap_or(IN_VM)) };
     test(&mut report, stories)?;
     report.print();
     Ok(())
@@ -54,7 +53,7 @@ pub(crate) fn test(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<
     }
     let scripts = root().join("packaging/vm-test");
     let kernel = root().join("target/tools/vm");
-    if !kernel.join("initrd").exists()
+    if !kernel.join("vmlinuz").exists()
         && let Err(error) = must(Command::new(scripts.join("kernel")).arg(&kernel))
     {
         report.skip(WHAT, &format!("there is no kernel for it: {error:#}"));
