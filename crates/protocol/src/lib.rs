@@ -11,7 +11,8 @@
 //! 3. [`documents`]: the JSON documents in arguments and replies, such as plans and job statuses.
 //! 4. [`ids`], [`reserved_keys`], [`time`] and [`limits`]: checked identifiers, reserved keys,
 //!    points in time and bounds.
-//! 5. [`template`] and [`glob`]: placeholders of plans, and patterns of names.
+//! 5. [`template`], [`inputs`] and [`glob`]: placeholders of plans, the fields of inputs that they
+//!    name, and patterns of names.
 //! 6. [`byte_escape`]: text for bytes that are not UTF-8.
 //!
 //! # Examples
@@ -59,6 +60,7 @@ pub mod documents;
 pub mod errors;
 pub mod glob;
 pub mod ids;
+pub mod inputs;
 pub mod limits;
 pub mod printable;
 pub mod request;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agenix_protocol::{
     documents::{ActionStatus, ActionSubmission, Halt, Plan, Status, is_object},
     ids::{ActionId, PlanId},
+    inputs::{check_input, named_fields},
     limits::{Limits, exceeds},
     reserved_keys::{READY, SCHEDULED},
     time::Timestamp,
@@ -15,7 +16,6 @@ use serde_json::value::RawValue;
 pub use self::{halt::Halted, labels::has_labels, outputs::check_takes_outputs};
 use crate::rejection::Rejection;
 
-mod fields;
 pub mod halt;
 mod labels;
 mod outputs;
@@ -77,12 +77,13 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
     if exceeds(inputs.len(), limits.max_inputs) {
         return Err(Rejection::TooManyInputs(limits.max_inputs));
     }
-    let fields = fields::named(plan);
+    let fields = named_fields(plan);
     for (at, input) in inputs.iter().enumerate() {
         if !is_object(input.get()) {
             return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
         }
-        fields::check(at, input.get(), &fields, &plan.inputs)?;
+        check_input(input.get(), &fields, &plan.inputs)
+            .map_err(|fault| Rejection::InvalidAction(format!("inputs[{at}]{fault}")))?;
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! Plans of workflow steps whose inputs are the outputs of the previous step.
 
-use agenix_protocol::documents::Plan;
+use agenix_protocol::{
+    documents::Plan,
+    inputs::{NamedField, named_fields},
+};
 
-use super::fields;
 use crate::rejection::Rejection;
 
 /// Fields of an input that is made from the output of a job.
@@ -11,20 +13,20 @@ const OUTPUT_FIELDS: [&str; 3] = ["output", "input", "job_id"];
 /// Checks that the placeholders of the plan name only fields of the previous step's outputs.
 pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
     let is_there = |field: &str| field.split('.').next().is_some_and(|first| OUTPUT_FIELDS.contains(&first));
-    let unfit = |named: &fields::NamedField| named.is_list || !is_there(&named.field);
+    let unfit = |named: &NamedField| named.is_list || !is_there(&named.field);
     if let Some(field) = plan.inputs.keys().next() {
         return Err(Rejection::InvalidAction(format!(
             "its inputs are the outputs of the previous step, which nobody can check, and inputs of the plan gives the field \
              '{field}' a type: give the step inputs, or leave the types out"
         )));
     }
-    match fields::named(plan).into_iter().find(unfit) {
+    match named_fields(plan).into_iter().find(unfit) {
         None => Ok(()),
-        Some(fields::NamedField { field, place, is_list: true }) => Err(Rejection::InvalidAction(format!(
+        Some(NamedField { field, place, is_list: true }) => Err(Rejection::InvalidAction(format!(
             "its inputs are the outputs of the previous step, whose field '{field}' is not an array, and {place} of the plan \
              makes arguments of its elements: name {{{{input.output}}}} there, or give the step inputs"
         ))),
-        Some(fields::NamedField { field, place, .. }) => Err(Rejection::InvalidAction(format!(
+        Some(NamedField { field, place, .. }) => Err(Rejection::InvalidAction(format!(
             "its inputs are the outputs of the previous step, which have no field '{field}', which {place} of the plan uses: \
              name {{{{input.output}}}} there, or give the step inputs"
         ))),

@@ -1,26 +1,27 @@
-//! Fields of the inputs that the placeholders of a plan name.
+//! Fields of the inputs of a plan: the placeholders that name them, and the check of an input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agenix_protocol::{
+use serde_json::Value;
+
+use crate::{
     documents::{InputType, Plan},
     template,
 };
-use serde_json::Value;
-
-use crate::{input_type, rejection::Rejection};
 
 /// Field that a placeholder names, and the first place that names it.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct NamedField {
-    pub(super) field: String,
-    pub(super) place: String,
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedField {
+    /// Dotted path of the field.
+    pub field: String,
+    /// First place that names the field, as `task 1 args[0]`.
+    pub place: String,
     /// True if each element of the field becomes an argument.
-    pub(super) is_list: bool,
+    pub is_list: bool,
 }
 
-/// Returns the fields that the placeholders name.
-pub(super) fn named(plan: &Plan) -> BTreeSet<NamedField> {
+/// Returns the fields that the placeholders of a plan name.
+pub fn named_fields(plan: &Plan) -> BTreeSet<NamedField> {
     let mut seen = BTreeSet::new();
     let mut named = BTreeSet::new();
     for task in &plan.tasks {
@@ -41,30 +42,33 @@ pub(super) fn named(plan: &Plan) -> BTreeSet<NamedField> {
     named
 }
 
-/// Checks that input `at` has the fields, and that these have their types.
-pub(super) fn check(
-    at: usize,
+/// Checks that an input, which is the JSON text `input`, has the fields, and that these have their
+/// types.
+///
+/// # Errors
+///
+/// Returns the first fault as a text that follows the name of the input: `.file is not a string`.
+pub fn check_input(
     input: &str,
     fields: &BTreeSet<NamedField>,
     types: &BTreeMap<String, InputType>,
-) -> Result<(), Rejection> {
-    let invalid = |text: String| Rejection::InvalidAction(format!("inputs[{at}]{text}"));
-    let input = serde_json::from_str(input).map_err(|error| invalid(format!(": {error}")))?;
+) -> Result<(), String> {
+    let input = serde_json::from_str(input).map_err(|error| format!(": {error}"))?;
     for NamedField { field, place, is_list } in fields {
         let check = |shown: &str, value: &Value| {
-            check_value(value, types.get(field)).map_err(|reason| invalid(format!(".{shown} {reason}")))
+            check_value(value, types.get(field)).map_err(|reason| format!(".{shown} {reason}"))
         };
         match template::lookup(&input, field) {
-            None => return Err(invalid(format!(" has no field '{field}', which {place} of the plan uses"))),
+            None => return Err(format!(" has no field '{field}', which {place} of the plan uses")),
             Some(Value::Array(elements)) if *is_list => {
                 for (index, element) in elements.iter().enumerate() {
                     check(&format!("{field}[{index}]"), element)?;
                 }
             }
             Some(_) if *is_list => {
-                return Err(invalid(format!(
+                return Err(format!(
                     ".{field} is not an array, and {place} of the plan makes an argument of each element"
-                )));
+                ));
             }
             Some(value) => check(field, value)?,
         }
@@ -77,5 +81,5 @@ fn check_value(value: &Value, input_type: Option<&InputType>) -> Result<(), Stri
     if value.as_str().is_some_and(|text| text.contains('\0')) {
         return Err("contains a NUL byte, which no process can be given".into());
     }
-    input_type.map_or(Ok(()), |input_type| input_type::check(input_type, value))
+    input_type.map_or(Ok(()), |input_type| input_type.check(value))
 }
