@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 mod config;
+mod config_file;
 mod exec;
 mod jobs;
 mod report;
@@ -53,7 +54,7 @@ use std::{
 use agenix_cli::log::OneLineFields;
 use agenix_client::{ClientError, KEY_HELP, Server};
 use agenix_protocol::{
-    documents::{PlanCache, WorkerRegistration},
+    documents::{PlanCache, PlanSandbox, WorkerRegistration},
     printable::one_line,
     reserved_keys::SCHEDULED,
 };
@@ -64,10 +65,12 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     config::{Cli, Config},
+    config_file::ConfigFile,
     exec::{
-        inherited_limit, open_file_limit::OpenFileLimit, output_quota::Quota, programs::Programs,
-        resource_wait::Shortage, sandbox, sandbox::sandboxes::Sandboxes, spawn_threads::SpawnThreads,
-        spool::Spool, start::ExecContext, stray_sweep, subreaper, task_environment,
+        admission::Admission, inherited_limit, open_file_limit::OpenFileLimit, output_quota::Quota,
+        programs::Programs, resource_wait::Shortage, sandbox, sandbox::sandboxes::Sandboxes,
+        spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, stray_sweep, subreaper,
+        task_environment,
     },
     jobs::JobPool,
     stats::HostStats,
@@ -171,7 +174,7 @@ impl ExitFailure {
 fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let Prepared { server, registration, context, search, open_file_limit } =
         prepare(config).map_err(ExitFailure::Usage)?;
-    let sandboxes = context.sandboxes.clone();
+    let (sandboxes, admission) = (context.sandboxes.clone(), Arc::clone(&context.admission));
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let host_stats = Arc::new(host_stats);
     // One thread for the protocol: with several, each message would wake another one.
@@ -185,7 +188,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         tokio::spawn(stray_sweep::watch());
         tokio::spawn(task_watcher::keep_running());
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
-        let lifecycle = Lifecycle::new(signals, search, Duration::from_secs(config.grace));
+        let lifecycle = Lifecycle::new(signals, (search, admission), Duration::from_secs(config.grace));
         let queues = config.queues.clone();
         let worker = Worker {
             server,
@@ -261,9 +264,15 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let open_file_limit =
         OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
     registration.max_concurrent_jobs = open_file_limit.slots;
-    let settings =
-        sandbox::settings::read(config.config.as_deref(), config.sandbox.as_deref(), &config.sandbox_read)?;
+    let file = ConfigFile::read(config.config.as_deref())?;
+    let admission = Admission::read(file.policy(config.policy.as_deref())?)?;
+    let tables = (file.sandbox, file.profiles);
+    let settings = sandbox::settings::read(tables, config.sandbox.as_deref(), &config.sandbox_read)?;
     let sandboxes = Sandboxes::prepare(settings, &config.spool_dir())?.map(Arc::new);
+    if let Some(profile) = admission.profile() {
+        check_profile(profile, sandboxes.as_deref())?;
+    }
+    let admission = Arc::new(admission);
     let (allowed, has_paths) = (config.tools.clone(), config.has_paths());
     let search = CapabilitySearch { path, allowed, has_paths, sandboxes: sandboxes.clone() };
     registration.sandbox = sandboxes.as_ref().map(|sandboxes| sandboxes.registration());
@@ -278,8 +287,20 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         shortage: Arc::new(Shortage::default()),
         quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve },
         sandboxes,
+        admission,
     };
     Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
+}
+
+/// Checks that this worker can run jobs in the sandbox profile that its policy names.
+fn check_profile(profile: String, sandboxes: Option<&Sandboxes>) -> anyhow::Result<()> {
+    let Some(sandboxes) = sandboxes else {
+        bail!(
+            "the policy names the sandbox profile '{profile}', and this worker runs no job in a sandbox: set `mode` in [sandbox] of the file of --config"
+        );
+    };
+    sandboxes.profile_of(Some(&PlanSandbox { profile })).map_err(|reason| anyhow!("the policy: {reason}"))?;
+    Ok(())
 }
 
 /// Starts the log on stderr. `AGW_LOG` has the syntax of `RUST_LOG`.

@@ -206,6 +206,9 @@ fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::WorkerNotRegistered => "see the workers with `agx worker list`",
         ErrorKind::ActionExists => "choose another --id; an id stands for one plan and its inputs",
         ErrorKind::InvalidPlan => "fix the plan, and check it with `agx plan check FILE`",
+        ErrorKind::RefusedByPolicy => {
+            "change the plan as the reason says, or ask the owner of agq to change its policy"
+        }
         ErrorKind::InvalidAction | ErrorKind::InvalidInput => {
             "fix the inputs: each is an object with the fields that the plan's {{input.…}} name"
         }

@@ -1,5 +1,7 @@
 //! Judgement of a plan: the decision, its reasons, and the files that the tasks read and write.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -102,5 +104,34 @@ impl Finding {
     /// Returns the strictest decision of `findings`.
     pub(crate) fn strictest(findings: &[Self]) -> Decision {
         findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.reason)?;
+        self.instead.iter().try_for_each(|instead| write!(f, "; instead: {instead}"))
+    }
+}
+
+impl TaskJudgement {
+    /// Returns the first of the strictest findings, or `None` if the task is allowed.
+    #[must_use]
+    pub fn strictest_finding(&self) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.decision == self.decision)
+    }
+}
+
+impl Judgement {
+    /// Returns the first of the strictest findings, with its task unless it is about the plan as a
+    /// whole. Returns `None` if the plan is allowed.
+    #[must_use]
+    pub fn strictest_finding(&self) -> Option<(Option<&TaskJudgement>, &Finding)> {
+        let of_plan = self.findings.iter().find(|finding| finding.decision == self.decision);
+        let of_task = || {
+            let task = self.tasks.iter().find(|task| task.decision == self.decision)?;
+            Some((Some(task), task.strictest_finding()?))
+        };
+        of_plan.map(|finding| (None, finding)).or_else(of_task)
     }
 }

@@ -6,6 +6,7 @@ use agenix_protocol::documents::is_profile_name;
 use serde::Deserialize;
 
 use crate::{
+    examples::FailedExample,
     library,
     path::Paths,
     tool::{Tool, ToolTable, environment},
@@ -127,6 +128,26 @@ impl Policy {
     /// Returns the tools of the file.
     pub(crate) fn own_tools(&self) -> impl Iterator<Item = &Tool> {
         self.own.values()
+    }
+
+    /// Parses a file that decides about plans: its examples have to be judged as it says.
+    ///
+    /// # Errors
+    ///
+    /// Returns the place and the reason of the first error, or the first example that fails.
+    pub fn parse_with_examples(text: &str) -> Result<Self, InvalidPolicy> {
+        let policy = Self::parse(text)?;
+        if let Some(FailedExample { tool, args, list, .. }) = policy.failed_examples().first() {
+            let reason = format!("the example {args:?} is judged otherwise");
+            return Err(InvalidPolicy { place: format!("tools.{tool}.{list}: "), reason });
+        }
+        Ok(policy)
+    }
+
+    /// Returns the sandbox profile that plans run in, if the policy names one.
+    #[must_use]
+    pub fn profile(&self) -> Option<&str> {
+        self.profile.as_deref()
     }
 
     /// Returns the names of all tools, sorted.

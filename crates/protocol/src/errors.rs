@@ -12,6 +12,8 @@ pub enum ErrorKind {
     PlanNotFound,
     /// The plan is invalid.
     InvalidPlan,
+    /// The policy of agq does not allow the plan.
+    RefusedByPolicy,
     /// An id names another action.
     ActionExists,
     /// The action does not exist.
@@ -63,10 +65,11 @@ pub enum ErrorKind {
 }
 
 /// Beginnings of error lines. A longer text precedes its own beginning.
-const PREFIXES: [(&str, ErrorKind); 28] = [
+const PREFIXES: [(&str, ErrorKind); 29] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
+    ("Plan refused by policy", ErrorKind::RefusedByPolicy),
     ("Action already exists", ErrorKind::ActionExists),
     ("Action not found", ErrorKind::ActionNotFound),
     ("Action has halted", ErrorKind::ActionHalted),

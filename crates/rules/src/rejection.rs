@@ -14,6 +14,9 @@ pub enum Rejection {
     /// The plan document breaks a rule of plans (AGQ API spec §2).
     #[error("Invalid plan schema: {0}")]
     InvalidPlan(String),
+    /// The policy of agq does not allow the plan.
+    #[error("Plan refused by policy: {0}")]
+    RefusedByPolicy(String),
     /// The id belongs to a plan with other content (AGQ API spec §2).
     #[error("Plan already exists: {0}")]
     PlanExists(PlanId),

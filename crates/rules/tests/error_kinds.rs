@@ -8,6 +8,7 @@ fn rejections_have_the_kind_that_clients_expect() {
     let halt = "now,fail=1".parse().unwrap();
     for (rejection, kind) in [
         (Rejection::InvalidPlan("x".into()), ErrorKind::InvalidPlan),
+        (Rejection::RefusedByPolicy("x".into()), ErrorKind::RefusedByPolicy),
         (Rejection::PlanExists("p".parse().unwrap()), ErrorKind::PlanExists),
         (Rejection::PlanNotFound("p".parse().unwrap()), ErrorKind::PlanNotFound),
         (Rejection::InvalidAction("inputs[0] is not an object".into()), ErrorKind::InvalidInput),

@@ -44,6 +44,7 @@ mod orders;
 mod outputs;
 mod pages;
 mod pipelining;
+mod policies;
 mod replies;
 mod roles;
 mod run;

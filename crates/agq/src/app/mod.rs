@@ -3,6 +3,7 @@
 mod caller;
 mod capability_cache;
 mod outcome_tracker;
+mod plan_policy;
 mod unended_steps;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ pub(crate) use self::{
     caller::{Caller, connection_name, is_connection, node_of},
     capability_cache::CapabilityCache,
     outcome_tracker::OutcomeTracker,
+    plan_policy::PlanPolicy,
     unended_steps::UnendedSteps,
 };
 use crate::{
@@ -53,6 +55,7 @@ pub(crate) struct AppState {
     pub(crate) last_figures: LastFigures,
     pub(crate) queue_limits: QueueLimitCache,
     pub(crate) audit: AuditLog,
+    pub(crate) plan_policy: PlanPolicy,
     pub(crate) settings: Settings,
     pub(crate) started_at: Timestamp,
 }

@@ -60,7 +60,7 @@ other users of the machine can see flags. Make a key with `openssl rand -hex 32`
 run, and prints it on a terminal.\n\nKeys with fewer permissions are in the config file by name, as plain text or as \
 `sha256:` and their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # claims jobs as this worker\n  [clients]\n  \
 \"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n\n\
-SIGHUP makes agq read the keys and certificates again, and reopen the audit log; connections stay open.\n\nLogs go to \
+SIGHUP makes agq read the keys, the certificates and the policy again, and reopen the audit log; connections stay open.\n\nLogs go to \
 stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -82,6 +82,7 @@ pub(crate) struct ServerConfig {
     pub(crate) blobs: BlobLocation,
     pub(crate) store: StoreLocation,
     pub(crate) audit_log: Option<PathBuf>,
+    pub(crate) policy: Option<PathBuf>,
     pub(crate) opening: OpenOptions,
     pub(crate) settings: Settings,
     pub(crate) keys: SessionKeys,
@@ -119,6 +120,7 @@ impl Cli {
             data_dir,
             store,
             audit_log: options.audit_log.clone(),
+            policy: options.policy.clone(),
             opening: options.opening(),
             settings: options.settings()?,
             keys,

@@ -147,6 +147,10 @@ options! {
     /// Append every change and its author to this file, one JSON document per line
     #[arg(long, env = "AGQ_AUDIT_LOG", value_name = "FILE", help_heading = FILES)]
     audit_log: PathBuf,
+    /// Refuse plans that the policy in this file does not allow, TOML; `agx policy check FILE`
+    /// checks the file
+    #[arg(long, env = "AGQ_POLICY", value_name = "FILE", help_heading = FILES)]
+    policy: PathBuf,
 
     /// Interval of the heartbeats of a worker, in seconds; fractions are fine [default: 30]
     #[arg(long, env = "AGQ_HEARTBEAT_INTERVAL", value_name = "SECONDS", help_heading = JOBS)]

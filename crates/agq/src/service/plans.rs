@@ -16,6 +16,7 @@ pub(crate) async fn submit(app: &AppState, json: &[u8]) -> Result<PlanId> {
     let mut plan: Plan =
         documents::parse_object(json).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
     plan::check(&plan, limits)?;
+    app.plan_policy.check(&plan)?;
     let plan_id = plan.plan_id.get_or_insert_with(|| app.clock.plan_id()).clone();
     let stored =
         StoredPlan { plan_id: plan_id.clone(), json: documents::to_json(&plan), created_at: app.clock.now() };

@@ -17,7 +17,7 @@ use futures_util::{
 use tokio::runtime::Runtime;
 
 use crate::{
-    app::AppState,
+    app::{AppState, PlanPolicy},
     auth::audit_log::AuditLog,
     clock::{Clock, TimeSource},
     resp::dispatch,
@@ -96,7 +96,15 @@ impl PostgresReplica {
         let clock = Clock::of(Arc::new(time.clone()));
         let audit = AuditLog::open(None).map_err(shown)?;
         let (blobs, of_store) = (Arc::new(BlobDisk::new(time)), Arc::clone(&store) as Arc<dyn Store>);
-        let (app, works) = services::build(of_store, Some(blobs), None, clock, audit, settings.clone());
+        let (app, works) = services::build(
+            of_store,
+            Some(blobs),
+            None,
+            clock,
+            audit,
+            PlanPolicy::default(),
+            settings.clone(),
+        );
         let mut pool = LocalPool::new();
         {
             let _inside = runtime.enter();

@@ -20,7 +20,7 @@ use tokio::{runtime::Runtime, task::JoinSet};
 
 use super::{actors::Actor, ojs_jobs};
 use crate::{
-    app::{AppState, Caller, connection_name},
+    app::{AppState, Caller, PlanPolicy, connection_name},
     auth::audit_log::AuditLog,
     clock::Clock,
     config,
@@ -110,7 +110,8 @@ async fn work_beside(
         settings.heartbeat_interval_ms = HEARTBEAT_MS;
         let audit = AuditLog::open(None).map_err(|error| error.to_string())?;
         let store = Arc::clone(store) as Arc<dyn Store>;
-        let (app, works) = services::build(store, None, None, Clock::default(), audit, settings);
+        let (app, works) =
+            services::build(store, None, None, Clock::default(), audit, PlanPolicy::default(), settings);
         works.into_iter().for_each(|work| drop(aside.spawn(work)));
         for client in 0..CLIENTS {
             let client = Client {

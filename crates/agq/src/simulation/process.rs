@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::{blob_disk::BlobDisk, disk::Disk, time::SimulatedTime};
 use crate::{
-    app::{AppState, Caller},
+    app::{AppState, Caller, PlanPolicy},
     auth::audit_log::AuditLog,
     blobs::BlobStorage,
     clock::{Clock, TimeSource},
@@ -72,7 +72,8 @@ impl SimulatedProcess {
         let (mut pool, clock) = (LocalPool::new(), Clock::of(Arc::new(time.clone())));
         let audit = AuditLog::open(None).map_err(shown)?;
         let of_store = Arc::clone(&store) as Arc<dyn Store>;
-        let (app, works) = services::build(of_store, blobs, None, clock, audit, settings.clone());
+        let (app, works) =
+            services::build(of_store, blobs, None, clock, audit, PlanPolicy::default(), settings.clone());
         start_over(&mut pool, &mut writer, &app)?;
         let messages = app.pubsub.join(LISTENER, Arc::default());
         app.pubsub.subscribe(LISTENER, SubscriptionKind::Pattern, &Bytes::from_static(b"job:*"));

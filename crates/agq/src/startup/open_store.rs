@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::services;
 use crate::{
-    app::AppState,
+    app::{AppState, PlanPolicy},
     auth::audit_log::AuditLog,
     background::event_publisher,
     blobs::BlobStorage,
@@ -22,8 +22,17 @@ const MAX_OUTGOING: usize = 10_000;
 
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
+    let plan_policy = PlanPolicy::read(config.policy.as_deref())?;
     let build = |store, blobs, group_commit| {
-        services::build(store, blobs, group_commit, Clock::default(), audit, config.settings.clone())
+        services::build(
+            store,
+            blobs,
+            group_commit,
+            Clock::default(),
+            audit,
+            plan_policy,
+            config.settings.clone(),
+        )
     };
     match &config.store {
         StoreLocation::DataDir => {

@@ -1,4 +1,4 @@
-//! Reload on SIGHUP: reads keys and certificates again, and reopens the audit log. Connections stay
+//! Reload on SIGHUP: reads keys, certificates and the policy again, and reopens the audit log. Connections stay
 //! open, and a file that cannot be read changes nothing.
 
 use std::{
@@ -37,6 +37,10 @@ impl Reload {
         report("keys", "read again; connections stay open, new logins need a key that is listed now", keys);
         if let Some(tls) = &self.tls {
             report("certificates", "read again; new connections use them", tls.reload());
+        }
+        if self.app.plan_policy.is_on() {
+            let meaning = "read again; it applies to new plans";
+            report("policy", meaning, self.app.plan_policy.reload());
         }
         if self.app.audit.is_on() {
             let meaning = "reopened; a file that was moved away is created again";

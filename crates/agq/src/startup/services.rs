@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::documents::PlanCache;
 
 use crate::{
-    app::{AppState, CapabilityCache, OutcomeTracker, UnendedSteps},
+    app::{AppState, CapabilityCache, OutcomeTracker, PlanPolicy, UnendedSteps},
     auth::audit_log::AuditLog,
     background::{blob_sweeper, event_publisher, reaper},
     blobs::{BlobStorage, uploads::Uploads},
@@ -29,6 +29,7 @@ pub(crate) fn build(
     group_commit: Option<Arc<GroupCommit>>,
     clock: Clock,
     audit: AuditLog,
+    plan_policy: PlanPolicy,
     settings: Settings,
 ) -> (Arc<AppState>, Vec<BackgroundTask>) {
     let (waiters, waiter_tasks) =
@@ -57,6 +58,7 @@ pub(crate) fn build(
         last_figures: LastFigures::default(),
         queue_limits: QueueLimitCache::default(),
         audit,
+        plan_policy,
         settings,
     });
     let mut tasks = Vec::from(waiter_tasks);
@@ -75,5 +77,14 @@ pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Sett
     let mut settings = crate::config::default_settings().unwrap();
     adjust(&mut settings);
     let blobs = crate::blobs::directory::BlobDirectory::open(&dir.join("blobs")).unwrap();
-    build(Arc::new(store), Some(Arc::new(blobs)), None, Clock::default(), AuditLog::default(), settings).0
+    build(
+        Arc::new(store),
+        Some(Arc::new(blobs)),
+        None,
+        Clock::default(),
+        AuditLog::default(),
+        PlanPolicy::default(),
+        settings,
+    )
+    .0
 }

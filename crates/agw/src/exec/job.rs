@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use crate::exec::{
+    admission::Refusal,
     cancel::CancelToken,
     job_mark::JobMark,
     launch::Launcher,
@@ -48,7 +49,11 @@ pub(crate) async fn run<'f>(
 ) -> JobUpdate {
     let read = match read(job, slot, context) {
         Ok(read) => read,
-        Err(reason) => return finished(job, Some(reason), Vec::new()),
+        Err(Unreadable::Failed(reason)) => return finished(job, Some(reason), Vec::new()),
+        Err(Unreadable::Refused(refusal)) => {
+            let (reason, results) = refusal.into_results();
+            return finished(job, Some(reason), results);
+        }
     };
     let mark = JobMark::new();
     let run = mark.run();
@@ -165,15 +170,31 @@ async fn run_each(
     (None, results)
 }
 
-fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, String> {
+/// Reason why a job does not start.
+enum Unreadable {
+    /// The job fails. agq may try it again.
+    Failed(String),
+    /// The worker refuses the job.
+    Refused(Refusal),
+}
+
+impl From<String> for Unreadable {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, Unreadable> {
     let plan =
         context.plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
+    let of_policy =
+        context.admission.admit(&plan, job.inputs.get(), &context.programs).map_err(Unreadable::Refused)?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
     let mut stages = stages::stages(&plan, values).map_err(|error| error.to_string())?;
     let profile = match &context.sandboxes {
-        Some(sandboxes) => sandboxes.profile_of(plan.sandbox.as_ref())?,
+        Some(sandboxes) => sandboxes.profile_of(plan.sandbox.as_ref().or(of_policy.as_ref()))?,
         None => match &plan.sandbox {
-            Some(wanted) => return Err(no_sandbox(&wanted.profile)),
+            Some(wanted) => return Err(no_sandbox(&wanted.profile).into()),
             None => None,
         },
     };

@@ -1,5 +1,6 @@
 //! Execution of one job: processes, pipes, files and their limits.
 
+pub(crate) mod admission;
 pub(crate) mod cancel;
 pub(crate) mod ended;
 pub(crate) mod exit;

@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::exec::{
+    admission::Admission,
     cancel::CancelToken,
     idle::WrittenOutput,
     launch::{Launcher, TaskProcess},
@@ -47,6 +48,7 @@ pub(crate) struct ExecContext {
     pub(crate) shortage: Arc<Shortage>,
     /// Sandboxes of the worker, if it runs jobs in one.
     pub(crate) sandboxes: Option<Arc<Sandboxes>>,
+    pub(crate) admission: Arc<Admission>,
 }
 
 /// Files that tasks of a job read.

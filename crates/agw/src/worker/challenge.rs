@@ -66,6 +66,10 @@ async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer
         let output = format!("'{name}' is not among the tools of this worker");
         return ChallengeAnswer { exit_code: NOT_OURS, output };
     };
+    // Otherwise, a challenge would be a way around the policy.
+    if let Err(reason) = context.admission.admit_argv(name, &challenge.args) {
+        return ChallengeAnswer { exit_code: NOT_OURS, output: format!("refused: {reason}") };
+    }
     let ran = async {
         // Otherwise, a challenge would be a way around the sandbox of jobs.
         let sandbox = sandbox(program, context).await?;
@@ -135,6 +139,7 @@ mod tests {
         let quota = Quota { of_job: 0, reserve: 0 };
         let context = ExecContext {
             sandboxes: None,
+            admission: Arc::default(),
             programs,
             plans,
             spool,

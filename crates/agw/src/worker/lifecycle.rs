@@ -1,20 +1,24 @@
 //! Lifecycle of the worker: merges signals, orders of agq and deadlines, and decides whether the
 //! worker claims jobs, drains or ends.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::documents::Orders;
 use tokio::time::{Instant, sleep_until};
-use tracing::info;
+use tracing::{error, info};
 
-use crate::worker::{
-    capabilities::{CapabilitySearch, FoundCapabilities, Rescan},
-    signals::{SignalAction, Signals},
+use crate::{
+    exec::admission::Admission,
+    worker::{
+        capabilities::{CapabilitySearch, FoundCapabilities, Rescan},
+        signals::{SignalAction, Signals},
+    },
 };
 
 pub(crate) struct Lifecycle {
     signals: Signals,
     rescan: Rescan,
+    admission: Arc<Admission>,
     /// Maximum time for running jobs while the worker drains.
     grace: Duration,
     drain_state: DrainState,
@@ -41,8 +45,13 @@ struct DrainState {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(signals: Signals, search: CapabilitySearch, grace: Duration) -> Self {
-        Self { signals, rescan: Rescan::new(search), grace, drain_state: DrainState::default() }
+    pub(crate) fn new(
+        signals: Signals,
+        (search, admission): (CapabilitySearch, Arc<Admission>),
+        grace: Duration,
+    ) -> Self {
+        let drain_state = DrainState::default();
+        Self { signals, rescan: Rescan::new(search), admission, grace, drain_state }
     }
 
     /// Returns the parameters of the capability search.
@@ -74,6 +83,9 @@ impl Lifecycle {
             SignalAction::Force => return LifecycleEvent::Force,
             SignalAction::Reload => {
                 info!("searching PATH again");
+                if let Err(error) = self.admission.reload() {
+                    error!("SIGHUP: the policy of this worker stays as it was: {error:#}");
+                }
                 self.rescan.send();
             }
             _ => self.drain_state.follow(action, Instant::now() + self.grace),

@@ -1,10 +1,7 @@
 //! Sandbox settings: what the owner of the worker decides, in the file of `--config` or by
 //! `--sandbox`. Neither agq nor a plan can change them.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_protocol::{byte_escape::encode_os, documents::is_profile_name};
 use agenix_sandbox::profile::Profile;
@@ -47,17 +44,10 @@ pub(crate) struct SandboxSettings {
     pub(crate) spares: u32,
 }
 
-/// File of `--config`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct ConfigFile {
-    sandbox: SandboxTable,
-    profiles: BTreeMap<String, toml::Table>,
-}
-
+/// Table `[sandbox]` of the file of `--config`.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct SandboxTable {
+pub(crate) struct SandboxTable {
     mode: Mode,
     strangers: String,
     user: Option<String>,
@@ -71,20 +61,14 @@ impl Default for SandboxTable {
     }
 }
 
-/// Returns the settings of the file `path`, if one is given, with `profile` as the profile of all
-/// jobs, if that is given. Tasks of `profile` also read the paths `read`.
+/// Returns the settings with the tables of the file of `--config`, and with `profile` as the profile
+/// of all jobs, if that is given. Tasks of `profile` also read the paths `read`.
 pub(crate) fn read(
-    path: Option<&Path>,
+    (sandbox, profiles): (SandboxTable, BTreeMap<String, toml::Table>),
     profile: Option<&str>,
     read: &[PathBuf],
 ) -> anyhow::Result<SandboxSettings> {
-    let text = match path {
-        Some(path) => std::fs::read_to_string(path)
-            .with_context(|| format!("--config: cannot read {}", path.display()))?,
-        None => String::new(),
-    };
-    let named = |path: &Path| format!("--config {}", path.display());
-    let mut settings = parse(&text).with_context(|| path.map_or_else(String::new, named))?;
+    let mut settings = parse(sandbox, profiles)?;
     if let Some(profile) = profile {
         settings.mode = Mode::All;
         profile.clone_into(&mut settings.strangers);
@@ -102,8 +86,7 @@ pub(crate) fn read(
     Ok(settings)
 }
 
-fn parse(text: &str) -> anyhow::Result<SandboxSettings> {
-    let ConfigFile { sandbox, profiles } = toml::from_str(text)?;
+fn parse(sandbox: SandboxTable, profiles: BTreeMap<String, toml::Table>) -> anyhow::Result<SandboxSettings> {
     let SandboxTable { mode, strangers, user, scratch, spares } = sandbox;
     if spares > MAX_SPARES {
         bail!("sandbox.spares is {spares}, max {MAX_SPARES}");
@@ -158,22 +141,25 @@ fn complete(
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     use agenix_sandbox::profile::{Network, Profile};
 
     use super::{Mode, SandboxSettings, read};
+    use crate::config_file::ConfigFile;
 
     fn of(text: &str) -> anyhow::Result<SandboxSettings> {
-        let dir = tempfile::tempdir()?;
-        let file = dir.path().join("agw.toml");
-        std::fs::write(&file, text)?;
-        read(Some(&file), None, &[])
+        with(text, None, &[])
+    }
+
+    fn with(text: &str, profile: Option<&str>, paths: &[PathBuf]) -> anyhow::Result<SandboxSettings> {
+        let ConfigFile { sandbox, profiles, .. } = toml::from_str(text)?;
+        read((sandbox, profiles), profile, paths)
     }
 
     #[test]
     fn sandbox_is_off_unless_the_owner_turns_it_on() {
-        assert_eq!(read(None, None, &[]).unwrap().mode, Mode::Off);
+        assert_eq!(of("").unwrap().mode, Mode::Off);
         let settings = of("[sandbox]\nmode = \"untrusted\"").unwrap();
         assert_eq!((settings.mode, &*settings.strangers), (Mode::Untrusted, "reader"));
         assert_eq!(settings.profiles, [("reader".to_owned(), Profile::reader())].into());
@@ -202,10 +188,10 @@ mod tests {
 
     #[test]
     fn option_runs_all_jobs_in_one_profile() {
-        let settings = read(None, Some("builder"), &[PathBuf::from("/data")]).unwrap();
+        let settings = with("", Some("builder"), &[PathBuf::from("/data")]).unwrap();
         assert_eq!((settings.mode, &*settings.strangers), (Mode::All, "builder"));
         assert_eq!(settings.profiles["builder"].read, ["/data"]);
-        let unknown = read(None, Some("strict"), &[]).unwrap_err().to_string();
+        let unknown = with("", Some("strict"), &[]).unwrap_err().to_string();
         assert!(unknown.starts_with("--sandbox is 'strict', which is no profile: use reader"), "{unknown}");
     }
 
@@ -229,7 +215,5 @@ mod tests {
             let error = format!("{:#}", of(text).unwrap_err());
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let missing = format!("{:#}", read(Some(Path::new("/no/such")), None, &[]).unwrap_err());
-        assert!(missing.starts_with("--config: cannot read /no/such: "), "{missing}");
     }
 }

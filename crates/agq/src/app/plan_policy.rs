@@ -1,0 +1,100 @@
+//! Policy of agq: judges plans before they are stored. Each worker decides again, by its own policy.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{PoisonError, RwLock},
+};
+
+use agenix_policy::{Decision, Policy};
+use agenix_protocol::documents::Plan;
+use agenix_rules::rejection::Rejection;
+use anyhow::Context;
+
+/// Policy of agq, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct PlanPolicy {
+    file: Option<PathBuf>,
+    policy: RwLock<Option<Policy>>,
+}
+
+impl PlanPolicy {
+    /// Reads the policy in `file`, if one is given.
+    pub(crate) fn read(file: Option<&Path>) -> anyhow::Result<Self> {
+        let policy = file.map(read).transpose()?;
+        Ok(Self { file: file.map(Path::to_path_buf), policy: RwLock::new(policy) })
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Reads the policy again. After an error, the policy stays as it was.
+    pub(crate) fn reload(&self) -> anyhow::Result<()> {
+        let policy = self.file.as_deref().map(read).transpose()?;
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        Ok(())
+    }
+
+    /// Fails if the policy does not allow the plan.
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), Rejection> {
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(policy) = &*policy else { return Ok(()) };
+        let judgement = policy.judge(plan);
+        if judgement.decision == Decision::Allow {
+            return Ok(());
+        }
+        let reason = judgement.strictest_finding().map(|(task, finding)| {
+            let place = task.map(|task| format!("task {} ({}), ", task.task_number, task.command));
+            format!("{}{finding}", place.unwrap_or_default())
+        });
+        let asks =
+            if judgement.decision == Decision::Ask { "; it needs the approval of a person" } else { "" };
+        Err(Rejection::RefusedByPolicy(reason.unwrap_or_default() + asks))
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<Policy> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the policy {shown}"))?;
+    let advice = || format!("policy {shown} (`agx policy check` shows all its faults)");
+    Policy::parse_with_examples(&text).with_context(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{Plan, parse};
+
+    use super::PlanPolicy;
+
+    fn plan(command: &str, args: &str) -> Plan {
+        let json = format!(r#"{{"tasks": [{{"task_number": 1, "command": "{command}", "args": {args}}}]}}"#);
+        parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn plan_is_refused_with_the_place_and_the_nearest_allowed_form() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policy.toml");
+        let text = "version = 1\n[tools.sort]\noptions = ['-n']\n[tools.awk]\nclass = 'interpreter'";
+        std::fs::write(&file, text).unwrap();
+        let policy = PlanPolicy::read(Some(&file)).unwrap();
+        let reason = |command: &str, args: &str| policy.check(&plan(command, args)).unwrap_err().to_string();
+        assert_eq!(policy.check(&plan("sort", r#"["-n"]"#)), Ok(()));
+        assert_eq!(
+            reason("sort", r#"["-o", "x"]"#),
+            "Plan refused by policy: task 1 (sort), args[0]: the option '-o' is not listed; instead: leave -o out: [-n]"
+        );
+        assert!(reason("awk", r#"["1"]"#).ends_with("; it needs the approval of a person"));
+        std::fs::write(&file, "version = 1\nuse = ['sh']").unwrap();
+        assert!(policy.reload().is_err());
+        assert!(policy.check(&plan("sort", r#"["-n"]"#)).is_ok(), "the policy stays as it was");
+        std::fs::write(&file, "version = 1").unwrap();
+        policy.reload().unwrap();
+        assert!(policy.check(&plan("sort", r#"["-n"]"#)).is_err());
+    }
+
+    #[test]
+    fn agq_without_a_policy_accepts_every_plan() {
+        assert_eq!(PlanPolicy::default().check(&plan("sh", r#"["-c", "id"]"#)), Ok(()));
+    }
+}

@@ -1,0 +1,70 @@
+//! File of `--config`: what the owner of the worker decides. Neither agq nor a plan can change it.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::exec::sandbox::settings::SandboxTable;
+
+/// File of `--config`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ConfigFile {
+    pub(crate) sandbox: SandboxTable,
+    pub(crate) profiles: BTreeMap<String, toml::Table>,
+    policy: PolicyTable,
+}
+
+/// Table `[policy]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PolicyTable {
+    file: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    /// Returns the content of the file `path`. Without a path, every setting has its default.
+    pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("--config: cannot read {shown}"))?;
+        toml::from_str(&text).with_context(|| format!("--config {shown}"))
+    }
+
+    /// Returns the file of the policy. The option `option` takes precedence.
+    pub(crate) fn policy(&self, option: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+        if let Some(file) = self.policy.file.as_ref().filter(|file| !file.is_absolute()) {
+            bail!("policy.file is '{}': give an absolute path", file.display());
+        }
+        Ok(option.map(Path::to_path_buf).or_else(|| self.policy.file.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::ConfigFile;
+
+    #[test]
+    fn policy_of_the_option_takes_precedence_over_the_file() {
+        let config: ConfigFile = toml::from_str("[policy]\nfile = '/etc/policy.toml'").unwrap();
+        assert_eq!(config.policy(None).unwrap(), Some(PathBuf::from("/etc/policy.toml")));
+        assert_eq!(config.policy(Some(Path::new("own.toml"))).unwrap(), Some(PathBuf::from("own.toml")));
+        assert_eq!(ConfigFile::default().policy(None).unwrap(), None);
+        let relative: ConfigFile = toml::from_str("[policy]\nfile = 'policy.toml'").unwrap();
+        let error = relative.policy(None).unwrap_err().to_string();
+        assert_eq!(error, "policy.file is 'policy.toml': give an absolute path");
+        assert!(toml::from_str::<ConfigFile>("[policy]\nfiles = '/x'").is_err());
+    }
+
+    #[test]
+    fn unreadable_file_is_named() {
+        let missing = format!("{:#}", ConfigFile::read(Some(Path::new("/no/such"))).unwrap_err());
+        assert!(missing.starts_with("--config: cannot read /no/such: "), "{missing}");
+    }
+}

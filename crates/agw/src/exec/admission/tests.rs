@@ -1,0 +1,149 @@
+use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+
+use agenix_protocol::documents::{Plan, parse};
+
+use super::{Admission, Refusal};
+use crate::exec::programs::Programs;
+
+const POLICY: &str = r#"
+version = 1
+use = ["cat"]
+[paths]
+read = ["/data"]
+[tools.sort]
+options = ["-r", "-n"]
+args = "read*"
+[tools.awk]
+class = "interpreter"
+"#;
+
+fn plan(tasks: &str) -> Arc<Plan> {
+    Arc::new(parse(format!(r#"{{"tasks": [{tasks}]}}"#).as_bytes()).unwrap())
+}
+
+fn typed(tasks: &str) -> Arc<Plan> {
+    let inputs = r#"{"file": {"type": "path", "under": "/data"}}"#;
+    Arc::new(parse(format!(r#"{{"tasks": [{tasks}], "inputs": {inputs}}}"#).as_bytes()).unwrap())
+}
+
+fn admission(dir: &Path, policy: &str) -> Admission {
+    let file = dir.join("policy.toml");
+    fs::write(&file, policy).unwrap();
+    Admission::read(Some(file)).unwrap()
+}
+
+fn reason(refusal: Refusal) -> String {
+    refusal.into_results().0
+}
+
+#[test]
+fn worker_without_a_policy_admits_every_plan() {
+    let plan = plan(r#"{"task_number": 1, "command": "sh", "args": ["-c", "id"]}"#);
+    assert_eq!(Admission::default().admit(&plan, "{}", &Programs::default()), Ok(None));
+}
+
+#[test]
+fn worker_refuses_what_its_policy_does_not_allow() {
+    let dir = tempfile::tempdir().unwrap();
+    let admission = admission(dir.path(), POLICY);
+    let refused = |tasks: &str| {
+        let refusal = admission.admit(&plan(tasks), "{}", &Programs::default()).unwrap_err();
+        let (reason, results) = refusal.into_results();
+        assert_eq!(results.len(), 1);
+        assert_eq!(results[0].exit_code, 78, "agq does not retry it");
+        reason
+    };
+    let unlisted = refused(r#"{"task_number": 1, "command": "sh", "args": ["-c", "id"]}"#);
+    assert_eq!(
+        unlisted,
+        "refused: task 1 (sh), command: the tool 'sh' is not listed; instead: use one of awk, cat, sort; the policy of this worker refuses it"
+    );
+    let second = refused(
+        r#"{"task_number": 1, "command": "cat"}, {"task_number": 2, "command": "sort", "args": ["-o", "x"]}"#,
+    );
+    assert!(second.starts_with("refused: task 2 (sort), args[0]: the option '-o' is not listed"), "{second}");
+    let asked = refused(r#"{"task_number": 1, "command": "awk", "args": ["1"]}"#);
+    assert!(asked.ends_with("the policy of this worker asks for the approval of a person"), "{asked}");
+}
+
+#[test]
+fn worker_checks_typed_inputs_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = typed(r#"{"task_number": 1, "command": "sort", "args": ["{{input.file}}"]}"#);
+    for admission in [Admission::default(), admission(dir.path(), POLICY)] {
+        let admit = |input: &str| admission.admit(&plan, input, &Programs::default());
+        assert_eq!(admit(r#"{"file": "/data/a"}"#), Ok(None));
+        for wrong in
+            [r#"{"file": "/etc/passwd"}"#, r#"{"file": ["/data/a"]}"#, r#"{"file": "-o/data/a"}"#, "{}"]
+        {
+            assert!(admit(wrong).is_err(), "{wrong}");
+        }
+        let reason = reason(admit(r#"{"file": "/data/../etc/passwd"}"#).unwrap_err());
+        assert_eq!(
+            reason,
+            "refused: task 1 (sort), input.file is not a path below /data, without '.', '..' and empty parts"
+        );
+    }
+}
+
+#[test]
+fn policy_names_the_sandbox_profile_of_allowed_plans() {
+    let dir = tempfile::tempdir().unwrap();
+    let admission = admission(dir.path(), "version = 1\nprofile = \"builder\"\nuse = [\"cat\"]");
+    let sandbox =
+        admission.admit(&plan(r#"{"task_number": 1, "command": "cat"}"#), "{}", &Programs::default());
+    assert_eq!(sandbox.unwrap().unwrap().profile, "builder");
+}
+
+#[test]
+fn reload_applies_to_plans_that_were_judged_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let admission = admission(dir.path(), POLICY);
+    let plan = plan(r#"{"task_number": 1, "command": "cat"}"#);
+    let admit = || admission.admit(&plan, "{}", &Programs::default());
+    assert!(admit().is_ok());
+    fs::write(dir.path().join("policy.toml"), "version = 1").unwrap();
+    admission.reload().unwrap();
+    assert!(admit().is_err());
+    fs::write(dir.path().join("policy.toml"), "version = 2").unwrap();
+    let error = format!("{:#}", admission.reload().unwrap_err());
+    assert!(error.contains("version: 2 is not supported") && admit().is_err(), "{error}");
+}
+
+#[test]
+fn policy_whose_examples_fail_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("policy.toml");
+    fs::write(&file, "version = 1\n[tools.sort]\noptions = [\"-r\"]\nok = [[\"-n\"]]").unwrap();
+    let error = format!("{:#}", Admission::read(Some(file)).unwrap_err());
+    assert!(error.contains("tools.sort.ok: the example [\"-n\"] is judged otherwise"), "{error}");
+}
+
+/// Attack: another program takes the place of a listed one.
+#[test]
+fn program_is_the_file_that_the_policy_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir(&path).unwrap();
+        let program = path.join("tool");
+        fs::write(&program, content).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let (own, planted) = (directory("own", "#!/bin/sh\n"), directory("planted", "#!/bin/sh\nid\n"));
+    let sha256 = "a8076d3d28d21e02012b20eaf7dbf75409a6277134439025f282e368e3305abf";
+    let program = own.join("tool");
+    let path = program.display();
+    let policy = format!("version = 1\n[tools.tool]\npath = '{path}'\nsha256 = '{sha256}'");
+    let admission = admission(dir.path(), &policy);
+    let plan = plan(r#"{"task_number": 1, "command": "tool"}"#);
+    let admit = |path: &OsStr| admission.admit(&plan, "{}", &Programs::find(path, None)).map_err(reason);
+    assert_eq!(admit(own.as_os_str()), Ok(None));
+    let first = std::env::join_paths([&planted, &own]).unwrap();
+    let shadowed = admit(&first).unwrap_err();
+    assert!(shadowed.contains("and PATH of this worker has"), "{shadowed}");
+    fs::write(&program, "#!/bin/sh\nid\n").unwrap();
+    let replaced = admit(own.as_os_str()).unwrap_err();
+    assert!(replaced.contains("and the policy names a8076d3d"), "{replaced}");
+}
