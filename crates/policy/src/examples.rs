@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     judgement::{Decision, TaskJudgement},
     library,
-    policy::Policy,
+    policy::{InvalidPolicy, Policy},
     tool::Tool,
 };
 
@@ -39,6 +39,20 @@ pub struct FailedExample {
 }
 
 impl Policy {
+    /// Parses a file that decides about plans: its examples have to be judged as it says.
+    ///
+    /// # Errors
+    ///
+    /// Returns the place and the reason of the first error, or the first example that fails.
+    pub fn parse_with_examples(text: &str) -> Result<Self, InvalidPolicy> {
+        let policy = Self::parse(text)?;
+        if let Some(FailedExample { tool, args, list, .. }) = policy.failed_examples().first() {
+            let reason = format!("the example {args:?} is judged otherwise");
+            return Err(InvalidPolicy { place: format!("tools.{tool}.{list}: "), reason });
+        }
+        Ok(policy)
+    }
+
     /// Returns the examples of the file.
     #[must_use]
     pub fn examples(&self) -> Vec<Example> {

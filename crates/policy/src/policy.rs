@@ -6,7 +6,6 @@ use agenix_protocol::documents::is_profile_name;
 use serde::Deserialize;
 
 use crate::{
-    examples::FailedExample,
     library,
     path::Paths,
     tool::{Tool, ToolTable, environment},
@@ -52,8 +51,8 @@ struct PolicyFile {
 #[error("{place}{reason}")]
 pub struct InvalidPolicy {
     /// Part of the file with a colon, or nothing if the reason names the position.
-    place: String,
-    reason: String,
+    pub(crate) place: String,
+    pub(crate) reason: String,
 }
 
 /// Policy: the tools that plans may run, and the arguments and files of each.
@@ -128,20 +127,6 @@ impl Policy {
     /// Returns the tools of the file.
     pub(crate) fn own_tools(&self) -> impl Iterator<Item = &Tool> {
         self.own.values()
-    }
-
-    /// Parses a file that decides about plans: its examples have to be judged as it says.
-    ///
-    /// # Errors
-    ///
-    /// Returns the place and the reason of the first error, or the first example that fails.
-    pub fn parse_with_examples(text: &str) -> Result<Self, InvalidPolicy> {
-        let policy = Self::parse(text)?;
-        if let Some(FailedExample { tool, args, list, .. }) = policy.failed_examples().first() {
-            let reason = format!("the example {args:?} is judged otherwise");
-            return Err(InvalidPolicy { place: format!("tools.{tool}.{list}: "), reason });
-        }
-        Ok(policy)
     }
 
     /// Returns the sandbox profile that plans run in, if the policy names one.

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 
 use agenix_protocol::{
-    documents::{ActionStatus, ActionSubmission, Halt, Plan, Status, is_object},
+    documents::{ActionStatus, ActionSubmission, Halt, Plan, Status},
     ids::{ActionId, PlanId},
-    inputs::{check_input, named_fields},
-    limits::{Limits, exceeds},
+    limits::Limits,
     reserved_keys::{READY, SCHEDULED},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
-pub use self::{halt::Halted, labels::has_labels, outputs::check_takes_outputs};
+pub use self::{halt::Halted, inputs::check_inputs, labels::has_labels, outputs::check_takes_outputs};
 use crate::rejection::Rejection;
 
 pub mod halt;
+mod inputs;
 mod labels;
 mod outputs;
 
@@ -70,22 +69,6 @@ pub fn is_same(known: &Action, new: &Action) -> bool {
         (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
     };
     asked(known) == asked(new) && known.labels == new.labels && known.max_running == new.max_running
-}
-
-/// Checks that every input is a JSON object with the fields that the placeholders of the plan name.
-pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
-    if exceeds(inputs.len(), limits.max_inputs) {
-        return Err(Rejection::TooManyInputs(limits.max_inputs));
-    }
-    let fields = named_fields(plan);
-    for (at, input) in inputs.iter().enumerate() {
-        if !is_object(input.get()) {
-            return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
-        }
-        check_input(input.get(), &fields, &plan.inputs)
-            .map_err(|fault| Rejection::InvalidAction(format!("inputs[{at}]{fault}")))?;
-    }
-    Ok(())
 }
 
 /// Stored record of an action. Fields are durable and positional: append, never reorder.

@@ -1,4 +1,5 @@
-//! Policy of agq: judges plans before they are stored. Each worker decides again, by its own policy.
+//! Policy of agq: judges plans before they are stored. Each worker decides again, by its own
+//! policy.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,5 +1,5 @@
-//! Reload on SIGHUP: reads keys, certificates and the policy again, and reopens the audit log. Connections stay
-//! open, and a file that cannot be read changes nothing.
+//! Reload on SIGHUP: reads keys, certificates and the policy again, and reopens the audit log.
+//! Connections stay open, and a file that cannot be read changes nothing.
 
 use std::{
     io::{IsTerminal, stdin},

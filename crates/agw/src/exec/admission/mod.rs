@@ -117,8 +117,8 @@ impl Admission {
         policy.as_ref().and_then(Policy::profile).map(str::to_owned)
     }
 
-    /// Decides about a job: its plan, and its input, which is JSON text. Returns the sandbox profile
-    /// that the policy names, if the plan may run.
+    /// Decides about a job: its plan, and its input, which is JSON text. Returns the sandbox
+    /// profile that the policy names, if the plan may run.
     pub(crate) fn admit(
         &self,
         plan: &Arc<Plan>,

@@ -1,3 +1,5 @@
+//! Tests of the admission.
+
 use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use agenix_protocol::documents::{Plan, parse};

@@ -61,8 +61,8 @@ impl Default for SandboxTable {
     }
 }
 
-/// Returns the settings with the tables of the file of `--config`, and with `profile` as the profile
-/// of all jobs, if that is given. Tasks of `profile` also read the paths `read`.
+/// Returns the settings with the tables of the file of `--config`, and with `profile` as the
+/// profile of all jobs, if that is given. Tasks of `profile` also read the paths `read`.
 pub(crate) fn read(
     (sandbox, profiles): (SandboxTable, BTreeMap<String, toml::Table>),
     profile: Option<&str>,

@@ -1,0 +1,26 @@
+//! Inputs of an action, which have to fit its plan.
+
+use agenix_protocol::{
+    documents::{Plan, is_object},
+    inputs::{check_input, named_fields},
+    limits::{Limits, exceeds},
+};
+use serde_json::value::RawValue;
+
+use crate::rejection::Rejection;
+
+/// Checks that every input is a JSON object with the fields that the placeholders of the plan name.
+pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
+    if exceeds(inputs.len(), limits.max_inputs) {
+        return Err(Rejection::TooManyInputs(limits.max_inputs));
+    }
+    let fields = named_fields(plan);
+    for (at, input) in inputs.iter().enumerate() {
+        if !is_object(input.get()) {
+            return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
+        }
+        check_input(input.get(), &fields, &plan.inputs)
+            .map_err(|fault| Rejection::InvalidAction(format!("inputs[{at}]{fault}")))?;
+    }
+    Ok(())
+}
