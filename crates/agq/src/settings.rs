@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) heartbeat_factor: u32,
     /// Time limit of one attempt of a job whose plan has none, in milliseconds; 0 for no limit.
     pub(crate) job_timeout_ms: u64,
+    /// Time within which a plan has to be approved, in milliseconds; 0 for no limit.
+    pub(crate) approval_timeout_ms: u64,
     /// Time after which an unreported claim goes back to its queue, in milliseconds; 0 for never.
     pub(crate) start_timeout_ms: u64,
     /// Time within which a connection must log in, in milliseconds; 0 for no limit.

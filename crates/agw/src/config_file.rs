@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::exec::sandbox::settings::SandboxTable;
+use crate::exec::{admission::AskedPlans, sandbox::settings::SandboxTable};
 
 /// File of `--config`.
 #[derive(Debug, Default, Deserialize)]
@@ -24,6 +24,7 @@ pub(crate) struct ConfigFile {
 #[serde(default, deny_unknown_fields)]
 struct PolicyTable {
     file: Option<PathBuf>,
+    ask: AskedPlans,
 }
 
 impl ConfigFile {
@@ -33,6 +34,10 @@ impl ConfigFile {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("--config: cannot read {shown}"))?;
         toml::from_str(&text).with_context(|| format!("--config {shown}"))
+    }
+
+    pub(crate) fn asked_plans(&self) -> AskedPlans {
+        self.policy.ask
     }
 
     /// Returns the file of the policy. The option `option` takes precedence.

@@ -265,7 +265,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
     registration.max_concurrent_jobs = open_file_limit.slots;
     let file = ConfigFile::read(config.config.as_deref())?;
-    let admission = Admission::read(file.policy(config.policy.as_deref())?)?;
+    let admission = Admission::read(file.policy(config.policy.as_deref())?, file.asked_plans())?;
     let tables = (file.sandbox, file.profiles);
     let settings = sandbox::settings::read(tables, config.sandbox.as_deref(), &config.sandbox_read)?;
     let sandboxes = Sandboxes::prepare(settings, &config.spool_dir())?.map(Arc::new);

@@ -16,6 +16,7 @@ use crate::{
     background::supervisor,
     commands::{
         action::{self, ActionCommand},
+        approve::{self, ApproveArgs, RejectArgs},
         doctor,
         job::{self, JobCommand},
         logs::{self, LogsArgs},
@@ -108,6 +109,14 @@ pub(crate) enum Command {
     /// Check policies: which tools plans may run, with which arguments and files
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// List the plans that wait for approval; with PLAN, show what will run, and approve the plan
+    ///
+    /// A policy of agq can demand that a person approves a plan. Jobs of the plan wait until then.
+    /// The key has to be an admin's, and not the one that submitted the plan. Without a terminal,
+    /// give the digest that `agx approve PLAN` shows.
+    Approve(ApproveArgs),
+    /// Reject a plan that waits for approval: its jobs are cancelled
+    Reject(RejectArgs),
     /// Manage actions: runs of a plan on a list of inputs
     #[command(subcommand)]
     Action(ActionCommand),
@@ -166,6 +175,8 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Run(args) => run::run(server, args, output).await,
         Command::Plan(command) => plan::run(server, command, output).await,
         Command::Policy(command) => policy::run(&command, output),
+        Command::Approve(args) => approve::approve(server, args, output).await,
+        Command::Reject(args) => approve::reject(server, args, output).await,
         Command::Action(command) => action::run(server, command, output).await,
         Command::Job(command) => job::run(server, command, output).await,
         Command::Worker(command) => worker::run(server, command, output).await,

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use agenix_policy::Judgement;
 use agenix_protocol::{
     blob::BlobHash,
-    documents::{ActionStatus, MissingProperty, PlanSandbox, QueueStats, Status, WorkerStatus},
+    documents::{
+        ActionStatus, ApprovalState, MissingProperty, PlanSandbox, QueueStats, Status, WorkerStatus,
+    },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
 };
 use schemars::JsonSchema;
@@ -200,6 +202,15 @@ pub(crate) struct Joined {
     pub(crate) agq: String,
     /// True if a worker was started on this machine.
     pub(crate) worker: bool,
+}
+
+/// A decision about a plan that waited for approval.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PlanDecided {
+    pub(crate) plan_id: PlanId,
+    pub(crate) state: ApprovalState,
+    /// Number of jobs that were released or cancelled.
+    pub(crate) jobs: u64,
 }
 
 /// A profile or schedule that is in use or removed.

@@ -3,7 +3,7 @@
 
 use agenix_policy::TaskJudgement;
 use agenix_protocol::{
-    documents::{ActionStatus, Explanation, JobStatus, Plan, QueueStats, WorkerStatus},
+    documents::{ActionStatus, Approval, Explanation, JobStatus, Plan, QueueStats, WorkerStatus},
     ids::{JobId, PlanId},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     documents::{
         ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, Down, ErrorDocument,
-        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanRef, PolicyChecked,
-        ProfileListed, ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun,
-        WorkflowRef,
+        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanDecided, PlanRef,
+        PolicyChecked, ProfileListed, ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef,
+        WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -28,7 +28,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 49] = [
+const KINDS: [DocumentKind; 52] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -38,6 +38,9 @@ const KINDS: [DocumentKind; 49] = [
     ("action.retry", of::<ActionRetried>),
     ("action.status", of::<ActionStatus>),
     ("action.submit", of::<ActionSubmitted>),
+    ("approval.approve", of::<PlanDecided>),
+    ("approval.list", of::<Vec<Approval>>),
+    ("approval.reject", of::<PlanDecided>),
     ("doctor", of::<Vec<Finding>>),
     ("down", of::<Down>),
     ("history", of::<Vec<ActionStatus>>),

@@ -327,11 +327,11 @@ impl Connection {
     }
 }
 
-fn unexpected(error: &impl ToString) -> ClientError {
+pub(crate) fn unexpected(error: &impl ToString) -> ClientError {
     ClientError::Unexpected(error.to_string())
 }
 
-fn document<T: DeserializeOwned>(json: &str) -> Result<T, ClientError> {
+pub(crate) fn document<T: DeserializeOwned>(json: &str) -> Result<T, ClientError> {
     documents::parse(json.as_bytes()).map_err(|error| unexpected(&error))
 }
 

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod approvals;
 mod backoff;
 mod backup;
 mod calls;

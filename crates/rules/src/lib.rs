@@ -60,6 +60,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod approval;
 pub mod blob;
 pub mod capability;
 pub mod cron;

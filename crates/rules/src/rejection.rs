@@ -17,6 +17,21 @@ pub enum Rejection {
     /// The policy of agq does not allow the plan.
     #[error("Plan refused by policy: {0}")]
     RefusedByPolicy(String),
+    /// The plan needs no approval, or does not exist.
+    #[error("Approval not found: {0}")]
+    ApprovalNotFound(PlanId),
+    /// The decision names another plan or policy than the one that is stored.
+    #[error("Approval of {plan_id} has the digest {expected}: look at the plan again")]
+    ApprovalDiffers { plan_id: PlanId, expected: String },
+    /// The submitter of a plan cannot approve it.
+    #[error("Plan {plan_id} was submitted by {owner}, who cannot approve it: another admin has to")]
+    OwnPlan { plan_id: PlanId, owner: String },
+    /// A decision was made before, or the time for it is over.
+    #[error("Approval of {plan_id} is decided: {how}")]
+    ApprovalDecided { plan_id: PlanId, how: String },
+    /// The connection has no key, and a decision has an author.
+    #[error("Approval needs a key with a name: see [admins] of the config file")]
+    NamelessDecision,
     /// The id belongs to a plan with other content (AGQ API spec §2).
     #[error("Plan already exists: {0}")]
     PlanExists(PlanId),

@@ -34,13 +34,14 @@ fn write_documents(lab: &Lab) {
 }
 
 /// Commands on a server, in an order in which each one has what it needs.
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 38] = [
     "plan check true.json",
     "plan submit true.json",
     "plan submit other.json",
     "plan get p",
     "plan list",
     "plan delete q",
+    "approve",
     "policy check policy.toml",
     "policy test policy.toml -- true",
     "action submit p --inputs inputs.json --id a --wait",
@@ -107,6 +108,7 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
     see("logs words").expect(0);
     see("map --dry-run -- echo ::: 1").expect(0);
     drop((agw, agq));
+    approvals(&lab, &mut seen);
     on_ones_own(&lab, &mut seen);
     assert_eq!(seen, published());
 }
@@ -122,6 +124,25 @@ impl Drop for Up<'_> {
 }
 
 /// Collects the kinds of documents of the commands that work without the agq of the lab.
+/// Approves a plan, and rejects another one.
+fn approvals(lab: &Lab, seen: &mut BTreeSet<String>) {
+    let policy =
+        lab.file("asks.toml", "version = 1\n[tools.awk]\nclass = \"interpreter\"").display().to_string();
+    let (robot, keys) = ("c".repeat(64), lab.path().join("keys.toml"));
+    std::fs::write(&keys, format!("[clients]\nrobot = '{robot}'\n")).unwrap();
+    let agq = lab.agq(&["--policy", &policy, "--config", keys.to_str().unwrap()]);
+    for (id, verb) in [("asked", "approve"), ("refused", "reject")] {
+        let file = lab.file("asked.json", &plan(id, "awk", &["1"])).display().to_string();
+        let mut submit = lab.command("agx");
+        submit.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", &robot);
+        Ran::from(submit.args(["plan", "submit", &file]).output().unwrap()).expect(0);
+        let all = lab.agx(&agq, &["approve", "--json"]).expect(0).data();
+        let of_plan = all.as_array().unwrap().iter().find(|approval| approval["plan_id"] == id).unwrap();
+        let digest = of_plan["digest"].as_str().unwrap();
+        seen.extend(kinds(&lab.agx(&agq, &["--json", verb, id, "--digest", digest]).expect(0)));
+    }
+}
+
 fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     let mut see = |args: &[&str]| {
         let ran = Ran::from(lab.command("agx").args(args).arg("--json").output().unwrap()).expect(0);

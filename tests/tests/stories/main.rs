@@ -6,6 +6,7 @@
 mod agq_away;
 mod agq_killed;
 mod agx_errors;
+mod approvals;
 mod at_hand;
 #[cfg(target_os = "linux")]
 mod attacks;

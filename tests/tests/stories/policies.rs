@@ -76,8 +76,6 @@ fn agq_refuses_a_plan_that_its_policy_does_not_allow() {
     submit("a", "cat", &["/data/a"], 0);
     let refused = submit("b", "cat", &["/etc/passwd"], 4);
     assert!(refused.contains("Plan refused by policy: task 1 (cat), args[0]: "), "{refused}");
-    let asked = submit("c", "awk", &["1"], 4);
-    assert!(asked.contains("; it needs the approval of a person"), "{asked}");
     fs::write(lab.path().join("policy.toml"), "version = 1").unwrap();
     agq.reload();
     eventually("the new policy applies", || {

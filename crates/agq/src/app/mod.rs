@@ -14,7 +14,7 @@ pub(crate) use self::{
     caller::{Caller, connection_name, is_connection, node_of},
     capability_cache::CapabilityCache,
     outcome_tracker::OutcomeTracker,
-    plan_policy::PlanPolicy,
+    plan_policy::{PlanDecision, PlanPolicy},
     unended_steps::UnendedSteps,
 };
 use crate::{

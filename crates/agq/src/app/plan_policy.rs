@@ -6,16 +6,33 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use agenix_policy::{Decision, Policy};
+use agenix_policy::{Decision, Judgement, Policy};
 use agenix_protocol::documents::Plan;
 use agenix_rules::rejection::Rejection;
 use anyhow::Context;
+use sha2::{Digest, Sha256};
 
 /// Policy of agq, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct PlanPolicy {
     file: Option<PathBuf>,
-    policy: RwLock<Option<Policy>>,
+    policy: RwLock<Option<DigestedPolicy>>,
+}
+
+#[derive(Debug)]
+struct DigestedPolicy {
+    policy: Policy,
+    /// SHA-256 of the file, in hexadecimal digits.
+    digest: String,
+}
+
+/// Decision about a plan that may be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PlanDecision {
+    /// Jobs of the plan may run.
+    Allowed,
+    /// A person has to approve the plan. Has the judgement, and the digest of the policy.
+    NeedsApproval(Box<Judgement>, String),
 }
 
 impl PlanPolicy {
@@ -36,36 +53,39 @@ impl PlanPolicy {
         Ok(())
     }
 
-    /// Fails if the policy does not allow the plan.
-    pub(crate) fn check(&self, plan: &Plan) -> Result<(), Rejection> {
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(policy) = &*policy else { return Ok(()) };
+    /// Judges a plan. Fails if the policy refuses it.
+    pub(crate) fn check(&self, plan: &Plan) -> Result<PlanDecision, Rejection> {
+        let current = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(DigestedPolicy { policy, digest }) = &*current else { return Ok(PlanDecision::Allowed) };
         let judgement = policy.judge(plan);
-        if judgement.decision == Decision::Allow {
-            return Ok(());
+        match judgement.decision {
+            Decision::Allow => Ok(PlanDecision::Allowed),
+            Decision::Ask => Ok(PlanDecision::NeedsApproval(Box::new(judgement), digest.clone())),
+            Decision::Refuse => {
+                let reason = judgement.strictest_finding().map(|(task, finding)| {
+                    let place = task.map(|task| format!("task {} ({}), ", task.task_number, task.command));
+                    format!("{}{finding}", place.unwrap_or_default())
+                });
+                Err(Rejection::RefusedByPolicy(reason.unwrap_or_default()))
+            }
         }
-        let reason = judgement.strictest_finding().map(|(task, finding)| {
-            let place = task.map(|task| format!("task {} ({}), ", task.task_number, task.command));
-            format!("{}{finding}", place.unwrap_or_default())
-        });
-        let asks =
-            if judgement.decision == Decision::Ask { "; it needs the approval of a person" } else { "" };
-        Err(Rejection::RefusedByPolicy(reason.unwrap_or_default() + asks))
     }
 }
 
-fn read(file: &Path) -> anyhow::Result<Policy> {
+fn read(file: &Path) -> anyhow::Result<DigestedPolicy> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the policy {shown}"))?;
     let advice = || format!("policy {shown} (`agx policy check` shows all its faults)");
-    Policy::parse_with_examples(&text).with_context(advice)
+    let policy = Policy::parse_with_examples(&text).with_context(advice)?;
+    let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(DigestedPolicy { policy, digest })
 }
 
 #[cfg(test)]
 mod tests {
     use agenix_protocol::documents::{Plan, parse};
 
-    use super::PlanPolicy;
+    use super::{PlanDecision, PlanPolicy};
 
     fn plan(command: &str, args: &str) -> Plan {
         let json = format!(r#"{{"tasks": [{{"task_number": 1, "command": "{command}", "args": {args}}}]}}"#);
@@ -80,12 +100,13 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let policy = PlanPolicy::read(Some(&file)).unwrap();
         let reason = |command: &str, args: &str| policy.check(&plan(command, args)).unwrap_err().to_string();
-        assert_eq!(policy.check(&plan("sort", r#"["-n"]"#)), Ok(()));
+        assert_eq!(policy.check(&plan("sort", r#"["-n"]"#)), Ok(PlanDecision::Allowed));
         assert_eq!(
             reason("sort", r#"["-o", "x"]"#),
             "Plan refused by policy: task 1 (sort), args[0]: the option '-o' is not listed; instead: leave -o out: [-n]"
         );
-        assert!(reason("awk", r#"["1"]"#).ends_with("; it needs the approval of a person"));
+        let asked = policy.check(&plan("awk", r#"["1"]"#)).unwrap();
+        assert!(matches!(asked, PlanDecision::NeedsApproval(_, digest) if digest.len() == 64));
         std::fs::write(&file, "version = 1\nuse = ['sh']").unwrap();
         assert!(policy.reload().is_err());
         assert!(policy.check(&plan("sort", r#"["-n"]"#)).is_ok(), "the policy stays as it was");
@@ -96,6 +117,6 @@ mod tests {
 
     #[test]
     fn agq_without_a_policy_accepts_every_plan() {
-        assert_eq!(PlanPolicy::default().check(&plan("sh", r#"["-c", "id"]"#)), Ok(()));
+        assert_eq!(PlanPolicy::default().check(&plan("sh", r#"["-c", "id"]"#)), Ok(PlanDecision::Allowed));
     }
 }

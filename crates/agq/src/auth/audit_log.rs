@@ -18,9 +18,11 @@ use tracing::error;
 use crate::{auth::keyring::Role, sync::lock};
 
 /// Commands that are recorded, whatever their outcome. A wrong key is recorded as well, as `AUTH`.
-const RECORDED: [&str; 23] = [
+const RECORDED: [&str; 25] = [
     "PLAN.SUBMIT",
     "PLAN.DELETE",
+    "PLAN.APPROVE",
+    "PLAN.REJECT",
     "ACTION.SUBMIT",
     "ACTION.ADD",
     "ACTION.CLOSE",

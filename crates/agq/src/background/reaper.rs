@@ -25,6 +25,7 @@ use crate::{
     error::Result,
     redis,
     service::{
+        approval_decisions,
         chunked_submission::StalledSubmissions,
         halting,
         job_changes::{if_exists, release_all},
@@ -175,6 +176,7 @@ impl<'r> Reaper<'r> {
         requeue_orphaned_jobs(app).await?;
         limits::wake_waiting(app).await?;
         halting::advance_all(app).await?;
+        approval_decisions::advance_all(app).await?;
         self.stalled_submissions.continue_stalled(app).await?;
         schedules::run_due(app).await?;
         workflow::advance_all(app).await?;

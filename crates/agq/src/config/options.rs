@@ -163,6 +163,10 @@ options! {
     /// 3600]
     #[arg(long, env = "AGQ_JOB_TIMEOUT", value_name = "SECONDS", help_heading = JOBS)]
     job_timeout: u64,
+    /// Time within which a plan that needs an approval has to be approved, in seconds; then its
+    /// jobs are cancelled; 0 = no limit [default: 86400, a day]
+    #[arg(long, env = "AGQ_APPROVAL_TIMEOUT", value_name = "SECONDS", help_heading = JOBS)]
+    approval_timeout: f64,
     /// Time within which a claimed job must be reported, in seconds; after that other workers get
     /// it; fractions are fine, 0 = no limit [default: 60]
     #[arg(long, env = "AGQ_START_TIMEOUT", value_name = "SECONDS", help_heading = JOBS)]

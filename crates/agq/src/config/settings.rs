@@ -37,6 +37,7 @@ impl Options {
             heartbeat_factor: factor,
             job_timeout_ms: self.job_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECS).saturating_mul(1000),
             start_timeout_ms: bound("start-timeout", self.start_timeout.unwrap_or(60.0))?,
+            approval_timeout_ms: bound("approval-timeout", self.approval_timeout.unwrap_or(DAY_SECS))?,
             login_timeout_ms: bound("login-timeout", self.login_timeout.unwrap_or(10.0))?,
             frame_timeout_ms: bound("frame-timeout", self.frame_timeout.unwrap_or(60.0))?,
             send_timeout_ms: bound("send-timeout", self.send_timeout.unwrap_or(60.0))?,

@@ -96,7 +96,9 @@ fn put(app: &AppState, caller: &Caller, command: &str, target: Option<&str>, out
 /// Returns the changed record, if the command names it.
 fn target(request: &Request) -> Option<String> {
     let target = match request {
-        Request::PlanDelete { plan_id } => plan_id.as_str(),
+        Request::PlanDelete { plan_id }
+        | Request::PlanApprove { plan_id, .. }
+        | Request::PlanReject { plan_id, .. } => plan_id.as_str(),
         Request::ActionAdd { action_id, .. }
         | Request::ActionClose { action_id }
         | Request::ActionCancel { action_id, .. }

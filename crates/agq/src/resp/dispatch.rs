@@ -162,7 +162,7 @@ async fn run_stateless(app: &AppState, caller: &Caller, request: Request) -> Com
         Ok(result) => return result,
         Err(request) => request,
     };
-    let request = match run_action_command(app, request).await {
+    let request = match run_action_command(app, caller, request).await {
         Ok(result) => return result,
         Err(request) => request,
     };
@@ -227,12 +227,15 @@ async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -
 }
 
 /// PLAN.* and ACTION.*
-async fn run_action_command(app: &AppState, request: Request) -> GroupResult {
+async fn run_action_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
     Ok(match request {
-        Request::PlanSubmit { plan } => plan::submit(app, &plan).await,
+        Request::PlanSubmit { plan } => plan::submit(app, caller, &plan).await,
         Request::PlanGet { plan_id } => plan::get(app, &plan_id).await,
         Request::PlanList { page } => plan::list(app, page).await,
         Request::PlanDelete { plan_id } => plan::delete(app, &plan_id).await,
+        Request::PlanApprove { plan_id, digest } => plan::approve(app, caller, &plan_id, &digest).await,
+        Request::PlanReject { plan_id, digest } => plan::reject(app, caller, &plan_id, &digest).await,
+        Request::ApprovalList => plan::approvals(app).await,
         Request::ActionSubmit { action } => action::submit(app, &action).await,
         Request::ActionStatus { action_id } => action::status(app, &action_id).await,
         Request::ActionList { page, labels } => action::list(app, page, labels).await,

@@ -20,9 +20,11 @@ use agenix_rules::{
 use serde_json::value::RawValue;
 
 use super::{
+    approvals,
     chunked_submission::{self, new_jobs},
     lookup,
     queues::check_capacity,
+    staged_jobs,
 };
 use crate::{
     app::AppState,
@@ -60,21 +62,27 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
     let inputs = match chunked_submission::pieces(submission.inputs, app.settings.inputs_at_once) {
         Ok(pieces) => {
             blob::check_reads_none(&plan)?;
+            let plan_id = action.plan_id.clone();
             let jobs_created = chunked_submission::store(app, action, &plan, &pieces, jobs_created).await?;
+            staged_jobs::recheck(app, &plan_id, &action_id).await?;
             return Ok((action_id, jobs_created));
         }
         Err(inputs) => inputs,
     };
     let named = inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(&plan, at, input));
     let named = named.collect::<Result<Vec<_>, _>>()?;
-    let terms = JobParams::of(&action, &plan, app.settings.job_timeout_ms, now);
+    let is_staged = approvals::is_staged(app, &action.plan_id, &action_id).await?;
+    let terms = JobParams { is_staged, ..JobParams::of(&action, &plan, app.settings.job_timeout_ms, now) };
+    let plan_id = action.plan_id.clone();
     let jobs = new_jobs(app, inputs, max_running::overrides(&action, &plan, &terms).as_ref());
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
     let named = jobs.iter().zip(named).filter(|(_, blobs)| !blobs.is_empty());
     let input_blobs = named.map(of_job).collect();
     let new =
         NewAction { needs: plan::needs(&plan), terms, jobs, documents: Vec::new(), input_blobs, action };
-    match app.store.add_action(new).await?? {
+    let added = app.store.add_action(new).await??;
+    staged_jobs::recheck(app, &plan_id, &action_id).await?;
+    match added {
         // A client repeats a submission whose reply was lost, and gets the reply of the first one.
         AddOutcome::New | AddOutcome::Same => Ok((action_id, jobs_created)),
         // Only unique jobs of the Open Job Spec have other jobs that stand for them.
@@ -117,5 +125,7 @@ pub(crate) async fn add_inputs(
     blob::check_reads_none(&plan)?;
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
     check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
-    chunked_submission::append(app, &action, &plan, inputs, at).await
+    let total = chunked_submission::append(app, &action, &plan, inputs, at).await?;
+    staged_jobs::recheck(app, &action.plan_id, action_id).await?;
+    Ok(total)
 }

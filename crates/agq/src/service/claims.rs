@@ -131,8 +131,8 @@ mod tests {
         let ojs: OjsRegistration = parse(ojs.as_bytes()).unwrap();
         ojs_workers::register(&app, None, ojs).await.unwrap();
 
-        plans::submit(&app, plan("free", &Value::Null).as_bytes()).await.unwrap();
-        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes()).await.unwrap();
+        plans::submit(&app, plan("free", &Value::Null).as_bytes(), None).await.unwrap();
+        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes(), None).await.unwrap();
         submit(&app, "bound", "bound", 1).await;
         submit(&app, "free", "free", 5).await;
         for caller in [&stranger, &none, &unmet, &other] {
@@ -153,7 +153,7 @@ mod tests {
     async fn profile_lasts_over_a_restart_and_ends_with_a_registration_without_it() {
         let dir = tempfile::tempdir().unwrap();
         let app = open(dir.path());
-        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes()).await.unwrap();
+        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes(), None).await.unwrap();
         submit(&app, "bound", "bound", 3).await;
         let with = register(&app, 1, "w", json!({"profiles": {"reader": []}})).await;
         assert_eq!(claim_one(&app, &with).await, ["bound"]);
@@ -171,7 +171,7 @@ mod tests {
     async fn explanation_and_statistics_name_the_profile() {
         let dir = tempfile::tempdir().unwrap();
         let app = open(dir.path());
-        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes()).await.unwrap();
+        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes(), None).await.unwrap();
         submit(&app, "bound", "bound", 1).await;
         register(&app, 1, "a", json!({"profiles": {"reader": [REASON]}})).await;
         register(&app, 2, "b", json!({"profiles": {}})).await;

@@ -11,7 +11,7 @@ use agenix_rules::{
     limit::Limit,
 };
 
-use super::lookup;
+use super::{approvals, lookup};
 use crate::{
     app::AppState,
     error::Result,
@@ -36,7 +36,12 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         Some(key) if job.state == JobState::Available && !paused => limited(app, key, now).await?,
         _ => None,
     };
-    let reason = limited.unwrap_or_else(|| explain::reason(&job, &queue, paused, ahead, &nearest, now));
+    let waiting = match job.state {
+        JobState::Staged => approvals::reason(app, &job.plan_id).await?,
+        _ => None,
+    };
+    let reason =
+        waiting.or(limited).unwrap_or_else(|| explain::reason(&job, &queue, paused, ahead, &nearest, now));
     let (profile, tags) = needs.profile_and_tags();
     let sandbox = profile.map(str::to_owned);
     let waits_for = (job.status() == Status::Pending).then_some(WaitsFor {

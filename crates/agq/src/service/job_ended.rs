@@ -68,7 +68,7 @@ mod tests {
     async fn begun_chain() -> (tempfile::TempDir, Arc<AppState>, Caller, Workflow) {
         let dir = tempfile::tempdir().unwrap();
         let app = without_tasks(dir.path(), |_| {});
-        plans::submit(&app, PLAN).await.unwrap();
+        plans::submit(&app, PLAN, None).await.unwrap();
         let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
         (dir, app, Caller::new("connection:1".into(), 1, "test", None), begun)
     }

@@ -23,6 +23,8 @@
 pub(crate) mod action_changes;
 pub(crate) mod action_submission;
 pub(crate) mod actions;
+pub(crate) mod approval_decisions;
+pub(crate) mod approvals;
 pub(crate) mod backups;
 pub(crate) mod blob_sweep;
 pub(crate) mod blobs;
@@ -52,6 +54,7 @@ pub(crate) mod plans;
 pub(crate) mod queue_stats;
 pub(crate) mod queues;
 pub(crate) mod schedules;
+mod staged_jobs;
 pub(crate) mod timers;
 pub(crate) mod uploads;
 pub(crate) mod worker_health;

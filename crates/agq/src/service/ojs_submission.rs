@@ -1,6 +1,9 @@
 //! Submission of jobs of the Open Job Spec: all jobs of a request are stored, or none.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use agenix_protocol::{
     documents::{OjsDocument, Plan, parse, to_json},
@@ -18,7 +21,7 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{lookup, queues};
+use super::{approvals, lookup, queues, staged_jobs};
 use crate::{
     app::AppState,
     error::Result,
@@ -73,13 +76,17 @@ fn with_path(rejection: Rejection, at: usize) -> Rejection {
 }
 
 async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp) -> Result<Vec<Enqueued>> {
-    let prepared = prepare_jobs(app, all).await?;
+    let mut prepared = prepare_jobs(app, all).await?;
     queues::check_capacity(app, &counts_by_queue(&prepared)).await?;
     let action_id = match prepared.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
         _ => app.clock.action_id(),
     };
+    let staged = stage(app, &action_id, &mut prepared).await?;
     let added = add(app, &action_id, &prepared, now).await?;
+    for plan_id in &staged {
+        staged_jobs::recheck(app, plan_id, &action_id).await?;
+    }
     let stand_ins: HashMap<JobId, JobId> = match added {
         AddOutcome::New => HashMap::new(),
         AddOutcome::Stands(stands) => stands.into_iter().map(|stand| (stand.job_id, stand.by)).collect(),
@@ -101,6 +108,23 @@ async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp
         enqueued.push(Enqueued { job, is_new: false });
     }
     Ok(enqueued)
+}
+
+/// Stages the jobs whose plans wait for approval, and returns these plans.
+async fn stage(
+    app: &AppState,
+    action_id: &ActionId,
+    prepared: &mut [PreparedJob],
+) -> Result<BTreeSet<PlanId>> {
+    let mut staged = BTreeSet::new();
+    for one in prepared {
+        let plan_id = &one.own.plan_id;
+        if staged.contains(plan_id) || approvals::is_staged(app, plan_id, action_id).await? {
+            staged.insert(plan_id.clone());
+            one.own.terms.is_staged = true;
+        }
+    }
+    Ok(staged)
 }
 
 fn counts_by_queue(prepared: &[PreparedJob]) -> HashMap<String, u64> {

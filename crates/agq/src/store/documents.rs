@@ -36,6 +36,8 @@ define_kinds! {
     JobBlobs "job_blobs";
     /// [`JobBlobs`](agenix_rules::blob::JobBlobs) of a job whose input names blobs, by its id.
     JobInputs "job_inputs";
+    /// [`Approval`](agenix_protocol::documents::Approval) of a plan, by its id.
+    Approval "approval";
     /// Mark of an action whose inputs are not all stored yet, by the id of the action.
     Arriving "arriving";
     /// Schedule, by its name.

@@ -2,6 +2,7 @@
 //! queries.
 
 mod action;
+mod approval;
 mod backup;
 mod events;
 mod explain;
@@ -23,6 +24,7 @@ mod worker;
 use serde::de::DeserializeOwned;
 
 pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
+pub use approval::{Approval, ApprovalState};
 pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};

@@ -75,6 +75,9 @@ impl Request {
             Self::PlanGet { plan_id } => words(["PLAN.GET", plan_id.as_str()]),
             Self::PlanList { page } => command("PLAN.LIST", &page.encode()),
             Self::PlanDelete { plan_id } => words(["PLAN.DELETE", plan_id.as_str()]),
+            Self::PlanApprove { plan_id, digest } => words(["PLAN.APPROVE", plan_id.as_str(), digest]),
+            Self::PlanReject { plan_id, digest } => words(["PLAN.REJECT", plan_id.as_str(), digest]),
+            Self::ApprovalList => words(["APPROVAL.LIST"]),
             Self::ActionSubmit { action } => command("ACTION.SUBMIT", [action]),
             Self::ActionStatus { action_id } => words(["ACTION.STATUS", action_id.as_str()]),
             Self::ActionList { page, labels } => {

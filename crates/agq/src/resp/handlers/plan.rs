@@ -1,11 +1,20 @@
-//! PLAN.* (AGQ API spec §2).
+//! PLAN.* (AGQ API spec §2), and APPROVAL.LIST.
 
-use agenix_protocol::{ids::PlanId, request::Page, resp::Reply};
+use agenix_protocol::{
+    documents::{ApprovalState, to_json},
+    ids::PlanId,
+    request::Page,
+    resp::Reply,
+};
 
-use crate::{app::AppState, resp::outcome::CommandResult, service::plans};
+use crate::{
+    app::{AppState, Caller},
+    resp::outcome::CommandResult,
+    service::{approval_decisions, approvals, plans},
+};
 
-pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
-    let plan_id = plans::submit(app, json).await?;
+pub(crate) async fn submit(app: &AppState, caller: &Caller, json: &[u8]) -> CommandResult {
+    let plan_id = plans::submit(app, json, caller.identity.as_ref()).await?;
     Ok(Reply::Simple(format!("OK plan_id={plan_id}")))
 }
 
@@ -19,4 +28,33 @@ pub(crate) async fn list(app: &AppState, page: Page) -> CommandResult {
 
 pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> CommandResult {
     Ok(Reply::Integer(plans::delete(app, plan_id).await?.into()))
+}
+
+/// Answers with the number of jobs that the approval released.
+pub(crate) async fn approve(
+    app: &AppState,
+    caller: &Caller,
+    plan_id: &PlanId,
+    digest: &str,
+) -> CommandResult {
+    decide(app, caller, plan_id, (ApprovalState::Approved, digest)).await
+}
+
+/// Answers with the number of jobs that the rejection cancelled.
+pub(crate) async fn reject(app: &AppState, caller: &Caller, plan_id: &PlanId, digest: &str) -> CommandResult {
+    decide(app, caller, plan_id, (ApprovalState::Rejected, digest)).await
+}
+
+async fn decide(
+    app: &AppState,
+    caller: &Caller,
+    plan_id: &PlanId,
+    (state, digest): (ApprovalState, &str),
+) -> CommandResult {
+    let decided = approval_decisions::decide(app, plan_id, state, (digest, caller.identity.as_ref()));
+    Ok(Reply::count(decided.await?))
+}
+
+pub(crate) async fn approvals(app: &AppState) -> CommandResult {
+    Ok(Reply::bulks(approvals::all(app).await?.iter().map(to_json)))
 }

@@ -25,7 +25,7 @@ use agenix_rules::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::lookup;
+use super::{approvals, lookup};
 use crate::{
     app::AppState,
     error::{CommandError, Result},
@@ -54,7 +54,8 @@ pub(crate) async fn store(
     pieces: &[InputChunk],
     count: usize,
 ) -> Result<usize> {
-    let added = app.store.add_action(begun(app, &action, plan, pieces)?).await??;
+    let is_staged = approvals::is_staged(app, &action.plan_id, &action.action_id).await?;
+    let added = app.store.add_action(begun(app, (&action, is_staged), plan, pieces)?).await??;
     finish(app, &action.action_id).await?;
     let known = app.store.action(&action.action_id).await?.map(|(known, _)| known);
     let stored = match known.as_ref().filter(|known| known.halted.is_some()) {
@@ -70,7 +71,12 @@ pub(crate) async fn store(
 }
 
 /// Returns the first write: the jobs of the first piece, and documents of the other pieces.
-fn begun(app: &AppState, action: &Action, plan: &Plan, pieces: &[InputChunk]) -> Result<NewAction> {
+fn begun(
+    app: &AppState,
+    (action, is_staged): (&Action, bool),
+    plan: &Plan,
+    pieces: &[InputChunk],
+) -> Result<NewAction> {
     let places = pieces.iter().skip(1).map(|piece| piece.place).collect();
     let json = to_json(&PendingSubmission { open: action.is_open, places });
     let mut documents = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
@@ -79,6 +85,7 @@ fn begun(app: &AppState, action: &Action, plan: &Plan, pieces: &[InputChunk]) ->
     documents.extend(pieces.iter().skip(1).map(document));
     let first = pieces.first().map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))?;
     let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, action.created_at);
+    let terms = JobParams { is_staged, ..terms };
     Ok(NewAction {
         needs: plan::needs(plan),
         jobs: new_jobs(app, first, max_running::overrides(action, plan, &terms).as_ref()),
@@ -199,7 +206,9 @@ pub(crate) async fn append(
     at: Option<u64>,
 ) -> Result<u64> {
     let now = app.clock.now();
+    let is_staged = approvals::is_staged(app, &action.plan_id, &action.action_id).await?;
     let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, now);
+    let terms = JobParams { is_staged, ..terms };
     let more = AppendJobs {
         at,
         needs: plan::needs(plan),

@@ -27,7 +27,7 @@ const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true
 async fn open(dir: &Path) -> Arc<AppState> {
     let app = without_tasks(dir, |settings| settings.inputs_at_once = 2);
     // The plan exists if the database is opened again.
-    let _may_exist = plans::submit(&app, PLAN).await;
+    let _may_exist = plans::submit(&app, PLAN, None).await;
     app
 }
 
@@ -62,7 +62,7 @@ async fn begin(app: &AppState, submission: ActionSubmission) {
     let plan: Plan = documents::parse(PLAN).unwrap();
     let action = Action::new(id(), submission.plan_id, app.clock.now());
     let Ok(pieces) = pieces(submission.inputs, 2) else { panic!("one piece") };
-    app.store.add_action(begun(app, &action, &plan, &pieces).unwrap()).await.unwrap().unwrap();
+    app.store.add_action(begun(app, (&action, false), &plan, &pieces).unwrap()).await.unwrap().unwrap();
 }
 
 /// Opens a store with an interrupted submission of five inputs.

@@ -19,6 +19,8 @@ use agenix_protocol::{
     inputs::{NamedField, check_input, named_fields},
 };
 
+use serde::Deserialize;
+
 use self::program_file::ProgramFiles;
 use crate::exec::programs::Programs;
 
@@ -28,6 +30,17 @@ const REFUSED_EXIT_CODE: i32 = 78;
 const NOT_ALLOWED: &str = "the policy of this worker does not allow it";
 /// Maximum number of plans whose judgement is kept.
 const MOST_PLANS: usize = 16;
+
+/// Effect of a policy that asks for the approval of a person.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AskedPlans {
+    /// The worker refuses the job.
+    #[default]
+    Refuse,
+    /// The worker runs the job, because it trusts agq to have asked.
+    LeaveToAgq,
+}
 
 /// Reason for which the worker refuses a job. Another attempt would be refused, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +71,7 @@ impl Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     file: Option<PathBuf>,
+    asked: AskedPlans,
     policy: RwLock<Option<Policy>>,
     judged: Mutex<VecDeque<Arc<JudgedPlan>>>,
     programs: ProgramFiles,
@@ -91,9 +105,9 @@ struct PinnedProgram {
 
 impl Admission {
     /// Reads the policy in `file`, if one is given.
-    pub(crate) fn read(file: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) fn read(file: Option<PathBuf>, asked: AskedPlans) -> anyhow::Result<Self> {
         let policy = file.as_deref().map(policy_file::read).transpose()?;
-        Ok(Self { file, policy: RwLock::new(policy), ..Self::default() })
+        Ok(Self { file, asked, policy: RwLock::new(policy), ..Self::default() })
     }
 
     /// Reads the policy again. After an error, the policy stays as it was.
@@ -154,6 +168,29 @@ impl Admission {
         Err(judged.strictest_finding().map_or_else(|| NOT_ALLOWED.to_owned(), reason_of))
     }
 
+    /// Returns true if plans with this decision run.
+    fn allows(&self, decision: Decision) -> bool {
+        match decision {
+            Decision::Allow => true,
+            Decision::Ask => self.asked == AskedPlans::LeaveToAgq,
+            Decision::Refuse => false,
+        }
+    }
+
+    /// Turns a judgement into the decision of this worker.
+    fn decide(&self, judgement: Judgement, plan: &Plan) -> Result<AllowedPlan, Refusal> {
+        if self.allows(judgement.decision) {
+            let sandbox = judgement.profile.map(|profile| PlanSandbox { profile });
+            let pinned = judgement.tasks.into_iter().filter_map(pinned).collect();
+            return Ok(AllowedPlan { sandbox, pinned });
+        }
+        let (task, reason) = match judgement.strictest_finding() {
+            Some((task, finding)) => (task, reason_of(finding)),
+            None => (None, NOT_ALLOWED.to_owned()),
+        };
+        Err(refusal(plan, task.map_or(1, |task| task.task_number), reason))
+    }
+
     /// Returns the decision about a plan, from the cache if possible.
     fn judged(&self, plan: &Arc<Plan>) -> Arc<JudgedPlan> {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,27 +200,13 @@ impl Admission {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let decision = policy
             .as_ref()
-            .map_or_else(|| Ok(AllowedPlan::default()), |policy| decide(policy.judge(plan), plan));
+            .map_or_else(|| Ok(AllowedPlan::default()), |policy| self.decide(policy.judge(plan), plan));
         let newest = JudgedPlan { plan: Arc::clone(plan), fields: named_fields(plan), decision };
         let newest = Arc::new(newest);
         judged.push_front(Arc::clone(&newest));
         judged.truncate(MOST_PLANS);
         newest
     }
-}
-
-/// Turns a judgement into the decision of this worker.
-fn decide(judgement: Judgement, plan: &Plan) -> Result<AllowedPlan, Refusal> {
-    if judgement.decision == Decision::Allow {
-        let sandbox = judgement.profile.map(|profile| PlanSandbox { profile });
-        let pinned = judgement.tasks.into_iter().filter_map(pinned).collect();
-        return Ok(AllowedPlan { sandbox, pinned });
-    }
-    let (task, reason) = match judgement.strictest_finding() {
-        Some((task, finding)) => (task, reason_of(finding)),
-        None => (None, NOT_ALLOWED.to_owned()),
-    };
-    Err(refusal(plan, task.map_or(1, |task| task.task_number), reason))
 }
 
 fn pinned(task: TaskJudgement) -> Option<PinnedProgram> {

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use agenix_protocol::documents::{Plan, parse};
 
-use super::{Admission, Refusal};
+use super::{Admission, AskedPlans, Refusal};
 use crate::exec::programs::Programs;
 
 const POLICY: &str = r#"
@@ -31,7 +31,7 @@ fn typed(tasks: &str) -> Arc<Plan> {
 fn admission(dir: &Path, policy: &str) -> Admission {
     let file = dir.join("policy.toml");
     fs::write(&file, policy).unwrap();
-    Admission::read(Some(file)).unwrap()
+    Admission::read(Some(file), AskedPlans::Refuse).unwrap()
 }
 
 fn reason(refusal: Refusal) -> String {
@@ -117,7 +117,7 @@ fn policy_whose_examples_fail_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("policy.toml");
     fs::write(&file, "version = 1\n[tools.sort]\noptions = [\"-r\"]\nok = [[\"-n\"]]").unwrap();
-    let error = format!("{:#}", Admission::read(Some(file)).unwrap_err());
+    let error = format!("{:#}", Admission::read(Some(file), AskedPlans::Refuse).unwrap_err());
     assert!(error.contains("tools.sort.ok: the example [\"-n\"] is judged otherwise"), "{error}");
 }
 

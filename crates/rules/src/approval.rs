@@ -1,0 +1,201 @@
+//! Rules of approvals: who may decide about a plan, what a decision is bound to, and what it means
+//! for the jobs of the plan.
+//!
+//! A policy that asks makes the plan wait. Until the decision, the jobs of its actions are staged.
+
+use agenix_protocol::{
+    documents::{Approval, ApprovalState},
+    ids::ActionId,
+    time::Timestamp,
+};
+use sha2::{Digest, Sha256};
+
+use crate::rejection::Rejection;
+
+/// Maximum number of actions that wait for the approval of one plan.
+pub const MAX_ACTIONS: usize = 1000;
+/// Time after a decision at which the decision is applied again, in milliseconds: a submission that
+/// was under way at the decision has ended by then.
+pub const SETTLE_MS: u64 = 5000;
+
+/// Returns the digest that a decision names: SHA-256 of the plan, as agq stores it, and of the
+/// policy.
+pub fn digest(plan: &str, policy: &str) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(policy);
+    hasher.update([0]);
+    hasher.update(plan);
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Decides about a plan: `state` is [`ApprovalState::Approved`] or [`ApprovalState::Rejected`], and
+/// `by` is the name of the key. Returns `None` if the same decision was made before.
+///
+/// # Errors
+///
+/// Returns [`Rejection::ApprovalDiffers`] if `digest` is that of another plan or policy,
+/// [`Rejection::OwnPlan`] if the submitter approves, and [`Rejection::ApprovalDecided`] after
+/// another decision.
+pub fn decided(
+    approval: &Approval,
+    state: ApprovalState,
+    (digest, by): (&str, &str),
+    now: Timestamp,
+) -> Result<Option<Approval>, Rejection> {
+    if approval.digest != digest {
+        let (plan_id, expected) = (approval.plan_id.clone(), approval.digest.clone());
+        return Err(Rejection::ApprovalDiffers { plan_id, expected });
+    }
+    if state == ApprovalState::Approved && approval.submitted_by.as_deref() == Some(by) {
+        return Err(Rejection::OwnPlan { plan_id: approval.plan_id.clone(), owner: by.to_owned() });
+    }
+    let approval = expired(approval, now).unwrap_or_else(|| approval.clone());
+    if approval.state == state {
+        return Ok(None);
+    }
+    if approval.state != ApprovalState::Waiting {
+        return Err(decided_already(&approval));
+    }
+    Ok(Some(Approval { state, decided_by: Some(by.to_owned()), decided_at: Some(now), ..approval }))
+}
+
+fn decided_already(approval: &Approval) -> Rejection {
+    let by = approval.decided_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    Rejection::ApprovalDecided {
+        plan_id: approval.plan_id.clone(),
+        how: format!("{}{by}", approval.state.as_str()),
+    }
+}
+
+/// Returns the approval as expired, if its time is over without a decision.
+pub fn expired(approval: &Approval, now: Timestamp) -> Option<Approval> {
+    let is_over = approval.expires_at.is_some_and(|end| end <= now);
+    (approval.state == ApprovalState::Waiting && is_over).then(|| Approval {
+        state: ApprovalState::Expired,
+        decided_at: Some(now),
+        ..approval.clone()
+    })
+}
+
+/// Effect of an approval on the jobs of a new action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted {
+    /// The jobs run.
+    Run,
+    /// The jobs are staged. The approval names the action from now on, if it did not before.
+    Stage(Option<Box<Approval>>),
+}
+
+/// Decides whether the jobs of an action are staged.
+///
+/// # Errors
+///
+/// Returns [`Rejection::ApprovalDecided`] for a plan that was not approved, and
+/// [`Rejection::InvalidAction`] if too many actions wait.
+pub fn admitted(approval: &Approval, action_id: &ActionId, now: Timestamp) -> Result<Admitted, Rejection> {
+    let approval = expired(approval, now).unwrap_or_else(|| approval.clone());
+    match approval.state {
+        ApprovalState::Approved => Ok(Admitted::Run),
+        ApprovalState::Rejected | ApprovalState::Expired => Err(decided_already(&approval)),
+        ApprovalState::Waiting if approval.actions.contains(action_id) => Ok(Admitted::Stage(None)),
+        ApprovalState::Waiting if approval.actions.len() >= MAX_ACTIONS => {
+            let reason = format!(
+                "{MAX_ACTIONS} actions wait for the approval of plan {} already: wait for the decision",
+                approval.plan_id
+            );
+            Err(Rejection::InvalidAction(reason))
+        }
+        ApprovalState::Waiting => {
+            let mut next = approval;
+            next.actions.push(action_id.clone());
+            Ok(Admitted::Stage(Some(Box::new(next))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        documents::{Approval, ApprovalState},
+        time::Timestamp,
+    };
+
+    use super::{Admitted, MAX_ACTIONS, admitted, decided, digest, expired};
+    use crate::rejection::Rejection;
+
+    const NOW: Timestamp = Timestamp(1000);
+
+    fn waiting() -> Approval {
+        Approval {
+            plan_id: "p".parse().unwrap(),
+            digest: "d".into(),
+            policy: "y".into(),
+            submitted_by: Some("robot".into()),
+            reasons: vec!["task 1 (awk), command: it is an interpreter".into()],
+            state: ApprovalState::Waiting,
+            requested_at: Timestamp(0),
+            expires_at: Some(Timestamp(2000)),
+            decided_by: None,
+            decided_at: None,
+            actions: Vec::new(),
+            settled: false,
+        }
+    }
+
+    #[test]
+    fn decision_is_made_once_and_names_its_author() {
+        let approved = decided(&waiting(), ApprovalState::Approved, ("d", "alice"), NOW).unwrap().unwrap();
+        assert_eq!(approved.state, ApprovalState::Approved);
+        assert_eq!((approved.decided_by.as_deref(), approved.decided_at), (Some("alice"), Some(NOW)));
+        assert_eq!(decided(&approved, ApprovalState::Approved, ("d", "bob"), NOW), Ok(None));
+        let error = decided(&approved, ApprovalState::Rejected, ("d", "bob"), NOW).unwrap_err();
+        assert_eq!(error.to_string(), "Approval of p is decided: approved by alice");
+    }
+
+    #[test]
+    fn decision_is_bound_to_the_digest() {
+        let error = decided(&waiting(), ApprovalState::Approved, ("e", "alice"), NOW).unwrap_err();
+        assert_eq!(error.to_string(), "Approval of p has the digest d: look at the plan again");
+        assert_ne!(digest("plan", "policy"), digest("plan2", "policy"));
+        assert_ne!(digest("plan", "policy"), digest("plan", "policy2"));
+    }
+
+    #[test]
+    fn owner_of_a_plan_rejects_it_and_does_not_approve_it() {
+        let own = |state| decided(&waiting(), state, ("d", "robot"), NOW);
+        assert!(matches!(own(ApprovalState::Approved), Err(Rejection::OwnPlan { .. })));
+        assert_eq!(own(ApprovalState::Rejected).unwrap().unwrap().state, ApprovalState::Rejected);
+    }
+
+    #[test]
+    fn request_expires_at_its_time() {
+        assert_eq!(expired(&waiting(), Timestamp(1999)), None);
+        assert_eq!(expired(&waiting(), Timestamp(2000)).unwrap().state, ApprovalState::Expired);
+        let late = decided(&waiting(), ApprovalState::Approved, ("d", "alice"), Timestamp(2000)).unwrap_err();
+        assert_eq!(late.to_string(), "Approval of p is decided: expired");
+        let never = Approval { expires_at: None, ..waiting() };
+        assert_eq!(expired(&never, Timestamp(u64::MAX)), None);
+    }
+
+    #[test]
+    fn jobs_are_staged_until_the_decision() {
+        let action = "a".parse().unwrap();
+        let Ok(Admitted::Stage(Some(named))) = admitted(&waiting(), &action, NOW) else { panic!("staged") };
+        assert_eq!(named.actions, std::slice::from_ref(&action));
+        assert_eq!(admitted(&named, &action, NOW), Ok(Admitted::Stage(None)));
+        let approved = Approval { state: ApprovalState::Approved, ..waiting() };
+        assert_eq!(admitted(&approved, &action, NOW), Ok(Admitted::Run));
+        let rejected = Approval { state: ApprovalState::Rejected, ..waiting() };
+        assert!(admitted(&rejected, &action, NOW).is_err());
+        assert!(admitted(&waiting(), &action, Timestamp(2000)).is_err(), "its time is over");
+    }
+
+    #[test]
+    fn actions_that_wait_are_bounded() {
+        let ids = (0..MAX_ACTIONS).map(|n| format!("a{n}").parse().unwrap()).collect();
+        let full = Approval { actions: ids, ..waiting() };
+        assert!(admitted(&full, &"b".parse().unwrap(), NOW).is_err());
+        let last = Approval { actions: full.actions[1..].to_vec(), ..waiting() };
+        assert!(admitted(&last, &"b".parse().unwrap(), NOW).is_ok());
+    }
+}
