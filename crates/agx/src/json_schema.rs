@@ -3,7 +3,7 @@
 
 use agenix_policy::TaskJudgement;
 use agenix_protocol::{
-    documents::{ActionStatus, Explanation, JobStatus, Plan, QueueStats, WorkerStatus},
+    documents::{ActionStatus, Explanation, JobStatus, Plan, PlanStatus, QueueStats, WorkerStatus},
     ids::{JobId, PlanId},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
@@ -28,7 +28,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 49] = [
+const KINDS: [DocumentKind; 50] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -55,6 +55,7 @@ const KINDS: [DocumentKind; 49] = [
     ("plan.delete", of::<PlanRef>),
     ("plan.get", of::<Plan>),
     ("plan.list", of::<Vec<PlanId>>),
+    ("plan.status", of::<PlanStatus>),
     ("plan.submit", of::<PlanRef>),
     ("policy.check", of::<PolicyChecked>),
     ("policy.test", of::<TaskJudgement>),

@@ -34,11 +34,12 @@ fn write_documents(lab: &Lab) {
 }
 
 /// Commands on a server, in an order in which each one has what it needs.
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 38] = [
     "plan check true.json",
     "plan submit true.json",
     "plan submit other.json",
     "plan get p",
+    "plan status p",
     "plan list",
     "plan delete q",
     "policy check policy.toml",

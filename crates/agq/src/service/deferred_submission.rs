@@ -31,7 +31,7 @@ use super::{
     ojs_submission::submit_named,
 };
 use crate::{
-    app::AppState,
+    app::{AppState, Submitter},
     error::{CommandError, Result},
 };
 
@@ -116,7 +116,7 @@ async fn submit_later_action(
     if app.store.action(&action_id).await?.is_some() {
         return Ok(());
     }
-    action_submission::submit(app, submission).await.map(drop)
+    action_submission::submit(app, Submitter::NOBODY, submission).await.map(drop)
 }
 
 /// Submits the outputs of the step before in pieces, because all of them may not fit into memory.
@@ -201,9 +201,8 @@ async fn submit_output_piece(
         _ => {
             // Without inputs it stays closed, so that `action_submission::submit` rejects it.
             let open = submission.open || !inputs.is_empty();
-            action_submission::submit(app, ActionSubmission { inputs, open, ..submission.clone() })
-                .await
-                .map(drop)
+            let submission = ActionSubmission { inputs, open, ..submission.clone() };
+            action_submission::submit(app, Submitter::NOBODY, submission).await.map(drop)
         }
     }
 }

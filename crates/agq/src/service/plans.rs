@@ -5,12 +5,16 @@ use agenix_protocol::{
     documents::{self, Plan},
     ids::PlanId,
 };
-use agenix_rules::{plan, rejection::Rejection};
+use agenix_rules::{ojs::OJS_PLAN, plan, rejection::Rejection};
 
 use super::chunked_submission;
-use crate::{app::AppState, error::Result, store::StoredPlan};
+use crate::{
+    app::{AppState, Submitter},
+    error::Result,
+    store::StoredPlan,
+};
 
-pub(crate) async fn submit(app: &AppState, json: &[u8]) -> Result<PlanId> {
+pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Result<PlanId> {
     let limits = &app.settings.limits;
     plan::check_size(json.len(), limits)?;
     let mut plan: Plan =
@@ -18,8 +22,12 @@ pub(crate) async fn submit(app: &AppState, json: &[u8]) -> Result<PlanId> {
     plan::check(&plan, limits)?;
     app.plan_policy.check(&plan)?;
     let plan_id = plan.plan_id.get_or_insert_with(|| app.clock.plan_id()).clone();
-    let stored =
-        StoredPlan { plan_id: plan_id.clone(), json: documents::to_json(&plan), created_at: app.clock.now() };
+    if by.agent.is_some() && plan_id.as_str() == OJS_PLAN {
+        // agq adds this plan with the first job that needs it.
+        return Err(Rejection::PlanExists(plan_id).into());
+    }
+    let (json, created_at) = (documents::to_json(&plan), app.clock.now());
+    let stored = StoredPlan { plan_id: plan_id.clone(), json, created_at, owner: by.owner.cloned() };
     if app.store.add_plan(stored).await? { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
 }
 

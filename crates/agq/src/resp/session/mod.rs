@@ -124,7 +124,7 @@ impl RespSession {
     /// Returns the error line if the role or the state of the session does not permit the command.
     fn allow(&self, command: &Command, request: &Request) -> Result<(), String> {
         if let Some(identity) = &self.caller.identity
-            && !identity.role.allows(command.access)
+            && !identity.role.may_use(command)
         {
             let whose = identity.role.with_article();
             let text = format!("This key is {whose}'s and may not use {}", command.name);
