@@ -16,7 +16,7 @@ pub const MAX_AGENT_DELAY_MS: u64 = 86_400_000;
 const AGENT: &str = "agent:";
 
 /// Owner of a record: role and name of the key that submitted it, as `client:alice`. Nobody owns
-/// what the session key, a schedule or a workflow submits.
+/// what the session key submits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(Box<str>);

@@ -83,6 +83,14 @@ fn an_agent_sees_its_own_work_and_people_see_whose_it_is() {
     submit(&mut alice, "of-alice");
     assert_eq!(ended(&lab, &agq, "of-alice")["owner"], "client:alice");
     assert_eq!(alice.ask("ACTION.LIST of-*"), "*3");
+    assert_eq!([alice.bulk(), alice.bulk(), alice.bulk()], ["of-alice", "of-one", "of-two"]);
+    // A schedule and a workflow submit in the name of their owner.
+    let steps = r#"{"steps":[{"plan_id":"of-alice","inputs":[{}],"queue":"agents"}]}"#;
+    let begun = alice.ask(&format!("WORKFLOW.SUBMIT '{steps}'"));
+    let id = begun.strip_prefix("+OK workflow_id=").unwrap().split(' ').next().unwrap();
+    let step = bulk(&mut alice, &format!("WORKFLOW.STATUS {id}"))["steps"][0]["action_id"].clone();
+    let status = bulk(&mut alice, &format!("ACTION.STATUS {}", step.as_str().unwrap()));
+    assert_eq!(status["owner"], "client:alice");
     // The session key owns nothing.
     lab.submit_plan(&agq, &plan("of-nobody", "true", &[]));
     lab.submit_action(&agq, "of-nobody", "of-nobody", "[{}]");

@@ -58,8 +58,9 @@ pub(crate) struct Submitter<'c> {
     pub(crate) agent: Option<Agent<'c>>,
 }
 
+#[cfg(test)]
 impl Submitter<'_> {
-    /// Sender without a name: a schedule or a workflow.
+    /// Sender without a name.
     pub(crate) const NOBODY: Self = Self { owner: None, agent: None };
 }
 

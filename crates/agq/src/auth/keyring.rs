@@ -12,7 +12,10 @@ use agenix_protocol::{
     ids::WorkerId,
     request::{AgentAccess, Command, CommandAccess},
 };
-use agenix_rules::owner::{AgentTerms, Owner};
+use agenix_rules::{
+    owner::{AgentTerms, Owner},
+    rejection::Rejection,
+};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use subtle::ConditionallySelectable;
@@ -51,8 +54,14 @@ impl Role {
         }
     }
 
+    /// Returns the refusal of a command that the role may not use.
+    pub(crate) fn refusal(self, command: &Command) -> Rejection {
+        let text = format!("This key is {}'s and may not use {}", self.with_article(), command.name);
+        Rejection::NotPermitted(text)
+    }
+
     /// Returns the role for messages: `a client`.
-    pub(crate) fn with_article(self) -> &'static str {
+    fn with_article(self) -> &'static str {
         match self {
             Self::Admin => "an admin",
             Self::Client => "a client",

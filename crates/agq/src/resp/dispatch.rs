@@ -84,7 +84,7 @@ pub(crate) async fn run(
 ) -> CommandOutcome {
     let record = audit::AuditedCommand::of(&app, &caller, command, &request);
     if let Some(agent) = caller.agent()
-        && let Some(reply) = Box::pin(ownership::hidden(&app, agent, &request)).await.transpose()
+        && let Some(reply) = Box::pin(ownership::hidden(&app, agent, command, &request)).await.transpose()
     {
         return recorded(record, reply.map(CommandOutcome::plain));
     }
@@ -179,7 +179,7 @@ async fn run_stateless(app: &AppState, caller: &Caller, request: Request) -> Com
         Ok(result) => return result,
         Err(request) => request,
     };
-    let request = match run_workflow_command(app, request).await {
+    let request = match run_workflow_command(app, caller, request).await {
         Ok(result) => return result,
         Err(request) => request,
     };
@@ -259,13 +259,13 @@ async fn run_action_command(app: &AppState, caller: &Caller, request: Request) -
 }
 
 /// SCHEDULE.* and WORKFLOW.*
-async fn run_workflow_command(app: &AppState, request: Request) -> GroupResult {
+async fn run_workflow_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
     Ok(match request {
-        Request::ScheduleSet { schedule } => schedule::set(app, &schedule).await,
+        Request::ScheduleSet { schedule } => schedule::set(app, caller, &schedule).await,
         Request::ScheduleGet { name } => schedule::get(app, &name).await,
         Request::ScheduleList { page } => schedule::list(app, &page).await,
         Request::ScheduleDelete { name } => schedule::delete(app, &name).await,
-        Request::WorkflowSubmit { workflow } => workflow::submit(app, &workflow).await,
+        Request::WorkflowSubmit { workflow } => workflow::submit(app, caller, &workflow).await,
         Request::WorkflowStatus { workflow_id } => workflow::status(app, &workflow_id).await,
         Request::WorkflowList { page } => workflow::list(app, &page).await,
         Request::WorkflowCancel { workflow_id } => workflow::cancel(app, &workflow_id).await,

@@ -6,13 +6,14 @@
 
 use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
-    request::{OutputCommand, Request},
+    request::{Command, OutputCommand, Request},
     resp::Reply,
 };
 use agenix_rules::rejection::Rejection;
 
 use crate::{
     app::{Agent, AppState},
+    auth::keyring::Role,
     error::{CommandError, Result},
     service::owned,
 };
@@ -30,8 +31,17 @@ enum Subject<'r> {
 }
 
 /// Returns the reply to a command on a record that the agent does not own, and `None` if the
-/// command may be carried out.
-pub(crate) async fn hidden(app: &AppState, agent: Agent<'_>, request: &Request) -> Result<Option<Reply>> {
+/// command may be carried out. Refuses a command that agents may not use, though the session does so
+/// before.
+pub(crate) async fn hidden(
+    app: &AppState,
+    agent: Agent<'_>,
+    command: &Command,
+    request: &Request,
+) -> Result<Option<Reply>> {
+    if !Role::Agent.may_use(command) {
+        return Err(Role::Agent.refusal(command).into());
+    }
     let (is_own, reply) = match subject(request) {
         Subject::None => return Ok(None),
         Subject::Plan(plan_id, reply) => (owned::plan(app, agent.owner, plan_id).await?, Ok(reply)),

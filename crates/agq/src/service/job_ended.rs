@@ -69,7 +69,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let app = without_tasks(dir.path(), |_| {});
         plans::submit(&app, Submitter::NOBODY, PLAN).await.unwrap();
-        let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
+        let begun = workflow::submit(&app, None, parse_object(CHAIN).unwrap()).await.unwrap();
         (dir, app, Caller::new("connection:1".into(), 1, "test", None), begun)
     }
 

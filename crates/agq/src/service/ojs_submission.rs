@@ -66,9 +66,13 @@ pub(crate) async fn enqueue_all(
 }
 
 /// Returns the id of the equal job that stands for the new job, if there is one.
-pub(crate) async fn submit_named(app: &AppState, submitted: JobSubmission) -> Result<Option<JobId>> {
+pub(crate) async fn submit_named(
+    app: &AppState,
+    owner: Option<&Owner>,
+    submitted: JobSubmission,
+) -> Result<Option<JobId>> {
     let now = app.clock.now();
-    let mut enqueued = enqueue_checked(app, None, vec![submitted], now).await?;
+    let mut enqueued = enqueue_checked(app, owner, vec![submitted], now).await?;
     Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
 }
 

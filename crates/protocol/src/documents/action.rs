@@ -118,7 +118,7 @@ pub struct ActionStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Role and name of the key that submitted the action, as `client:alice`. Left out for the
-    /// session key, schedules and workflows.
+    /// session key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }

@@ -142,7 +142,7 @@ pub struct JobStatus {
     /// Current or last worker.
     pub worker_id: Option<String>,
     /// Role and name of the key that submitted the job, as `client:alice`. Left out for the session
-    /// key, schedules and workflows.
+    /// key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Number of the running task, if the worker reported it.

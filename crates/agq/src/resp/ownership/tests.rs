@@ -294,8 +294,19 @@ async fn file_of_an_output_of_somebody_else_is_hidden() {
     let own = world.records_of(&agent, "one").await;
     let other = world.records_of(&caller(Identity::of_session_key()), "admin").await;
     for (ids, expected) in [(own, None), (other, Some(Reply::Nil))] {
-        let (_, request) = parsed(&filled("JOB.FILE {failed} 1 stdout", &ids));
-        assert_eq!(hidden(&world.app, agent.agent().unwrap(), &request).await.unwrap(), expected);
+        let (command, request) = parsed(&filled("JOB.FILE {failed} 1 stdout", &ids));
+        let hidden = hidden(&world.app, agent.agent().unwrap(), command, &request).await;
+        assert_eq!(hidden.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn refused_commands_do_not_reach_their_handlers() {
+    let world = World::new();
+    for line in ["RPOP queue:ready", "GET plan:p", "QUEUE.STATS", "SCHEDULE.LIST", "WORKER.LIST", "METRICS"] {
+        let name = line.split(' ').next().unwrap();
+        let refusal = format!("-NOPERM This key is an agent's and may not use {name}");
+        assert_eq!(world.run(&agent(), line).await, refusal);
     }
 }
 

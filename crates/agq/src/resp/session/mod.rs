@@ -126,9 +126,7 @@ impl RespSession {
         if let Some(identity) = &self.caller.identity
             && !identity.role.may_use(command)
         {
-            let whose = identity.role.with_article();
-            let text = format!("This key is {whose}'s and may not use {}", command.name);
-            return Err(Rejection::NotPermitted(text).line());
+            return Err(identity.role.refusal(command).line());
         }
         if self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
             && let Some(key) = users_key(request)
