@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use agenix_protocol::request::{Command, CommandAccess, CommandKind};
+use agenix_protocol::request::{AgentAccess, Command, CommandAccess, CommandKind};
 use anyhow::Context;
 
 use agenix_harness::{generated::spliced, report::root};
@@ -91,9 +91,11 @@ fn table(commands: &[&Command], sections: &[Section]) -> anyhow::Result<String> 
         let section = section.with_context(|| format!("no page of docs/protocol shows {call}"))?;
         placed.push((section, *command));
     }
-    let mut text = String::from("| Command | Arguments | Role | Order | Summary |\n|---|---|---|---|---|\n");
+    let mut text = String::from(
+        "| Command | Arguments | Role | Agents | Order | Summary |\n|---|---|---|---|---|---|\n",
+    );
     for (page, title) in PAGES {
-        text += &format!("| **[{title}]({page}.md)** | | | | |\n");
+        text += &format!("| **[{title}]({page}.md)** | | | | | |\n");
         for (section, command) in placed.iter().filter(|(section, _)| section.page == page) {
             text += &row(section, command);
         }
@@ -113,6 +115,11 @@ fn row(section: &Section, command: &Command) -> String {
         CommandAccess::Worker => "worker",
         CommandAccess::Admin => "admin",
     };
+    let agents = match command.agent {
+        AgentAccess::Refused => "–",
+        AgentAccess::Permitted => "yes",
+        AgentAccess::Own => "own",
+    };
     let order = match command.kind {
         CommandKind::Read => "read",
         // The exception of `Request::flow`.
@@ -120,7 +127,7 @@ fn row(section: &Section, command: &Command) -> String {
         CommandKind::Write => "write",
         CommandKind::Session | CommandKind::Steps | CommandKind::Blocking => "alone",
     };
-    format!("| {link} | {arguments}| {role} | {order} | {} |\n", command.summary)
+    format!("| {link} | {arguments}| {role} | {agents} | {order} | {} |\n", command.summary)
 }
 
 #[cfg(test)]
@@ -141,7 +148,10 @@ mod tests {
         let page = "# Plans\n\n## PLAN.GET\n\n`PING [message]`\n\n## ECHO, PING\n\n`PING\n[message]`\n";
         let commands = [Command::find("PING").unwrap()];
         let table = table(&commands, &sections_of("plans", page)).unwrap();
-        assert!(table.contains("| [`PING`](plans.md#echo-ping) | `[message]` | all | write | "), "{table}");
+        assert!(
+            table.contains("| [`PING`](plans.md#echo-ping) | `[message]` | all | yes | write | "),
+            "{table}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use agenix_policy::TaskJudgement;
 use agenix_protocol::{
-    documents::{ActionStatus, Approval, Explanation, JobStatus, Plan, QueueStats, WorkerStatus},
+    documents::{ActionStatus, Approval, Explanation, JobStatus, Plan, PlanStatus, QueueStats, WorkerStatus},
     ids::{JobId, PlanId},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
@@ -28,7 +28,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 52] = [
+const KINDS: [DocumentKind; 53] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -58,6 +58,7 @@ const KINDS: [DocumentKind; 52] = [
     ("plan.delete", of::<PlanRef>),
     ("plan.get", of::<Plan>),
     ("plan.list", of::<Vec<PlanId>>),
+    ("plan.status", of::<PlanStatus>),
     ("plan.submit", of::<PlanRef>),
     ("policy.check", of::<PolicyChecked>),
     ("policy.test", of::<TaskJudgement>),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use agenix_protocol::{
     documents::{
         self, ActionStatus, ActionSubmission, ChallengeAnswer, Explanation, JobDocument, JobOutput,
-        JobStatus, JobUpdate, Orders, OutputPosition, Plan, QueueStats, Status, WorkerRegistration,
-        WorkerStatus,
+        JobStatus, JobUpdate, Orders, OutputPosition, Plan, PlanStatus, QueueStats, Status,
+        WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
     request::{BlockingWait, ClientCommand, Page, Request, Slice},
@@ -45,6 +45,12 @@ impl Connection {
     /// PLAN.GET. Returns `None` if the plan does not exist.
     pub async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
         let reply = self.call(&Request::PlanGet { plan_id: plan_id.clone() }).await?;
+        optional_document(reply)
+    }
+
+    /// PLAN.STATUS. Returns `None` if the plan does not exist.
+    pub async fn plan_status(&mut self, plan_id: &PlanId) -> Result<Option<PlanStatus>, ClientError> {
+        let reply = self.call(&Request::PlanStatus { plan_id: plan_id.clone() }).await?;
         optional_document(reply)
     }
 

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use self::arguments::text;
 pub use self::{
     backup::BackupCommand,
-    command::{Command, CommandAccess, CommandKind},
+    command::{AgentAccess, Command, CommandAccess, CommandKind},
     keys::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions, integer_of},
     options::{DEFAULT_LIMIT, Page, Search, Slice},
     outputs::{OpenFile, OutputCommand, UploadKey},
@@ -60,6 +60,7 @@ pub enum Request {
     BlockingPop(BlockingPop),
     PlanSubmit { plan: Bytes },
     PlanGet { plan_id: PlanId },
+    PlanStatus { plan_id: PlanId },
     PlanList { page: Page },
     PlanDelete { plan_id: PlanId },
     PlanApprove { plan_id: PlanId, digest: String },

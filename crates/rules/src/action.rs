@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agenix_protocol::{
-    documents::{ActionStatus, ActionSubmission, Halt, Plan, Status},
+    documents::{ActionSubmission, Halt, Plan, Status},
     ids::{ActionId, PlanId},
     limits::Limits,
     reserved_keys::{READY, SCHEDULED},
@@ -11,13 +11,19 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::{halt::Halted, inputs::check_inputs, labels::has_labels, outputs::check_takes_outputs};
-use crate::rejection::Rejection;
+pub use self::{
+    halt::Halted, inputs::check_inputs, labels::has_labels, outputs::check_takes_outputs, shown::status,
+};
+use crate::{
+    owner::{Owner, may_be_repeated},
+    rejection::Rejection,
+};
 
 pub mod halt;
 mod inputs;
 mod labels;
 mod outputs;
+mod shown;
 
 /// Bounds of a priority, both included.
 pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
@@ -63,12 +69,16 @@ pub fn run_at(options: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
     options.run_at.or(options.delay_ms.map(|delay| now.plus_ms(delay)))
 }
 
-/// Returns true if the options of both actions are equal. The inputs do not count.
+/// Returns true if the options of both actions are equal, and one submitter can have sent both. The
+/// inputs do not count.
 pub fn is_same(known: &Action, new: &Action) -> bool {
     let asked = |action: &Action| {
         (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
     };
-    asked(known) == asked(new) && known.labels == new.labels && known.max_running == new.max_running
+    asked(known) == asked(new)
+        && known.labels == new.labels
+        && known.max_running == new.max_running
+        && may_be_repeated(known.owner.as_ref(), new.owner.as_ref())
 }
 
 /// Stored record of an action. Fields are durable and positional: append, never reorder.
@@ -105,6 +115,9 @@ pub struct Action {
     /// Maximum number of running jobs; `None` for no bound.
     #[serde(default)]
     pub max_running: Option<u64>,
+    /// Owner, if a named key submitted the action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// Submitted options. An equal submission repeats one with a lost answer. Durable, positional.
@@ -136,6 +149,7 @@ impl Action {
             halted: None,
             labels: BTreeMap::new(),
             max_running: None,
+            owner: None,
         }
     }
 }
@@ -204,38 +218,6 @@ impl JobCounts {
         self.last_ended_at = self.last_ended_at.max(ended_at);
         self
     }
-}
-
-/// Returns the answer of `ACTION.STATUS`.
-pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
-    let count = |status: Status| counts.jobs[status as usize];
-    let mut shown = ActionStatus {
-        action_id: action.action_id.clone(),
-        plan_id: action.plan_id.clone(),
-        total_jobs: action.total_jobs,
-        pending: count(Status::Pending),
-        running: count(Status::Running),
-        completed: count(Status::Completed),
-        failed: count(Status::Failed),
-        dead: count(Status::Dead),
-        cancelled: count(Status::Cancelled),
-        queue: action.queue.clone(),
-        priority: action.priority,
-        open: action.is_open,
-        created_at: action.created_at,
-        completed_jobs_at: None,
-        started: counts.started.min(count(Status::Running)),
-        halt: action.halt,
-        halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
-        max_running: action.max_running,
-        labels: action.labels.clone(),
-    };
-    if shown.ended() == shown.total_jobs && !shown.open {
-        // An action without jobs completes when it is created.
-        let at_once = (shown.total_jobs == 0).then_some(action.created_at);
-        shown.completed_jobs_at = counts.last_ended_at.or(at_once);
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::{Value, value::RawValue};
 
 pub use when::next;
 
-use crate::rejection::Rejection;
+use crate::{owner::Owner, rejection::Rejection};
 
 /// Maximum milliseconds by which a done run may be in the future after a step of the clock.
 const SMALL_STEP_MS: u64 = 60_000;
@@ -58,6 +58,9 @@ pub struct Schedule {
     /// Number of runs.
     #[serde(default)]
     pub runs: u64,
+    /// Owner of the schedule and of what it submits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// Request to create a schedule.
@@ -115,6 +118,7 @@ impl Schedule {
             last_id: None,
             pending_id: None,
             runs: 0,
+            owner: None,
         })
     }
 

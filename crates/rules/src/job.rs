@@ -42,7 +42,7 @@ pub use state::JobState;
 pub use unique::{OnConflict, Unique, UniqueOutcome};
 pub use user_request::{activated, cancelled, cancelled_unclaimed, check_ended, orphaned, retried};
 
-use crate::{action::Action, capability::Needs, limit::LimitTerms};
+use crate::{action::Action, capability::Needs, limit::LimitTerms, owner::Owner};
 
 /// Number of workers that a job may lose before it is dead, as a poison job.
 pub const MAX_LOSSES: u32 = 3;
@@ -107,8 +107,11 @@ pub struct Job {
     pub ojs: Option<Box<Ojs>>,
     /// Time at which the job became available for its current or last claim. `None` before that,
     /// and in records of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub available_at: Option<Timestamp>,
+    /// Owner of the action. The last field alone may be left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// Parameters that an action and its plan give to each of their jobs.
@@ -262,6 +265,7 @@ impl Job {
             waits_to_start: false,
             ojs: terms.ojs.clone(),
             available_at: is_available.then_some(now),
+            owner: action.owner.clone(),
         }
     }
 

@@ -70,6 +70,7 @@ pub mod job;
 pub mod limit;
 pub mod max_running;
 pub mod ojs;
+pub mod owner;
 pub mod plan;
 pub mod quarantine;
 pub mod rejection;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 pub use self::parts::{PlacedStep, StepInputs};
-use crate::{cron::is_action, rejection::Rejection};
+use crate::{cron::is_action, owner::Owner, rejection::Rejection};
 
 /// Maximum number of steps of a workflow, those of nested workflows included.
 pub const MAX_STEPS: usize = 1000;
@@ -145,6 +145,9 @@ pub struct Workflow {
     /// Time of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+    /// Owner of the workflow and of what it submits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// Request to start a workflow.
@@ -288,7 +291,9 @@ impl Workflow {
         let read = WorkflowReader { new_id, steps: 0 }.read(wanted, "", 1)?;
         let Nested { kind, name, steps, callbacks } = read;
         let (stage, ended_at) = (StepState::Running, None);
-        Ok(Self { id, kind, name, stage, steps, callbacks, created_at: now, ended_at }.moved(&[], now))
+        let created_at = now;
+        let new = Self { id, kind, name, stage, steps, callbacks, created_at, ended_at, owner: None };
+        Ok(new.moved(&[], now))
     }
 }
 

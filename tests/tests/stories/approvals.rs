@@ -82,7 +82,7 @@ fn job_of_a_plan_that_the_policy_asks_about_waits_for_an_admin() {
     let explained = asked.lab.agx(&asked.agq, &["job", "explain", job["job_id"].as_str().unwrap()]);
     assert!(explained.expect(0).out.contains("for the approval of an admin: `agx approve p`"));
     let approval = asked.approval();
-    assert_eq!(approval["submitted_by"], "robot");
+    assert_eq!(approval["submitted_by"], "client:robot");
     assert_eq!(
         approval["reasons"][0],
         "task 1 (awk), command: tools.awk is an interpreter: it runs code of the plan"
@@ -90,10 +90,10 @@ fn job_of_a_plan_that_the_policy_asks_about_waits_for_an_admin() {
     assert_eq!(asked.decide("PLAN.APPROVE"), ":1");
     assert_eq!(ended(&asked.lab, &asked.agq, "a")["status"], "completed");
     let approval = asked.approval();
-    assert_eq!((&approval["state"], &approval["decided_by"]), (&json!("approved"), &json!("alice")));
+    assert_eq!((&approval["state"], &approval["decided_by"]), (&json!("approved"), &json!("admin:alice")));
     assert_eq!(asked.decide("PLAN.APPROVE"), ":0", "the same decision again changes nothing");
     let late = asked.decide("PLAN.REJECT");
-    assert_eq!(late, "-ERR Approval of p is decided: approved by alice");
+    assert_eq!(late, "-ERR Approval of p is decided: approved by admin:alice");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn approval_cannot_be_faked() {
     let approvals = asked.lab.agx(&asked.agq, &["approve", "--json"]).expect(0).data();
     let of_own = approvals[0]["digest"].as_str().unwrap();
     let owner = asked.ask(&alice(), &format!("PLAN.APPROVE own {of_own}"));
-    let reason = "-ERR Plan own was submitted by alice, who cannot approve it: another admin has to";
+    let reason = "-ERR Plan own was submitted by admin:alice, who cannot approve it: another admin has to";
     assert_eq!(owner, reason);
     assert_eq!(asked.job()["state"], "staged");
 }
@@ -138,7 +138,7 @@ fn rejected_plan_runs_nothing() {
     assert_eq!(asked.decide("PLAN.REJECT"), ":2");
     assert_eq!(action(&asked.lab, &asked.agq, "a")["cancelled"], 2);
     let refused = asked.ask(&robot(), r#"ACTION.SUBMIT '{"plan_id":"p","inputs":[{}]}'"#);
-    assert_eq!(refused, "-ERR Approval of p is decided: rejected by alice");
+    assert_eq!(refused, "-ERR Approval of p is decided: rejected by admin:alice");
 }
 
 #[test]
@@ -199,7 +199,9 @@ fn person_without_a_terminal_decides_by_the_digest_that_agx_shows() {
     assert!(listed.contains("robot") && listed.contains("tools.awk is an interpreter"), "{listed}");
     let shown = asked.lab.agx(&asked.agq, &["approve", "p"]).expect(2).err;
     let digest = asked.approval()["digest"].as_str().unwrap().to_owned();
-    for part in ["task 1  awk 'BEGIN { print 1 }'", "submitted by robot", &digest, "in words ", "--digest"] {
+    for part in
+        ["task 1  awk 'BEGIN { print 1 }'", "submitted by client:robot", &digest, "in words ", "--digest"]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let approved = asked.lab.agx(&asked.agq, &["approve", "p", "--digest", &digest]).expect(0).out;

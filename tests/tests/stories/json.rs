@@ -39,6 +39,7 @@ const COMMANDS: [&str; 38] = [
     "plan submit true.json",
     "plan submit other.json",
     "plan get p",
+    "plan status p",
     "plan list",
     "plan delete q",
     "approve",

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 #![expect(clippy::print_stdout, reason = "what a failing test printed is shown with it")]
 
+mod agents;
 mod agq_away;
 mod agq_killed;
 mod agx_errors;

@@ -1,7 +1,7 @@
 //! Access rights: every command with every kind of key and without a key, one check for each
 //! combination.
 
-use agenix_protocol::request::{Command, CommandAccess};
+use agenix_protocol::request::{AgentAccess, Command, CommandAccess};
 use e2e::{Agq, Lab};
 
 use crate::support::Raw;
@@ -81,28 +81,30 @@ fn line(command: &Command) -> String {
 struct Who {
     name: &'static str,
     key: String,
-    may: fn(CommandAccess) -> bool,
+    may: fn(&Command) -> bool,
 }
 
-fn everyone(lab: &Lab) -> [Who; 3] {
+fn everyone(lab: &Lab) -> [Who; 4] {
     [
         Who { name: "an admin", key: lab.key().to_owned(), may: |_| true },
         Who {
             name: "a client",
             key: "c".repeat(64),
-            may: |access| matches!(access, CommandAccess::Everyone | CommandAccess::Client),
+            may: |command| matches!(command.access, CommandAccess::Everyone | CommandAccess::Client),
         },
         Who {
             name: "a worker",
             key: "w".repeat(64),
-            may: |access| matches!(access, CommandAccess::Everyone | CommandAccess::Worker),
+            may: |command| matches!(command.access, CommandAccess::Everyone | CommandAccess::Worker),
         },
+        Who { name: "an agent", key: "a".repeat(64), may: |command| command.agent != AgentAccess::Refused },
     ]
 }
 
 fn start(lab: &Lab) -> Agq {
-    let (client, worker) = ("c".repeat(64), "w".repeat(64));
-    let text = format!("[clients]\nalice = '{client}'\n[workers]\nw1 = '{worker}'\n");
+    let [client, worker, agent] = ["c", "w", "a"].map(|letter| letter.repeat(64));
+    let text =
+        format!("[clients]\nalice = '{client}'\n[workers]\nw1 = '{worker}'\n[agents]\none = '{agent}'\n");
     let file = lab.file("agq.toml", &text).display().to_string();
     // Each check uses a connection of its own, and AUTH is one of the commands.
     lab.agq(&["--config", &file, "--max-connections-per-ip", "0", "--max-auth-failures", "0"])
@@ -126,7 +128,7 @@ fn every_command_with_every_kind_of_key() {
                 && key.is_some_and(|key| !key.contains(':'));
             if shown == "a worker" && names_a_users_key {
                 assert!(reply.starts_with(&format!("{refusal} on ")), "{}: {reply}", command.name);
-            } else if (who.may)(command.access) {
+            } else if (who.may)(command) {
                 assert!(!reply.starts_with("-NOPERM This key is a"), "{shown}, {}: {reply}", command.name);
                 assert!(!reply.starts_with("-ERR Invalid arguments: use"), "{}: {reply}", command.name);
             } else {
@@ -135,7 +137,7 @@ fn every_command_with_every_kind_of_key() {
             cells += 1;
         }
     }
-    assert_eq!(cells, 3 * Command::all().count());
+    assert_eq!(cells, 4 * Command::all().count());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agenix_protocol::ids::WorkerId;
+use agenix_rules::owner::{AgentTerms, Owner};
 use rustix::process::Pid;
 
 use crate::auth::keyring::{Identity, Role};
@@ -42,6 +43,29 @@ pub(crate) struct Caller {
     pub(crate) process: Option<Pid>,
 }
 
+/// Agent that sends a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Agent<'c> {
+    pub(crate) owner: &'c Owner,
+    pub(crate) terms: &'c AgentTerms,
+}
+
+/// Sender of a plan or an action.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Submitter<'c> {
+    /// Owner of the new records.
+    pub(crate) owner: Option<&'c Owner>,
+    pub(crate) agent: Option<Agent<'c>>,
+    /// Identity of the key.
+    pub(crate) identity: Option<&'c Identity>,
+}
+
+#[cfg(test)]
+impl Submitter<'_> {
+    /// Sender without a name.
+    pub(crate) const NOBODY: Self = Self { owner: None, agent: None, identity: None };
+}
+
 impl Caller {
     pub(crate) fn new(connection: Arc<str>, number: u64, from: &str, identity: Option<Identity>) -> Self {
         let from = from.into();
@@ -57,11 +81,22 @@ impl Caller {
         }
     }
 
-    /// `None` for the key of a client, which never acts for a worker, even if the connection
-    /// registered.
+    /// `None` for the key of a client or an agent, which never acts for a worker, even if the
+    /// connection registered.
     pub(crate) fn registered_here(&self) -> Option<&WorkerId> {
-        let is_client = self.identity.as_ref().is_some_and(|identity| identity.role == Role::Client);
-        self.registered.as_ref().filter(|_| !is_client)
+        let is_other = |identity: &Identity| matches!(identity.role, Role::Client | Role::Agent);
+        self.registered.as_ref().filter(|_| !self.identity.as_ref().is_some_and(is_other))
+    }
+
+    pub(crate) fn submitter(&self) -> Submitter<'_> {
+        let owner = self.identity.as_ref().and_then(|identity| identity.owner.as_ref());
+        Submitter { owner, agent: self.agent(), identity: self.identity.as_ref() }
+    }
+
+    /// Returns the caller as an agent, or `None` if the caller has another role.
+    pub(crate) fn agent(&self) -> Option<Agent<'_>> {
+        let identity = self.identity.as_ref().filter(|identity| identity.role == Role::Agent)?;
+        Some(Agent { owner: identity.owner.as_ref()?, terms: identity.terms.as_deref()? })
     }
 
     /// `None` unless the key is an admin's, because a name alone proves nothing.

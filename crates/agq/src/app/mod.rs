@@ -11,7 +11,7 @@ use std::sync::Arc;
 use agenix_protocol::{documents::PlanCache, time::Timestamp};
 
 pub(crate) use self::{
-    caller::{Caller, connection_name, is_connection, node_of},
+    caller::{Agent, Caller, Submitter, connection_name, is_connection, node_of},
     capability_cache::CapabilityCache,
     outcome_tracker::OutcomeTracker,
     plan_policy::{PlanDecision, PlanPolicy},

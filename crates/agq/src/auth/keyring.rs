@@ -1,5 +1,5 @@
 //! Keyring: maps keys to identities, which are the session key and the named keys of admins,
-//! clients and workers (worker spec §7.1).
+//! clients, workers and agents (worker spec §7.1).
 //!
 //! Only hashes are kept. This module does no I/O.
 
@@ -8,14 +8,21 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use agenix_protocol::{ids::WorkerId, request::CommandAccess};
+use agenix_protocol::{
+    ids::WorkerId,
+    request::{AgentAccess, Command, CommandAccess},
+};
+use agenix_rules::{
+    owner::{AgentTerms, Owner},
+    rejection::Rejection,
+};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use subtle::ConditionallySelectable;
 
 use crate::auth::session_key::KeyHash;
 
-/// Maximum number of bytes in the name of a client or an admin.
+/// Maximum number of bytes in the name of a client, an admin or an agent.
 const MAX_NAME_BYTES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -27,43 +34,82 @@ pub(crate) enum Role {
     Client,
     /// May claim jobs and report on them, as the worker of its name.
     Worker,
+    /// May submit, and see and change what it has submitted.
+    Agent,
 }
 
 impl Role {
+    /// Returns true if the role may use a command. An agent may use some on its own records alone.
+    pub(crate) fn may_use(self, command: &Command) -> bool {
+        if self == Self::Agent { command.agent != AgentAccess::Refused } else { self.allows(command.access) }
+    }
+
+    /// Returns true for a role that sees the records of everybody, and has this access.
     pub(crate) fn allows(self, access: CommandAccess) -> bool {
         match access {
-            CommandAccess::Everyone => true,
+            CommandAccess::Everyone => self != Self::Agent,
             CommandAccess::Client => matches!(self, Self::Client | Self::Admin),
             CommandAccess::Worker => matches!(self, Self::Worker | Self::Admin),
             CommandAccess::Admin => self == Self::Admin,
         }
     }
 
+    /// Returns the refusal of a command that the role may not use.
+    pub(crate) fn refusal(self, command: &Command) -> Rejection {
+        let text = format!("This key is {}'s and may not use {}", self.with_article(), command.name);
+        Rejection::NotPermitted(text)
+    }
+
     /// Returns the role for messages: `a client`.
-    pub(crate) fn with_article(self) -> &'static str {
+    fn with_article(self) -> &'static str {
         match self {
             Self::Admin => "an admin",
             Self::Client => "a client",
             Self::Worker => "a worker",
+            Self::Agent => "an agent",
+        }
+    }
+}
+
+impl Role {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Client => "client",
+            Self::Worker => "worker",
+            Self::Agent => "agent",
         }
     }
 }
 
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Admin => "admin",
-            Self::Client => "client",
-            Self::Worker => "worker",
-        })
+        f.write_str(self.as_str())
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) role: Role,
-    /// Id of the worker, or name of the client or admin; `admin` for the session key.
+    /// Id of the worker, or name of the client, admin or agent; `admin` for the session key.
     pub(crate) name: Arc<str>,
+    /// Owner of the records that the key submits; `None` for the session key.
+    pub(crate) owner: Option<Owner>,
+    /// Terms of the key of an agent.
+    pub(crate) terms: Option<Arc<AgentTerms>>,
+}
+
+impl Identity {
+    /// Returns the identity of a named key.
+    pub(crate) fn new(role: Role, name: &str) -> Self {
+        let terms = (role == Role::Agent).then(Arc::default);
+        Self { role, name: name.into(), owner: Some(Owner::new(role.as_str(), name)), terms }
+    }
+
+    /// Returns the identity of the session key.
+    pub(crate) fn of_session_key() -> Self {
+        Self { owner: None, ..Self::new(Role::Admin, "admin") }
+    }
 }
 
 /// Keys with their identities. `Debug` shows no key.
@@ -73,7 +119,7 @@ pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>);
 impl SessionKeys {
     /// Fails if the key is already in the set.
     pub(crate) fn add_session_key(&mut self, hash: KeyHash) -> anyhow::Result<()> {
-        self.push(hash, Identity { role: Role::Admin, name: "admin".into() }, "session key")
+        self.push(hash, Identity::of_session_key(), "session key")
     }
 
     /// Adds a key of at least 32 bytes, or `sha256:` and its hash in hexadecimal digits. Fails if
@@ -82,7 +128,7 @@ impl SessionKeys {
         let place = format!("[{role}s] '{name}'");
         match role {
             Role::Worker => drop(WorkerId::new(name).with_context(|| format!("the name in {place}"))?),
-            Role::Admin | Role::Client => check_name(name, &place)?,
+            Role::Admin | Role::Client | Role::Agent => check_name(name, &place)?,
         }
         let hash = KeyHash::read(key, &place)?;
         let is_other = |other: &Identity| other.role != Role::Admin && other.role != role;
@@ -95,7 +141,16 @@ impl SessionKeys {
                 other.role
             );
         }
-        self.push(hash, Identity { role, name: name.into() }, &place)
+        self.push(hash, Identity::new(role, name), &place)
+    }
+
+    /// Adds the key of an agent with its terms, like [`Self::add`].
+    pub(crate) fn add_agent(&mut self, name: &str, key: &str, terms: AgentTerms) -> anyhow::Result<()> {
+        self.add(Role::Agent, name, key)?;
+        if let Some((_, identity)) = self.0.last_mut() {
+            identity.terms = Some(Arc::new(terms));
+        }
+        Ok(())
     }
 
     pub(crate) fn has_admin(&self) -> bool {
@@ -104,7 +159,7 @@ impl SessionKeys {
 
     fn push(&mut self, hash: KeyHash, identity: Identity, place: &str) -> anyhow::Result<()> {
         let duplicate = self.0.iter().find(|(other, _)| hash.matches(other).into());
-        if let Some((_, Identity { role, name })) = duplicate {
+        if let Some((_, Identity { role, name, .. })) = duplicate {
             bail!(
                 "the key of {place} is also that of {role} '{name}': every key must be unique, so make another with `openssl rand -hex 32`"
             );
@@ -166,7 +221,8 @@ fn check_name(name: &str, place: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::request::CommandAccess;
+    use agenix_protocol::request::{AgentAccess, Command, CommandAccess};
+    use agenix_rules::owner::AgentTerms;
 
     use super::{Identity, Keyring, Role, SessionKeys};
     use crate::auth::session_key::KeyHash;
@@ -176,7 +232,7 @@ mod tests {
     }
 
     fn identity(role: Role, name: &str) -> Option<Identity> {
-        Some(Identity { role, name: name.into() })
+        Some(Identity::new(role, name))
     }
 
     fn keys() -> SessionKeys {
@@ -186,17 +242,46 @@ mod tests {
         keys.add(Role::Worker, "w2", &key("x")).unwrap();
         keys.add(Role::Client, "alice", &key("a")).unwrap();
         keys.add(Role::Admin, "root", &key("r")).unwrap();
+        keys.add_agent("claude-1", &key("c"), terms()).unwrap();
         keys
+    }
+
+    fn terms() -> AgentTerms {
+        AgentTerms { queues: Some(["agents".parse().unwrap()].into()) }
+    }
+
+    #[test]
+    fn agents_have_their_terms_and_own_what_they_submit() {
+        let found = Keyring::new(keys()).identify(key("c").as_bytes()).unwrap();
+        assert_eq!((found.role, found.terms.as_deref()), (Role::Agent, Some(&terms())));
+        assert_eq!(found.owner.unwrap().as_str(), "agent:claude-1");
+        let others = [identity(Role::Client, "alice").unwrap(), Identity::of_session_key()];
+        let owners = others.map(|identity| (identity.owner.map(|owner| owner.to_string()), identity.terms));
+        assert_eq!(owners, [(Some("client:alice".to_owned()), None), (None, None)]);
+    }
+
+    #[test]
+    fn agents_may_use_what_the_table_of_commands_says() {
+        for command in Command::all() {
+            let expected = command.agent != AgentAccess::Refused;
+            assert_eq!(Role::Agent.may_use(command), expected, "{}", command.name);
+            assert_eq!(
+                Role::Client.may_use(command),
+                Role::Client.allows(command.access),
+                "{}",
+                command.name
+            );
+        }
     }
 
     #[test]
     fn roles_allow_exactly_their_commands() {
-        let roles = [Role::Admin, Role::Client, Role::Worker];
+        let roles = [Role::Admin, Role::Client, Role::Worker, Role::Agent];
         let table = [
-            (CommandAccess::Everyone, [true, true, true]),
-            (CommandAccess::Client, [true, true, false]),
-            (CommandAccess::Worker, [true, false, true]),
-            (CommandAccess::Admin, [true, false, false]),
+            (CommandAccess::Everyone, [true, true, true, false]),
+            (CommandAccess::Client, [true, true, false, false]),
+            (CommandAccess::Worker, [true, false, true, false]),
+            (CommandAccess::Admin, [true, false, false, false]),
         ];
         for (access, allowed) in table {
             assert_eq!(roles.map(|role| role.allows(access)), allowed, "{access:?}");
@@ -207,7 +292,7 @@ mod tests {
     fn keyring_identifies_known_keys_only() {
         let keyring = Keyring::new(keys());
         let identify = |letter: &str| keyring.identify(key(letter).as_bytes());
-        assert_eq!(identify("s"), identity(Role::Admin, "admin"));
+        assert_eq!(identify("s"), Some(Identity::of_session_key()));
         assert_eq!(identify("w"), identity(Role::Worker, "w1"));
         assert_eq!(identify("x"), identity(Role::Worker, "w2"));
         assert_eq!(identify("a"), identity(Role::Client, "alice"));
@@ -253,6 +338,8 @@ mod tests {
         assert!(session.contains("is also that of admin 'admin'"), "{session}");
         let name = keys.add(Role::Client, "w1", &key("z")).unwrap_err().to_string();
         assert!(name.contains("[clients] 'w1' is also in [workers]"), "{name}");
+        let agent = keys.add(Role::Agent, "alice", &key("z")).unwrap_err().to_string();
+        assert!(agent.contains("[agents] 'alice' is also in [clients]"), "{agent}");
         assert!(keys.add(Role::Admin, "alice", &key("b")).is_ok(), "no certificate is an admin's");
     }
 

@@ -12,7 +12,7 @@ use agenix_protocol::{
     request::UploadKey,
     time::Timestamp,
 };
-use agenix_rules::{blob, rejection::Rejection};
+use agenix_rules::{blob, owner::Owner, rejection::Rejection};
 use bytes::Bytes;
 
 use crate::sync::lock;
@@ -25,8 +25,9 @@ const MAX_IDLE_MS: u64 = 3_600_000;
 pub(crate) enum UploadTarget {
     /// Stream of a task, whatever the attempt.
     Output(JobId, u32, OutputStream),
-    /// Input under a name that the client has chosen.
-    Input(ActionId),
+    /// Input under a name that the client has chosen. Each agent has names of its own; all other
+    /// clients share theirs.
+    Input(Option<Owner>, ActionId),
 }
 
 impl From<&UploadKey> for UploadTarget {

@@ -71,10 +71,12 @@ mod tests {
              keep-ended = 60\nkeep-dead = 60\nkeep-ended-count = 1\nkeep-blob-bytes = 1\nno-quarantine = true\nbrpop-reply = 'pair'\nauth-errors = 'plain'\n\
              max-message-bytes = 1\nmax-elements = 1\nmax-plan-bytes = 1\nmax-tasks = 1\nmax-inputs = 1\n\
              max-pipeline = 1\nmax-connections-per-ip = 1\nmax-commands-per-second = 1\nmax-auth-failures = 1\n\
-             [admins]\nroot = 'r'\n[clients]\nalice = 'a'\n[workers]\n'worker-001' = 'w'\n",
+             [admins]\nroot = 'r'\n[clients]\nalice = 'a'\n[workers]\n'worker-001' = 'w'\n\
+             [agents]\none = 'o'\n'claude-1' = { key = 'c', queues = ['agents'] }\n",
         );
         let options = options.unwrap();
         assert_eq!((options.admins.len(), options.clients.len(), options.workers.len()), (1, 1, 1));
+        assert_eq!(options.agents.len(), 2);
         assert!(!format!("{options:?}").contains("\"r\""), "keys are not shown");
     }
 }

@@ -53,6 +53,9 @@ impl KeySource {
                 keys.add(role, name, key.expose_secret())?;
             }
         }
+        for (name, agent) in &file.agents {
+            keys.add_agent(name, agent.key.expose_secret(), agent.terms.clone())?;
+        }
         Ok(keys)
     }
 

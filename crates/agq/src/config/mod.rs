@@ -1,6 +1,7 @@
 //! Configuration of the server. Flags win over `AGQ_*` variables, these over the config file
 //! (TOML), and that over the defaults.
 
+mod agents;
 mod commands;
 mod file;
 mod keys;
@@ -59,7 +60,7 @@ const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --sess
 other users of the machine can see flags. Make a key with `openssl rand -hex 32`. Without one, agq generates a key for this \
 run, and prints it on a terminal.\n\nKeys with fewer permissions are in the config file by name, as plain text or as \
 `sha256:` and their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # claims jobs as this worker\n  [clients]\n  \
-\"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n\n\
+\"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n  [agents]\n  \"claude-1\" = \"…\"          # submits, and sees only that\n\n\
 SIGHUP makes agq read the keys, the certificates and the policy again, and reopen the audit log; connections stay open.\n\nLogs go to \
 stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 

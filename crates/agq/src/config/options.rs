@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::agents::AgentEntry;
 use crate::settings::{AuthErrors, PopReply};
 
 const LISTENING: &str = "Listening";
@@ -42,6 +43,9 @@ macro_rules! options {
             /// Keys of clients by name; in the config file only.
             #[arg(skip)]
             pub(super) clients: BTreeMap<String, SecretString>,
+            /// Keys of agents by name, with their terms; in the config file only.
+            #[arg(skip)]
+            pub(super) agents: BTreeMap<String, AgentEntry>,
             /// Keys of workers by id; in the config file only.
             #[arg(skip)]
             pub(super) workers: BTreeMap<String, SecretString>,
@@ -54,6 +58,7 @@ macro_rules! options {
                     $($name: self.$name.or(file.$name),)*
                     admins: file.admins,
                     clients: file.clients,
+                    agents: file.agents,
                     workers: file.workers,
                 }
             }

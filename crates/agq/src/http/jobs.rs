@@ -29,13 +29,13 @@ pub(super) fn in_object(job: &StoredJob) -> HttpResult {
 
 pub(super) async fn enqueue(
     state: Shared,
-    _: RequireClient,
+    sender: RequireClient,
     headers: HeaderMap,
     sent: JsonBody,
 ) -> HttpResult {
     let mut document: OjsDocument = sent.object()?;
     add_trace(&mut document, &headers)?;
-    let enqueued = ojs_submission::enqueue(&state.app, document).await?;
+    let enqueued = ojs_submission::enqueue(&state.app, sender.owner(), document).await?;
     let (job, is_new) = (enqueued.job, enqueued.is_new);
     let limited = job.job.ojs.as_ref().and_then(|ojs| ojs.limit.clone());
     let name = job.queue.clone();
@@ -99,12 +99,12 @@ struct BatchRequest {
     jobs: Vec<OjsDocument>,
 }
 
-pub(super) async fn enqueue_all(state: Shared, _: RequireClient, sent: JsonBody) -> HttpResult {
+pub(super) async fn enqueue_all(state: Shared, sender: RequireClient, sent: JsonBody) -> HttpResult {
     let BatchRequest { jobs } = sent.object()?;
     if jobs.is_empty() {
         return Err(ApiError::invalid("jobs is empty: send at least one"));
     }
-    let all = ojs_submission::enqueue_all(&state.app, jobs).await?;
+    let all = ojs_submission::enqueue_all(&state.app, sender.owner(), jobs).await?;
     let jobs = all.into_iter().map(|one| job_view(&one.job)).collect::<Result<Vec<_>, _>>()?;
     Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
 }

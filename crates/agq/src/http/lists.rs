@@ -177,7 +177,7 @@ impl PageOfJobs {
 async fn candidates(state: &HttpState, query: &ListQuery) -> HttpResult<Vec<JobId>> {
     let status = query.state.as_deref().map(status_of).transpose()?;
     let search =
-        |status| state.app.store.search(Search { status, limit: MAX_JOBS_READ, ..Search::default() });
+        |status| state.app.store.search(Search { status, limit: MAX_JOBS_READ, ..Search::default() }, None);
     let mut ids = match query.state.as_deref() {
         // A search among all pending jobs reads the newest only, and might not reach these.
         Some("scheduled" | "retryable") => state.app.store.peek_scheduled(MAX_JOBS_READ).await?,

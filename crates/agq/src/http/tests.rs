@@ -28,16 +28,16 @@ use crate::{
 /// Name of every id in a path, and of the worker that sends the requests.
 const NAME: &str = "quiet";
 
-fn routes(dir: &std::path::Path) -> TowerToHyperService<Router> {
+fn routes(dir: &std::path::Path, keys: SessionKeys) -> TowerToHyperService<Router> {
     let app = without_tasks(dir, |_| {});
-    let keyring = Arc::new(Keyring::new(SessionKeys::default()));
+    let keyring = Arc::new(Keyring::new(keys));
     let access_control = Arc::new(AccessControl::new(keyring, &app.settings.limits));
     let sessions = DashboardSessions::new("a-5eed0001");
     TowerToHyperService::new(router(&Arc::new(HttpState { app, access_control, sessions, is_tls: false })))
 }
 
 fn peer(role: Option<Role>) -> Peer {
-    let certified = role.map(|role| Identity { role, name: NAME.into() });
+    let certified = role.map(|role| Identity::new(role, NAME));
     let (_closing, has_closed) = watch::channel(false);
     let slot = ConnectionSlot::default();
     Peer { number: 1, ip: None, shown: "test".into(), certified, has_closed, slot }
@@ -45,7 +45,8 @@ fn peer(role: Option<Role>) -> Peer {
 
 fn is_allowed(role: Role, documented: &str) -> bool {
     match documented {
-        "none" | "all" => true,
+        "none" => true,
+        "all" => role != Role::Agent,
         "client" => role.allows(CommandAccess::Client),
         "worker" => role.allows(CommandAccess::Worker),
         "admin" => role.allows(CommandAccess::Admin),
@@ -56,12 +57,12 @@ fn is_allowed(role: Role, documented: &str) -> bool {
 #[tokio::test]
 async fn routes_allow_exactly_the_roles_that_the_openapi_document_names() {
     let dir = tempfile::tempdir().unwrap();
-    let routes = routes(dir.path());
+    let routes = routes(dir.path(), SessionKeys::default());
     for (method, path, documented, _, body, _) in ROWS {
         let path = path_of(path);
         let parts = path.split('/').map(|part| if part.starts_with('{') { NAME } else { part });
         let path = parts.collect::<Vec<_>>().join("/");
-        for role in [None, Some(Role::Admin), Some(Role::Client), Some(Role::Worker)] {
+        for role in [None, Some(Role::Admin), Some(Role::Client), Some(Role::Worker), Some(Role::Agent)] {
             let request = Request::builder()
                 .method(method.to_uppercase().as_str())
                 .uri(&path)
@@ -78,5 +79,26 @@ async fn routes_allow_exactly_the_roles_that_the_openapi_document_names() {
             let is_refusal = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
             assert_eq!(is_refusal.then_some(status), refused, "{method} {path} {role:?}: {status}");
         }
+    }
+}
+
+#[tokio::test]
+async fn key_of_an_agent_opens_neither_http_nor_the_dashboard() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut keys = SessionKeys::default();
+    let (agent, client) = ("a".repeat(64), "c".repeat(64));
+    keys.add(Role::Agent, "one", &agent).unwrap();
+    keys.add(Role::Client, "alice", &client).unwrap();
+    let routes = routes(dir.path(), keys);
+    for (key, login, queues) in
+        [(&agent, StatusCode::FORBIDDEN, StatusCode::FORBIDDEN), (&client, StatusCode::OK, StatusCode::OK)]
+    {
+        let request = || Request::builder().header(header::HOST, "agq").extension(peer(None));
+        let body = Body::from(format!(r#"{{"key":"{key}"}}"#));
+        let sent = request().method("POST").uri("/dashboard/login");
+        let sent = sent.header(header::CONTENT_TYPE, "application/json").body(body).unwrap();
+        assert_eq!(routes.call(sent).await.unwrap().status(), login);
+        let sent = request().uri("/ojs/v1/queues").header(header::AUTHORIZATION, format!("Bearer {key}"));
+        assert_eq!(routes.call(sent.body(Body::empty()).unwrap()).await.unwrap().status(), queues);
     }
 }

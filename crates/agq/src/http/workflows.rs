@@ -25,16 +25,16 @@ fn in_object(schedule: cron::Schedule) -> Object {
     object([("cron", raw(&schedules::schedule_view(schedule)))])
 }
 
-pub(super) async fn add_cron(state: Shared, _: RequireClient, sent: JsonBody) -> HttpResult {
+pub(super) async fn add_cron(state: Shared, sender: RequireClient, sent: JsonBody) -> HttpResult {
     let request: cron::ScheduleRequest = sent.object()?;
-    let schedule = schedules::set(&state.app, request, false).await?;
+    let schedule = schedules::set(&state.app, sender.owner(), request, false).await?;
     let location = format!("/ojs/v1/cron/{}", schedule.name);
     Ok(created(&in_object(schedule)?, &location))
 }
 
 pub(super) async fn set_cron(
     state: Shared,
-    _: RequireClient,
+    sender: RequireClient,
     Path(name): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
@@ -42,7 +42,7 @@ pub(super) async fn set_cron(
     let invalid = |error: serde_json::Error| ApiError::invalid(error.to_string());
     document.insert("name".into(), to_raw_value(&name).map_err(invalid)?);
     let request = serde_json::from_str(&to_json(&document)).map_err(invalid)?;
-    Ok(ok(&in_object(schedules::set(&state.app, request, true).await?)?))
+    Ok(ok(&in_object(schedules::set(&state.app, sender.owner(), request, true).await?)?))
 }
 
 pub(super) async fn crons(state: Shared, _: RequireClient) -> HttpResult {
@@ -61,9 +61,9 @@ pub(super) async fn delete_cron(state: Shared, _: RequireClient, Path(name): Pat
     Ok(ok(&object([("cron", raw(&schedule)), ("deleted", raw(&true))])?))
 }
 
-pub(super) async fn submit(state: Shared, _: RequireClient, sent: JsonBody) -> HttpResult {
+pub(super) async fn submit(state: Shared, sender: RequireClient, sent: JsonBody) -> HttpResult {
     let request: WorkflowRequest = sent.object()?;
-    let workflow = workflow::submit(&state.app, request).await?;
+    let workflow = workflow::submit(&state.app, sender.owner(), request).await?;
     let location = format!("/ojs/v1/workflows/{}", workflow.id);
     Ok(created(&json!({"workflow": workflow::workflow_view(&workflow)}), &location))
 }

@@ -25,6 +25,7 @@ use super::{
         schedule, virtual_keys, worker, workflow,
     },
     outcome::{CommandOutcome, CommandResult},
+    ownership,
 };
 use crate::{
     app::{AppState, Caller},
@@ -82,6 +83,11 @@ pub(crate) async fn run(
     request: Request,
 ) -> CommandOutcome {
     let record = audit::AuditedCommand::of(&app, &caller, command, &request);
+    if let Some(agent) = caller.agent()
+        && let Some(reply) = Box::pin(ownership::hidden(&app, agent, command, &request)).await.transpose()
+    {
+        return recorded(record, reply.map(CommandOutcome::plain));
+    }
     let outcome = match request {
         Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&app, &caller, pop)).await,
         Request::JobClaim { queues, timeout, count } => {
@@ -103,6 +109,13 @@ pub(crate) async fn run(
         Request::Backup(command) => Box::pin(backup::run(&app, command)).await.map(CommandOutcome::plain),
         other => Box::pin(run_stateless(&app, &caller, other)).await.map(CommandOutcome::plain),
     };
+    recorded(record, outcome)
+}
+
+fn recorded(
+    record: Option<audit::AuditedCommand>,
+    outcome: Result<CommandOutcome, CommandError>,
+) -> CommandOutcome {
     let done = done(outcome);
     if let Some(record) = record {
         record.write(&done.reply);
@@ -166,7 +179,7 @@ async fn run_stateless(app: &AppState, caller: &Caller, request: Request) -> Com
         Ok(result) => return result,
         Err(request) => request,
     };
-    let request = match run_workflow_command(app, request).await {
+    let request = match run_workflow_command(app, caller, request).await {
         Ok(result) => return result,
         Err(request) => request,
     };
@@ -187,7 +200,7 @@ async fn run_job_command(app: &AppState, caller: &Caller, request: Request) -> G
         Request::JobForget { job_id } => job::forget(app, &job_id).await,
         Request::JobExplain { job_id } => job::explain(app, &job_id).await,
         Request::JobOutput { job_id, position } => output::show(app, &job_id, position.as_ref()).await,
-        Request::JobsSearch { search } => job::search(app, search).await,
+        Request::JobsSearch { search } => job::search(app, caller, search).await,
         Request::Output(command) => outputs::run(app, caller, command).await,
         other => return Err(other),
     })
@@ -231,14 +244,15 @@ async fn run_action_command(app: &AppState, caller: &Caller, request: Request) -
     Ok(match request {
         Request::PlanSubmit { plan } => plan::submit(app, caller, &plan).await,
         Request::PlanGet { plan_id } => plan::get(app, &plan_id).await,
-        Request::PlanList { page } => plan::list(app, page).await,
+        Request::PlanStatus { plan_id } => plan::status(app, &plan_id).await,
+        Request::PlanList { page } => plan::list(app, caller, page).await,
         Request::PlanDelete { plan_id } => plan::delete(app, &plan_id).await,
         Request::PlanApprove { plan_id, digest } => plan::approve(app, caller, &plan_id, &digest).await,
         Request::PlanReject { plan_id, digest } => plan::reject(app, caller, &plan_id, &digest).await,
         Request::ApprovalList => plan::approvals(app).await,
-        Request::ActionSubmit { action } => action::submit(app, &action).await,
+        Request::ActionSubmit { action } => action::submit(app, caller, &action).await,
         Request::ActionStatus { action_id } => action::status(app, &action_id).await,
-        Request::ActionList { page, labels } => action::list(app, page, labels).await,
+        Request::ActionList { page, labels } => action::list(app, caller, page, labels).await,
         Request::ActionAdd { action_id, inputs, at } => action::add(app, action_id, &inputs, at).await,
         Request::ActionClose { action_id } => action::close(app, &action_id).await,
         Request::ActionCancel { action_id, unstarted } => action::cancel(app, &action_id, unstarted).await,
@@ -248,13 +262,13 @@ async fn run_action_command(app: &AppState, caller: &Caller, request: Request) -
 }
 
 /// SCHEDULE.* and WORKFLOW.*
-async fn run_workflow_command(app: &AppState, request: Request) -> GroupResult {
+async fn run_workflow_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
     Ok(match request {
-        Request::ScheduleSet { schedule } => schedule::set(app, &schedule).await,
+        Request::ScheduleSet { schedule } => schedule::set(app, caller, &schedule).await,
         Request::ScheduleGet { name } => schedule::get(app, &name).await,
         Request::ScheduleList { page } => schedule::list(app, &page).await,
         Request::ScheduleDelete { name } => schedule::delete(app, &name).await,
-        Request::WorkflowSubmit { workflow } => workflow::submit(app, &workflow).await,
+        Request::WorkflowSubmit { workflow } => workflow::submit(app, caller, &workflow).await,
         Request::WorkflowStatus { workflow_id } => workflow::status(app, &workflow_id).await,
         Request::WorkflowList { page } => workflow::list(app, &page).await,
         Request::WorkflowCancel { workflow_id } => workflow::cancel(app, &workflow_id).await,

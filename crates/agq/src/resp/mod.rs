@@ -7,7 +7,8 @@
 //! 2. [`session`] parses the command, checks the key and its role, and answers commands that
 //!    concern the session alone: AUTH, HELLO, CLIENT, MULTI ([`transaction`]), SUBSCRIBE
 //!    ([`subscriptions`]).
-//! 3. [`dispatch`] finds the handler, and [`audit`] prepares the audit entry.
+//! 3. [`dispatch`] finds the handler, and [`audit`] prepares the audit entry. For an agent,
+//!    [`ownership`] answers a command on a record that the agent does not own.
 //! 4. [`handlers`] parse the arguments, call an operation of `service`, and shape the reply.
 //! 5. [`outcome`] is the reply, with its effect on the session: a registration, a claim
 //!    ([`unacked_claims`]), or the end of the connection.
@@ -19,6 +20,7 @@ pub(crate) mod connection;
 pub(crate) mod dispatch;
 pub(crate) mod handlers;
 pub(crate) mod outcome;
+pub(crate) mod ownership;
 pub(crate) mod session;
 pub(crate) mod subscriptions;
 pub(crate) mod transaction;

@@ -22,30 +22,30 @@ use serde_json::value::RawValue;
 use super::{
     approvals,
     chunked_submission::{self, new_jobs},
-    lookup,
+    lookup, owned,
     queues::check_capacity,
     staged_jobs,
 };
 use crate::{
-    app::AppState,
+    app::{AppState, Submitter},
     error::{CommandError, Result},
     store::{AddOutcome, NewAction},
 };
 
 /// Returns the id and the number of jobs. Idempotent for an equal action with the same id.
-pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Result<(ActionId, usize)> {
-    let plan = match lookup::plan(app, &submission.plan_id).await {
-        Ok(plan) => plan,
-        // A repeated submission may find its plan deleted.
-        Err(CommandError::Rejected(Rejection::PlanNotFound(_))) if is_known(app, &submission).await? => {
-            Arc::new(no_plan())
-        }
-        Err(error) => return Err(error),
-    };
+pub(crate) async fn submit(
+    app: &AppState,
+    by: Submitter<'_>,
+    submission: ActionSubmission,
+) -> Result<(ActionId, usize)> {
+    let plan = plan_for(app, by, &submission).await?;
     action::check(&submission, &plan, &app.settings.limits)?;
+    let (now, wishes) = (app.clock.now(), action::options(&submission));
+    if let Some(agent) = by.agent {
+        agent.terms.check(&submission, now)?;
+    }
     let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
     check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
-    let (now, wishes) = (app.clock.now(), action::options(&submission));
     let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
     let jobs_created = submission.inputs.len();
     let action = Action {
@@ -57,6 +57,7 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
         halt: submission.halt,
         max_running: submission.max_running,
         labels: submission.labels,
+        owner: by.owner.cloned(),
         ..Action::new(action_id.clone(), submission.plan_id, now)
     };
     let inputs = match chunked_submission::pieces(submission.inputs, app.settings.inputs_at_once) {
@@ -87,6 +88,23 @@ pub(crate) async fn submit(app: &AppState, submission: ActionSubmission) -> Resu
         AddOutcome::New | AddOutcome::Same => Ok((action_id, jobs_created)),
         // Only unique jobs of the Open Job Spec have other jobs that stand for them.
         AddOutcome::Differs | AddOutcome::Stands(_) => Err(Rejection::ActionExists(action_id).into()),
+    }
+}
+
+/// Returns the plan of a submission. For an agent, the plans of others do not exist.
+async fn plan_for(app: &AppState, by: Submitter<'_>, submission: &ActionSubmission) -> Result<Arc<Plan>> {
+    let plan_id = &submission.plan_id;
+    if let Some(agent) = by.agent
+        && !owned::plan(app, agent.owner, plan_id).await?
+    {
+        return Err(Rejection::PlanNotFound(plan_id.clone()).into());
+    }
+    match lookup::plan(app, plan_id).await {
+        // A repeated submission may find its plan deleted.
+        Err(CommandError::Rejected(Rejection::PlanNotFound(_))) if is_known(app, submission).await? => {
+            Ok(Arc::new(no_plan()))
+        }
+        found => found,
     }
 }
 

@@ -15,7 +15,7 @@ use agenix_rules::{
 
 use super::{
     actions,
-    approvals::{all, update},
+    approvals::{all, name_of, update},
     chunked_submission,
     staged_jobs::release,
 };
@@ -37,7 +37,7 @@ pub(crate) async fn decide(
     let Some(decider) = decider else { return Err(Rejection::NamelessDecision.into()) };
     let found = app.store.plan(plan_id).await?;
     let stored = found.ok_or_else(|| Rejection::PlanNotFound(plan_id.clone()))?;
-    let (now, by, digest) = (app.clock.now(), decider.name.to_string(), digest.to_owned());
+    let (now, by, digest) = (app.clock.now(), name_of(decider), digest.to_owned());
     let decided = update(app, plan_id, move |requested| {
         // The digest is that of the stored plan, whatever the request says.
         let digest_of_plan = approval::digest(&stored.json, &requested.policy);

@@ -34,7 +34,7 @@ pub(crate) async fn request(
         plan_id: plan.plan_id.clone(),
         digest: approval::digest(&plan.json, &policy),
         policy,
-        submitted_by: submitter.map(|identity| identity.name.to_string()),
+        submitted_by: submitter.map(name_of),
         reasons: reasons(judgement),
         state: ApprovalState::Waiting,
         requested_at: now,
@@ -55,6 +55,11 @@ pub(crate) async fn forget(app: &AppState, plan_id: &PlanId) -> Result<()> {
 async fn put(app: &AppState, plan_id: &PlanId, change: DocumentChange) -> Result<()> {
     let rule = Box::new(move |_: Option<&str>| Ok(change.clone()));
     Ok(app.store.update_document(DocumentKind::Approval, plan_id.as_str(), rule).await??)
+}
+
+/// Returns the role and the name of a key, as `client:alice`.
+pub(super) fn name_of(identity: &Identity) -> String {
+    format!("{}:{}", identity.role, identity.name)
 }
 
 /// Returns the findings that ask, each with its place.

@@ -62,7 +62,7 @@ mod tests {
 
     use super::claim;
     use crate::{
-        app::{AppState, Caller},
+        app::{AppState, Caller, Submitter},
         service::{action_submission, explain, fetch, ojs_workers, plans, queue_stats, workers},
         startup::services::without_tasks,
     };
@@ -79,7 +79,7 @@ mod tests {
     async fn submit(app: &AppState, plan_id: &str, action_id: &str, jobs: usize) {
         let inputs = vec![json!({}); jobs];
         let action = json!({"action_id": action_id, "plan_id": plan_id, "inputs": inputs}).to_string();
-        action_submission::submit(app, parse(action.as_bytes()).unwrap()).await.unwrap();
+        action_submission::submit(app, Submitter::NOBODY, parse(action.as_bytes()).unwrap()).await.unwrap();
     }
 
     fn open(dir: &Path) -> Arc<AppState> {
@@ -131,8 +131,10 @@ mod tests {
         let ojs: OjsRegistration = parse(ojs.as_bytes()).unwrap();
         ojs_workers::register(&app, None, ojs).await.unwrap();
 
-        plans::submit(&app, plan("free", &Value::Null).as_bytes(), None).await.unwrap();
-        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes(), None).await.unwrap();
+        plans::submit(&app, Submitter::NOBODY, plan("free", &Value::Null).as_bytes()).await.unwrap();
+        plans::submit(&app, Submitter::NOBODY, plan("bound", &json!({"profile": "reader"})).as_bytes())
+            .await
+            .unwrap();
         submit(&app, "bound", "bound", 1).await;
         submit(&app, "free", "free", 5).await;
         for caller in [&stranger, &none, &unmet, &other] {
@@ -153,7 +155,9 @@ mod tests {
     async fn profile_lasts_over_a_restart_and_ends_with_a_registration_without_it() {
         let dir = tempfile::tempdir().unwrap();
         let app = open(dir.path());
-        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes(), None).await.unwrap();
+        plans::submit(&app, Submitter::NOBODY, plan("bound", &json!({"profile": "reader"})).as_bytes())
+            .await
+            .unwrap();
         submit(&app, "bound", "bound", 3).await;
         let with = register(&app, 1, "w", json!({"profiles": {"reader": []}})).await;
         assert_eq!(claim_one(&app, &with).await, ["bound"]);
@@ -171,7 +175,9 @@ mod tests {
     async fn explanation_and_statistics_name_the_profile() {
         let dir = tempfile::tempdir().unwrap();
         let app = open(dir.path());
-        plans::submit(&app, plan("bound", &json!({"profile": "reader"})).as_bytes(), None).await.unwrap();
+        plans::submit(&app, Submitter::NOBODY, plan("bound", &json!({"profile": "reader"})).as_bytes())
+            .await
+            .unwrap();
         submit(&app, "bound", "bound", 1).await;
         register(&app, 1, "a", json!({"profiles": {"reader": [REASON]}})).await;
         register(&app, 2, "b", json!({"profiles": {}})).await;

@@ -17,7 +17,7 @@ use crate::{
 pub(crate) async fn dead_letters(app: &AppState, limit: usize) -> Result<(u64, Vec<JobId>)> {
     let total = app.store.totals().await?.now[Status::Dead as usize];
     let search = Search { status: Some(Status::Dead), limit, ..Search::default() };
-    Ok((total, app.store.search(search).await?))
+    Ok((total, app.store.search(search, None).await?))
 }
 
 /// Rejects a job that is not dead.

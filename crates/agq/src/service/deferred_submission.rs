@@ -18,6 +18,7 @@ use agenix_rules::{
     cron::is_action,
     job::JobState,
     ojs::{self, JobSubmission},
+    owner::Owner,
     rejection::Rejection,
     workflow::{Nested, StepInputs, StepObservation, StepState, WorkflowKind, WorkflowStep},
 };
@@ -31,7 +32,7 @@ use super::{
     ojs_submission::submit_named,
 };
 use crate::{
-    app::AppState,
+    app::{AppState, Submitter},
     error::{CommandError, Result},
 };
 
@@ -44,6 +45,8 @@ const MAX_HANDED_ON_BYTES: usize = 1024 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct SubmissionContext<'c> {
     pub(crate) workflow: Option<&'c str>,
+    /// Owner of the schedule or the workflow.
+    pub(crate) owner: Option<&'c Owner>,
     /// Earlier steps, whose results are inputs.
     pub(crate) before: Option<StepInputs<'c>>,
 }
@@ -95,7 +98,7 @@ pub(crate) async fn submit(
     if let Some(before) = context.before {
         submitted = submitted.with_parents(&StepResults::read(app, before).await?.of(before));
     }
-    match submit_named(app, submitted).await {
+    match submit_named(app, context.owner, submitted).await {
         Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(None),
         other => other.map(|by| by.map(String::from)),
     }
@@ -108,21 +111,23 @@ async fn submit_later_action(
     context: SubmissionContext<'_>,
 ) -> Result<()> {
     let action_id = ActionId::new(id).map_err(|error| Rejection::InvalidAction(error.to_string()))?;
+    let by = Submitter { owner: context.owner, agent: None, identity: None };
     let mut submission = read_action(document)?;
     submission.action_id = Some(action_id.clone());
     if let Some(before) = context.before.filter(|_| submission.inputs.is_empty()) {
-        return submit_outputs(app, submission, &action_id, before).await;
+        return submit_outputs(app, by, submission, &action_id, before).await;
     }
     if app.store.action(&action_id).await?.is_some() {
         return Ok(());
     }
-    action_submission::submit(app, submission).await.map(drop)
+    action_submission::submit(app, by, submission).await.map(drop)
 }
 
 /// Submits the outputs of the step before in pieces, because all of them may not fit into memory.
 /// Continues an action that an earlier call has begun to submit.
 async fn submit_outputs(
     app: &AppState,
+    by: Submitter<'_>,
     submission: ActionSubmission,
     action_id: &ActionId,
     before: StepInputs<'_>,
@@ -133,7 +138,7 @@ async fn submit_outputs(
         Some((action, _)) if !action.is_open => return Ok(()),
         known => known.is_some(),
     };
-    match submit_all_outputs(app, &submission, action_id, (before, is_begun)).await {
+    match submit_all_outputs(app, by, &submission, action_id, (before, is_begun)).await {
         Err(CommandError::Rejected(rejection)) => cancel_rejected(app, action_id, rejection).await,
         other => other,
     }
@@ -142,6 +147,7 @@ async fn submit_outputs(
 /// Each piece names its index, so that a repeated piece is not added again.
 async fn submit_all_outputs(
     app: &AppState,
+    by: Submitter<'_>,
     submission: &ActionSubmission,
     action_id: &ActionId,
     (before, mut is_begun): (StepInputs<'_>, bool),
@@ -157,12 +163,12 @@ async fn submit_all_outputs(
         piece.push(input);
         if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
             let count = piece.len() as u64;
-            submit_output_piece(app, submission, (take(&mut piece), at), is_begun).await?;
+            submit_output_piece(app, by, submission, (take(&mut piece), at), is_begun).await?;
             (bytes, at, is_begun) = (0, at + count, true);
         }
     }
     if !piece.is_empty() || !is_begun {
-        submit_output_piece(app, submission, (piece, at), is_begun).await?;
+        submit_output_piece(app, by, submission, (piece, at), is_begun).await?;
     }
     if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
 }
@@ -192,6 +198,7 @@ pub(crate) async fn is_partly_submitted(app: &AppState, step: &WorkflowStep) -> 
 /// Adds `inputs` at the place `at` if `is_begun`, and submits the action otherwise.
 async fn submit_output_piece(
     app: &AppState,
+    by: Submitter<'_>,
     submission: &ActionSubmission,
     (inputs, at): (Vec<Box<RawValue>>, u64),
     is_begun: bool,
@@ -201,9 +208,8 @@ async fn submit_output_piece(
         _ => {
             // Without inputs it stays closed, so that `action_submission::submit` rejects it.
             let open = submission.open || !inputs.is_empty();
-            action_submission::submit(app, ActionSubmission { inputs, open, ..submission.clone() })
-                .await
-                .map(drop)
+            let submission = ActionSubmission { inputs, open, ..submission.clone() };
+            action_submission::submit(app, by, submission).await.map(drop)
         }
     }
 }

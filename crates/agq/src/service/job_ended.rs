@@ -53,7 +53,7 @@ mod tests {
     };
 
     use crate::{
-        app::{AppState, Caller},
+        app::{AppState, Caller, Submitter},
         service::{jobs, plans, workflow},
         startup::services::without_tasks,
         store::Claimant,
@@ -68,8 +68,8 @@ mod tests {
     async fn begun_chain() -> (tempfile::TempDir, Arc<AppState>, Caller, Workflow) {
         let dir = tempfile::tempdir().unwrap();
         let app = without_tasks(dir.path(), |_| {});
-        plans::submit(&app, PLAN, None).await.unwrap();
-        let begun = workflow::submit(&app, parse_object(CHAIN).unwrap()).await.unwrap();
+        plans::submit(&app, Submitter::NOBODY, PLAN).await.unwrap();
+        let begun = workflow::submit(&app, None, parse_object(CHAIN).unwrap()).await.unwrap();
         (dir, app, Caller::new("connection:1".into(), 1, "test", None), begun)
     }
 

@@ -140,6 +140,7 @@ pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::E
         completed_at: job.ended_at,
         queue_wait_ms: job.queue_wait_ms(),
         worker_id: job.holder,
+        owner: job.owner.map(|owner| owner.to_string()),
         current_task: job.current_task,
         progress_percent: job.progress_percent,
         error: job.error,

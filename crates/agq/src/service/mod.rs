@@ -5,8 +5,7 @@
 //! The modules form layers. A module uses modules of its own layer, and of the layers before it in
 //! this list. The follow-up of an operation cannot call another operation:
 //!
-//! 1. Lookup reads records, and rejects unknown ids: `lookup`, `blobs`,
-//!    `queue_stats`.
+//! 1. Lookup reads records, and rejects unknown ids: `lookup`, `owned`, `blobs`, `queue_stats`.
 //! 2. Messages go to workers, and events about workers to subscribers: `worker_messages`.
 //! 3. Changes apply rules to records: `job_changes`, `action_changes`, `chunked_submission`,
 //!    `worker_health`, `queues`, `limits`.
@@ -49,6 +48,7 @@ pub(crate) mod ojs_reports;
 pub(crate) mod ojs_submission;
 pub(crate) mod ojs_workers;
 pub(crate) mod outputs;
+pub(crate) mod owned;
 mod peer_file;
 pub(crate) mod plans;
 pub(crate) mod queue_stats;

@@ -17,6 +17,7 @@ use agenix_rules::{
     capability::Needs,
     job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
     ojs::{self, DEFAULT_QUEUE, JobSubmission, OJS_PLAN, OJS_TAG},
+    owner::Owner,
     plan,
     rejection::Rejection,
 };
@@ -40,14 +41,22 @@ struct PreparedJob {
     own: JobOverrides,
 }
 
-pub(crate) async fn enqueue(app: &AppState, document: OjsDocument) -> Result<Enqueued> {
+pub(crate) async fn enqueue(
+    app: &AppState,
+    owner: Option<&Owner>,
+    document: OjsDocument,
+) -> Result<Enqueued> {
     let now = app.clock.now();
     let submitted = ojs::read(document, now)?;
-    let mut all = enqueue_checked(app, vec![submitted], now).await?;
+    let mut all = enqueue_checked(app, owner, vec![submitted], now).await?;
     Ok(all.pop().ok_or_else(|| Rejection::InvalidJob("the request has no job".into()))?)
 }
 
-pub(crate) async fn enqueue_all(app: &AppState, documents: Vec<OjsDocument>) -> Result<Vec<Enqueued>> {
+pub(crate) async fn enqueue_all(
+    app: &AppState,
+    owner: Option<&Owner>,
+    documents: Vec<OjsDocument>,
+) -> Result<Vec<Enqueued>> {
     let now = app.clock.now();
     if agenix_protocol::limits::exceeds(documents.len(), app.settings.limits.max_inputs) {
         return Err(Rejection::TooManyInputs(app.settings.limits.max_inputs).into());
@@ -56,13 +65,17 @@ pub(crate) async fn enqueue_all(app: &AppState, documents: Vec<OjsDocument>) -> 
     for (at, document) in documents.into_iter().enumerate() {
         all.push(ojs::read(document, now).map_err(|rejection| with_path(rejection, at))?);
     }
-    enqueue_checked(app, all, now).await
+    enqueue_checked(app, owner, all, now).await
 }
 
 /// Returns the id of the equal job that stands for the new job, if there is one.
-pub(crate) async fn submit_named(app: &AppState, submitted: JobSubmission) -> Result<Option<JobId>> {
+pub(crate) async fn submit_named(
+    app: &AppState,
+    owner: Option<&Owner>,
+    submitted: JobSubmission,
+) -> Result<Option<JobId>> {
     let now = app.clock.now();
-    let mut enqueued = enqueue_checked(app, vec![submitted], now).await?;
+    let mut enqueued = enqueue_checked(app, owner, vec![submitted], now).await?;
     Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
 }
 
@@ -75,7 +88,12 @@ fn with_path(rejection: Rejection, at: usize) -> Rejection {
     }
 }
 
-async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+async fn enqueue_checked(
+    app: &AppState,
+    owner: Option<&Owner>,
+    all: Vec<JobSubmission>,
+    now: Timestamp,
+) -> Result<Vec<Enqueued>> {
     let mut prepared = prepare_jobs(app, all).await?;
     queues::check_capacity(app, &counts_by_queue(&prepared)).await?;
     let action_id = match prepared.as_slice() {
@@ -83,7 +101,8 @@ async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp
         _ => app.clock.action_id(),
     };
     let staged = stage(app, &action_id, &mut prepared).await?;
-    let added = add(app, &action_id, &prepared, now).await?;
+    let action = Action { owner: owner.cloned(), ..action_of(&action_id, &prepared, now) };
+    let added = add(app, &action, &prepared).await?;
     for plan_id in &staged {
         staged_jobs::recheck(app, plan_id, &action_id).await?;
     }
@@ -96,7 +115,6 @@ async fn enqueue_checked(app: &AppState, all: Vec<JobSubmission>, now: Timestamp
             return Err(taken.unwrap_or(Rejection::ActionExists(action_id)).into());
         }
     };
-    let action = action_of(&action_id, &prepared, now);
     let mut enqueued = Vec::with_capacity(prepared.len());
     for (index, prepared) in (0..).zip(prepared) {
         let stand_in = |job_id: &JobId| stand_ins.get(job_id).cloned();
@@ -213,27 +231,22 @@ fn action_of(action_id: &ActionId, prepared: &[PreparedJob], now: Timestamp) -> 
     }
 }
 
-async fn add(
-    app: &AppState,
-    action_id: &ActionId,
-    prepared: &[PreparedJob],
-    now: Timestamp,
-) -> Result<AddOutcome> {
-    match app.store.add_action(new_action(action_id, prepared, now)).await? {
+async fn add(app: &AppState, action: &Action, prepared: &[PreparedJob]) -> Result<AddOutcome> {
+    match app.store.add_action(new_action(action, prepared)).await? {
         // The plan is created with the first job, and again after it was deleted.
         Err(Rejection::PlanNotFound(plan_id)) if plan_id.as_str() == OJS_PLAN => {
-            add_ojs_plan(app, now).await?;
-            Ok(app.store.add_action(new_action(action_id, prepared, now)).await??)
+            add_ojs_plan(app, action.created_at).await?;
+            Ok(app.store.add_action(new_action(action, prepared)).await??)
         }
         added => Ok(added?),
     }
 }
 
-fn new_action(action_id: &ActionId, prepared: &[PreparedJob], now: Timestamp) -> NewAction {
+fn new_action(action: &Action, prepared: &[PreparedJob]) -> NewAction {
     let with_own =
         |prepared: &PreparedJob| NewJob { own: Some(Box::new(prepared.own.clone())), ..prepared.new.clone() };
     NewAction {
-        action: action_of(action_id, prepared, now),
+        action: action.clone(),
         needs: Needs::default(),
         terms: JobParams::default(),
         jobs: prepared.iter().map(with_own).collect(),
@@ -248,7 +261,7 @@ async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<()> {
         r#"{{"plan_id":"{OJS_PLAN}","plan_description":"Jobs of the Open Job Spec: workers fetch them over HTTP, and know what to do by their types.","tasks":[],"requires":{{"tags":["{OJS_TAG}"]}}}}"#
     );
     let plan: Plan = parse(text.as_bytes()).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
-    let plan = StoredPlan { plan_id: ojs_plan(), json: to_json(&plan), created_at: now };
+    let plan = StoredPlan { plan_id: ojs_plan(), json: to_json(&plan), created_at: now, owner: None };
     // Another request may have added the plan.
     let _is_new = app.store.add_plan(plan).await?;
     Ok(())

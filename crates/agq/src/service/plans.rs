@@ -5,18 +5,17 @@ use agenix_protocol::{
     documents::{self, Plan},
     ids::PlanId,
 };
-use agenix_rules::{plan, rejection::Rejection};
+use agenix_rules::{ojs::OJS_PLAN, plan, rejection::Rejection};
 
 use super::{approvals, chunked_submission};
 use crate::{
-    app::{AppState, PlanDecision},
+    app::{AppState, PlanDecision, Submitter},
     auth::keyring::Identity,
     error::Result,
     store::StoredPlan,
 };
 
-/// Stores a plan. `submitter` is the identity of the sender's key.
-pub(crate) async fn submit(app: &AppState, json: &[u8], submitter: Option<&Identity>) -> Result<PlanId> {
+pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Result<PlanId> {
     let limits = &app.settings.limits;
     plan::check_size(json.len(), limits)?;
     let mut plan: Plan =
@@ -24,10 +23,14 @@ pub(crate) async fn submit(app: &AppState, json: &[u8], submitter: Option<&Ident
     plan::check(&plan, limits)?;
     let decision = app.plan_policy.check(&plan)?;
     let plan_id = plan.plan_id.get_or_insert_with(|| app.clock.plan_id()).clone();
-    let stored =
-        StoredPlan { plan_id: plan_id.clone(), json: documents::to_json(&plan), created_at: app.clock.now() };
+    if by.agent.is_some() && plan_id.as_str() == OJS_PLAN {
+        // agq adds this plan with the first job that needs it.
+        return Err(Rejection::PlanExists(plan_id).into());
+    }
+    let (json, created_at) = (documents::to_json(&plan), app.clock.now());
+    let stored = StoredPlan { plan_id: plan_id.clone(), json, created_at, owner: by.owner.cloned() };
     if app.plan_policy.is_on() {
-        prepare_approval(app, &stored, submitter, &decision).await?;
+        prepare_approval(app, &stored, by.identity, &decision).await?;
     }
     if app.store.add_plan(stored).await? { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
 }

@@ -4,6 +4,7 @@
 use agenix_protocol::{documents::to_json, time::Timestamp};
 use agenix_rules::{
     cron::{Overlap, Schedule, ScheduleRequest, check_name},
+    owner::Owner,
     rejection::Rejection,
     workflow::StepObservation,
 };
@@ -26,8 +27,13 @@ fn read(name: &str, json: &str) -> Result<Schedule, StoreError> {
 }
 
 /// Rejects a schedule whose name exists, unless `replace`.
-pub(crate) async fn set(app: &AppState, request: ScheduleRequest, replace: bool) -> Result<Schedule> {
-    let schedule = Schedule::new(request, app.clock.now())?;
+pub(crate) async fn set(
+    app: &AppState,
+    owner: Option<&Owner>,
+    request: ScheduleRequest,
+    replace: bool,
+) -> Result<Schedule> {
+    let schedule = Schedule { owner: owner.cloned(), ..Schedule::new(request, app.clock.now())? };
     deferred_submission::check(app, &schedule.template, false).await?;
     let made = schedule.clone();
     let rule = move |known: Option<&str>| {
@@ -106,8 +112,8 @@ async fn run(app: &AppState, schedule: &Schedule) -> Result<()> {
     else {
         return Ok(());
     };
-    let outcome =
-        deferred_submission::submit(app, &decided.template, &id, SubmissionContext::default()).await;
+    let context = SubmissionContext { owner: decided.owner.as_ref(), ..SubmissionContext::default() };
+    let outcome = deferred_submission::submit(app, &decided.template, &id, context).await;
     if let Err(CommandError::Store(error)) = outcome {
         return Err(error.into());
     }

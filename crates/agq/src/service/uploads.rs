@@ -108,8 +108,14 @@ async fn adopt(
 }
 
 /// Writes a piece of an input. Returns the number of bytes of the upload.
-pub(crate) async fn write_input(app: &AppState, name: ActionId, offset: u64, data: Bytes) -> Result<u64> {
-    write_piece(app, &UploadTarget::Input(name), 0, offset, data).await
+pub(crate) async fn write_input(
+    app: &AppState,
+    caller: &Caller,
+    name: ActionId,
+    offset: u64,
+    data: Bytes,
+) -> Result<u64> {
+    write_piece(app, &input_of(caller, name), 0, offset, data).await
 }
 
 async fn write_piece(
@@ -171,8 +177,18 @@ pub(crate) async fn commit(
 }
 
 /// Ends the upload of an input, like [`commit`]. An action has to name the blob within an hour.
-pub(crate) async fn commit_input(app: &AppState, name: ActionId, length: u64, hash: BlobHash) -> Result<()> {
-    commit_upload(app, &UploadTarget::Input(name), 0, length, hash).await
+pub(crate) async fn commit_input(
+    app: &AppState,
+    caller: &Caller,
+    name: ActionId,
+    length: u64,
+    hash: BlobHash,
+) -> Result<()> {
+    commit_upload(app, &input_of(caller, name), 0, length, hash).await
+}
+
+fn input_of(caller: &Caller, name: ActionId) -> UploadTarget {
+    UploadTarget::Input(caller.agent().map(|agent| agent.owner.clone()), name)
 }
 
 async fn commit_upload(

@@ -84,8 +84,8 @@ impl Actor {
 
 fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {
     let identity = match worker_id {
-        Some(id) if number.is_multiple_of(2) => Identity { role: Role::Worker, name: id.as_str().into() },
-        _ => Identity { role: Role::Admin, name: "admin".into() },
+        Some(id) if number.is_multiple_of(2) => Identity::new(Role::Worker, id.as_str()),
+        _ => Identity::of_session_key(),
     };
     Caller {
         connection: connection_name(None, number),

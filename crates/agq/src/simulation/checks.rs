@@ -40,7 +40,7 @@ impl World {
     /// Checks that every acknowledged plan and action exists with the submitted content.
     pub(super) fn check_actions(&self) -> CheckResult {
         let Some(process) = &self.process else { return Ok(()) };
-        let known = now(process.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
+        let known = now(process.store.plans(Page { limit: usize::MAX, ..Page::default() }, None))?;
         for plan_id in &self.ledger.plans {
             let is_there = known.iter().any(|known| known.as_str() == plan_id);
             if !is_there && !self.ledger.unwanted_plans.contains(plan_id) {

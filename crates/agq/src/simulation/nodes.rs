@@ -193,8 +193,9 @@ impl Client {
         let jobs: Vec<String> = (0..self.rng.usize(4..9)).map(|n| self.job(round, n)).collect();
         let documents: Vec<OjsDocument> =
             serde_json::from_str(&format!("[{}]", jobs.join(","))).map_err(|error| error.to_string())?;
-        let all =
-            ojs_submission::enqueue_all(&self.app, documents).await.map_err(|error| error.to_string())?;
+        let all = ojs_submission::enqueue_all(&self.app, None, documents)
+            .await
+            .map_err(|error| error.to_string())?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for job in all.iter().filter(|one| one.is_new).map(|one| &one.job.job) {
             if let Some(kind) = job.ojs.as_ref().and_then(|ojs| ojs.unique.clone()) {

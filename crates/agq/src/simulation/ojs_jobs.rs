@@ -44,7 +44,7 @@ pub(super) async fn act(app: Arc<AppState>, operation: OjsOperation) -> CommandO
 
 async fn enqueue(app: &AppState, json: &str) -> Result<Reply, CommandError> {
     let documents: Vec<OjsDocument> = serde_json::from_str(json).expect("the simulation writes legal JSON");
-    let all = ojs_submission::enqueue_all(app, documents).await?;
+    let all = ojs_submission::enqueue_all(app, None, documents).await?;
     all.iter().map(|one| Ok(shown(&one.job)?)).collect::<Result<_, CommandError>>().map(Reply::Array)
 }
 

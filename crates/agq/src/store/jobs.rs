@@ -16,6 +16,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
+    owner::Owner,
 };
 
 /// Plans, actions and jobs, with their indexes. [`store`](super) has the rules for order, atomicity
@@ -29,8 +30,8 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// Adds a plan, and returns true if it is new. Never replaces an existing plan.
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool>;
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>>;
-    /// Returns a page of the plans in the order of their ids.
-    fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>>;
+    /// Returns a page of the plans in the order of their ids: all plans, or those of `owner`.
+    fn plans(&self, page: Page, owner: Option<Owner>) -> StoreFuture<Vec<PlanId>>;
     /// Removes a plan, and returns true if it existed. Rejected while a job of it has not ended.
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>>;
     /// Adds an action with all its jobs, ready to be claimed, or adds nothing. Idempotent: the same
@@ -46,9 +47,14 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// Removes the halted mark of an action without waiting and running jobs, so that its jobs may
     /// be claimed again if they are retried.
     fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
-    /// Returns a page of the actions in the order of their ids.
-    /// Returns a page of the actions that have all of `labels`.
-    fn actions(&self, page: Page, labels: BTreeMap<String, String>) -> StoreFuture<Vec<ActionId>>;
+    /// Returns a page of the actions that have all of `labels`, in the order of their ids: all such
+    /// actions, or those of `owner`.
+    fn actions(
+        &self,
+        page: Page,
+        labels: BTreeMap<String, String>,
+        owner: Option<Owner>,
+    ) -> StoreFuture<Vec<ActionId>>;
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>>;
     /// Returns a slice of the jobs of an action in the order of its inputs. If `statuses` is empty,
     /// `slice` counts inputs, and skips those whose jobs are no longer kept. Otherwise `slice`
@@ -82,8 +88,9 @@ pub(crate) trait JobStore: Send + Sync + 'static {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> StoreFuture<Vec<Option<Claim>>>;
-    /// Returns the jobs that meet every condition of `search`, the newest first.
-    fn search(&self, search: Search) -> StoreFuture<Vec<JobId>>;
+    /// Returns the jobs that meet every condition of `search`, the newest first: all such jobs, or
+    /// those of `owner`.
+    fn search(&self, search: Search, owner: Option<Owner>) -> StoreFuture<Vec<JobId>>;
     /// Returns the first `count` ready jobs of a queue, as a claimant of anything would get them.
     fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>>;
     /// Returns the first `count` jobs that are scheduled for a time, the earliest first.

@@ -15,6 +15,7 @@ use agenix_rules::{
     action::Action,
     capability::{Abilities, Needs},
     job::{Job, JobParams, JobState, NewJob, RuleOutcome},
+    owner::Owner,
     worker::Worker,
 };
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,9 @@ pub(crate) struct StoredPlan {
     /// Document of the plan, as JSON that includes the id.
     pub(crate) json: String,
     pub(crate) created_at: Timestamp,
+    /// Owner, if a named key submitted the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<Owner>,
 }
 
 #[derive(Debug)]

@@ -34,6 +34,7 @@ fn text(status: &ActionStatus) -> String {
     ];
     let head = format!("action {} of plan {}: {}", status.action_id, status.plan_id, jobs(status.total_jobs));
     let counts = counts.iter().map(|(name, count)| format!("\n  {name:<10} {count}"));
+    let owner = status.owner.as_ref().map(|owner| format!("\n  owner      {owner}")).unwrap_or_default();
     let times = format!("\n  submitted  {}", status.created_at);
     let labels: Vec<String> = labels_of(status);
     let labels =
@@ -45,5 +46,5 @@ fn text(status: &ActionStatus) -> String {
         .map(|halted| format!("\n  halted     {}, by {}", halted.at, halted.reason))
         .unwrap_or_default();
     let ended = status.completed_jobs_at.map(|at| format!("\n  ended      {at}")).unwrap_or_default();
-    head + &counts.collect::<String>() + &labels + &times + &at_once + open + &halted + &ended
+    head + &counts.collect::<String>() + &labels + &owner + &times + &at_once + open + &halted + &ended
 }

@@ -33,6 +33,8 @@ pub(crate) enum PlanCommand {
     },
     /// Print a stored plan
     Get { plan_id: PlanId },
+    /// Show who stored a plan, and when
+    Status { plan_id: PlanId },
     /// List the stored plans
     List,
     /// Convert a shell pipeline to a plan, and print it: 'sort {input.file} | uniq -c'; {} is the
@@ -66,6 +68,7 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
     match command {
         PlanCommand::Submit { file } => submit(server, &file, output).await,
         PlanCommand::Get { plan_id } => get(server, &plan_id, output).await,
+        PlanCommand::Status { plan_id } => status(server, &plan_id, output).await,
         PlanCommand::List => output.list("plan.list", &server.connect().await?.plans().await?),
         PlanCommand::From(args) => plan_write::from(server, args, output).await,
         PlanCommand::New { sandbox } => plan_write::new(server, &sandbox, output).await,
@@ -86,6 +89,16 @@ async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<()
     let plan =
         plan.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
+}
+
+async fn status(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<()> {
+    let status = server.connect().await?.plan_status(plan_id).await?;
+    let status =
+        status.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
+    output.show("plan.status", &status, |status| {
+        let owner = status.owner.as_ref().map(|owner| format!("\n  owner      {owner}")).unwrap_or_default();
+        format!("plan {}\n  submitted  {}{owner}", status.plan_id, status.created_at)
+    })
 }
 
 /// Checks a plan like agq with the default limits, and judges it by the policy in a file.

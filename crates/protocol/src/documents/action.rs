@@ -117,6 +117,10 @@ pub struct ActionStatus {
     /// Labels of the submitter, left out if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Role and name of the key that submitted the action, as `client:alice`. Left out for the
+    /// session key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// Halt of an action. No further job of it starts.

@@ -43,7 +43,7 @@ pub struct Approval {
     pub digest: String,
     /// SHA-256 of the policy that asks, in hexadecimal digits.
     pub policy: String,
-    /// Name of the key that submitted the plan.
+    /// Role and name of the key that submitted the plan, as `agent:robot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_by: Option<String>,
     /// Reasons of the policy, each with its place.
@@ -55,7 +55,7 @@ pub struct Approval {
     /// Time at which the request ends without a decision; null for never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// Name of the key that decided.
+    /// Role and name of the key that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// Time of the decision, or of the end without one.

@@ -141,6 +141,10 @@ pub struct JobStatus {
     pub queue_wait_ms: Option<u64>,
     /// Current or last worker.
     pub worker_id: Option<String>,
+    /// Role and name of the key that submitted the job, as `client:alice`. Left out for the session
+    /// key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Number of the running task, if the worker reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_task: Option<u32>,

@@ -40,7 +40,7 @@ pub use output::{
     JobOutput, OutputCall, OutputChunk, OutputPosition, OutputRequest, TaskOutput, TaskPosition, TaskStream,
     WithdrawCall,
 };
-pub use plan::{PROGRAM_PATHS, Plan, Requires, STDERR_TO_STDOUT, Task};
+pub use plan::{PROGRAM_PATHS, Plan, PlanStatus, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::PlanCache;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use resource_use::ResourceUse;

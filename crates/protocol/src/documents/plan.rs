@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{InputType, PlanSandbox, is_default};
-use crate::ids::PlanId;
+use crate::{ids::PlanId, time::Timestamp};
 
 /// Plan document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +56,19 @@ pub struct Requires {
     /// Labels: tags that the worker has to have with exactly this value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// Answer of `PLAN.STATUS`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanStatus {
+    /// The plan.
+    pub plan_id: PlanId,
+    /// Time of the submission.
+    pub created_at: Timestamp,
+    /// Role and name of the key that submitted the plan, as `client:alice`. Left out for the
+    /// session key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl Requires {

@@ -13,8 +13,10 @@ pub struct Command {
     pub arity: i8,
     /// Effect on the connection and on the data.
     pub kind: CommandKind,
-    /// Clients that may use the command.
+    /// Keys of people and workers that may use the command.
     pub access: CommandAccess,
+    /// Permission for the key of an agent.
+    pub agent: AgentAccess,
     /// Positions of the first and last key (negative: from the end), and the step; 0 without keys.
     pub keys: (i8, i8, i8),
     /// Syntax of the arguments, for people.
@@ -40,10 +42,10 @@ pub enum CommandKind {
     Blocking,
 }
 
-/// Permission to use a command. The session key permits every command.
+/// Permission of people and workers to use a command. The session key permits every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandAccess {
-    /// Permitted with every key.
+    /// Permitted with every key but that of an agent.
     Everyone,
     /// Permitted with a client key.
     Client,
@@ -53,7 +55,29 @@ pub enum CommandAccess {
     Admin,
 }
 
+/// Permission of the key of an agent to use a command. A command is refused unless its row says
+/// otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentAccess {
+    /// Refused.
+    Refused,
+    /// Permitted: the command names nothing that belongs to anybody.
+    Permitted,
+    /// Permitted for what the agent owns. Everything else does not exist for the command.
+    Own,
+}
+
 impl Command {
+    /// Returns the row of a command that agents may use.
+    pub(crate) const fn for_agents(self) -> Self {
+        Self { agent: AgentAccess::Permitted, ..self }
+    }
+
+    /// Returns the row of a command that agents may use on what they own.
+    pub(crate) const fn for_owners(self) -> Self {
+        Self { agent: AgentAccess::Own, ..self }
+    }
+
     /// Returns true if the arity allows `words` words, the name included.
     pub fn takes(&self, words: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());

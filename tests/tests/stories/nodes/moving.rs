@@ -22,6 +22,18 @@ fn records(file: &Path) -> Vec<String> {
     text.lines().skip(1).map(str::to_owned).collect()
 }
 
+/// Starts an agq that knows an agent.
+fn agq_with_agent(lab: &Lab) -> Agq {
+    let config = lab.file("agq.toml", &format!("[agents]\none = '{}'\n", "1".repeat(64)));
+    lab.agq(&["--config", &config.display().to_string()])
+}
+
+fn agent(agq: &Agq) -> Raw {
+    let mut raw = Raw::bare(agq);
+    assert_eq!(raw.ask(&format!("AUTH {}", "1".repeat(64))), "+OK");
+    raw
+}
+
 /// Creates data of every kind that agq stores.
 fn fill(lab: &Lab, agq: &Agq) {
     lab.submit_plan(agq, &plan("p", "sh", &["-c", "echo \"$1\"; exit $0", "{{input.code}}", "{{input.n}}"]));
@@ -64,6 +76,10 @@ fn fill(lab: &Lab, agq: &Agq) {
         job["job_id"].as_str().unwrap().to_owned()
     });
     assert_eq!(raw.ask(&format!(r#"JOB.UPDATE {} '{{"status":"failed"}}'"#, ids[0])), "+OK");
+    let mut agent = agent(agq);
+    assert_eq!(agent.ask(&format!("PLAN.SUBMIT '{}'", plan("owned", "true", &[]))), "+OK plan_id=owned");
+    let owned = r#"{"action_id":"owned","plan_id":"owned","inputs":[{}],"queue":"owned"}"#;
+    assert!(agent.ask(&format!("ACTION.SUBMIT '{owned}'")).starts_with("+OK"));
     // The last job is claimed and never reported.
     raw.send("BRPOP queue:ready 1\n");
     raw.bulk();
@@ -79,7 +95,7 @@ fn seen(lab: &Lab, agq: &Agq) -> Vec<Value> {
     }
     assert_eq!(raw.ask("LRANGE list 0 -1"), "*4");
     seen.extend((0..4).map(|_| Value::from(raw.bulk())));
-    for id in ["done", "soon", "late", "held", "armed"] {
+    for id in ["done", "soon", "late", "held", "armed", "owned"] {
         seen.push(action(lab, agq, id));
         seen.push(lab.agx(agq, &["job", "list", id, "--json"]).expect(0).data());
     }
@@ -95,7 +111,7 @@ fn everything_moves_from_files_into_postgresql_and_back() {
     let (files, nodes) = (Lab::on_files(), Lab::of_nodes());
     let at = |name: &str| files.path().join(name).display().to_string();
     let url = nodes.database().unwrap().url();
-    let mut agq = files.agq(&[]);
+    let mut agq = agq_with_agent(&files);
     fill(&files, &agq);
     let before = seen(&files, &agq);
     // After the kill, the write-ahead log has changes that the database does not have yet.
@@ -103,14 +119,17 @@ fn everything_moves_from_files_into_postgresql_and_back() {
 
     agq_does(&files, &["export", "--from", "data", "one.jsonl"]).expect(0);
     let imported = agq_does(&files, &["import", "--to", &url, "one.jsonl"]).expect(0);
-    assert!(imported.out.contains("2511 jobs, ") && imported.out.ends_with("; start agq\n"), "{imported:?}");
+    assert!(imported.out.contains("2512 jobs, ") && imported.out.ends_with("; start agq\n"), "{imported:?}");
     agq_does(&files, &["export", "--from", &url, "two.jsonl"]).expect(0);
     assert_eq!(records(Path::new(&at("two.jsonl"))), records(Path::new(&at("one.jsonl"))));
     let twice = agq_does(&files, &["import", "--to", &url, "one.jsonl"]).expect(1);
     assert!(twice.err.contains("is not empty, and what is in it is not overwritten"), "{twice:?}");
 
-    let mut node = nodes.agq(&[]);
+    let mut node = agq_with_agent(&nodes);
     assert_eq!(seen(&nodes, &node), before);
+    for list in ["PLAN.LIST", "ACTION.LIST", "JOBS.SEARCH"] {
+        assert_eq!(agent(&node).ask(list), "*1", "{list}");
+    }
     // New jobs come after the imported ones, and waiting jobs continue.
     nodes.submit_action(&node, "waits", "new", "[{}]");
     assert_eq!(Raw::open(&nodes, &node).ask("SET new v"), "+OK");
@@ -128,7 +147,7 @@ fn everything_moves_from_files_into_postgresql_and_back() {
     let back = other.path().join("data").display().to_string();
     agq_does(&files, &["import", "--to", &back, "three.jsonl"]).expect(0);
     let sound = agq_does(&files, &["check", &back]).expect(0);
-    assert!(sound.out.contains("is sound: 2512 jobs"), "{sound:?}");
+    assert!(sound.out.contains("is sound: 2513 jobs"), "{sound:?}");
     agq_does(&files, &["export", "--from", &back, "four.jsonl"]).expect(0);
     assert_eq!(records(Path::new(&at("four.jsonl"))), records(Path::new(&at("three.jsonl"))));
     let again = other.agq(&[]);

@@ -8,7 +8,7 @@ use axum::{
 use bytes::Bytes;
 
 use crate::{
-    auth::keyring::Identity,
+    auth::keyring::{Identity, Role},
     http::{
         form::{is_of_another_site, may_change},
         peer::Peer,
@@ -56,6 +56,8 @@ impl Credentials {
     pub(super) fn proof(self) -> Proof {
         match (self.key, self.certified) {
             (Some(key), _) => Proof::Key(key),
+            // The certificate of an agent adds nothing to a path that needs none.
+            (None, Some(identity)) if self.is_open && identity.role == Role::Agent => Proof::Needless,
             (None, Some(identity)) if !self.is_forged => Proof::Certificate(identity),
             _ if self.is_open => Proof::Needless,
             (None, Some(_)) => Proof::Forged,
@@ -82,7 +84,7 @@ mod tests {
 
     #[test]
     fn credentials_prefer_the_key_and_ignore_the_certificate_for_pages_of_other_sites() {
-        let alice = || Identity { role: Role::Client, name: "alice".into() };
+        let alice = || Identity::new(Role::Client, "alice");
         let proof = |key: Option<&'static [u8]>, has_certificate: bool, is_open, is_forged| {
             let certified = has_certificate.then(alice);
             Credentials { key: key.map(Into::into), certified, is_open, is_forged }.proof()

@@ -19,7 +19,7 @@ use tracing::warn;
 use self::{
     audit::RequestAudit,
     credentials::{Credentials, Proof},
-    role::{Authenticated, CertificateAlone, unauthorized},
+    role::{Authenticated, CertificateAlone, refuse_agent, unauthorized},
 };
 use crate::{
     auth::{audit_log::AuditEntry, keyring::Identity},
@@ -93,10 +93,16 @@ struct AuthenticatedUser {
 async fn admit(state: &HttpState, proof: Proof, peer: Option<Peer>) -> HttpResult<Option<AuthenticatedUser>> {
     match proof {
         Proof::Key(key) => match state.access_control.keyring.identify(&key) {
-            Some(identity) => Ok(Some(AuthenticatedUser { identity, by_certificate_alone: false })),
+            Some(identity) => {
+                refuse_agent(&identity)?;
+                Ok(Some(AuthenticatedUser { identity, by_certificate_alone: false }))
+            }
             None => Err(refuse_key(state, peer.as_ref()).await),
         },
-        Proof::Certificate(identity) => Ok(Some(AuthenticatedUser { identity, by_certificate_alone: true })),
+        Proof::Certificate(identity) => {
+            refuse_agent(&identity)?;
+            Ok(Some(AuthenticatedUser { identity, by_certificate_alone: true }))
+        }
         Proof::Needless => Ok(None),
         Proof::Forged => Err(forbidden(
             "the request comes from a page of another site, and a certificate alone does not allow that",

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use agenix_protocol::{ids::WorkerId, request::CommandAccess};
+use agenix_rules::owner::Owner;
 use axum::{
     extract::FromRequestParts,
     http::{StatusCode, request::Parts},
@@ -75,6 +76,13 @@ impl<S: Send + Sync, A: RequiredAccess> FromRequestParts<S> for Require<A> {
     }
 }
 
+impl<A> Require<A> {
+    /// Returns the owner of what the sender submits.
+    pub(in crate::http) fn owner(&self) -> Option<&Owner> {
+        self.identity.owner.as_ref()
+    }
+}
+
 impl RequireWorker {
     /// Returns the only worker that the key may act for, or `None` for the key of an admin.
     pub(in crate::http) fn worker(&self) -> Option<WorkerId> {
@@ -82,6 +90,14 @@ impl RequireWorker {
             .filter(|identity| identity.role == Role::Worker)
             .and_then(|identity| WorkerId::new(&*identity.name).ok())
     }
+}
+
+/// Refuses the key of an agent, which may use RESP alone.
+pub(in crate::http) fn refuse_agent(identity: &Identity) -> HttpResult<()> {
+    if identity.role != Role::Agent {
+        return Ok(());
+    }
+    Err(forbidden("this key is an agent's and may not use HTTP: agents use RESP"))
 }
 
 pub(in crate::http) fn unauthorized() -> ApiError {

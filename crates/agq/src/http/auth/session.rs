@@ -20,7 +20,7 @@ use crate::{
     },
     http::{
         HttpState,
-        auth::role::{Authenticated, unauthorized},
+        auth::role::{Authenticated, refuse_agent, unauthorized},
         response::{ApiError, HttpResult, forbidden},
     },
     sync::lock,
@@ -117,6 +117,7 @@ pub(in crate::http) fn session_user(
 ) -> HttpResult<(Identity, DashboardSession)> {
     let session = state.sessions.of(headers, state.app.clock.now()).ok_or_else(unauthorized)?;
     let identity = state.access_control.keyring.identify_hash(&session.key).ok_or_else(unauthorized)?;
+    refuse_agent(&identity)?;
     Ok((identity, session))
 }
 

@@ -29,6 +29,7 @@ use crate::{
         HttpState, Shared,
         auth::{
             refuse_key,
+            role::refuse_agent,
             session::{ConfirmedUser, DashboardSession, confirmed_user, session_user},
         },
         extract::JsonBody,
@@ -124,6 +125,7 @@ pub(super) async fn login(state: Shared, Extension(peer): Extension<Peer>, sent:
         let refusal = refuse_key(&state, Some(&peer)).await;
         return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
     };
+    refuse_agent(&identity)?;
     let begun = state.sessions.begin(KeyHash::of(key), state.app.clock.now(), state.is_tls);
     let (session, cookie) = begun.map_err(|error| ApiError::invalid(error.to_string()))?;
     let mut response = ok(&session_json(&identity, &session));
@@ -184,7 +186,7 @@ async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Val
         Ok(parsed) => parsed,
         Err(error) => return json!({"error": error.line()}),
     };
-    let may = caller.identity.as_ref().is_some_and(|identity| identity.role.allows(command.access));
+    let may = caller.identity.as_ref().is_some_and(|identity| identity.role.may_use(command));
     if !may || !COMMANDS.contains(&command.name) {
         let name = command.name;
         let text = format!("the dashboard or the role of this key does not allow the command: '{name}'");
@@ -212,10 +214,10 @@ pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
     client_user(&state, &headers)?;
     let app = &state.app;
     let page = Page { limit: MAX_ACTIONS_READ, ..Page::default() };
-    let newest = app.store.actions(page, std::collections::BTreeMap::new()).await?;
+    let newest = app.store.actions(page, std::collections::BTreeMap::new(), None).await?;
     let mut ids: std::collections::BTreeSet<ActionId> = newest.into_iter().collect();
     let newest = Search { limit: MAX_JOBS_READ, ..Search::default() };
-    for job_id in app.store.search(newest).await? {
+    for job_id in app.store.search(newest, None).await? {
         ids.extend(app.store.job_record(&job_id).await?.map(|job| job.action_id));
     }
     let mut actions = Vec::with_capacity(ids.len());
@@ -238,7 +240,7 @@ pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
     let mut dead = Vec::new();
     for status in [Status::Dead, Status::Failed] {
         let search = Search { status: Some(status), limit: MAX_RECENT, ..Search::default() };
-        for job_id in app.store.search(search).await? {
+        for job_id in app.store.search(search, None).await? {
             dead.extend(service::jobs::status(app, &job_id).await?.map(summary));
         }
     }

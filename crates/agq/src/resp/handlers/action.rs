@@ -7,14 +7,14 @@ use agenix_rules::{action, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use crate::{
-    app::AppState,
+    app::{AppState, Caller},
     resp::outcome::{CommandResult, json as document, object, parsed},
     service::{action_changes, action_submission, actions},
 };
 
-pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
+pub(crate) async fn submit(app: &AppState, caller: &Caller, json: &[u8]) -> CommandResult {
     let submission: ActionSubmission = object(json, Rejection::InvalidAction)?;
-    let (action_id, jobs_created) = action_submission::submit(app, submission).await?;
+    let (action_id, jobs_created) = action_submission::submit(app, caller.submitter(), submission).await?;
     Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
 }
 
@@ -35,8 +35,14 @@ pub(crate) async fn status(app: &AppState, action_id: &ActionId) -> CommandResul
     Ok(found.map_or(Reply::Nil, |(action, tally)| document(&action::status(&action, &tally))))
 }
 
-pub(crate) async fn list(app: &AppState, page: Page, labels: BTreeMap<String, String>) -> CommandResult {
-    Ok(Reply::bulks(app.store.actions(page, labels).await?.into_iter().map(String::from)))
+pub(crate) async fn list(
+    app: &AppState,
+    caller: &Caller,
+    page: Page,
+    labels: BTreeMap<String, String>,
+) -> CommandResult {
+    let owner = caller.agent().map(|agent| agent.owner.clone());
+    Ok(Reply::bulks(app.store.actions(page, labels, owner).await?.into_iter().map(String::from)))
 }
 
 pub(crate) async fn cancel(app: &AppState, action_id: &ActionId, unstarted: bool) -> CommandResult {

@@ -50,8 +50,9 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> CommandResult {
     Ok(document(&explain::explain(app, job_id).await?))
 }
 
-pub(crate) async fn search(app: &AppState, search: Search) -> CommandResult {
-    Ok(Reply::bulks(app.store.search(search).await?.into_iter().map(String::from)))
+pub(crate) async fn search(app: &AppState, caller: &Caller, search: Search) -> CommandResult {
+    let owner = caller.agent().map(|agent| agent.owner.clone());
+    Ok(Reply::bulks(app.store.search(search, owner).await?.into_iter().map(String::from)))
 }
 
 pub(crate) async fn list(

@@ -38,10 +38,10 @@ pub(crate) async fn run(app: &AppState, caller: &Caller, command: OutputCommand)
             Ok(file.map_or(Reply::Nil, reply))
         }
         OutputCommand::WriteInput { upload, offset, data } => {
-            Ok(count(uploads::write_input(app, upload, offset, data).await?))
+            Ok(count(uploads::write_input(app, caller, upload, offset, data).await?))
         }
         OutputCommand::CommitInput { upload, length, hash } => {
-            uploads::commit_input(app, upload, length, hash).await?;
+            uploads::commit_input(app, caller, upload, length, hash).await?;
             Ok(Reply::ok())
         }
         OutputCommand::Input { job_id, attempt, hash, range } => {

@@ -4,16 +4,16 @@ use agenix_protocol::{request::Page, resp::Reply};
 use agenix_rules::{cron::ScheduleRequest, rejection::Rejection};
 
 use crate::{
-    app::AppState,
+    app::{AppState, Caller},
     error::CommandError,
     resp::outcome::{CommandResult, json as document, object},
     service::schedules::{self, schedule_view},
     store::DocumentKind,
 };
 
-pub(crate) async fn set(app: &AppState, json: &[u8]) -> CommandResult {
+pub(crate) async fn set(app: &AppState, caller: &Caller, json: &[u8]) -> CommandResult {
     let request: ScheduleRequest = object(json, Rejection::InvalidSchedule)?;
-    let schedule = schedules::set(app, request, true).await?;
+    let schedule = schedules::set(app, caller.submitter().owner, request, true).await?;
     let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
     Ok(Reply::Simple(format!("OK name={} next_run_at={next}", schedule.name)))
 }

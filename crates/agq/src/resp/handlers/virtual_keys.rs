@@ -226,9 +226,9 @@ async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>> {
     let mut names = BTreeSet::new();
     let page = Page { limit: usize::MAX, ..Page::default() };
     if pattern.starts_with(b"plan:") {
-        names.extend(app.store.plans(page).await?.into_iter().map(|id| format!("plan:{id}")));
+        names.extend(app.store.plans(page, None).await?.into_iter().map(|id| format!("plan:{id}")));
     } else if pattern.starts_with(b"action:") {
-        let actions = app.store.actions(page, BTreeMap::new()).await?;
+        let actions = app.store.actions(page, BTreeMap::new(), None).await?;
         names.extend(actions.into_iter().map(|id| format!("action:{id}")));
     } else if pattern.starts_with(b"worker:") || pattern.starts_with(b"capability:") {
         for worker in app.store.worker_records().await? {

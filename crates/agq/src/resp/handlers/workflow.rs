@@ -4,16 +4,16 @@ use agenix_protocol::{request::Page, resp::Reply};
 use agenix_rules::{rejection::Rejection, workflow::WorkflowRequest};
 
 use crate::{
-    app::AppState,
+    app::{AppState, Caller},
     error::CommandError,
     resp::outcome::{CommandResult, json as document, object},
     service::workflow::{self, workflow_view},
     store::DocumentKind,
 };
 
-pub(crate) async fn submit(app: &AppState, json: &[u8]) -> CommandResult {
+pub(crate) async fn submit(app: &AppState, caller: &Caller, json: &[u8]) -> CommandResult {
     let request: WorkflowRequest = object(json, Rejection::InvalidWorkflow)?;
-    let workflow = workflow::submit(app, request).await?;
+    let workflow = workflow::submit(app, caller.submitter().owner, request).await?;
     Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
 }
 

@@ -124,11 +124,9 @@ impl RespSession {
     /// Returns the error line if the role or the state of the session does not permit the command.
     fn allow(&self, command: &Command, request: &Request) -> Result<(), String> {
         if let Some(identity) = &self.caller.identity
-            && !identity.role.allows(command.access)
+            && !identity.role.may_use(command)
         {
-            let whose = identity.role.with_article();
-            let text = format!("This key is {whose}'s and may not use {}", command.name);
-            return Err(Rejection::NotPermitted(text).line());
+            return Err(identity.role.refusal(command).line());
         }
         if self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
             && let Some(key) = users_key(request)

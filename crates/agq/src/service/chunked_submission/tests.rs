@@ -11,7 +11,7 @@ use agenix_rules::action::{Action, halt::Halted};
 
 use super::{StalledSubmissions, begun, finish, finish_all, pending_submissions, pieces};
 use crate::{
-    app::AppState,
+    app::{AppState, Submitter},
     error::CommandError,
     service::{
         action_submission::{add_inputs, submit as submit_action},
@@ -27,7 +27,7 @@ const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true
 async fn open(dir: &Path) -> Arc<AppState> {
     let app = without_tasks(dir, |settings| settings.inputs_at_once = 2);
     // The plan exists if the database is opened again.
-    let _may_exist = plans::submit(&app, PLAN, None).await;
+    let _may_exist = plans::submit(&app, Submitter::NOBODY, PLAN).await;
     app
 }
 
@@ -87,7 +87,7 @@ async fn chunked_submission_is_complete_and_idempotent() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
     for _again in 0..2 {
-        assert_eq!(submit_action(&app, five()).await.unwrap(), (id(), 5));
+        assert_eq!(submit_action(&app, Submitter::NOBODY, five()).await.unwrap(), (id(), 5));
         assert_whole(&app).await;
     }
     let refused = [
@@ -97,7 +97,7 @@ async fn chunked_submission_is_complete_and_idempotent() {
         submission(r#","priority":1"#, r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":4}"#),
     ];
     for other in refused {
-        let refusal = submit_action(&app, other).await;
+        let refusal = submit_action(&app, Submitter::NOBODY, other).await;
         assert!(matches!(refusal, Err(CommandError::Rejected(_))), "{refusal:?}");
         assert_whole(&app).await;
     }
@@ -129,7 +129,7 @@ async fn chunked_submission_finished_by_two_tasks_adds_inputs_once() {
 #[tokio::test]
 async fn chunked_submission_that_is_repeated_finishes_the_first_one() {
     let (_dir, app) = interrupted_submission().await;
-    assert_eq!(submit_action(&app, five()).await.unwrap(), (id(), 5));
+    assert_eq!(submit_action(&app, Submitter::NOBODY, five()).await.unwrap(), (id(), 5));
     assert_whole(&app).await;
 }
 
@@ -149,7 +149,11 @@ async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
     finish_all(&app).await.unwrap();
     assert!(pending_submissions(&app).await.unwrap().is_empty() && inputs(&app).await.len() == 2);
     assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
-    assert_eq!(submit_action(&app, halting()).await.unwrap(), (id(), 2), "the same submission again");
+    assert_eq!(
+        submit_action(&app, Submitter::NOBODY, halting()).await.unwrap(),
+        (id(), 2),
+        "the same submission again"
+    );
 }
 
 #[tokio::test]
@@ -159,7 +163,7 @@ async fn chunked_submission_is_complete_before_inputs_are_added() {
     assert_whole(&app).await;
     let open = submission(r#","open":true"#, r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":4}"#);
     let open = ActionSubmission { action_id: Some(ActionId::new("b").unwrap()), ..open };
-    submit_action(&app, open).await.unwrap();
+    submit_action(&app, Submitter::NOBODY, open).await.unwrap();
     let b = ActionId::new("b").unwrap();
     assert_eq!(add_inputs(&app, &b, five().inputs, None).await.unwrap(), 10);
 }

@@ -14,6 +14,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
+    owner::Owner,
     rejection::Rejection,
     workflow::{PlacedStep, StepInputs, StepObservation, StepState, Workflow, WorkflowRequest, WorkflowStep},
 };
@@ -44,8 +45,13 @@ fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
     lookup::parse("workflow", id, json)
 }
 
-pub(crate) async fn submit(app: &AppState, request: WorkflowRequest) -> Result<Workflow> {
+pub(crate) async fn submit(
+    app: &AppState,
+    owner: Option<&Owner>,
+    request: WorkflowRequest,
+) -> Result<Workflow> {
     let workflow = Workflow::new(request, || deferred_submission::new_id(app), app.clock.now())?;
+    let workflow = Workflow { owner: owner.cloned(), ..workflow };
     for PlacedStep { step, place, before } in workflow.placed() {
         let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
         let checked = deferred_submission::check(app, &step.document, takes_outputs).await;
@@ -200,7 +206,8 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool> {
         has_any = true;
         // A callback that is an action has inputs of its own.
         let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
-        let context = SubmissionContext { workflow: Some(&workflow.id), before };
+        let context =
+            SubmissionContext { workflow: Some(&workflow.id), owner: workflow.owner.as_ref(), before };
         match deferred_submission::submit(app, &step.document, &step.id, context).await {
             Err(CommandError::Rejected(rejection)) => {
                 // The step was valid: its plan has been deleted since, or its queue is full.

@@ -16,6 +16,7 @@ use agenix_rules::{
     action::{self, Action, ActionOptions, JobCounts, halt},
     capability::Needs,
     job::{self, Job, JobParams, NewJob, RuleOutcome},
+    owner::Owner,
     rejection::Rejection,
     worker::{self, Worker},
 };
@@ -72,8 +73,8 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
         "close" => close(store, &id(args)?),
         "settle" => show(store.settle_halt(&id(args)?, at(args)?), ok),
         "actions" => {
-            let labels = labels(args)?;
-            show(store.actions(page(args)?, labels), ids)
+            let (labels, owner) = (labels(args)?, owner(args));
+            show(store.actions(page(args)?, labels, owner), ids)
         }
         "search" => search(store, args)?,
         "peek" => {
@@ -152,13 +153,19 @@ fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     Ok(match name {
         "add-plan" => {
             let plan_id: PlanId = id(args)?;
-            let plan =
-                StoredPlan { json: format!(r#"{{"plan_id":"{plan_id}"}}"#), plan_id, created_at: at(args)? };
+            let (json, owner) = (format!(r#"{{"plan_id":"{plan_id}"}}"#), owner(args));
+            let plan = StoredPlan { json, plan_id, created_at: at(args)?, owner };
             show(store.add_plan(plan), |added| vec![if added { "added" } else { "there already" }.into()])
         }
-        "plan" => show(store.plan(&id(args)?), |found| vec![found.map_or("none".into(), |plan| plan.json)]),
+        "plan" => show(store.plan(&id(args)?), |found| {
+            let shown = |plan: StoredPlan| format!("{}{}", plan.json, shown::owner(plan.owner.as_ref()));
+            vec![found.map_or("none".into(), shown)]
+        }),
         "delete-plan" => show_ruled(store.delete_plan(&id(args)?), |deleted| vec![deleted.to_string()]),
-        _ => show(store.plans(page(args)?), ids),
+        _ => {
+            let owner = owner(args);
+            show(store.plans(page(args)?, owner), ids)
+        }
     })
 }
 
@@ -169,8 +176,14 @@ fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
         .zip(action.halted)
         .map(|(halt, halted)| format!("halted at={} by {}", halted.at.0, halt::status(halt, &halted).reason));
     let labels: String = action.labels.iter().map(|(name, value)| format!(" {name}:{value}")).collect();
-    let head = format!("{} plan={} jobs={}{labels}", action.action_id, action.plan_id, action.total_jobs);
+    let owner = shown::owner(action.owner.as_ref());
+    let head =
+        format!("{} plan={} jobs={}{labels}{owner}", action.action_id, action.plan_id, action.total_jobs);
     [head, shown::tally(&tally)].into_iter().chain(halted).collect()
+}
+
+fn owner(args: &mut Args<'_>) -> Option<Owner> {
+    args.take_key("owner").map(|name| Owner::from(name.to_owned()))
 }
 
 /// Parses `labels=team:x,night:` as two labels.
@@ -198,7 +211,8 @@ fn search(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         until: number(args, "until")?.map(Timestamp),
         limit: number(args, "limit")?.unwrap_or(100),
     };
-    Ok(show(store.search(search), ids))
+    let owner = owner(args);
+    Ok(show(store.search(search, owner), ids))
 }
 
 fn prune(store: &dyn Store, args: &mut Args<'_>) -> Answer {
@@ -234,6 +248,7 @@ fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         wishes: ActionOptions { run_at, delay_ms: None, open },
         halt: args.take_key("halt").map(str::parse).transpose()?,
         labels: labels(args)?,
+        owner: owner(args),
         ..Action::new(action_id.clone(), plan_id, now)
     };
     let terms = JobParams {

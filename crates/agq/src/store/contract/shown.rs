@@ -1,6 +1,6 @@
 //! Formats of the answers of a store in a script.
 
-use agenix_rules::{action::JobCounts, job::Job};
+use agenix_rules::{action::JobCounts, job::Job, owner::Owner};
 
 pub(super) fn job(job: &Job) -> String {
     let mut shown = format!("{} {} attempt={}", job.job_id, job.state.as_str(), job.attempt);
@@ -11,7 +11,11 @@ pub(super) fn job(job: &Job) -> String {
     field("ended", job.ended_at.map(|at| at.0.to_string()));
     field("error", job.error.clone().map(|error| format!("{error:?}")));
     field("losses", (job.losses > 0).then(|| job.losses.to_string()));
-    shown
+    shown + &owner(job.owner.as_ref())
+}
+
+pub(super) fn owner(owner: Option<&Owner>) -> String {
+    owner.map(|owner| format!(" owner={owner}")).unwrap_or_default()
 }
 
 pub(super) fn tally(tally: &JobCounts) -> String {

@@ -11,6 +11,7 @@ use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
+    owner::Owner,
     worker::Worker,
 };
 use anyhow::{Context, bail};
@@ -95,10 +96,11 @@ fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, Str
 }
 
 fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    session.walk("SELECT plan_id, json, created_at FROM agq.plans ORDER BY plan_id", |row| {
+    session.walk("SELECT plan_id, json, created_at, owner FROM agq.plans ORDER BY plan_id", |row| {
         let plan_id = row.try_get::<String, _>(0)?.parse()?;
         let created_at = Timestamp(sql_types::count(row.try_get(2)?));
-        sink(ExportRecord::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at }))
+        let owner = queries::owner_in(row, 3)?;
+        sink(ExportRecord::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at, owner }))
     })?;
     session.walk(queries::ALL_ACTIONS, |row| {
         let (action, tally) = queries::action_of(row)?;
@@ -296,14 +298,15 @@ impl KeyRows {
 }
 
 fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<()> {
-    let sql = query("INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3)");
+    let sql = query("INSERT INTO agq.plans (plan_id, json, created_at, owner) VALUES ($1, $2, $3, $4)");
     let sql = sql.bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
-    session.run(sql).map(drop)
+    session.run(sql.bind(plan.owner.as_ref().map(Owner::as_str))).map(drop)
 }
 
 fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<()> {
-    let sql = query("INSERT INTO agq.actions (action_id, record) VALUES ($1, $2)");
-    session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
+    let sql = query("INSERT INTO agq.actions (action_id, record, owner) VALUES ($1, $2, $3)");
+    let sql = sql.bind(action.action_id.as_str()).bind(encode(action)?);
+    session.run(sql.bind(action.owner.as_ref().map(Owner::as_str)))?;
     let sql = query(
         "INSERT INTO agq.tallies (action_id, shard, pending, running, completed, failed, dead, cancelled, last_ended_at, \
          started) VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, $9)",

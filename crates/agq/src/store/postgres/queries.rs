@@ -11,6 +11,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action, JobCounts},
     job::Job,
+    owner::Owner,
     worker::Worker,
 };
 use sqlx::{Error, Result, Row, postgres::PgRow, query, query_scalar};
@@ -41,16 +42,31 @@ pub(super) fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>> {
 }
 
 pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPlan>> {
-    let sql = "SELECT json, created_at FROM agq.plans WHERE plan_id = $1";
+    let sql = "SELECT json, created_at, owner FROM agq.plans WHERE plan_id = $1";
     let Some(row) = query(sql).bind(plan_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
     let created_at = Timestamp(sql_types::count(row.try_get(1)?));
-    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at }))
+    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at, owner: owner_in(&row, 2)? }))
 }
 
-/// Returns the ids of a page. SQL does not have the globs of Redis, so they are matched here.
-pub(super) async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>> {
+pub(super) fn owner_in(row: &PgRow, column: usize) -> Result<Option<Owner>> {
+    Ok(row.try_get::<Option<String>, _>(column)?.map(Owner::from))
+}
+
+/// Returns the ids of a page. SQL does not have the globs of Redis, so they are matched here. The
+/// argument of `sql`, if it has one, is `owner`.
+pub(super) async fn page_of(
+    pool: &Pool,
+    sql: &'static str,
+    owner: Option<Owner>,
+    page: Page,
+) -> Result<Vec<String>> {
     use futures_util::TryStreamExt;
-    let mut all = query_scalar::<_, String>(sql).fetch(pool);
+    let sql = query_scalar::<_, String>(sql);
+    let sql = match owner {
+        Some(owner) => sql.bind(owner.to_string()),
+        None => sql,
+    };
+    let mut all = sql.fetch(pool);
     let (mut found, mut skip) = (Vec::new(), page.offset);
     while found.len() < page.limit
         && let Some(id) = all.try_next().await?
@@ -68,19 +84,20 @@ pub(super) async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Resul
     Ok(found)
 }
 
-/// Returns the ids of a page of the actions that have all of `labels`. The labels are in the
-/// records, which SQL cannot read.
+/// Returns the ids of a page of the actions that have all of `labels`: all such actions, or those
+/// of `owner`. The labels are in the records, which SQL cannot read.
 pub(super) async fn labelled_actions(
     pool: &Pool,
     page: Page,
     labels: &BTreeMap<String, String>,
+    owner: Option<Owner>,
 ) -> Result<Vec<ActionId>> {
     use futures_util::TryStreamExt;
     let mut all = query("SELECT record FROM agq.actions ORDER BY action_id").fetch(pool);
     let mut ids = Vec::new();
     while let Some(row) = all.try_next().await? {
         let Some(action) = or_skip::<Action>(row.try_get(0).and_then(decode)) else { continue };
-        if action::has_labels(&action, labels) {
+        if action::has_labels(&action, labels) && (owner.is_none() || action.owner == owner) {
             ids.push(action.action_id);
         }
     }
@@ -169,15 +186,27 @@ pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>>
     Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
 }
 
-/// Orders by id, because ids of jobs are in the order of their submission.
-pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>> {
-    let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
-         UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
-         WHERE ($1::smallint IS NULL OR status = $1) AND ($2::text IS NULL OR plan_id = $2) \
-         AND ($3::text IS NULL OR action_id = $3) AND ($4::text IS NULL OR holder = $4) \
-         AND ($5::bigint IS NULL OR created_at >= $5) AND ($6::bigint IS NULL OR created_at < $6) \
-         ORDER BY job_id DESC LIMIT $7";
-    let sql = query_scalar(sql)
+/// Query for jobs by conditions. Orders by id, because ids of jobs are in the order of their
+/// submission.
+macro_rules! sought {
+    ($more:literal) => {
+        concat!(
+            "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
+             UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
+             WHERE ($1::smallint IS NULL OR status = $1) AND ($2::text IS NULL OR plan_id = $2) \
+             AND ($3::text IS NULL OR action_id = $3) AND ($4::text IS NULL OR holder = $4) \
+             AND ($5::bigint IS NULL OR created_at >= $5) AND ($6::bigint IS NULL OR created_at < $6) ",
+            $more,
+            "ORDER BY job_id DESC LIMIT $7"
+        )
+    };
+}
+const SOUGHT: &str = sought!("");
+const SOUGHT_OF_OWNER: &str =
+    sought!("AND action_id IN (SELECT action_id FROM agq.actions WHERE owner = $8) ");
+
+pub(super) async fn search(pool: &Pool, search: Search, owner: Option<Owner>) -> Result<Vec<JobId>> {
+    let sql = query_scalar(if owner.is_none() { SOUGHT } else { SOUGHT_OF_OWNER })
         .bind(search.status.map(sql_types::status))
         .bind(search.plan_id.map(|id| id.to_string()))
         .bind(search.action_id.map(|id| id.to_string()))
@@ -185,6 +214,10 @@ pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>> {
         .bind(sql_types::time(search.since))
         .bind(sql_types::time(search.until))
         .bind(sql_types::limit(search.limit));
+    let sql = match owner {
+        Some(owner) => sql.bind(owner.to_string()),
+        None => sql,
+    };
     job_ids(sql.fetch_all(pool).await?)
 }
 

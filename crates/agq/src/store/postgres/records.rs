@@ -16,6 +16,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
+    owner::Owner,
     worker::Worker,
 };
 use futures_util::future::{BoxFuture, pending, ready};
@@ -53,9 +54,12 @@ impl JobStore for PostgresStore {
         self.plan_cache.get_or_read(plan_id, || self.query(async move |pool| queries::plan(&pool, id).await))
     }
 
-    fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
-        let sql = "SELECT plan_id FROM agq.plans ORDER BY plan_id";
-        self.query_long(async move |pool| queries::ids(page_of(&pool, sql, page).await?, PlanId::new))
+    fn plans(&self, page: Page, owner: Option<Owner>) -> StoreFuture<Vec<PlanId>> {
+        let sql = match owner {
+            None => "SELECT plan_id FROM agq.plans ORDER BY plan_id",
+            Some(_) => "SELECT plan_id FROM agq.plans WHERE owner = $1 ORDER BY plan_id",
+        };
+        self.query_long(async move |pool| queries::ids(page_of(&pool, sql, owner, page).await?, PlanId::new))
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
@@ -86,13 +90,23 @@ impl JobStore for PostgresStore {
         self.write(AckLevel::Durable, move |batch| batch.settle_halt(&action_id, now))
     }
 
-    fn actions(&self, page: Page, labels: BTreeMap<String, String>) -> StoreFuture<Vec<ActionId>> {
+    fn actions(
+        &self,
+        page: Page,
+        labels: BTreeMap<String, String>,
+        owner: Option<Owner>,
+    ) -> StoreFuture<Vec<ActionId>> {
         if !labels.is_empty() {
-            let found = async move |pool| queries::labelled_actions(&pool, page, &labels).await;
+            let found = async move |pool| queries::labelled_actions(&pool, page, &labels, owner).await;
             return self.query_long(found);
         }
-        let sql = "SELECT action_id FROM agq.actions ORDER BY action_id";
-        self.query_long(async move |pool| queries::ids(page_of(&pool, sql, page).await?, ActionId::new))
+        let sql = match owner {
+            None => "SELECT action_id FROM agq.actions ORDER BY action_id",
+            Some(_) => "SELECT action_id FROM agq.actions WHERE owner = $1 ORDER BY action_id",
+        };
+        self.query_long(async move |pool| {
+            queries::ids(page_of(&pool, sql, owner, page).await?, ActionId::new)
+        })
     }
 
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>> {
@@ -135,8 +149,8 @@ impl JobStore for PostgresStore {
         self.submit_write(|handle| handle.claim(Claiming { claimants, now, start_timeout_ms }))
     }
 
-    fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
-        self.query_long(async move |pool| queries::search(&pool, search).await)
+    fn search(&self, search: Search, owner: Option<Owner>) -> StoreFuture<Vec<JobId>> {
+        self.query_long(async move |pool| queries::search(&pool, search, owner).await)
     }
 
     fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>> {

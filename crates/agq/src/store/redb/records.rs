@@ -15,6 +15,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action, JobCounts},
     job::Job,
+    owner::Owner,
     worker::Worker,
 };
 use futures_util::future::{BoxFuture, ready};
@@ -45,8 +46,12 @@ impl JobStore for RedbStore {
         self.query(|snapshot| snapshot.table(&PLANS).record(plan_id.as_str()))
     }
 
-    fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
-        self.scan(move |snapshot| records::page_of(&snapshot.table(&PLANS), &page, |_| Ok(true), PlanId::new))
+    fn plans(&self, page: Page, owner: Option<Owner>) -> StoreFuture<Vec<PlanId>> {
+        self.scan(move |snapshot| {
+            let is_meant =
+                |record: &[u8]| Ok(owner.is_none() || codec::decode::<StoredPlan>(record)?.owner == owner);
+            records::page_of(&snapshot.table(&PLANS), &page, is_meant, PlanId::new)
+        })
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
@@ -74,10 +79,20 @@ impl JobStore for RedbStore {
         self.write(AckLevel::Durable, move |txn| txn.settle_halt(&action_id, now))
     }
 
-    fn actions(&self, page: Page, labels: BTreeMap<String, String>) -> StoreFuture<Vec<ActionId>> {
+    fn actions(
+        &self,
+        page: Page,
+        labels: BTreeMap<String, String>,
+        owner: Option<Owner>,
+    ) -> StoreFuture<Vec<ActionId>> {
         self.scan(move |snapshot| {
-            let is_meant =
-                |record: &[u8]| Ok(labels.is_empty() || action::has_labels(&codec::decode(record)?, &labels));
+            let is_meant = |record: &[u8]| {
+                if labels.is_empty() && owner.is_none() {
+                    return Ok(true);
+                }
+                let action: Action = codec::decode(record)?;
+                Ok(action::has_labels(&action, &labels) && (owner.is_none() || action.owner == owner))
+            };
             records::page_of(&snapshot.table(&ACTIONS), &page, is_meant, ActionId::new)
         })
     }
@@ -121,8 +136,8 @@ impl JobStore for RedbStore {
         })
     }
 
-    fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
-        self.scan(move |snapshot| records::search(snapshot, &search))
+    fn search(&self, search: Search, owner: Option<Owner>) -> StoreFuture<Vec<JobId>> {
+        self.scan(move |snapshot| records::search(snapshot, &search, owner.as_ref()))
     }
 
     fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>> {

@@ -10,7 +10,7 @@ use super::{
     },
 };
 use crate::request::{
-    Command,
+    AgentAccess, Command,
     CommandAccess::{self, Client, Everyone},
     CommandKind::{self, Blocking, Read, Write},
     Request, RequestError,
@@ -26,7 +26,7 @@ const fn row(
     summary: &'static str,
     parse: fn(&[Bytes]) -> Result<Request, RequestError>,
 ) -> Command {
-    Command { name, arity, kind, access, keys, syntax, summary, parse }
+    Command { name, arity, kind, access, agent: AgentAccess::Refused, keys, syntax, summary, parse }
 }
 
 const NO_KEY: (i8, i8, i8) = (0, 0, 0);

@@ -121,18 +121,18 @@ async fn role_without_create_rights_opens_a_migrated_database() {
 async fn long_reads_leave_connections_for_short_ones() {
     let (_database, store) = fresh_store().await;
     let page = || Page { pattern: None, offset: 0, limit: 10 };
-    assert!(store.plans(page()).await.unwrap().is_empty());
+    assert!(store.plans(page(), None).await.unwrap().is_empty());
     let most = store.long_reads.available_permits();
     assert!(most < usize::try_from(store.pool.most()).unwrap());
     let permits = store.long_reads.acquire_many(u32::try_from(most).unwrap()).await.unwrap();
     assert!(store.totals().await.is_ok());
-    let refused = store.plans(page()).await.unwrap_err().to_string();
+    let refused = store.plans(page(), None).await.unwrap_err().to_string();
     assert!(refused.contains("too many long reads"), "{refused}");
     let refused = store.scan(Box::new(|_| Ok(()))).await.unwrap_err().to_string();
     assert!(refused.contains("too many long reads"), "{refused}");
     assert!(store.read(Box::new(|_| Ok(()))).await.is_ok());
     drop(permits);
-    assert!(store.plans(page()).await.is_ok());
+    assert!(store.plans(page(), None).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,9 +13,10 @@ use crate::store::{
     AckLevel, AddOutcome, DocumentStore, JobRule, JobStore, Retention, UnusedRecords, WorkerStore,
 };
 
-/// Statement that appends a field to the record of a job, as a later version may do.
+/// Statement that appends a field to the record of a job without an owner, as a later version may
+/// do. That version writes the owner, which is the last field of this version, even if it is null.
 const APPEND: &str = r"UPDATE agq.jobs SET record = '\xdc00'::bytea ||
-    set_byte('\x00'::bytea, 0, get_byte(record, 2) + 1) || substr(record, 4) || '\x01'::bytea WHERE job_id = $1";
+    set_byte('\x00'::bytea, 0, get_byte(record, 2) + 2) || substr(record, 4) || '\xc001'::bytea WHERE job_id = $1";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_job_does_not_stop_its_queue() {

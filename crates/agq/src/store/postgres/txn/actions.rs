@@ -10,6 +10,7 @@ use agenix_rules::{
     action::{self, Action},
     capability::Needs,
     job::{self, JobParams, NewJob, QueuePosition, RuleOutcome},
+    owner::Owner,
     plan,
     rejection::Rejection,
 };
@@ -31,8 +32,8 @@ use crate::store::{
 
 /// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
 const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3) ORDER BY plan_id FOR KEY SHARE), \
-     made AS (INSERT INTO agq.actions (action_id, record) SELECT n.action_id, n.record \
-         FROM unnest($1::text[], $2::bytea[], $3::text[]) AS n (action_id, record, plan_id) JOIN held USING (plan_id) \
+     made AS (INSERT INTO agq.actions (action_id, record, owner) SELECT n.action_id, n.record, n.owner \
+         FROM unnest($1::text[], $2::bytea[], $3::text[], $5::text[]) AS n (action_id, record, plan_id, owner) JOIN held USING (plan_id) \
          ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
      SELECT (SELECT array_agg(action_id) FROM made) AS made, \
          (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
@@ -47,11 +48,11 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id 
 
 impl PgTxn<'_> {
     pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
-        let sql =
-            "INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO agq.plans (plan_id, json, created_at, owner) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT DO NOTHING";
         let sql =
             query(sql).bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
-        Ok(self.session.run(sql)? > 0)
+        Ok(self.session.run(sql.bind(plan.owner.as_ref().map(Owner::as_str)))? > 0)
     }
 
     pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {
@@ -142,8 +143,10 @@ impl PgTxn<'_> {
         let record =
             |new: &&NewAction| encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() });
         let records = actions.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+        let owners: Vec<Option<&str>> =
+            actions.iter().map(|new| new.action.owner.as_ref().map(Owner::as_str)).collect();
         let jobs = actions.iter().map(|new| new.jobs.len()).sum();
-        let sql = query(MAKE).bind(ids).bind(records).bind(plans).bind(sql_types::limit(jobs));
+        let sql = query(MAKE).bind(ids).bind(records).bind(plans).bind(sql_types::limit(jobs)).bind(owners);
         let row = self.session.row(sql)?.ok_or(Error::RowNotFound)?;
         let made = row.try_get::<Option<Vec<String>>, _>("made")?.unwrap_or_default();
         let mut turns = row.try_get::<Option<Vec<i64>>, _>("turns")?.unwrap_or_default();

@@ -46,7 +46,12 @@ mod tests {
     };
 
     fn plan(name: &str) -> StoredPlan {
-        StoredPlan { plan_id: name.parse().unwrap(), json: "{}".into(), created_at: Timestamp(1) }
+        StoredPlan {
+            plan_id: name.parse().unwrap(),
+            json: "{}".into(),
+            created_at: Timestamp(1),
+            owner: None,
+        }
     }
 
     #[tokio::test]

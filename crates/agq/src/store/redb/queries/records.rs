@@ -12,6 +12,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
+    owner::Owner,
     worker::Worker,
 };
 use redb::Error;
@@ -131,15 +132,17 @@ pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJo
 const MAX_SKEW_MS: u64 = 60_000;
 
 /// Returns the jobs that meet every condition, newest first, because ids are in order of
-/// submission. If a condition has an index, only the jobs in the index are read, and otherwise
-/// every job since `since`.
-pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>> {
+/// submission: all such jobs, or those of `owner`. If a condition has an index, only the jobs in
+/// the index are read, and otherwise every job since `since`.
+pub(crate) fn search(read: &Snapshot<'_>, search: &Search, owner: Option<&Owner>) -> Result<Vec<JobId>> {
     let jobs = read.table(&JOBS);
+    let is_sought =
+        |job: &Job| is_sought(job, search) && owner.is_none_or(|owner| job.owner.as_ref() == Some(owner));
     let mut found = Vec::new();
     if let Some(indexed) = indexed(read, search)? {
         for job_id in indexed.iter().rev() {
             let Some(job) = jobs.record(job_id.as_str())? else { continue };
-            if found.len() < search.limit && is_sought(&job, search) {
+            if found.len() < search.limit && is_sought(&job) {
                 found.push(job.job_id);
             }
         }
@@ -151,7 +154,7 @@ pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>>
         if is_older || found.len() >= search.limit {
             break;
         }
-        if is_sought(&job, search) {
+        if is_sought(&job) {
             found.push(job.job_id);
         }
     }
