@@ -3,7 +3,9 @@
 
 use agenix_policy::TaskJudgement;
 use agenix_protocol::{
-    documents::{ActionStatus, Explanation, JobStatus, Plan, PlanStatus, QueueStats, WorkerStatus},
+    documents::{
+        ActionStatus, BudgetStatus, Explanation, JobStatus, Plan, PlanStatus, QueueStats, WorkerStatus,
+    },
     ids::{JobId, PlanId},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
@@ -28,7 +30,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 50] = [
+const KINDS: [DocumentKind; 51] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -38,6 +40,7 @@ const KINDS: [DocumentKind; 50] = [
     ("action.retry", of::<ActionRetried>),
     ("action.status", of::<ActionStatus>),
     ("action.submit", of::<ActionSubmitted>),
+    ("budget", of::<Vec<BudgetStatus>>),
     ("doctor", of::<Vec<Finding>>),
     ("down", of::<Down>),
     ("history", of::<Vec<ActionStatus>>),

@@ -7,7 +7,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{ojs::OJS_PLAN, plan, rejection::Rejection};
 
-use super::chunked_submission;
+use super::{budgets::SubmitterBudget, chunked_submission};
 use crate::{
     app::{AppState, Submitter},
     error::Result,
@@ -28,7 +28,11 @@ pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Re
     }
     let (json, created_at) = (documents::to_json(&plan), app.clock.now());
     let stored = StoredPlan { plan_id: plan_id.clone(), json, created_at, owner: by.owner.cloned() };
-    if app.store.add_plan(stored).await? { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
+    let is_new = match SubmitterBudget::of(app, by.owner) {
+        Some(budget) => app.store.add_booked_plan(stored, budget.booking(0)).await??,
+        None => app.store.add_plan(stored).await?,
+    };
+    if is_new { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
 }
 
 /// Returns false if there is no such plan.
