@@ -285,7 +285,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         files: Arc::new(Semaphore::new(open_file_limit.job_files as usize)),
         most_files: open_file_limit.job_files,
         shortage: Arc::new(Shortage::default()),
-        quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve },
+        quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve, of_budget: None },
         sandboxes,
         admission,
     };

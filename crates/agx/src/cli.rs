@@ -17,6 +17,7 @@ use crate::{
     commands::{
         action::{self, ActionCommand},
         approve::{self, ApproveArgs, RejectArgs},
+        budget::{self, BudgetArgs},
         doctor,
         job::{self, JobCommand},
         logs::{self, LogsArgs},
@@ -129,6 +130,8 @@ pub(crate) enum Command {
     /// Manage queues: waiting jobs and the capabilities that they need
     #[command(subcommand)]
     Queue(QueueCommand),
+    /// Show how much of the budgets of keys is used, and when it comes back
+    Budget(BudgetArgs),
     /// Manage schedules: actions that agq submits at set times
     #[command(subcommand)]
     Schedule(ScheduleCommand),
@@ -180,6 +183,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Action(command) => action::run(server, command, output).await,
         Command::Job(command) => job::run(server, command, output).await,
         Command::Worker(command) => worker::run(server, command, output).await,
+        Command::Budget(args) => budget::run(server, &args, output).await,
         Command::Queue(command) => queue::run(server, command, output).await,
         Command::Schedule(command) => schedule::run(server, command, output).await,
         Command::Workflow(command) => workflow::run(server, command, output).await,

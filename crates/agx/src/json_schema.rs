@@ -3,7 +3,10 @@
 
 use agenix_policy::TaskJudgement;
 use agenix_protocol::{
-    documents::{ActionStatus, Approval, Explanation, JobStatus, Plan, PlanStatus, QueueStats, WorkerStatus},
+    documents::{
+        ActionStatus, Approval, BudgetStatus, Explanation, JobStatus, Plan, PlanStatus, QueueStats,
+        WorkerStatus,
+    },
     ids::{JobId, PlanId},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
@@ -28,7 +31,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 53] = [
+const KINDS: [DocumentKind; 54] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -41,6 +44,7 @@ const KINDS: [DocumentKind; 53] = [
     ("approval.approve", of::<PlanDecided>),
     ("approval.list", of::<Vec<Approval>>),
     ("approval.reject", of::<PlanDecided>),
+    ("budget", of::<Vec<BudgetStatus>>),
     ("doctor", of::<Vec<Finding>>),
     ("down", of::<Down>),
     ("history", of::<Vec<ActionStatus>>),

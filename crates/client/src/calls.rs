@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::{
-        self, ActionStatus, ActionSubmission, ChallengeAnswer, Explanation, JobDocument, JobOutput,
-        JobStatus, JobUpdate, Orders, OutputPosition, Plan, PlanStatus, QueueStats, Status,
+        self, ActionStatus, ActionSubmission, BudgetStatus, ChallengeAnswer, Explanation, JobDocument,
+        JobOutput, JobStatus, JobUpdate, Orders, OutputPosition, Plan, PlanStatus, QueueStats, Status,
         WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
@@ -324,6 +324,12 @@ impl Connection {
         let field =
             |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
         Ok(text.lines().filter_map(field).collect())
+    }
+
+    /// BUDGET.GET: the budget with a name, or all that the key may see.
+    pub async fn budgets(&mut self, name: Option<&str>) -> Result<Vec<BudgetStatus>, ClientError> {
+        let reply = self.call(&Request::BudgetGet { name: name.map(str::to_owned) }).await?;
+        Ok(optional_document(reply)?.unwrap_or_default())
     }
 
     /// QUEUE.STATS of all queues.

@@ -15,6 +15,7 @@ pub use self::{
     halt::Halted, inputs::check_inputs, labels::has_labels, outputs::check_takes_outputs, shown::status,
 };
 use crate::{
+    budget::JobBudget,
     owner::{Owner, may_be_repeated},
     rejection::Rejection,
 };
@@ -115,6 +116,9 @@ pub struct Action {
     /// Maximum number of running jobs; `None` for no bound.
     #[serde(default)]
     pub max_running: Option<u64>,
+    /// Budget that the jobs are charged to.
+    #[serde(default)]
+    pub budget: Option<Box<JobBudget>>,
     /// Owner, if a named key submitted the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
@@ -149,6 +153,7 @@ impl Action {
             halted: None,
             labels: BTreeMap::new(),
             max_running: None,
+            budget: None,
             owner: None,
         }
     }

@@ -9,11 +9,11 @@ use std::{
 use agenix_protocol::documents::{
     Capabilities, WorkerRegistration, WorkerSandbox, WorkerStatus, profile_of_sandbox_tag,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 use serde_json::{Map, Value};
 
 /// Needs of a job. Durable and positional: append, never reorder.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 pub struct Needs {
     /// Programs, sorted, without duplicates.
     pub tools: Vec<String>,
@@ -23,8 +23,32 @@ pub struct Needs {
     /// Tags of the worker with exactly these values.
     pub labels: BTreeMap<String, String>,
     /// Key of the limit that applies to the job. Jobs of a limit wait in a lane of their own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub limit: Option<String>,
+    /// Name of the key whose budget the job is charged to. Jobs of a budget wait in lanes of their
+    /// own.
+    #[serde(default)]
+    pub budget: Option<String>,
+}
+
+impl Serialize for Needs {
+    /// Leaves out trailing fields without a value, because stores compare encoded needs with those
+    /// of earlier versions.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (has_limit, has_budget) = (self.limit.is_some(), self.budget.is_some());
+        let optional = if has_budget { 2 } else { usize::from(has_limit) };
+        let mut fields = to.serialize_struct("Needs", 3 + optional)?;
+        fields.serialize_field("tools", &self.tools)?;
+        fields.serialize_field("tags", &self.tags)?;
+        fields.serialize_field("labels", &self.labels)?;
+        if has_limit || has_budget {
+            fields.serialize_field("limit", &self.limit)?;
+        }
+        if has_budget {
+            fields.serialize_field("budget", &self.budget)?;
+        }
+        fields.end()
+    }
 }
 
 impl Needs {
@@ -188,7 +212,7 @@ mod tests {
     fn needs(tools: &[&str], tags: &[&str], labels: &[(&str, &str)]) -> Needs {
         let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect();
-        Needs { tools: texts(tools), tags: texts(tags), labels, limit: None }
+        Needs { tools: texts(tools), tags: texts(tags), labels, limit: None, budget: None }
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! worker. `user_request`: requests of users. `unique`: duplicates. Every rule takes a job and
 //! returns the job after the event.
 
+mod charge;
 mod lease;
 mod ojs;
 mod ojs_report;
@@ -29,6 +30,7 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use charge::{budget_of, charged, run_change};
 pub use lease::{
     LeaseOptions, abandoned, claimed, due, expired, extended_after_pause, given_back, is_timed_ahead,
     reclaimed, renewed, rescheduled,
@@ -357,6 +359,7 @@ impl Job {
     }
 
     fn end(&mut self, state: JobState, now: Timestamp) {
+        charge::end_run(self, now);
         self.state = state;
         self.ended_at = Some(now);
         self.due_at = None;
@@ -378,6 +381,7 @@ impl Job {
     }
 
     fn offer_again(&mut self, now: Timestamp) {
+        charge::end_run(self, now);
         self.state = JobState::Available;
         self.available_at = Some(now);
         self.due_at = self.expires_at();

@@ -1,4 +1,5 @@
-//! Bound on the running jobs of an action: a [limit](crate::limit) whose key names the action.
+//! Bounds that an action gives to each of its jobs: the bound on its running jobs, which is a
+//! [limit](crate::limit) whose key names the action, and the [budget](crate::budget).
 
 use agenix_protocol::documents::Plan;
 
@@ -11,17 +12,21 @@ use crate::{
 };
 
 /// Returns the parameters that replace `terms`, those of the action, for each job of an action with
-/// a bound. `None` without a bound.
+/// a bound or a budget. `None` without them.
 pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobOverrides> {
-    let most = action.max_running?;
-    let key = format!("action:{}", action.action_id);
+    if action.max_running.is_none() && action.budget.is_none() {
+        return None;
+    }
+    let key = action.max_running.map(|_| format!("action:{}", action.action_id));
     let ojs = Ojs {
         queue: action.queue.clone(),
-        limit: Some(key.clone()),
+        limit: key.clone(),
+        budget: action.budget.clone(),
         ..Ojs::of(format!("{PLAN_PREFIX}{}", action.plan_id))
     };
     let mut needs = plan::needs(plan);
-    needs.limit = Some(key);
+    needs.limit = key;
+    needs.budget = action.budget.as_ref().map(|budget| budget.name.clone());
     Some(JobOverrides {
         plan_id: action.plan_id.clone(),
         queue: action.queue.clone(),
@@ -29,7 +34,7 @@ pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobO
         terms: JobParams { ojs: Some(Box::new(ojs)), ..terms.clone() },
         is_named: false,
         unique: None,
-        limit: Some(LimitTerms { concurrency: Some(most), ..LimitTerms::default() }),
+        limit: action.max_running.map(|most| LimitTerms { concurrency: Some(most), ..LimitTerms::default() }),
     })
 }
 
@@ -41,6 +46,7 @@ mod tests {
     };
 
     use super::{Action, JobParams, overrides};
+    use crate::budget::JobBudget;
 
     #[test]
     fn max_running_is_a_limit_of_the_action_alone() {
@@ -58,5 +64,18 @@ mod tests {
         assert_eq!((own.terms.max_retries, own.queue.as_str()), (3, "night"));
         let ojs = own.terms.ojs.unwrap();
         assert_eq!((ojs.limit.as_deref(), ojs.is_reserved()), (Some("action:a"), false));
+    }
+
+    #[test]
+    fn budget_of_an_action_is_that_of_each_job() {
+        let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
+        let budget = JobBudget { name: "alice".into(), ..JobBudget::default() };
+        let action = Action {
+            budget: Some(Box::new(budget.clone())),
+            ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1))
+        };
+        let own = overrides(&action, &plan, &JobParams::default()).unwrap();
+        assert_eq!((own.needs.limit, own.needs.budget.as_deref(), own.limit), (None, Some("alice"), None));
+        assert_eq!(own.terms.ojs.unwrap().budget, Some(Box::new(budget)));
     }
 }

@@ -32,6 +32,12 @@ impl Owner {
         &self.0
     }
 
+    /// Returns the name of the client or the agent, which alone can have a budget.
+    pub fn budget_name(&self) -> Option<&str> {
+        let (role, name) = self.0.split_once(':')?;
+        matches!(role, "client" | "agent").then_some(name)
+    }
+
     fn is_agent(&self) -> bool {
         self.0.starts_with(AGENT)
     }
@@ -124,6 +130,9 @@ mod tests {
     fn owners_of_one_name_and_two_roles_differ() {
         assert_ne!(Owner::new("admin", "claude-1"), Owner::new("agent", "claude-1"));
         assert_eq!(Owner::new("agent", "claude-1").to_string(), "agent:claude-1");
+        let names = ["agent", "client", "admin", "worker"]
+            .map(|role| Owner::new(role, "one").budget_name().map(str::to_owned));
+        assert_eq!(names, [Some("one".into()), Some("one".into()), None, None]);
     }
 
     fn refused(terms: &AgentTerms, options: &str) -> Option<String> {

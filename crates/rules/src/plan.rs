@@ -207,8 +207,9 @@ pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
 
 /// Checks that a job with `needs` can run the plan that has the id of its plan now.
 pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<(), Rejection> {
-    // The limit belongs to the job, and not to its plan.
-    let of_plan = Needs { limit: needs.limit.clone(), ..crate::plan::needs(plan) };
+    // Limit and budget belong to the job, and not to its plan.
+    let (limit, budget) = (needs.limit.clone(), needs.budget.clone());
+    let of_plan = Needs { limit, budget, ..crate::plan::needs(plan) };
     if of_plan == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
@@ -223,6 +224,7 @@ pub fn needs(plan: &Plan) -> Needs {
         tags: sorted(plan.requires.tags.iter().chain(&sandbox).collect()),
         labels: plan.requires.labels.clone(),
         limit: None,
+        budget: None,
     }
 }
 

@@ -7,6 +7,8 @@ use agenix_protocol::{
     ids::{ActionId, JobId, PlanId, WorkerId},
 };
 
+use crate::budget::Exhausted;
+
 /// Reason for which a rule refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
@@ -112,6 +114,9 @@ pub enum Rejection {
     /// Too many jobs wait in the queue (extension backpressure of the Open Job Spec).
     #[error("Queue is full: {queue} has {depth} jobs, at most {bound}")]
     QueueFull { queue: String, depth: u64, bound: u64 },
+    /// The budget of the submitter has no room.
+    #[error("{0}")]
+    Budget(Exhausted),
     #[error("Job already ended: {}", .0.as_str())]
     JobEnded(Status),
     #[error("Job has not ended: {}", .0.as_str())]
@@ -198,6 +203,7 @@ impl Rejection {
         match self {
             Self::WrongType => format!("WRONGTYPE {self}"),
             Self::NotPermitted(_) => format!("NOPERM {self}"),
+            Self::Budget(_) => format!("BUDGET {self}"),
             _ => format!("ERR {self}"),
         }
     }

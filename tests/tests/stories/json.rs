@@ -34,7 +34,7 @@ fn write_documents(lab: &Lab) {
 }
 
 /// Commands on a server, in an order in which each one has what it needs.
-const COMMANDS: [&str; 38] = [
+const COMMANDS: [&str; 39] = [
     "plan check true.json",
     "plan submit true.json",
     "plan submit other.json",
@@ -59,6 +59,7 @@ const COMMANDS: [&str; 38] = [
     "logs a",
     "job list a",
     "queue stats",
+    "budget",
     "queue pause ready",
     "queue resume ready",
     "worker list",

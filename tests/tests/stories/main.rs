@@ -15,6 +15,7 @@ mod background;
 mod backup;
 mod bad_input;
 mod bucket;
+mod budgets;
 mod capabilities;
 mod certificates;
 mod clients;

@@ -13,6 +13,7 @@ use agenix_protocol::{
     request::{AgentAccess, Command, CommandAccess},
 };
 use agenix_rules::{
+    budget::Budget,
     owner::{AgentTerms, Owner},
     rejection::Rejection,
 };
@@ -20,7 +21,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use subtle::ConditionallySelectable;
 
-use crate::auth::session_key::KeyHash;
+use crate::{auth::session_key::KeyHash, registry::budgets::BudgetTerms};
 
 /// Maximum number of bytes in the name of a client, an admin or an agent.
 const MAX_NAME_BYTES: usize = 64;
@@ -112,9 +113,9 @@ impl Identity {
     }
 }
 
-/// Keys with their identities. `Debug` shows no key.
+/// Keys with their identities, and the budgets of their names. `Debug` shows no key.
 #[derive(Debug, Default)]
-pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>);
+pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>, BudgetTerms);
 
 impl SessionKeys {
     /// Fails if the key is already in the set.
@@ -151,6 +152,15 @@ impl SessionKeys {
             identity.terms = Some(Arc::new(terms));
         }
         Ok(())
+    }
+
+    /// Sets the budget of the client or agent with a name.
+    pub(crate) fn add_budget(&mut self, name: &str, budget: Budget) {
+        self.1.insert(name.to_owned(), budget);
+    }
+
+    pub(crate) fn budgets(&self) -> &BudgetTerms {
+        &self.1
     }
 
     pub(crate) fn has_admin(&self) -> bool {

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, fmt};
 
 use agenix_protocol::ids::QueueName;
-use agenix_rules::owner::AgentTerms;
+use agenix_rules::{
+    budget::{Budget, BudgetOptions},
+    owner::AgentTerms,
+};
 use secrecy::SecretString;
 use serde::{
     Deserialize, Deserializer,
@@ -15,6 +18,7 @@ use serde::{
 pub(super) struct AgentEntry {
     pub(super) key: SecretString,
     pub(super) terms: AgentTerms,
+    pub(super) budget: Option<Budget>,
 }
 
 /// Value of an agent that is a table.
@@ -23,6 +27,7 @@ pub(super) struct AgentEntry {
 struct AgentTable {
     key: SecretString,
     queues: Option<BTreeSet<QueueName>>,
+    budget: Option<BudgetOptions>,
 }
 
 impl<'de> Deserialize<'de> for AgentEntry {
@@ -41,15 +46,15 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<AgentEntry, E> {
-        Ok(AgentEntry { key: key.to_owned().into(), terms: AgentTerms::default() })
+        Ok(AgentEntry { key: key.to_owned().into(), terms: AgentTerms::default(), budget: None })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<AgentEntry, A::Error> {
-        let AgentTable { key, queues } = AgentTable::deserialize(MapAccessDeserializer::new(table))?;
+        let AgentTable { key, queues, budget } = AgentTable::deserialize(MapAccessDeserializer::new(table))?;
         if queues.as_ref().is_some_and(BTreeSet::is_empty) {
             return Err(Error::custom("queues is empty: name a queue, or leave it out for all queues"));
         }
-        Ok(AgentEntry { key, terms: AgentTerms { queues } })
+        Ok(AgentEntry { key, terms: AgentTerms { queues }, budget: budget.map(Budget::from) })
     }
 }
 
@@ -62,7 +67,7 @@ mod tests {
     fn read(value: &str) -> Result<(String, Option<Vec<String>>), String> {
         let table: std::collections::BTreeMap<String, AgentEntry> =
             toml::from_str(&format!("one = {value}")).map_err(|error| error.message().to_owned())?;
-        let AgentEntry { key, terms } = table["one"].clone();
+        let AgentEntry { key, terms, .. } = table["one"].clone();
         let queues = terms.queues.map(|queues| queues.into_iter().map(String::from).collect());
         Ok((key.expose_secret().to_owned(), queues))
     }
@@ -81,6 +86,7 @@ mod tests {
             ("{ key = 'k', queue = 'agents' }", "unknown field `queue`"),
             ("{ queues = ['agents'] }", "missing field `key`"),
             ("{ key = 'k', queues = [] }", "queues is empty"),
+            ("{ key = 'k', budget = { per = '5m' } }", "per is '5m'"),
             ("{ key = 'k', queues = ['a b'] }", "a b"),
             ("7", "a key, or a table with a key"),
         ] {

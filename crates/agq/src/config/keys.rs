@@ -46,15 +46,22 @@ impl KeySource {
         if let Some(hash) = &self.random {
             keys.add_session_key(hash.clone())?;
         }
-        for (role, table) in
-            [(Role::Admin, &file.admins), (Role::Client, &file.clients), (Role::Worker, &file.workers)]
-        {
+        for (name, client) in &file.clients {
+            keys.add(Role::Client, name, client.key.expose_secret())?;
+            if let Some(budget) = client.budget {
+                keys.add_budget(name, budget);
+            }
+        }
+        for (role, table) in [(Role::Admin, &file.admins), (Role::Worker, &file.workers)] {
             for (name, key) in table {
                 keys.add(role, name, key.expose_secret())?;
             }
         }
         for (name, agent) in &file.agents {
             keys.add_agent(name, agent.key.expose_secret(), agent.terms.clone())?;
+            if let Some(budget) = agent.budget {
+                keys.add_budget(name, budget);
+            }
         }
         Ok(keys)
     }

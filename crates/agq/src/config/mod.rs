@@ -2,6 +2,7 @@
 //! (TOML), and that over the defaults.
 
 mod agents;
+mod clients;
 mod commands;
 mod file;
 mod keys;

@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::agents::AgentEntry;
+use super::clients::ClientEntry;
 use crate::settings::{AuthErrors, PopReply};
 
 const LISTENING: &str = "Listening";
@@ -40,9 +41,9 @@ macro_rules! options {
             /// Keys of admins by name; in the config file only.
             #[arg(skip)]
             pub(super) admins: BTreeMap<String, SecretString>,
-            /// Keys of clients by name; in the config file only.
+            /// Keys of clients by name, with their budgets; in the config file only.
             #[arg(skip)]
-            pub(super) clients: BTreeMap<String, SecretString>,
+            pub(super) clients: BTreeMap<String, ClientEntry>,
             /// Keys of agents by name, with their terms; in the config file only.
             #[arg(skip)]
             pub(super) agents: BTreeMap<String, AgentEntry>,

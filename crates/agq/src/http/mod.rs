@@ -19,6 +19,7 @@
 
 mod admin;
 mod auth;
+mod budgets;
 mod connection;
 mod dashboard;
 mod events;
@@ -160,6 +161,8 @@ fn queue_routes() -> Routes {
         .route("/queues/{queue}/stats", get(queues::stats))
         .route("/queues/{queue}/pause", post(queues::set_paused::<true>))
         .route("/queues/{queue}/resume", post(queues::set_paused::<false>))
+        .route("/budgets", get(budgets::list))
+        .route("/budgets/{name}", get(budgets::get))
         .route("/rate-limits", get(queues::limits))
         .route("/rate-limits/{key}", get(queues::limit))
 }

@@ -61,6 +61,8 @@ pub(super) const ROWS: &[OperationRow] = &[
     ("get", "/queues/{queue}/stats", "all", "Shows a queue.", None, 200),
     ("post", "/queues/{queue}/pause", "admin", "Pauses a queue.", None, 200),
     ("post", "/queues/{queue}/resume", "admin", "Resumes a queue.", None, 200),
+    ("get", "/budgets", "client", "Shows budgets.", None, 200),
+    ("get", "/budgets/{name}", "client", "Shows a budget.", None, 200),
     ("get", "/rate-limits", "all", "Lists limits.", None, 200),
     ("get", "/rate-limits/{key}", "all", "Shows a limit.", None, 200),
     ("post", "/cron", "client", "Creates a schedule.", Some("OjsCron"), 201),

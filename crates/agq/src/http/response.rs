@@ -124,6 +124,11 @@ impl From<Rejection> for ApiError {
             | Rejection::PlanReplaced(_)
             | Rejection::WorkerIdTaken => Self::conflict(message),
             Rejection::NotPermitted(_) => forbidden(message),
+            Rejection::Budget(exhausted) => {
+                let hint = "Wait until the time that the message names, or ask for a larger budget.";
+                let message = format!("budget {exhausted}");
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "BUDGET_EXHAUSTED", message, hint)
+            }
             Rejection::QueueFull { depth, bound, .. } => {
                 let hint = "Wait until workers have taken jobs of the queue, and send the request again.";
                 let full = Self::new(StatusCode::TOO_MANY_REQUESTS, "QUEUE_FULL", message, hint);

@@ -3,7 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use agenix_protocol::{documents::QueueStats, time::Timestamp};
+use agenix_protocol::{
+    documents::{BudgetStatus, QueueStats},
+    time::Timestamp,
+};
 use agenix_rules::worker::Worker;
 
 use crate::{store::Totals, sync::lock};
@@ -12,6 +15,7 @@ pub(crate) struct StoreFigures {
     pub(crate) totals: Totals,
     pub(crate) queues: QueueStats,
     pub(crate) workers: Vec<(Worker, u64)>,
+    pub(crate) budgets: Vec<BudgetStatus>,
     /// Age of the oldest transaction that keeps a snapshot of the database, if the store has any.
     pub(crate) oldest_snapshot_secs: Option<u64>,
 }

@@ -1,6 +1,7 @@
 //! In-memory registries of the server: nothing in them outlives the process.
 
 pub(crate) mod backups;
+pub(crate) mod budgets;
 pub(crate) mod challenges;
 pub(crate) mod connections;
 pub(crate) mod event_log;

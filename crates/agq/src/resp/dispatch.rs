@@ -21,8 +21,8 @@ use bytes::Bytes;
 use super::{
     audit,
     handlers::{
-        action, backup, capability, challenge, info, job, keyspace, metrics, output, outputs, plan, queue,
-        schedule, virtual_keys, worker, workflow,
+        action, backup, budget, capability, challenge, info, job, keyspace, metrics, output, outputs, plan,
+        queue, schedule, virtual_keys, worker, workflow,
     },
     outcome::{CommandOutcome, CommandResult},
     ownership,
@@ -206,7 +206,7 @@ async fn run_job_command(app: &AppState, caller: &Caller, request: Request) -> G
     })
 }
 
-/// WORKER.*, CAPABILITY.SEARCH and QUEUE.*
+/// WORKER.*, BUDGET.GET, CAPABILITY.SEARCH and QUEUE.*
 async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
     Ok(match request {
         Request::WorkerHeartbeat { worker_id, stats } => {
@@ -230,6 +230,7 @@ async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -
         Request::WorkerOutput { request_id, output } => {
             output::deliver(app, caller, &request_id, &output).await
         }
+        Request::BudgetGet { name } => budget::get(app, caller, name.as_deref()).await,
         Request::CapabilitySearch { words, limit } => capability::search(app, &words, limit).await,
         Request::QueueStats { queue } => queue::stats(app, queue.as_deref()).await,
         Request::QueuePeek { queue, count } => queue::peek(app, &queue, count).await,
@@ -253,7 +254,9 @@ async fn run_action_command(app: &AppState, caller: &Caller, request: Request) -
         Request::ActionSubmit { action } => action::submit(app, caller, &action).await,
         Request::ActionStatus { action_id } => action::status(app, &action_id).await,
         Request::ActionList { page, labels } => action::list(app, caller, page, labels).await,
-        Request::ActionAdd { action_id, inputs, at } => action::add(app, action_id, &inputs, at).await,
+        Request::ActionAdd { action_id, inputs, at } => {
+            action::add(app, caller, action_id, &inputs, at).await
+        }
         Request::ActionClose { action_id } => action::close(app, &action_id).await,
         Request::ActionCancel { action_id, unstarted } => action::cancel(app, &action_id, unstarted).await,
         Request::ActionRetry { action_id } => action::retry(app, &action_id).await,

@@ -31,8 +31,8 @@ enum Subject<'r> {
 }
 
 /// Returns the reply to a command on a record that the agent does not own, and `None` if the
-/// command may be carried out. Refuses a command that agents may not use, though the session does so
-/// before.
+/// command may be carried out. Refuses a command that agents may not use, though the session does
+/// so before.
 pub(crate) async fn hidden(
     app: &AppState,
     agent: Agent<'_>,

@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 
 use super::{
     approvals,
+    budgets::{self, SubmitterBudget},
     chunked_submission::{self, new_jobs},
     lookup, owned,
     queues::check_capacity,
@@ -48,6 +49,7 @@ pub(crate) async fn submit(
     check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
     let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
     let jobs_created = submission.inputs.len();
+    let budget = SubmitterBudget::of(app, by.owner);
     let action = Action {
         queue: queue.into(),
         priority: submission.priority,
@@ -60,11 +62,16 @@ pub(crate) async fn submit(
         owner: by.owner.cloned(),
         ..Action::new(action_id.clone(), submission.plan_id, now)
     };
+    let terms = JobParams::of(&action, &plan, app.settings.job_timeout_ms, now);
+    let of_jobs = budget.as_ref().map(|budget| budget.of_job(Some(&plan), terms.timeout_ms)).transpose()?;
+    let action = Action { budget: of_jobs.map(Box::new), ..action };
     let inputs = match chunked_submission::pieces(submission.inputs, app.settings.inputs_at_once) {
         Ok(pieces) => {
             blob::check_reads_none(&plan)?;
             let plan_id = action.plan_id.clone();
-            let jobs_created = chunked_submission::store(app, action, &plan, &pieces, jobs_created).await?;
+            let booking = |later| budget.as_ref().map(|budget| budget.booking(later));
+            let jobs_created =
+                chunked_submission::store(app, action, &plan, &pieces, jobs_created, booking).await?;
             staged_jobs::recheck(app, &plan_id, &action_id).await?;
             return Ok((action_id, jobs_created));
         }
@@ -73,14 +80,21 @@ pub(crate) async fn submit(
     let named = inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(&plan, at, input));
     let named = named.collect::<Result<Vec<_>, _>>()?;
     let is_staged = approvals::is_staged(app, &action.plan_id, &action_id).await?;
-    let terms = JobParams { is_staged, ..JobParams::of(&action, &plan, app.settings.job_timeout_ms, now) };
-    let plan_id = action.plan_id.clone();
+    let terms = JobParams { is_staged, ..terms };
     let jobs = new_jobs(app, inputs, max_running::overrides(&action, &plan, &terms).as_ref());
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
     let named = jobs.iter().zip(named).filter(|(_, blobs)| !blobs.is_empty());
     let input_blobs = named.map(of_job).collect();
-    let new =
-        NewAction { needs: plan::needs(&plan), terms, jobs, documents: Vec::new(), input_blobs, action };
+    let plan_id = action.plan_id.clone();
+    let new = NewAction {
+        needs: plan::needs(&plan),
+        terms,
+        jobs,
+        documents: Vec::new(),
+        input_blobs,
+        action,
+        booking: budget.map(|budget| budget.booking(0)),
+    };
     let added = app.store.add_action(new).await??;
     staged_jobs::recheck(app, &plan_id, &action_id).await?;
     match added {
@@ -133,6 +147,7 @@ fn no_plan() -> Plan {
 /// Returns the number of jobs of the action. `at` is the index of the first input, if it is named.
 pub(crate) async fn add_inputs(
     app: &AppState,
+    by: Submitter<'_>,
     action_id: &ActionId,
     inputs: Vec<Box<RawValue>>,
     at: Option<u64>,
@@ -143,7 +158,8 @@ pub(crate) async fn add_inputs(
     blob::check_reads_none(&plan)?;
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
     check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
-    let total = chunked_submission::append(app, &action, &plan, inputs, at).await?;
+    let booking = budgets::booking_of_inputs(app, by.owner, action.owner.as_ref())?;
+    let total = chunked_submission::append(app, &action, &plan, inputs, at, booking).await?;
     staged_jobs::recheck(app, &action.plan_id, action_id).await?;
     Ok(total)
 }

@@ -4,6 +4,7 @@
 //! the handoff when the reply is complete.
 
 use agenix_protocol::{documents::JobDocument, ids::QueueName, request::BlockingWait};
+use agenix_rules::{budget::JobBudget, job};
 use serde_json::value::RawValue;
 
 use super::{identity, worker_health::end_trial_claim};
@@ -50,6 +51,7 @@ pub(crate) fn document(claim: &Claim) -> Result<JobDocument, StoreError> {
         inputs: raw(&claim.input)?,
         attempt: claim.job.attempt,
         traceparent: claim.job.ojs.as_ref().and_then(|ojs| ojs.traceparent()),
+        max_output_bytes: job::budget_of(&claim.job).and_then(JobBudget::max_output_bytes),
     })
 }
 

@@ -204,7 +204,7 @@ async fn submit_output_piece(
     is_begun: bool,
 ) -> Result<()> {
     match &submission.action_id {
-        Some(action_id) if is_begun => add_inputs(app, action_id, inputs, Some(at)).await.map(drop),
+        Some(action_id) if is_begun => add_inputs(app, by, action_id, inputs, Some(at)).await.map(drop),
         _ => {
             // Without inputs it stays closed, so that `action_submission::submit` rejects it.
             let open = submission.open || !inputs.is_empty();

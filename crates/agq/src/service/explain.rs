@@ -7,11 +7,11 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     explain::{self, Candidate},
-    job::JobState,
+    job::{self, JobState},
     limit::Limit,
 };
 
-use super::{approvals, lookup};
+use super::{approvals, budgets, lookup};
 use crate::{
     app::AppState,
     error::Result,
@@ -32,13 +32,18 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
     }
     let nearest = explain::nearest(candidates);
     let now = app.clock.now();
+    let waits = job.state == JobState::Available && !paused;
     let limited = match &needs.limit {
-        Some(key) if job.state == JobState::Available && !paused => limited(app, key, now).await?,
+        Some(key) if waits => limited(app, key, now).await?,
         _ => None,
     };
     let waiting = match job.state {
         JobState::Staged => approvals::reason(app, &job.plan_id).await?,
         _ => None,
+    };
+    let limited = match job::budget_of(&job) {
+        Some(budget) if waits && limited.is_none() => budgets::reason(app, budget, now).await?,
+        _ => limited,
     };
     let reason =
         waiting.or(limited).unwrap_or_else(|| explain::reason(&job, &queue, paused, ahead, &nearest, now));

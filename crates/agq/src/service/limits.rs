@@ -10,10 +10,13 @@ use crate::{
     store::{DocumentChange, DocumentKind},
 };
 
-/// A limit may permit jobs again as time passes.
+/// A limit or a budget may permit jobs again as time passes.
 pub(crate) async fn wake_waiting(app: &AppState) -> Result<()> {
-    if app.store.has_documents(DocumentKind::Limit).await? {
-        app.store.notifier().announce_all();
+    for kind in [DocumentKind::Limit, DocumentKind::Budget] {
+        if app.store.has_documents(kind).await? {
+            app.store.notifier().announce_all();
+            break;
+        }
     }
     Ok(())
 }

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
 use agenix_protocol::{
-    documents::{Status, to_json},
+    documents::{BudgetStatus, Status, to_json},
     time::Timestamp,
 };
 use agenix_rules::worker::{Liveness, Worker};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::queue_stats;
+use super::{budgets, queue_stats};
 use crate::{app::AppState, error::Result, registry::last_figures::StoreFigures, store::StoreError};
 
 /// Maximum time for which the metrics wait for the store.
@@ -67,6 +67,8 @@ struct Figures {
     #[serde(skip_serializing_if = "Option::is_none")]
     blob_bytes: Option<u64>,
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    budgets: Vec<BudgetStatus>,
 }
 
 /// Returns the last known metrics of a store that does not answer within `STORE_TIMEOUT`, because a
@@ -90,12 +92,13 @@ async fn figures(app: &AppState, read: impl Future<Output = Result<StoreFigures>
 async fn read_store(app: &AppState) -> Result<StoreFigures> {
     let (totals, queues) = (app.store.totals().await?, queue_stats::all(app).await?);
     let oldest_snapshot_secs = app.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
-    Ok(StoreFigures { totals, queues, workers: app.store.workers().await?, oldest_snapshot_secs })
+    let (workers, budgets) = (app.store.workers().await?, budgets::statuses(app).await?);
+    Ok(StoreFigures { totals, queues, workers, budgets, oldest_snapshot_secs })
 }
 
 /// `as_of` is the time of the store's metrics if they are old.
 fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
-    let StoreFigures { totals, queues, workers, oldest_snapshot_secs } = store;
+    let StoreFigures { totals, queues, workers, budgets, oldest_snapshot_secs } = store;
     let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
     let name = |key: &str| key.trim_start_matches("queue:").to_owned();
     let mut queue_length: BTreeMap<String, u64> =
@@ -129,6 +132,7 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
             .filter(|(worker, _)| worker.standing == Liveness::Active)
             .map(|(worker, _)| (worker.worker_id.to_string(), worker_stats(worker)))
             .collect(),
+        budgets: budgets.clone(),
     }
 }
 
@@ -197,7 +201,20 @@ impl Figures {
                 family(&mut text, metric, kind, "Value in the worker's last heartbeat.", own);
             }
         }
+        self.write_budgets(&mut text);
         text
+    }
+
+    fn write_budgets(&self, text: &mut String) {
+        let all = || self.budgets.iter().flat_map(|budget| budget.amounts().map(|amount| (budget, amount)));
+        let labels = |budget: &BudgetStatus, what| format!("{{name=\"{}\",what=\"{what}\"}}", budget.name);
+        let used = all().map(|(budget, (what, amount))| (labels(budget, what), amount.used)).collect();
+        let limits = all().filter_map(|(budget, (what, amount))| Some((labels(budget, what), amount.limit?)));
+        if !self.budgets.is_empty() {
+            let help = "Used part of a budget in its window, reservations of running jobs included.";
+            family(text, "agq_budget_used", "gauge", help, used);
+            family(text, "agq_budget_limit", "gauge", "Maximum of a budget.", limits.collect());
+        }
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) mod approvals;
 pub(crate) mod backups;
 pub(crate) mod blob_sweep;
 pub(crate) mod blobs;
+pub(crate) mod budgets;
 pub(crate) mod capabilities;
 pub(crate) mod challenges;
 pub(crate) mod chunked_submission;

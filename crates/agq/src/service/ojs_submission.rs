@@ -14,6 +14,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     blob,
+    budget::{Booking, JobBudget},
     capability::Needs,
     job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
     ojs::{self, DEFAULT_QUEUE, JobSubmission, OJS_PLAN, OJS_TAG},
@@ -22,7 +23,7 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{approvals, lookup, queues, staged_jobs};
+use super::{approvals, budgets::SubmitterBudget, lookup, queues, staged_jobs};
 use crate::{
     app::AppState,
     error::Result,
@@ -94,7 +95,8 @@ async fn enqueue_checked(
     all: Vec<JobSubmission>,
     now: Timestamp,
 ) -> Result<Vec<Enqueued>> {
-    let mut prepared = prepare_jobs(app, all).await?;
+    let budget = SubmitterBudget::of(app, owner);
+    let mut prepared = prepare_jobs(app, all, budget.as_ref()).await?;
     queues::check_capacity(app, &counts_by_queue(&prepared)).await?;
     let action_id = match prepared.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
@@ -102,7 +104,8 @@ async fn enqueue_checked(
     };
     let staged = stage(app, &action_id, &mut prepared).await?;
     let action = Action { owner: owner.cloned(), ..action_of(&action_id, &prepared, now) };
-    let added = add(app, &action, &prepared).await?;
+    let booking = budget.map(|budget| budget.booking(0));
+    let added = add(app, &action, &prepared, booking).await?;
     for plan_id in &staged {
         staged_jobs::recheck(app, plan_id, &action_id).await?;
     }
@@ -153,7 +156,11 @@ fn counts_by_queue(prepared: &[PreparedJob]) -> HashMap<String, u64> {
     counts
 }
 
-async fn prepare_jobs(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<PreparedJob>> {
+async fn prepare_jobs(
+    app: &AppState,
+    all: Vec<JobSubmission>,
+    budget: Option<&SubmitterBudget<'_>>,
+) -> Result<Vec<PreparedJob>> {
     let mut plans: HashMap<PlanId, Arc<Plan>> = HashMap::new();
     let mut prepared = Vec::with_capacity(all.len());
     for submitted in all {
@@ -163,7 +170,12 @@ async fn prepare_jobs(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<Pre
             plans.insert(plan_id.clone(), lookup::plan(app, plan_id).await?);
         }
         let plan = submitted.plan_id.as_ref().and_then(|plan_id| plans.get(plan_id));
-        prepared.push(prepare_job(app, submitted, plan.map(Arc::as_ref))?);
+        let mut job = prepare_job(app, submitted, plan.map(Arc::as_ref))?;
+        if let Some(budget) = budget {
+            let of_job = budget.of_job(plan.map(Arc::as_ref), job.own.terms.timeout_ms)?;
+            charge_to(&mut job.own, of_job);
+        }
+        prepared.push(job);
     }
     Ok(prepared)
 }
@@ -207,6 +219,13 @@ fn prepare_job(app: &AppState, submitted: JobSubmission, plan: Option<&Plan>) ->
     Ok(PreparedJob { new: NewJob { job_id, input: submitted.input.into(), own: None }, own })
 }
 
+fn charge_to(own: &mut JobOverrides, budget: JobBudget) {
+    own.needs.budget = Some(budget.name.clone());
+    if let Some(ojs) = &mut own.terms.ojs {
+        ojs.budget = Some(Box::new(budget));
+    }
+}
+
 fn ojs_needs() -> Needs {
     Needs { tags: vec![OJS_TAG.to_owned()], ..Needs::default() }
 }
@@ -231,18 +250,23 @@ fn action_of(action_id: &ActionId, prepared: &[PreparedJob], now: Timestamp) -> 
     }
 }
 
-async fn add(app: &AppState, action: &Action, prepared: &[PreparedJob]) -> Result<AddOutcome> {
-    match app.store.add_action(new_action(action, prepared)).await? {
+async fn add(
+    app: &AppState,
+    action: &Action,
+    prepared: &[PreparedJob],
+    booking: Option<Booking>,
+) -> Result<AddOutcome> {
+    match app.store.add_action(new_action(action, prepared, booking.clone())).await? {
         // The plan is created with the first job, and again after it was deleted.
         Err(Rejection::PlanNotFound(plan_id)) if plan_id.as_str() == OJS_PLAN => {
             add_ojs_plan(app, action.created_at).await?;
-            Ok(app.store.add_action(new_action(action, prepared)).await??)
+            Ok(app.store.add_action(new_action(action, prepared, booking)).await??)
         }
         added => Ok(added?),
     }
 }
 
-fn new_action(action: &Action, prepared: &[PreparedJob]) -> NewAction {
+fn new_action(action: &Action, prepared: &[PreparedJob], booking: Option<Booking>) -> NewAction {
     let with_own =
         |prepared: &PreparedJob| NewJob { own: Some(Box::new(prepared.own.clone())), ..prepared.new.clone() };
     NewAction {
@@ -252,6 +276,7 @@ fn new_action(action: &Action, prepared: &[PreparedJob]) -> NewAction {
         jobs: prepared.iter().map(with_own).collect(),
         documents: Vec::new(),
         input_blobs: Vec::new(),
+        booking,
     }
 }
 

@@ -7,7 +7,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{ojs::OJS_PLAN, plan, rejection::Rejection};
 
-use super::{approvals, chunked_submission};
+use super::{approvals, budgets::SubmitterBudget, chunked_submission};
 use crate::{
     app::{AppState, PlanDecision, Submitter},
     auth::keyring::Identity,
@@ -32,7 +32,11 @@ pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Re
     if app.plan_policy.is_on() {
         prepare_approval(app, &stored, by.identity, &decision).await?;
     }
-    if app.store.add_plan(stored).await? { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
+    let is_new = match SubmitterBudget::of(app, by.owner) {
+        Some(budget) => app.store.add_booked_plan(stored, budget.booking(0)).await??,
+        None => app.store.add_plan(stored).await?,
+    };
+    if is_new { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
 }
 
 /// Stores or removes the approval of a plan that is about to be stored.

@@ -25,6 +25,7 @@ impl World {
         }
         let jobs = process.store.jobs().map_err(|error| error.to_string())?;
         jobs.iter().try_for_each(|job| self.ledger.check_job(job))?;
+        self.check_budget(&jobs)?;
         self.check_blobs()?;
         if !self.ledger.forgets && jobs.len() < self.ledger.jobs.len() {
             return Err(format!("there are {} jobs, and were {}", jobs.len(), self.ledger.jobs.len()));
@@ -129,7 +130,10 @@ impl World {
         let (lanes, paused) = (now(process.store.lanes())?, now(process.store.paused())?);
         let ready = || {
             lanes.iter().filter(|lane| {
-                lane.length > 0 && lane.queue != ojs_jobs::QUEUE && !paused.contains(&lane.queue)
+                // Jobs of a budget may wait for the budget.
+                let may_wait = lane.needs.budget.is_some() && !self.budgets.is_empty();
+                let is_own = lane.queue == ojs_jobs::QUEUE;
+                lane.length > 0 && !may_wait && !is_own && !paused.contains(&lane.queue)
             })
         };
         for (number, op) in &self.ops {

@@ -39,6 +39,8 @@ mod actors;
 mod blob_checks;
 mod blob_disk;
 mod blob_steps;
+mod budget_checks;
+mod budgets;
 mod checks;
 mod cli;
 mod corruption;

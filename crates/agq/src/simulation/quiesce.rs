@@ -21,6 +21,7 @@ impl World {
         self.is_calm = true;
         self.disk.repair();
         self.settle()?;
+        self.lift_budget()?;
         self.check_quiet()?;
         for queue in ["ready", "other"] {
             self.ledger.paused.insert(queue.to_owned(), None);

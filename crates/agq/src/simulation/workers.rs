@@ -25,6 +25,9 @@ pub(super) fn hash_of(content: &str) -> BlobHash {
 /// Worker that can run jobs in the sandbox profile of some plans.
 pub(super) const IN_SANDBOX: &str = "w0";
 
+/// Results with figures for a budget.
+const FIGURES: &str = r#","task_results":[{"task_number":1,"command":"sort","exit_code":0,"user_ms":200,"system_ms":70,"stdout_bytes":9}]"#;
+
 impl World {
     pub(super) fn worker_acts(&mut self) -> CheckResult {
         let at = self.rng.usize(..self.actors.len());
@@ -175,7 +178,8 @@ impl World {
             None => (self.rng.u8(..16) == 0).then(|| CONTENTS[0].repeat(3)),
         };
         let Some(content) = named else {
-            return format!(r#"{{"status":"completed","attempt":{attempt}}}"#);
+            let figures = if self.budgets.is_empty() { "" } else { FIGURES };
+            return format!(r#"{{"status":"completed","attempt":{attempt}{figures}}}"#);
         };
         let (hash, length) = (hash_of(&content), content.len());
         format!(

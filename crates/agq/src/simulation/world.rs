@@ -14,10 +14,12 @@ use futures_util::future::AbortHandle;
 use crate::{
     app::Caller,
     config,
+    registry::budgets::BudgetTerms,
     settings::Settings,
     simulation::{
         actors::{Actor, CommittedBlob, close_connection},
         blob_disk::BlobDisk,
+        budgets,
         disk::{Disk, DiskEvent},
         expectations::Expectations,
         keys::KeyHistory,
@@ -102,6 +104,8 @@ pub(super) struct World {
     next_number: u64,
     pub(super) actors: Vec<Actor>,
     pub(super) user: Arc<Caller>,
+    /// Budgets of the keys.
+    pub(super) budgets: BudgetTerms,
     pub(super) ledger: Ledger,
     pub(super) keys: KeyHistory,
     pub(super) elements: Elements,
@@ -148,7 +152,7 @@ impl World {
         let forgets = rng.u8(..4) == 0;
         (settings.keep_ended_ms, settings.keep_dead_ms) = if forgets { (3000, 6000) } else { (0, 0) };
         let time_seed = rng.u64(..);
-        let time = SimulatedTime::new(time_seed);
+        let (time, budgets) = (SimulatedTime::new(time_seed), budgets::terms(seed));
         let mut world = Self {
             blobs: BlobDisk::new(&time),
             time,
@@ -160,7 +164,8 @@ impl World {
             ops: BTreeMap::new(),
             next_number: 1,
             actors: Vec::new(),
-            user: Actor::new(1, None).caller,
+            user: budgets::user(!budgets.is_empty()),
+            budgets,
             // One seed of eight, without a draw of its own, so that other seeds stay as they are.
             ledger: Ledger::new(forgets, seed % 8 == 1),
             keys: KeyHistory::new(),
@@ -185,6 +190,7 @@ impl World {
     pub(super) fn orderly(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
         let mut world = Self::before(seed, image, with_story)?;
         world.is_calm = true;
+        (world.budgets, world.user) = (BudgetTerms::default(), budgets::user(false));
         world.start()?;
         world.write_all()?;
         world.operations = Some(OperationLog::default());
@@ -246,6 +252,7 @@ impl World {
             }
         };
         self.blobs.repair();
+        process.app.budgets.replace(self.budgets.clone());
         self.process = Some(process);
         self.counts.restarts += 1;
         self.tell(|| "agq has started".into());

@@ -6,10 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use anyhow::Context;
 use tokio::signal::unix::Signal;
 use tracing::{error, info};
 
-use crate::{app::AppState, auth::keyring::Keyring, config::KeySource, net::TlsAcceptance};
+use crate::{app::AppState, auth::keyring::Keyring, config::KeySource, net::TlsAcceptance, service::budgets};
 
 /// Parts of the server that SIGHUP reloads.
 pub(crate) struct Reload {
@@ -27,13 +28,13 @@ impl Reload {
             if was_on_terminal && !stdin().is_terminal() {
                 return;
             }
-            self.once();
+            self.once().await;
         }
         std::future::pending::<()>().await;
     }
 
-    fn once(&self) {
-        let keys = self.key_source.read().map(|keys| self.keyring.replace(keys));
+    async fn once(&self) {
+        let keys = self.reload_keys().await;
         report("keys", "read again; connections stay open, new logins need a key that is listed now", keys);
         if let Some(tls) = &self.tls {
             report("certificates", "read again; new connections use them", tls.reload());
@@ -46,6 +47,15 @@ impl Reload {
             let meaning = "reopened; a file that was moved away is created again";
             report("audit log", meaning, self.app.audit.reopen());
         }
+    }
+}
+
+impl Reload {
+    async fn reload_keys(&self) -> anyhow::Result<()> {
+        let keys = self.key_source.read()?;
+        let budgets = keys.budgets().clone();
+        self.keyring.replace(keys);
+        budgets::set_all(&self.app, budgets).await.context("the budgets of stored jobs are not changed")
     }
 }
 

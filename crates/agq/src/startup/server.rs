@@ -47,6 +47,7 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let _too_large = ignore_file_size_signal()?;
     let (app, tasks) = open_store::open(&config).await?;
     service::workers::recover_after_restart(&app).await?;
+    service::budgets::set_all(&app, config.keys.budgets().clone()).await?;
     let listeners = Listeners::open(&config.listen).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;

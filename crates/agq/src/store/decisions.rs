@@ -2,7 +2,9 @@
 
 use agenix_rules::{
     action::{self, Action},
+    budget::{Booking, Usage},
     job::NewJob,
+    rejection::Rejection,
 };
 
 use super::{NewAction, RuleResult};
@@ -37,6 +39,12 @@ pub(super) fn count_known<E>(
         known += 1;
     }
     Ok(Ok(known))
+}
+
+/// Returns `usage` with `jobs` new jobs and `plans` new plans.
+pub(super) fn booked(usage: &Usage, booking: &Booking, jobs: usize, plans: u64) -> RuleResult<Usage> {
+    let jobs = booking.later_jobs.saturating_add(jobs as u64);
+    usage.booked(booking, jobs, plans).map_err(Rejection::Budget)
 }
 
 /// Returns true if both can come from one submission. The caller still compares the inputs.

@@ -32,6 +32,8 @@ macro_rules! define_kinds {
 define_kinds! {
     /// [`StoredBlob`](agenix_rules::blob::StoredBlob), by its hash.
     Blob "blob";
+    /// [`Usage`](agenix_rules::budget::Usage) of a budget, by the name of its key.
+    Budget "budget";
     /// [`JobBlobs`](agenix_rules::blob::JobBlobs) of a job whose results name blobs, by its id.
     JobBlobs "job_blobs";
     /// [`JobBlobs`](agenix_rules::blob::JobBlobs) of a job whose input names blobs, by its id.

@@ -15,6 +15,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{Action, JobCounts},
+    budget::Booking,
     job::Job,
     owner::Owner,
 };
@@ -29,6 +30,9 @@ use agenix_rules::{
 pub(crate) trait JobStore: Send + Sync + 'static {
     /// Adds a plan, and returns true if it is new. Never replaces an existing plan.
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool>;
+    /// Adds a plan as [`add_plan`](Self::add_plan) does, and books a new one. Rejected if the
+    /// budget has no room.
+    fn add_booked_plan(&self, plan: StoredPlan, booking: Booking) -> StoreFuture<RuleResult<bool>>;
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>>;
     /// Returns a page of the plans in the order of their ids: all plans, or those of `owner`.
     fn plans(&self, page: Page, owner: Option<Owner>) -> StoreFuture<Vec<PlanId>>;

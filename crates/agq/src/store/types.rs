@@ -13,6 +13,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
+    budget::Booking,
     capability::{Abilities, Needs},
     job::{Job, JobParams, JobState, NewJob, RuleOutcome},
     owner::Owner,
@@ -62,6 +63,8 @@ pub(crate) struct NewAction {
     pub(crate) documents: Vec<(DocumentKind, String, String)>,
     /// Blobs that the inputs of jobs name. Each must have a record.
     pub(crate) input_blobs: Vec<(JobId, BTreeSet<BlobHash>)>,
+    /// Budget in which the jobs are booked, if the submitter has one.
+    pub(crate) booking: Option<Booking>,
 }
 
 impl NewAction {
@@ -88,6 +91,8 @@ pub(crate) struct AppendJobs {
     pub(crate) terms: JobParams,
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) now: Timestamp,
+    /// Budget in which the added jobs are booked, if the submitter has one.
+    pub(crate) booking: Option<Booking>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

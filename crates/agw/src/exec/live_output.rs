@@ -74,6 +74,12 @@ impl LiveOutput {
         (taken.iter().map(|(bytes, _)| bytes).sum(), most)
     }
 
+    /// Returns the number of bytes that the tasks have written.
+    pub(crate) fn written(&self) -> u64 {
+        let of = |file: &Option<Arc<SpoolFile>>| file.as_deref().map_or(0, SpoolFile::length);
+        self.lock().iter().map(|written| of(&written.stdout) + of(&written.stderr)).sum()
+    }
+
     /// Returns the streams of more than `most` bytes, except those that a later task has read.
     pub(crate) fn larger_than(&self, most: u64) -> Vec<LargeOutput> {
         let (mut larger, tasks) = (Vec::new(), self.lock());

@@ -11,6 +11,8 @@ pub(crate) struct Quota {
     pub(crate) of_job: u64,
     /// Bytes to keep free on the disk of the spool, or a tenth of the disk if that is less.
     pub(crate) reserve: u64,
+    /// Maximum number of bytes that the tasks of the job write, if a budget bounds them.
+    pub(crate) of_budget: Option<u64>,
 }
 
 /// Free and total bytes of the disk of the spool.
@@ -56,11 +58,29 @@ impl Quota {
         // Below the reserve, the job is ended only when its output is more than the free bytes.
         let until_full = room.free.saturating_sub(reserve).max(room.free.saturating_sub(used) / 2);
         let left = (self.of_job - used).min(until_full);
-        // Half of the shortest time in which a program can write the remaining bytes.
-        let wait = Duration::from_micros(left / (2 * FASTEST / 1_000_000));
-        let shortest = if used == 0 { SHORTEST_WAIT_OF_EMPTY } else { SHORTEST_WAIT };
-        QuotaCheck::Fits(wait.clamp(shortest, LONGEST_WAIT))
+        QuotaCheck::Fits(wait_for(left, used))
     }
+
+    /// Judges a job by the number of bytes that its tasks have written.
+    pub(crate) fn check_budget(&self, written: impl FnOnce() -> u64) -> QuotaCheck {
+        let Some(most) = self.of_budget else { return QuotaCheck::Fits(LONGEST_WAIT) };
+        let written = written();
+        if written > most {
+            return QuotaCheck::Exceeds(format!(
+                "its output has {written} bytes, and a job of this budget may write {most}: write less, or ask for a \
+                 larger output_bytes"
+            ));
+        }
+        QuotaCheck::Fits(wait_for(most - written, written))
+    }
+}
+
+/// Returns half of the shortest time in which a program can write the `left` bytes, if it has
+/// written `used` bytes.
+fn wait_for(left: u64, used: u64) -> Duration {
+    let wait = Duration::from_micros(left / (2 * FASTEST / 1_000_000));
+    let shortest = if used == 0 { SHORTEST_WAIT_OF_EMPTY } else { SHORTEST_WAIT };
+    wait.clamp(shortest, LONGEST_WAIT)
 }
 
 #[cfg(test)]
@@ -68,7 +88,7 @@ mod tests {
     use super::{DiskSpace, LONGEST_WAIT, Quota, QuotaCheck, SHORTEST_WAIT};
 
     const MB: u64 = 1_000_000;
-    const QUOTA: Quota = Quota { of_job: 16_000 * MB, reserve: 1_000 * MB };
+    const QUOTA: Quota = Quota { of_job: 16_000 * MB, reserve: 1_000 * MB, of_budget: None };
 
     fn wait(used: u64, free: u64, total: u64) -> Option<std::time::Duration> {
         match QUOTA.check(used, DiskSpace { free, total }) {
@@ -98,5 +118,15 @@ mod tests {
         let small = wait(0, 64 * MB, 64 * MB).unwrap();
         assert!(small < std::time::Duration::from_millis(10), "{small:?}");
         assert!(wait(30 * MB, 34 * MB, 64 * MB).unwrap() < small);
+    }
+
+    #[test]
+    fn budget_ends_a_job_that_writes_more_than_its_share() {
+        let bounded = Quota { of_budget: Some(1_000), ..QUOTA };
+        assert_eq!(QUOTA.check_budget(|| u64::MAX), QuotaCheck::Fits(LONGEST_WAIT));
+        assert_eq!(bounded.check_budget(|| 1_000), QuotaCheck::Fits(SHORTEST_WAIT));
+        assert!(
+            matches!(bounded.check_budget(|| 1_001), QuotaCheck::Exceeds(text) if text.contains("may write 1000"))
+        );
     }
 }

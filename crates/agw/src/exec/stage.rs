@@ -145,10 +145,15 @@ async fn exceeded(context: &ExecContext, live_output: &LiveOutput) -> (u32, Stri
         // A disk without readable statistics counts as unlimited.
         let room = context.spool.room().unwrap_or(DiskSpace { free: u64::MAX, total: u64::MAX });
         let (used, task_number) = live_output.taken();
-        match context.quota.check(used, room) {
-            QuotaCheck::Fits(wait) => sleep(wait).await,
-            QuotaCheck::Exceeds(text) => return (task_number, text),
+        let checks = [context.quota.check(used, room), context.quota.check_budget(|| live_output.written())];
+        let mut shortest = Duration::MAX;
+        for check in checks {
+            match check {
+                QuotaCheck::Fits(wait) => shortest = shortest.min(wait),
+                QuotaCheck::Exceeds(text) => return (task_number, text),
+            }
         }
+        sleep(shortest).await;
     }
 }
 

@@ -51,6 +51,17 @@ pub(crate) struct ExecContext {
     pub(crate) admission: Arc<Admission>,
 }
 
+impl ExecContext {
+    /// Returns the context of a job whose tasks write at most `max_output_bytes` bytes.
+    pub(crate) fn of_job(self: Arc<Self>, max_output_bytes: Option<u64>) -> Arc<Self> {
+        if max_output_bytes.is_none() {
+            return self;
+        }
+        let quota = Quota { of_budget: max_output_bytes, ..self.quota };
+        Arc::new(Self { quota, ..Self::clone(&self) })
+    }
+}
+
 /// Files that tasks of a job read.
 #[derive(Default)]
 pub(crate) struct TaskInputs {

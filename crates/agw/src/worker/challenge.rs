@@ -136,7 +136,7 @@ mod tests {
         let spool = Spool::new(dir.path());
         let (plans, kill_grace) = (PlanCache::default(), Duration::from_secs(1));
         let (files, most_files, shortage) = (Arc::new(Semaphore::new(9)), 9, Arc::default());
-        let quota = Quota { of_job: 0, reserve: 0 };
+        let quota = Quota { of_job: 0, reserve: 0, of_budget: None };
         let context = ExecContext {
             sandboxes: None,
             admission: Arc::default(),

@@ -66,6 +66,10 @@ pub struct JobDocument {
     /// Trace of the job (`traceparent` of W3C Trace Context), if it was submitted with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Maximum number of bytes of the output of all tasks, if the budget of the submitter has one.
+    /// A worker ends the job beyond it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
 }
 
 /// Report of a worker with `JOB.UPDATE`. Unknown fields are ignored, because workers may have more.

@@ -4,6 +4,7 @@
 mod action;
 mod approval;
 mod backup;
+mod budget;
 mod events;
 mod explain;
 mod halt;
@@ -26,6 +27,7 @@ use serde::de::DeserializeOwned;
 pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
 pub use approval::{Approval, ApprovalState};
 pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
+pub use budget::{AmountStatus, BudgetStatus};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
 pub use halt::{Halt, HaltCondition, HaltParseError, HaltThreshold};

@@ -145,6 +145,7 @@ impl Request {
                 args.extend(worker_id.iter().flat_map(|id| words(["WORKER", id.as_str()])));
                 args
             }
+            Self::BudgetGet { name } => named("BUDGET.GET", name.as_slice()),
             Self::CapabilitySearch { words: sought, limit } => {
                 let mut args = named("CAPABILITY.SEARCH", sought);
                 args.extend(words(["LIMIT", &limit.to_string()]));

@@ -185,6 +185,11 @@ pub(super) static COMMANDS: &[Command] = &[
         "Challenges workers to prove a capability.", verify),
     row("CAPABILITY.SEARCH", -2, Read, Client, "<word> [word ...] [LIMIT <n>]",
         "Finds agentic units by their descriptions.", capability_search).for_agents(),
+    row("BUDGET.GET", -1, Read, Client, "[name]", "Shows how much of budgets is used.", |args| match args {
+        [] => Ok(Request::BudgetGet { name: None }),
+        [name] => Ok(Request::BudgetGet { name: Some(text(name)?) }),
+        _ => Err(RequestError::Syntax),
+    }).for_agents(),
     row("QUEUE.STATS", -1, Read, Everyone, "[queue_name]", "Counts jobs and workers.", |args| match args {
         [] => Ok(Request::QueueStats { queue: None }),
         [queue] => Ok(Request::QueueStats { queue: Some(text(queue)?) }),

@@ -4,10 +4,10 @@
 use agenix_protocol::{ids::JobId, time::Timestamp};
 
 use super::{
-    Job, JobState, MAX_LOSSES, ReportedFailure, RuleOutcome,
+    Job, JobState, MAX_LOSSES, ReportedFailure, RuleOutcome, charge,
     report::{discard, failed, record_failure},
 };
-use crate::retry;
+use crate::{budget::RunUse, retry};
 
 /// Duration of the lease of a claim, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,6 +32,7 @@ pub fn claimed(job: &Job, who: &str, now: Timestamp, options: LeaseOptions) -> J
         error: None,
         ..job.clone()
     };
+    charge::set_use(&mut next, None);
     let mut start_by = (options.start_timeout_ms > 0).then(|| now.plus_ms(options.start_timeout_ms));
     if let Some(ojs) = next.ojs.as_mut().filter(|ojs| ojs.is_reserved()) {
         // An OJS job counts as started once it is fetched.
@@ -108,7 +109,12 @@ pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>, now: Timestamp)
     if !job.is_held_by(holder) || reported {
         return RuleOutcome::Unchanged;
     }
-    job.changed(|next| next.offer_again(now))
+    job.changed(|next| {
+        if !job.is_confirmed {
+            charge::set_use(next, Some(RunUse::default()));
+        }
+        next.offer_again(now);
+    })
 }
 
 /// Reconciles a job with a holder that registers again and lists the jobs that it `has`.

@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Job, JobState, report::cut};
-use crate::retry::{self, Retry};
+use crate::{
+    budget::JobBudget,
+    retry::{self, Retry},
+};
 
 /// Mean of the random draw, for which a delay equals that of the policy.
 const MEAN_JITTER: f64 = 0.5;
@@ -117,6 +120,9 @@ pub struct Ojs {
     pub directive: Option<String>,
     /// Submitted fields of a job that runs a plan, as JSON: its input is that of its plan.
     pub document: Option<String>,
+    /// Budget that the job is charged to.
+    #[serde(default)]
+    pub budget: Option<Box<JobBudget>>,
 }
 
 impl Ojs {

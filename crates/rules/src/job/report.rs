@@ -8,9 +8,9 @@ use agenix_protocol::{
 use super::{
     Job,
     JobState::{self, Available, Discarded, Retryable, Scheduled},
-    ReportedFailure, RuleOutcome,
+    ReportedFailure, RuleOutcome, charge,
 };
-use crate::{rejection::Rejection, retry};
+use crate::{budget::RunUse, rejection::Rejection, retry};
 
 /// Maximum number of bytes of a worker's error text that a job stores.
 pub const MAX_ERROR_BYTES: usize = 4096;
@@ -63,7 +63,10 @@ pub fn updated(
             };
         }
         // A worker gives up an unstarted job after a request to do so.
-        Some(Status::Cancelled) if !job.is_confirmed => next.end(JobState::Cancelled, now),
+        Some(Status::Cancelled) if !job.is_confirmed => {
+            charge::set_use(&mut next, Some(RunUse::default()));
+            next.end(JobState::Cancelled, now);
+        }
         Some(to) => return Err(Rejection::IllegalTransition { from: job.status(), to }),
     }
     Ok(RuleOutcome::Changed(Box::new(next)))
@@ -140,6 +143,7 @@ pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
 fn snoozed(mut job: Job, failure: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
     job.error = Some(cut(&failure.message).to_owned());
     job.snoozes += 1;
+    charge::end_run(&mut job, now);
     job.state = JobState::Scheduled;
     job.due_at = Some(now.plus_ms(retry::snooze_ms(jitter)));
     job.current_task = None;
@@ -180,6 +184,7 @@ fn discarded(mut job: Job, failure: &ReportedFailure, now: Timestamp) -> Job {
 pub(super) fn failed(mut job: Job, failure: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
     let is_final = job.retry().is_some_and(|retry| failure.is_final(retry));
     if record_failure(&mut job, failure, is_final, now) {
+        charge::end_run(&mut job, now);
         job.release();
         job.state = JobState::Retryable;
         job.due_at = Some(now.plus_ms(job.delay_ms(jitter)));

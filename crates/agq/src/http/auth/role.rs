@@ -77,6 +77,10 @@ impl<S: Send + Sync, A: RequiredAccess> FromRequestParts<S> for Require<A> {
 }
 
 impl<A> Require<A> {
+    pub(in crate::http) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// Returns the owner of what the sender submits.
     pub(in crate::http) fn owner(&self) -> Option<&Owner> {
         self.identity.owner.as_ref()

@@ -346,7 +346,7 @@ const overview = {
   title: () => 'Overview',
   async load(route, signal) {
     const [recent, replies] = await Promise.all([ask('recent', undefined, signal),
-      commands([['QUEUE.STATS'], ['INFO', 'jobs']], signal),
+      commands([['QUEUE.STATS'], ['INFO', 'jobs'], ['BUDGET.GET']], signal),
       state.points.length > 1 && now() - state.points[state.points.length - 1][0] < 10000 ? null
         : ask('history', undefined, signal).then(({ points }) => { state.points = points; })]);
     const stats = parse(reply(replies[0]));
@@ -358,9 +358,9 @@ const overview = {
     }
     const kept = (name) => Number((new RegExp(`jobs_${name}:(\\d+)`).exec(replies[1].reply) || [])[1] || 0);
     if (replies[1].reply) state.totals = { running: kept('running'), pending: kept('pending') };
-    return { recent, stats };
+    return { recent, stats, budgets: replies[2].reply ? parse(replies[2].reply) : [] };
   },
-  draw({ recent, stats }) {
+  draw({ recent, stats, budgets }) {
     const { running, pending } = state.totals || {};
     const tile = (label, value, kind, note) => h('div', { class: `tile ${kind}` }, h('dt', null, label),
       h('dd', null, value === null ? '–' : value), h('dd', { class: 'muted' }, note));
@@ -376,6 +376,7 @@ const overview = {
         tile('Completed per minute', perMinute(0) === null ? null : rate(perMinute(0)), 'completed', 'in the last minute'),
         tile('Failed per minute', failures === null ? null : rate(failures), failures > 0 ? 'failed' : '', 'in the last minute')),
       chart(), h('section', { class: 'panel' }, h('h2', null, 'Queues'), queues(stats)),
+      ...(budgets.length === 0 ? [] : [h('section', { class: 'panel' }, h('h2', null, 'Budgets'), budgetTable(budgets))]),
       h('section', { class: 'panel' }, h('h2', null, 'Actions'), recent.actions.length === 0
         ? empty('No action yet. Try: ', h('code', null, 'seq 3 | agx map -- echo'))
         : table('Actions, the newest first', ['Action', 'State', 'Progress', 'Jobs', 'Submitted'], recent.actions.map((action) => ({
@@ -389,6 +390,19 @@ function counts(action) {
   const some = STATUSES.filter((name) => action[name] > 0);
   return h('span', { class: 'counts' }, some.length === 0 ? 'none yet' : some.map((name) => h('span', { key: name, class: name },
     `${number(action[name])} ${name}`)));
+}
+
+const AMOUNTS = ['jobs', 'plans', 'running', 'cpu_secs', 'output_bytes'];
+
+function budgetTable(budgets) {
+  const bounded = budgets.flatMap((budget) => AMOUNTS.filter((what) => budget[what].limit !== undefined).map((what) => [budget, what]));
+  return table('Budgets', ['Key', 'Amount', 'Used', 'Next back at'], bounded.map(([budget, what]) => {
+    const { used, limit, next_at: next } = budget[what];
+    const text = `${number(used)} of ${number(limit)}`;
+    return { id: `${budget.name} ${what}`, attrs: { 'data-budget': budget.name }, cells: [
+      cell('name', h('span', { class: 'id' }, budget.name)), `${what} in ${budget.per_hours} h`,
+      h('span', null, bar(used, limit, text), text), next || '–'] };
+  }));
 }
 
 function queues(stats) {

@@ -51,8 +51,9 @@ const STYLE: &str = include_str!("style.css");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 /// Commands that the dashboard may run. Commands that wait are not among them.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "INFO",
+    "BUDGET.GET",
     "PLAN.GET",
     "PLAN.LIST",
     "ACTION.LIST",

@@ -18,10 +18,16 @@ pub(crate) async fn submit(app: &AppState, caller: &Caller, json: &[u8]) -> Comm
     Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
 }
 
-pub(crate) async fn add(app: &AppState, action_id: ActionId, json: &[u8], at: Option<u64>) -> CommandResult {
+pub(crate) async fn add(
+    app: &AppState,
+    caller: &Caller,
+    action_id: ActionId,
+    json: &[u8],
+    at: Option<u64>,
+) -> CommandResult {
     let inputs: Vec<Box<RawValue>> = parsed(json, Rejection::InvalidAction)?;
     let jobs_created = inputs.len();
-    let total_jobs = action_submission::add_inputs(app, &action_id, inputs, at).await?;
+    let total_jobs = action_submission::add_inputs(app, caller.submitter(), &action_id, inputs, at).await?;
     Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created} total_jobs={total_jobs}")))
 }
 

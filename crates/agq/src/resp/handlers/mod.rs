@@ -3,6 +3,7 @@
 
 pub(crate) mod action;
 pub(crate) mod backup;
+pub(crate) mod budget;
 pub(crate) mod capability;
 pub(crate) mod challenge;
 pub(crate) mod info;

@@ -18,6 +18,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
+    budget::Booking,
     job::{JobOverrides, JobParams, NewJob},
     max_running, plan,
     rejection::Rejection,
@@ -47,15 +48,19 @@ struct PendingSubmission {
 }
 
 /// Returns the number of jobs, less than `count` if the action halts meanwhile. Idempotent.
+/// `booking` books all jobs with the first write, given the number of jobs of later ones.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,
     plan: &Plan,
     pieces: &[InputChunk],
     count: usize,
+    booking: impl FnOnce(u64) -> Option<Booking>,
 ) -> Result<usize> {
     let is_staged = approvals::is_staged(app, &action.plan_id, &action.action_id).await?;
-    let added = app.store.add_action(begun(app, (&action, is_staged), plan, pieces)?).await??;
+    let first = begun(app, (&action, is_staged), plan, pieces)?;
+    let later = (count as u64).saturating_sub(first.jobs.len() as u64);
+    let added = app.store.add_action(NewAction { booking: booking(later), ..first }).await??;
     finish(app, &action.action_id).await?;
     let known = app.store.action(&action.action_id).await?.map(|(known, _)| known);
     let stored = match known.as_ref().filter(|known| known.halted.is_some()) {
@@ -94,6 +99,7 @@ fn begun(
         action: Action { is_open: true, ..action.clone() },
         documents,
         input_blobs: Vec::new(),
+        booking: None,
     })
 }
 
@@ -193,7 +199,8 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
 }
 
 async fn add_piece(app: &AppState, action: &Action, plan: &Plan, piece: &InputChunk) -> Result<u64> {
-    append(app, action, plan, inputs_of(&piece.json)?, Some(piece.place)).await
+    // The first write has booked all pieces.
+    append(app, action, plan, inputs_of(&piece.json)?, Some(piece.place), None).await
 }
 
 /// Adds inputs to an action, and returns the number of its jobs. Inputs that the action already has
@@ -204,6 +211,7 @@ pub(crate) async fn append(
     plan: &Plan,
     inputs: Vec<Box<RawValue>>,
     at: Option<u64>,
+    booking: Option<Booking>,
 ) -> Result<u64> {
     let now = app.clock.now();
     let is_staged = approvals::is_staged(app, &action.plan_id, &action.action_id).await?;
@@ -216,6 +224,7 @@ pub(crate) async fn append(
         terms,
         now,
         action_id: action.action_id.clone(),
+        booking,
     };
     Ok(app.store.add_jobs(more).await??)
 }

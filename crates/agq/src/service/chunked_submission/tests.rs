@@ -159,13 +159,13 @@ async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
 #[tokio::test]
 async fn chunked_submission_is_complete_before_inputs_are_added() {
     let (_dir, app) = interrupted_submission().await;
-    assert!(add_inputs(&app, &id(), five().inputs, None).await.is_err(), "it is not open");
+    assert!(add_inputs(&app, Submitter::NOBODY, &id(), five().inputs, None).await.is_err(), "it is not open");
     assert_whole(&app).await;
     let open = submission(r#","open":true"#, r#"{"n":0},{"n":1},{"n":2},{"n":3},{"n":4}"#);
     let open = ActionSubmission { action_id: Some(ActionId::new("b").unwrap()), ..open };
     submit_action(&app, Submitter::NOBODY, open).await.unwrap();
     let b = ActionId::new("b").unwrap();
-    assert_eq!(add_inputs(&app, &b, five().inputs, None).await.unwrap(), 10);
+    assert_eq!(add_inputs(&app, Submitter::NOBODY, &b, five().inputs, None).await.unwrap(), 10);
 }
 
 #[tokio::test]

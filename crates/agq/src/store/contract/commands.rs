@@ -24,7 +24,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use goldenscript::ArgumentConsumer;
 
-use super::{claims, shown};
+use super::{budgets, claims, shown};
 use crate::store::{
     AckLevel, ActionRule, AppendJobs, DocumentKind, JobRule, LaneSummary, NewAction, ReportedResults,
     Retention, RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
@@ -155,7 +155,7 @@ fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
             let plan_id: PlanId = id(args)?;
             let (json, owner) = (format!(r#"{{"plan_id":"{plan_id}"}}"#), owner(args));
             let plan = StoredPlan { json, plan_id, created_at: at(args)?, owner };
-            show(store.add_plan(plan), |added| vec![if added { "added" } else { "there already" }.into()])
+            show(store.add_plan(plan), added_plan)
         }
         "plan" => show(store.plan(&id(args)?), |found| {
             let shown = |plan: StoredPlan| format!("{}{}", plan.json, shown::owner(plan.owner.as_ref()));
@@ -167,6 +167,10 @@ fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
             show(store.plans(page(args)?, owner), ids)
         }
     })
+}
+
+pub(super) fn added_plan(is_new: bool) -> Vec<String> {
+    vec![if is_new { "added" } else { "there already" }.into()]
 }
 
 fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
@@ -265,7 +269,8 @@ fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let reads = blobs(args.take_key("reads"))?;
     let names = |job: &NewJob| Some((job.job_id.clone(), reads.clone())).filter(|_| !reads.is_empty());
     let input_blobs = jobs.iter().filter_map(names).collect();
-    let new = NewAction { action, needs: needs(args), terms, jobs, documents, input_blobs };
+    let booking = budgets::budget(args, now, 0)?.map(|(booking, _)| booking);
+    let new = NewAction { action, needs: needs(args), terms, jobs, documents, input_blobs, booking };
     Ok(added(store, new))
 }
 
@@ -304,7 +309,9 @@ fn add_jobs(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let (place, first) = (number(args, "place")?.unwrap_or(0), number(args, "first")?.unwrap_or(0));
     let jobs = new_jobs(&action_id, place, first, number(args, "jobs")?.unwrap_or(1))?;
     let (at, now) = (number(args, "from")?, at(args)?);
-    let more = AppendJobs { action_id, at, needs: needs(args), terms: JobParams::default(), jobs, now };
+    let booking = budgets::budget(args, now, 0)?.map(|(booking, _)| booking);
+    let terms = JobParams::default();
+    let more = AppendJobs { action_id, at, needs: needs(args), terms, jobs, now, booking };
     Ok(show_ruled(store.add_jobs(more), |total| vec![format!("total {total}")]))
 }
 

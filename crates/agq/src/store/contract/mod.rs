@@ -4,6 +4,7 @@
 //! `UPDATE_GOLDENFILES=1 cargo nextest run contract` rewrites the expected answers. Review the
 //! difference before you commit it.
 
+mod budgets;
 mod claims;
 mod commands;
 mod keys;
@@ -62,7 +63,7 @@ impl Runner for Contract {
         }
         let store = Arc::clone(self.store.as_ref().ok_or("no store")?);
         let mut answer = None;
-        for run in [keys::run, own::run, commands::run] {
+        for run in [keys::run, budgets::run, own::run, commands::run] {
             if answer.is_none() {
                 answer = run(&*store, &command.name, &mut args)?;
             }
@@ -131,4 +132,4 @@ fn unused_limits_are_removed() {
     run("unused_limits", redb);
 }
 
-contract! { blobs plans actions open_actions halts retention queues claims sandboxes updates due workers strings lists sorted_sets long_keys notes own_jobs limits owners }
+contract! { budgets blobs plans actions open_actions halts retention queues claims sandboxes updates due workers strings lists sorted_sets long_keys notes own_jobs limits owners }

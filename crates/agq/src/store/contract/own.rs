@@ -16,7 +16,10 @@ use agenix_rules::{
 };
 use tokio::runtime::Handle;
 
-use super::commands::{Answer, Args, CommandLines, added, at, id, number, ok, show, show_ruled};
+use super::{
+    budgets,
+    commands::{Answer, Args, CommandLines, added, at, id, number, ok, show, show_ruled},
+};
 use crate::store::{AckLevel, DocumentChange, DocumentKind, DocumentRule, JobRule, NewAction, Store};
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
@@ -70,7 +73,7 @@ fn change_note(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
 }
 
 /// Parses a submission such as `submit a jobs=2 queue=q unique=k conflict=ignore limit=l
-/// concurrency=1 expires=50 attempts=2 named=yes`.
+/// concurrency=1 expires=50 attempts=2 named=yes`, with the options of [`budgets::budget`].
 fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
     let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));
@@ -98,12 +101,15 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         expires_at: number(args, "expires")?.map(Timestamp),
         ..Ojs::of("t")
     };
+    let timeout_ms = number(args, "timeout")?.unwrap_or_default();
+    let (booking, of_job) = budgets::budget(args, now, timeout_ms)?.unzip();
+    let ojs = Ojs { budget: of_job.clone().map(Box::new), ..ojs };
     let max_retries = number::<u32>(args, "attempts")?.unwrap_or(1).saturating_sub(1);
     let own = JobOverrides {
         plan_id: plan_id.clone(),
         queue,
-        needs: Needs { limit: limit.clone(), ..Needs::default() },
-        terms: JobParams { max_retries, ojs: Some(Box::new(ojs)), ..JobParams::default() },
+        needs: Needs { limit: limit.clone(), budget: of_job.map(|budget| budget.name), ..Needs::default() },
+        terms: JobParams { max_retries, timeout_ms, ojs: Some(Box::new(ojs)), ..JobParams::default() },
         is_named: args.take_key("named").is_some(),
         unique,
         limit: limit.map(|_| terms),
@@ -126,6 +132,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         jobs,
         documents: Vec::new(),
         input_blobs: Vec::new(),
+        booking,
     };
     Ok(added(store, new))
 }

@@ -29,7 +29,7 @@ use crate::store::{
         migrate, options, queries, sql_types,
         txn::{
             bulk_insert::{Deltas, JobRows},
-            documents,
+            held_rows,
         },
     },
 };
@@ -216,7 +216,7 @@ impl ImportBuffer {
             ExportRecord::Note { kind, id, json } => {
                 let kind = DocumentKind::parse(&kind)
                     .with_context(|| format!("{kind} is not a known kind of document"))?;
-                documents::put(session, kind, (vec![id], vec![json]))?;
+                held_rows::put(session, kind, (vec![id], vec![json]))?;
             }
             ExportRecord::Totals(totals) => put_totals(session, &totals)?,
         }

@@ -181,6 +181,11 @@ impl LaneCache {
         self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
     }
 
+    /// Returns the name of the budget of a lane.
+    pub(super) fn budget_of(&self, lane: i32) -> Option<&str> {
+        self.lanes.get(&lane).and_then(|key| key.needs.budget.as_deref())
+    }
+
     /// Returns true if `lane` is one of `queue` and `abilities` cover the needs of its jobs.
     pub(super) fn is_for(&self, lane: i32, queue: &str, abilities: &Abilities) -> bool {
         self.lanes.get(&lane).is_some_and(|key| key.queue == queue && abilities.cover(&key.needs))

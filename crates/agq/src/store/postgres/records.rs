@@ -15,6 +15,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{Action, JobCounts},
+    budget::Booking,
     job::Job,
     owner::Owner,
     worker::Worker,
@@ -46,6 +47,12 @@ impl JobStore for PostgresStore {
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
         self.write_on(Subject::Plan(plan.plan_id.clone()), AckLevel::Durable, move |batch| {
             batch.add_plan(&plan)
+        })
+    }
+
+    fn add_booked_plan(&self, plan: StoredPlan, booking: Booking) -> StoreFuture<RuleResult<bool>> {
+        self.write_on(Subject::Plan(plan.plan_id.clone()), AckLevel::Durable, move |batch| {
+            batch.add_booked_plan(&plan, &booking)
         })
     }
 

@@ -14,6 +14,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action, JobCounts},
+    budget::Booking,
     job::Job,
     owner::Owner,
     worker::Worker,
@@ -40,6 +41,10 @@ use crate::store::{
 impl JobStore for RedbStore {
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
         self.write(AckLevel::Durable, move |txn| txn.add_plan(&plan))
+    }
+
+    fn add_booked_plan(&self, plan: StoredPlan, booking: Booking) -> StoreFuture<RuleResult<bool>> {
+        self.write(AckLevel::Durable, move |txn| txn.add_booked_plan(&plan, &booking))
     }
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use agenix_protocol::ids::PlanId;
-use agenix_rules::capability::Needs;
+use agenix_rules::{capability::Needs, limit::Limit};
 use e2e::Database;
 use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    AckLevel, JobStore, StoredPlan,
+    AckLevel, DocumentKind, JobStore, StoredPlan,
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
-        txn::{candidates::ClaimRequest, documents::make_limits},
+        txn::{candidates::ClaimRequest, held_rows::make},
     },
 };
 
@@ -28,7 +28,7 @@ async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
 /// Opens three nodes on a database that looks for deadlocks early. By default it looks after a
 /// second, when the lock timeout of a node has ended the wait already and no deadlock would be
 /// counted.
-async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
+pub(super) async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";
     raw_sql(sql).execute(&mut connection).await.unwrap();
@@ -43,7 +43,7 @@ async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
 }
 
 /// Drops all nodes, and returns the number of deadlocks, which sessions report at their end.
-async fn deadlocks(database: &Database, nodes: Vec<Arc<PostgresStore>>) -> i64 {
+pub(super) async fn deadlocks(database: &Database, nodes: Vec<Arc<PostgresStore>>) -> i64 {
     for node in nodes {
         drop(Arc::into_inner(node).expect("nobody else has it"));
     }
@@ -147,7 +147,9 @@ async fn make_limits_does_not_wait_for_existing_limits() {
     let change = "UPDATE agq.notes SET json = json WHERE kind = 'limit' AND id = 'k1'";
     let other = stranger(&database, change).await;
     let keys = ["k1", "k2"].map(str::to_owned);
-    let made = store.write(AckLevel::Visible, move |batch| make_limits(batch.session, &keys)).await;
+    let made = store
+        .write(AckLevel::Visible, move |batch| make::<Limit>(batch.session, DocumentKind::Limit, &keys))
+        .await;
     other.close().await.unwrap();
     made.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 2);

@@ -90,6 +90,7 @@ pub(super) async fn submit(
             jobs,
             documents: Vec::new(),
             input_blobs: Vec::new(),
+            booking: None,
         })
         .await
         .unwrap()

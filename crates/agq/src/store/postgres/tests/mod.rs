@@ -1,6 +1,7 @@
 //! Tests of the store on a real PostgreSQL.
 
 mod between_nodes;
+mod budgets;
 mod connections;
 mod long_keys;
 mod making;

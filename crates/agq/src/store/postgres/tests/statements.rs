@@ -19,7 +19,7 @@ use crate::store::{
         queries::{LEASED, OVERDUE_KEYS, WAITING},
         ready_positions::Position,
         tests::making::{NOW, claim, fresh_node, node, plain, submit},
-        txn::{PgTxn, candidates::CANDIDATES, documents::MAKE_LIMITS, retention::OLDEST},
+        txn::{PgTxn, candidates::CANDIDATES, held_rows::MAKE, retention::OLDEST},
     },
 };
 
@@ -71,7 +71,7 @@ async fn statements_on_jobs_read_only_the_rows_they_need() {
         let statements = [
             ("(smallint[], bigint)", OLDEST, "('{2,3,5}', 100)", 300),
             ("", READY_LANES, "", 5),
-            ("(text, text[], text)", MAKE_LIMITS, "('limit', '{1,2,new}', '{}')", 10),
+            ("(text, text[], text)", MAKE, "('limit', '{1,2,new}', '{}')", 10),
             ("(bigint, text, bigint)", WAITING, "(1000, '', 100)", 100),
             ("(bigint, text, bigint)", LEASED, "(1000, '', 100)", 100),
         ];

@@ -25,7 +25,7 @@ use crate::store::{
         codec::encode,
         sql_types,
         txn::checks::Checks,
-        txn::{PgTxn, documents::put},
+        txn::{PgTxn, held_rows::put},
     },
     types::Ruled,
 };
@@ -114,20 +114,35 @@ impl PgTxn<'_> {
         let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
         let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
         let admitted = accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))?);
+        let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect();
+        if !jobs.is_empty() {
+            accepted!(self.book(new.booking.as_ref(), jobs.len(), 0)?);
+        }
         for before in &admitted.replaced {
             if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job);
             }
         }
         self.write()?;
-        let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect();
-        let outcome = if jobs.is_empty() {
+        let outcome = if jobs.is_empty() && !new.jobs.is_empty() {
             Ok(AddOutcome::New)
         } else {
-            let (needs, terms) = (new.needs.clone(), new.terms.clone());
-            let (documents, input_blobs) = (Vec::new(), new.input_blobs.clone());
-            let rest = NewAction { action: new.action.clone(), needs, terms, jobs, documents, input_blobs };
-            self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?
+            let rest = NewAction {
+                action: new.action.clone(),
+                needs: new.needs.clone(),
+                terms: new.terms.clone(),
+                jobs,
+                documents: new.documents.clone(),
+                input_blobs: new.input_blobs.clone(),
+                booking: None,
+            };
+            let added = self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?;
+            if new.booking.is_some() && !matches!(added, Ok(AddOutcome::New)) {
+                // Another node has added the action since the look. The retry finds it, and books
+                // nothing.
+                return Err(Error::RowNotFound);
+            }
+            added
         };
         Ok(outcome.map(|added| match added {
             AddOutcome::New if !admitted.stands.is_empty() => AddOutcome::Stands(admitted.stands),
@@ -178,7 +193,9 @@ impl PgTxn<'_> {
         if !self.holds_plan(&action.plan_id)? {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
-        self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
+        let jobs = &more.jobs[known..];
+        accepted!(self.book(more.booking.as_ref(), jobs.len(), 0)?);
+        self.append(&action, &more.needs, &more.terms, jobs, more.now).map(Ok)
     }
 
     /// Locks a plan against deletion, and returns true if it exists.

@@ -14,7 +14,7 @@ use crate::store::{
     postgres::{
         queries::action_of,
         sql_types,
-        txn::{PgTxn, documents::put},
+        txn::{PgTxn, held_rows::put},
     },
 };
 

@@ -19,7 +19,7 @@ use crate::store::{
         txn::{
             PgTxn,
             candidates::{Candidates, ClaimRequest, LockedJob, LockedJobs},
-            documents::put,
+            held_rows::put,
         },
     },
 };
@@ -77,7 +77,7 @@ impl PgTxn<'_> {
         jobs: &mut BTreeMap<JobId, Job>,
     ) -> Result<RuleResult<Option<JobChange>>, Error> {
         let before = jobs.get(&decision.job_id);
-        let next = match (decision.rule)(before) {
+        let mut next = match (decision.rule)(before) {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(RuleOutcome::Unchanged) => return Ok(Ok(None)),
             Ok(RuleOutcome::Changed(next)) => next,
@@ -98,6 +98,9 @@ impl PgTxn<'_> {
             && let Err(rejection) = self.check_blobs(&results.blobs)?
         {
             return Ok(Err(rejection));
+        }
+        if let Some(results) = &decision.results {
+            job::charged(&before, &mut next, &results.json);
         }
         self.put_job(Some(&before), &next);
         if let Some(results) = &decision.results {
@@ -218,14 +221,22 @@ impl PgTxn<'_> {
         lanes
     }
 
-    /// Locks the limits of `lanes`, and returns the lanes whose jobs may begin.
+    /// Locks the limits and budgets of `lanes`, and returns the lanes whose jobs may begin.
     fn open_lanes(&mut self, lanes: BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
-        self.limits.settle(self.session)?;
+        let on_locked = self.on_locked_limits();
+        self.limits.settle(self.session, on_locked)?;
+        self.budgets.settle(self.session)?;
         let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned);
         self.limits.hold_free(self.session, limits.collect())?;
-        let may_begin =
-            |lane: &i32| self.lanes.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
-        Ok(lanes.into_iter().filter(may_begin).collect())
+        let budgets = lanes.iter().filter_map(|lane| self.lanes.budget_of(*lane)).map(str::to_owned);
+        self.budgets.hold_free(self.session, budgets.collect())?;
+        Ok(lanes.into_iter().filter(|lane| self.lets_begin(*lane, now)).collect())
+    }
+
+    /// Returns true if limit and budget of a lane let some job begin.
+    fn lets_begin(&self, lane: i32, now: Timestamp) -> bool {
+        self.lanes.limit_of(lane).is_none_or(|key| self.limits.admits(key, now))
+            && self.lanes.budget_of(lane).is_none_or(|name| self.budgets.admits_any(name, now))
     }
 
     /// Reads the inputs and plans of the claims that do not have them yet.
@@ -258,13 +269,14 @@ impl PgTxn<'_> {
     /// to look again. Leaves it unset if no job was claimed, because two nodes would otherwise
     /// notify each other for ever.
     fn note_left(&mut self, claims: &[Option<Claim>], lanes: &LockedJobs, now: Timestamp) {
-        let may_begin =
-            |lane: &i32| self.lanes.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
         if claims.iter().all(Option::is_none) {
             return;
         }
-        for (lane, left) in lanes.iter().filter(|(lane, _)| may_begin(lane)) {
-            if let Some(first) = left.front() {
+        for (lane, left) in lanes {
+            if let Some(first) = left.front()
+                && self.lets_begin(*lane, now)
+                && self.budgets.admits_job(&first.job, now)
+            {
                 self.has_left = true;
                 self.ready.add(*lane, position_of(&first.job));
             }
@@ -302,6 +314,7 @@ impl PgTxn<'_> {
                     self.lanes.is_for(*lane, queue, &claimant.abilities).then_some(())?;
                     let limit = self.lanes.limit_of(*lane);
                     limit.is_none_or(|key| self.limits.admits(key, now)).then_some(())?;
+                    self.budgets.admits_job(&first.job, now).then_some(())?;
                     Some((sql_types::rank(&first.job), first.job.seq, *lane))
                 };
                 let Some((_, _, lane)) = lanes.iter().filter_map(turn).min() else { break };

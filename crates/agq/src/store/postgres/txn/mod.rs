@@ -2,11 +2,13 @@
 
 pub(crate) mod actions;
 pub(crate) mod blobs;
+pub(crate) mod budgets;
 pub(crate) mod bulk_insert;
 pub(crate) mod candidates;
 pub(crate) mod checks;
 pub(crate) mod documents;
 pub(crate) mod halts;
+pub(crate) mod held_rows;
 pub(crate) mod jobs;
 pub(crate) mod retention;
 pub(crate) mod unused_lanes;
@@ -35,6 +37,7 @@ use crate::store::{
         sql_types,
         txn::{
             blobs::BlobUses,
+            budgets::HeldBudgets,
             bulk_insert::{Deltas, JobRows},
             documents::HeldLimits,
         },
@@ -64,6 +67,7 @@ pub(super) struct PgTxn<'b> {
     pub(super) blobs: BlobUses,
     pub(super) deltas: Deltas,
     pub(super) limits: HeldLimits,
+    pub(super) budgets: HeldBudgets,
     /// True if the transaction locked ready jobs, which other nodes passed over, and left them.
     pub(super) has_left: bool,
     /// Jobs that other nodes may claim: those that have become ready, and those that were locked
@@ -100,6 +104,7 @@ impl<'b> PgTxn<'b> {
             blobs: BlobUses::default(),
             deltas: Deltas::default(),
             limits: HeldLimits::default(),
+            budgets: HeldBudgets::default(),
             has_left: false,
             ready: ReadyPositions::default(),
             grown_by: 0,
@@ -118,7 +123,8 @@ impl<'b> PgTxn<'b> {
             self.deltas.in_lane(job, 1);
         }
         self.limits.note(before, job);
-        self.arrived.jobs |= self.limits.has_room();
+        self.budgets.note(before, job);
+        self.arrived.jobs |= self.limits.has_room() || self.budgets.has_room;
         match before {
             None => self.deltas.tally(&job.action_id).jobs[Status::Pending as usize] += 1,
             Some(before) if before.status() != job.status() => {
@@ -206,7 +212,8 @@ impl<'b> PgTxn<'b> {
 
     /// Writes all buffered changes. Later reads see them.
     pub(super) fn write(&mut self) -> Result<()> {
-        self.limits.write(self.session)?;
+        self.limits.write(self.session, self.on_locked_limits())?;
+        self.budgets.write(self.session)?;
         self.write_new()?;
         let [mut changed, mut ended, mut revived, mut amended] = <[JobRows; 4]>::default();
         for (_, JobWrite { before, after }) in std::mem::take(&mut self.job_writes) {

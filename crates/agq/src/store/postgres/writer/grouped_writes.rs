@@ -54,7 +54,7 @@ pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
 
 /// Returns true if existing records decide whether all jobs may be added.
 pub(crate) fn is_checked(new: &NewAction) -> bool {
-    if !new.input_blobs.is_empty() {
+    if !new.input_blobs.is_empty() || new.booking.is_some() {
         return true;
     }
     new.jobs

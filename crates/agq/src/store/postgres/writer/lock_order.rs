@@ -1,9 +1,9 @@
 //! Lock order of transactions: a transaction waits for all locks of one kind at once and in one
 //! order, and for the kinds in one order. Therefore no two transactions wait for each other.
 //!
-//! A transaction locks names first, because a name may have no row yet; then jobs; then limits.
-//! Later locks are passed over if another transaction holds them, or are wanted by one transaction
-//! at a time.
+//! A transaction locks names first, because a name may have no row yet; then jobs; then limits;
+//! then budgets. Later locks are passed over if another transaction holds them, or are wanted by
+//! one transaction at a time.
 
 use agenix_protocol::ids::JobId;
 use agenix_rules::job::JobState;
@@ -16,6 +16,7 @@ use crate::store::{
             PgTxn,
             checks::Checks,
             documents::{document_name, limits_of},
+            held_rows::OnLocked,
         },
         writer::{
             grouped_writes::is_checked,
@@ -66,11 +67,22 @@ impl PgTxn<'_> {
         self.session.rows(query(LOCK_NAMES).bind(NAMES).bind(names)).map(drop)
     }
 
-    /// Locks the limits that new jobs set, together with `others`.
-    pub(crate) fn hold_limits(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<()> {
+    /// Locks the limits that new jobs set, together with `others`, and the budgets in which new
+    /// jobs are booked.
+    pub(crate) fn hold_bounds(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<()> {
         let set = new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key);
         let keys: Vec<String> = others.into_iter().chain(set).collect();
-        if keys.is_empty() { Ok(()) } else { self.limits.hold_with_left(self.session, keys) }
+        if !keys.is_empty() {
+            self.limits.hold_with_left(self.session, keys, OnLocked::Wait)?;
+        }
+        let names: Vec<String> =
+            new_actions(writes).filter_map(|new| Some(new.booking.as_ref()?.name.clone())).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        // The limits of ended jobs come before budgets.
+        self.limits.settle(self.session, OnLocked::Wait)?;
+        self.budgets.hold_with_uncounted(self.session, names.into_iter())
     }
 }
 

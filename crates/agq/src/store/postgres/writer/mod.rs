@@ -91,7 +91,7 @@ struct TxnEffects {
     ready: ReadyPositions,
     /// True if other nodes passed over ready jobs that no claimant of this node got.
     has_left: bool,
-    /// True if this node passed over jobs whose limits another node held.
+    /// True if this node passed over jobs whose limits or budgets another node held.
     has_passed_over: bool,
     grown_by: usize,
 }
@@ -326,7 +326,7 @@ impl PgWriter {
         let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers);
         let limits = txn.lock_first(writes)?;
         decide(&mut txn, writes)?;
-        txn.hold_limits(writes, limits)?;
+        txn.hold_bounds(writes, limits)?;
         add(&mut txn, writes)?;
         for write in &mut *writes {
             if let WriteKind::Other(other) = &mut write.work {
@@ -343,7 +343,7 @@ impl PgWriter {
             events: take(&mut txn.events),
             ready: take(&mut txn.ready),
             has_left: txn.has_left,
-            has_passed_over: txn.limits.has_passed_over,
+            has_passed_over: txn.limits.has_passed_over() || txn.budgets.has_passed_over(),
             grown_by: txn.grown_by,
         };
         Ok((effects, take(&mut txn.touched)))

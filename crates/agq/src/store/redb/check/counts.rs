@@ -10,7 +10,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Report, own_record};
+use super::{Report, budgets::CountedRuns, own_record};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
@@ -34,10 +34,12 @@ pub(super) struct CountedJobs {
     lanes: BTreeMap<u32, (u64, u64)>,
     /// By lane and state.
     states: BTreeMap<u32, [u64; 8]>,
+    budgets: CountedRuns,
 }
 
 impl CountedJobs {
     pub(super) fn add(&mut self, job: Job) {
+        self.budgets.add(&job);
         let status = job.status() as usize;
         self.all[status] += 1;
         self.states.entry(job.lane).or_default()[job.state as usize] += 1;
@@ -64,6 +66,7 @@ pub(super) fn check(
     loads(tables, counted.loads, found)?;
     lengths(tables, queues, &counted.lanes, found)?;
     by_queue(tables, queues, &counted.states, found)?;
+    counted.budgets.check(tables, found)?;
     totals(tables, &counted.all, found)
 }
 

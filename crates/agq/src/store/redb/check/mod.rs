@@ -12,6 +12,7 @@ macro_rules! report {
 }
 
 pub(crate) mod blobs;
+mod budgets;
 mod counts;
 mod indexes;
 mod jobs;

@@ -58,17 +58,20 @@ impl WriteTxn<'_> {
         let now = new.action.created_at;
         let admitted =
             accepted!(deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?);
-        for before in &admitted.replaced {
-            if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
-                self.put_job(Some(before), &job)?;
-            }
-        }
         let is_whole = admitted.stands.is_empty();
         let jobs: Cow<'_, [NewJob]> = if is_whole {
             Cow::Borrowed(&new.jobs)
         } else {
             new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect()
         };
+        if !jobs.is_empty() {
+            accepted!(self.book(new.booking.as_ref(), jobs.len(), 0)?);
+        }
+        for before in &admitted.replaced {
+            if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
+                self.put_job(Some(before), &job)?;
+            }
+        }
         if is_whole || !jobs.is_empty() {
             // A new action has no jobs yet, so there is no need to read its counts.
             self.put_tally(&new.action.action_id, JobCounts::default());
@@ -97,7 +100,9 @@ impl WriteTxn<'_> {
         if self.tables.plans.get(action.plan_id.as_str())?.is_none() {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
-        self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
+        let jobs = &more.jobs[known..];
+        accepted!(self.book(more.booking.as_ref(), jobs.len(), 0)?);
+        self.append(&action, &more.needs, &more.terms, jobs, more.now).map(Ok)
     }
 
     fn append(

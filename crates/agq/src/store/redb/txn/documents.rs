@@ -46,11 +46,18 @@ impl WriteTxn<'_> {
         self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
+    /// Returns true if limit and budget of a lane let its first job start.
     pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool> {
-        match self.cache.lanes.limit_of(lane) {
-            None => Ok(true),
-            Some(key) => Ok(self.limit(key)?.admits(now)),
+        let Some(needs) = self.cache.lanes.needs_of(lane) else { return Ok(true) };
+        if let Some(key) = &needs.limit
+            && !self.limit(key)?.admits(now)
+        {
+            return Ok(false);
         }
+        let Some((_, first)) = self.cache.lanes.first(lane).filter(|_| needs.budget.is_some()) else {
+            return Ok(true);
+        };
+        self.job(first)?.map_or(Ok(true), |job| self.has_budget_for(&job, now))
     }
 
     pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<()> {

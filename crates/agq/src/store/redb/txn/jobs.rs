@@ -28,7 +28,7 @@ impl WriteTxn<'_> {
     ) -> Result<RuleResult<Option<JobChange>>> {
         let before = self.job(job_id)?;
         let outcome = accepted!(rule(before.as_ref()));
-        let (RuleOutcome::Changed(next), Some(before)) = (outcome, before) else { return Ok(Ok(None)) };
+        let (RuleOutcome::Changed(mut next), Some(before)) = (outcome, before) else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
             let first = self.first_of(kind)?.map(|first| self.job(&first)).transpose()?.flatten();
             accepted!(check_only(job_id, first.as_ref()));
@@ -36,6 +36,7 @@ impl WriteTxn<'_> {
         }
         if let Some(results) = results {
             accepted!(self.check_blobs(&results.blobs)?);
+            job::charged(&before, &mut next, &results.json);
         }
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {

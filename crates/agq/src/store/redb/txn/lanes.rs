@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
 
 use agenix_protocol::ids::JobId;
-use agenix_rules::capability::Abilities;
+use agenix_rules::capability::{Abilities, Needs};
 
 use crate::store::redb::{
     engine::{Snapshot, Table},
@@ -128,8 +128,8 @@ impl Lanes {
         self.lanes.get(&number).map(|lane| lane.key.queue.as_str())
     }
 
-    pub(crate) fn limit_of(&self, number: u32) -> Option<&str> {
-        self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
+    pub(crate) fn needs_of(&self, number: u32) -> Option<&Needs> {
+        self.lanes.get(&number).map(|lane| &lane.key.needs)
     }
 
     /// Returns the keys of all limits that apply to stored jobs.

@@ -3,6 +3,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod blobs;
+pub(crate) mod budgets;
 pub(crate) mod documents;
 pub(crate) mod halts;
 pub(crate) mod jobs;
@@ -146,6 +147,7 @@ impl<'t> WriteTxn<'t> {
             self.count_in_queue(job, 1);
         }
         self.leave_limit(before, job)?;
+        self.charge(before, job)?;
         let load = i64::from(!job.is_ended()) - i64::from(before.is_some_and(|before| !before.is_ended()));
         if load != 0 {
             *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;

@@ -1,0 +1,53 @@
+//! Commands of a script on budgets.
+
+use agenix_protocol::{ids::PlanId, time::Timestamp};
+use agenix_rules::budget::{Booking, Budget, BudgetAmount, JobBudget, Usage};
+
+use super::commands::{Args, CommandLines, ScriptResult, added_plan, at, id, number, show, show_ruled};
+use crate::store::{DocumentKind, Store, StoredPlan};
+
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
+    Ok(Some(match name {
+        "book-plan" => {
+            let (plan_id, now): (PlanId, _) = (id(args)?, at(args)?);
+            let (booking, _) = budget(args, now, 0)?.ok_or("whose budget?")?;
+            let plan = StoredPlan { json: "{}".into(), plan_id, created_at: now, owner: None };
+            show_ruled(store.add_booked_plan(plan, booking), added_plan)
+        }
+        "usage" => {
+            let (name, now) = (args.next_pos().ok_or("whose?")?.to_owned(), at(args)?);
+            show(store.document(DocumentKind::Budget, &name), move |json| {
+                let usage = json.and_then(|json| serde_json::from_str::<Usage>(&json).ok());
+                usage.map_or(vec!["none".into()], |usage| vec![shown(&usage, now)])
+            })
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Parses `budget=alice jobs-max=10 plans-max=2 running-max=2 cpu-max=180 output-max=250 later=7`.
+/// Returns the booking, and the budget of its jobs.
+pub(super) fn budget(
+    args: &mut Args<'_>,
+    now: Timestamp,
+    timeout_ms: u64,
+) -> ScriptResult<Option<(Booking, JobBudget)>> {
+    let Some(name) = args.take_key("budget").map(str::to_owned) else { return Ok(None) };
+    let budget = Budget {
+        per_hours: 24,
+        jobs: number(args, "jobs-max")?,
+        plans: number(args, "plans-max")?,
+        running: number(args, "running-max")?,
+        cpu_secs: number(args, "cpu-max")?,
+        output_bytes: number(args, "output-max")?,
+    };
+    let of_job =
+        JobBudget { name: name.clone(), bound: budget.run_bound(None, timeout_ms), ..JobBudget::default() };
+    let later_jobs = number(args, "later")?.unwrap_or_default();
+    Ok(Some((Booking { name, budget, later_jobs, now }, of_job)))
+}
+
+fn shown(usage: &Usage, now: Timestamp) -> String {
+    let used = |amount: &BudgetAmount| format!("{}={}", amount.as_str(), usage.used(*amount, now));
+    BudgetAmount::ALL.iter().map(used).collect::<Vec<_>>().join(" ")
+}

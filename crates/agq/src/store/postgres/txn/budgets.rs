@@ -1,0 +1,143 @@
+//! Budgets in a write transaction: bookings of submissions, and the begins and ends of runs.
+//!
+//! Budgets are locked after limits. A transaction that holds budgets never waits for limits.
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::time::Timestamp;
+use agenix_rules::{
+    budget::{Booking, JobBudget, RunBound, RunChange, Usage},
+    job::{self, Job},
+};
+use sqlx::{Error, Result, query};
+
+use crate::store::{
+    DocumentKind, RuleResult, StoredPlan,
+    decisions::{self, accepted},
+    postgres::{
+        connection::DatabaseSession,
+        txn::{
+            PgTxn,
+            held_rows::{HeldRows, OnLocked},
+        },
+    },
+};
+
+/// Budgets that this transaction has locked, and runs that it has not counted yet.
+pub(crate) struct HeldBudgets {
+    rows: HeldRows<Usage>,
+    /// Changes of runs that are not counted yet, with the names of their budgets.
+    uncounted: Vec<(String, RunChange)>,
+    /// True if a run has ended.
+    pub(crate) has_room: bool,
+}
+
+impl Default for HeldBudgets {
+    fn default() -> Self {
+        Self { rows: HeldRows::new(DocumentKind::Budget), uncounted: Vec::new(), has_room: false }
+    }
+}
+
+impl HeldBudgets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(crate) fn has_passed_over(&self) -> bool {
+        self.rows.has_passed_over
+    }
+
+    /// Counts the begin or the end of a run, at once if its budget is locked.
+    pub(crate) fn note(&mut self, before: Option<&Job>, job: &Job) {
+        let Some((name, change)) = job::run_change(before, job) else { return };
+        self.has_room |= matches!(change, RunChange::Ended { .. });
+        if !self.rows.change(name, |usage| usage.changed(change)) {
+            self.uncounted.push((name.to_owned(), change));
+        }
+    }
+
+    /// Locks the budgets `names`, and those of runs that are not counted yet.
+    pub(crate) fn hold_with_uncounted(
+        &mut self,
+        session: &DatabaseSession,
+        names: impl Iterator<Item = String>,
+    ) -> Result<()> {
+        let uncounted: Vec<String> = self.uncounted.iter().map(|(name, _)| name.clone()).collect();
+        self.rows.hold(session, names.chain(uncounted), OnLocked::Wait)?;
+        self.count();
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        for (name, change) in std::mem::take(&mut self.uncounted) {
+            self.rows.change(&name, |usage| usage.changed(change));
+        }
+    }
+
+    /// Locks those of the budgets `names` that no other transaction holds at this moment.
+    pub(crate) fn hold_free(&mut self, session: &DatabaseSession, names: BTreeSet<String>) -> Result<()> {
+        self.rows.hold_free(session, names)
+    }
+
+    /// Returns true if the budget `name` is locked and lets a run with this bound begin.
+    fn admits(&self, name: &str, bound: &RunBound, now: Timestamp) -> bool {
+        self.rows.get(name).is_some_and(|usage| usage.check_start(bound, now).is_ok())
+    }
+
+    /// Returns true if the budget `name` lets a run begin that has no bound.
+    pub(crate) fn admits_any(&self, name: &str, now: Timestamp) -> bool {
+        self.admits(name, &RunBound::default(), now)
+    }
+
+    /// Returns true if the job has no budget, or if its budget lets a run begin.
+    pub(crate) fn admits_job(&self, job: &Job, now: Timestamp) -> bool {
+        job::budget_of(job).is_none_or(|JobBudget { name, bound, .. }| self.admits(name, bound, now))
+    }
+
+    /// Replaces a locked budget if `json` is its new document.
+    pub(crate) fn replace(&mut self, kind: DocumentKind, name: &str, json: &str) {
+        self.rows.replace(kind, name, json);
+    }
+
+    /// Counts the changes of runs that are not counted yet.
+    pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<()> {
+        self.hold_with_uncounted(session, std::iter::empty())
+    }
+
+    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<()> {
+        self.settle(session)?;
+        self.rows.write(session)
+    }
+}
+
+impl PgTxn<'_> {
+    /// Books `jobs` new jobs and `plans` new plans, if the submission has a budget.
+    pub(crate) fn book(
+        &mut self,
+        booking: Option<&Booking>,
+        jobs: usize,
+        plans: u64,
+    ) -> Result<RuleResult<()>> {
+        let Some(booking) = booking else { return Ok(Ok(())) };
+        self.budgets.hold_with_uncounted(self.session, std::iter::once(booking.name.clone()))?;
+        let usage = self.budgets.rows.get(&booking.name).ok_or(Error::RowNotFound)?;
+        let booked = accepted!(decisions::booked(usage, booking, jobs, plans));
+        self.budgets.rows.change(&booking.name, |_| booked);
+        Ok(Ok(()))
+    }
+
+    pub(crate) fn add_booked_plan(
+        &mut self,
+        plan: &StoredPlan,
+        booking: &Booking,
+    ) -> Result<RuleResult<bool>> {
+        let sql = "SELECT FROM agq.plans WHERE plan_id = $1";
+        if self.session.row(query(sql).bind(plan.plan_id.as_str()))?.is_some() {
+            return Ok(Ok(false));
+        }
+        accepted!(self.book(Some(booking), 0, 1)?);
+        // Another node may have added the plan since the look. The retry finds it, and books
+        // nothing.
+        if self.add_plan(plan)? { Ok(Ok(true)) } else { Err(Error::RowNotFound) }
+    }
+}

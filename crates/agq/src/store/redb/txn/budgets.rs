@@ -1,0 +1,68 @@
+//! Budgets in a write transaction: bookings of submissions, and the begins and ends of runs.
+
+use agenix_protocol::{documents::to_json, time::Timestamp};
+use agenix_rules::{
+    budget::{Booking, RunChange, Usage},
+    job::{self, Job},
+};
+use redb::Error;
+
+use crate::store::{
+    DocumentKind, RuleResult, StoredPlan,
+    decisions::{self, accepted},
+    redb::{schema::Result, txn::WriteTxn},
+};
+
+impl WriteTxn<'_> {
+    pub(crate) fn add_booked_plan(
+        &mut self,
+        plan: &StoredPlan,
+        booking: &Booking,
+    ) -> Result<RuleResult<bool>> {
+        if self.tables.plans.get(plan.plan_id.as_str())?.is_some() {
+            return Ok(Ok(false));
+        }
+        accepted!(self.book(Some(booking), 0, 1)?);
+        self.add_plan(plan).map(Ok)
+    }
+
+    /// Books `jobs` new jobs and `plans` new plans, if the submission has a budget.
+    pub(crate) fn book(
+        &mut self,
+        booking: Option<&Booking>,
+        jobs: usize,
+        plans: u64,
+    ) -> Result<RuleResult<()>> {
+        let Some(booking) = booking else { return Ok(Ok(())) };
+        let usage = accepted!(decisions::booked(&self.usage(&booking.name)?, booking, jobs, plans));
+        self.put_usage(&booking.name, &usage);
+        Ok(Ok(()))
+    }
+
+    /// Returns true if the budget of a job lets a run begin.
+    pub(crate) fn has_budget_for(&self, job: &Job, now: Timestamp) -> Result<bool> {
+        let Some(budget) = job::budget_of(job) else { return Ok(true) };
+        Ok(self.usage(&budget.name)?.check_start(&budget.bound, now).is_ok())
+    }
+
+    /// Counts the begin or the end of a run of a job that has a budget.
+    pub(crate) fn charge(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
+        let Some((name, change)) = job::run_change(before, job) else { return Ok(()) };
+        let usage = self.usage(name)?.changed(change);
+        self.put_usage(name, &usage);
+        // Another job may start now.
+        self.arrived.jobs |= matches!(change, RunChange::Ended { .. });
+        Ok(())
+    }
+
+    fn usage(&self, name: &str) -> Result<Usage> {
+        let note = self.tables.notes.get((DocumentKind::Budget.as_str(), name))?;
+        note.map_or(Ok(Usage::default()), |note| {
+            serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
+        })
+    }
+
+    fn put_usage(&mut self, name: &str, usage: &Usage) {
+        self.put_note(DocumentKind::Budget, name, &to_json(usage));
+    }
+}

@@ -1,0 +1,152 @@
+//! Tests of the use of a budget.
+
+use agenix_protocol::{
+    documents::{Plan, parse},
+    time::Timestamp,
+};
+
+use super::{Booking, Budget, BudgetAmount, Exhausted, RunBound, RunChange, RunUse, Usage};
+
+const HOUR: u64 = 3_600_000;
+const BOUND: RunBound = RunBound { cpu_ms: 60_000, output_bytes: 100 };
+
+fn budget() -> Budget {
+    Budget { per_hours: 24, jobs: Some(10), plans: Some(2), ..Budget::default() }
+}
+
+fn booking(budget: Budget, now: Timestamp) -> Booking {
+    Booking { name: "alice".into(), budget, later_jobs: 0, now }
+}
+
+fn book(usage: &Usage, jobs: u64, at: u64) -> Result<Usage, Exhausted> {
+    usage.booked(&booking(budget(), Timestamp(at)), jobs, 0)
+}
+
+#[test]
+fn submission_is_booked_whole_or_refused_with_its_return() {
+    let used = book(&Usage::default(), 8, 5 * HOUR).unwrap();
+    let used = book(&used, 2, 6 * HOUR + 1).unwrap();
+    assert_eq!(used.used(BudgetAmount::Jobs, Timestamp(6 * HOUR + 1)), 10);
+    let refused = book(&used, 1, 7 * HOUR).unwrap_err();
+    let words = "used up: jobs 10 of 10, next at 1970-01-02T06:00:00.000Z";
+    assert_eq!(refused.to_string(), words);
+    assert!(book(&used, 1, 30 * HOUR - 1).is_err());
+    let later = book(&used, 8, 30 * HOUR).unwrap();
+    assert_eq!(later.used(BudgetAmount::Jobs, Timestamp(30 * HOUR)), 10, "the first hour is over");
+    let nine = book(&used, 9, 7 * HOUR).unwrap_err();
+    assert_eq!(nine.to_string(), "used up: jobs 10 of 10, 9 wanted, next at 1970-01-02T07:00:00.000Z");
+    let many = book(&used, 11, 7 * HOUR).unwrap_err();
+    assert_eq!(many.to_string(), "too small: jobs 11 wanted, at most 10");
+    assert_eq!(many.next, None);
+}
+
+#[test]
+fn plans_and_unbounded_amounts_are_counted_apart() {
+    let now = Timestamp(HOUR);
+    let used = Usage::default().booked(&booking(budget(), now), 0, 2).unwrap();
+    assert!(used.booked(&booking(budget(), now), 0, 1).is_err());
+    assert!(used.booked(&booking(budget(), now), 10, 0).is_ok());
+    let unbounded = Budget { per_hours: 24, ..Budget::default() };
+    let more = used.booked(&booking(unbounded, now), 1000, 1000).unwrap();
+    assert_eq!((more.used(BudgetAmount::Jobs, now), more.used(BudgetAmount::Plans, now)), (1000, 1002));
+}
+
+/// Every window of 24 hours has at most the budget, whatever is asked for and when.
+#[test]
+fn no_window_has_more_than_the_budget() {
+    let mut random = 7_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let (mut usage, mut now, mut accepted) = (Usage::default(), 0, Vec::new());
+    for _ in 0..20_000 {
+        now += next(2 * HOUR);
+        let jobs = 1 + next(6);
+        match book(&usage, jobs, now) {
+            Ok(booked) => {
+                usage = booked;
+                accepted.push((now, jobs));
+            }
+            Err(refused) => {
+                let at = refused.next.unwrap();
+                assert!(at.0 > now && book(&usage, jobs, at.0 - 1).is_err());
+                assert!(book(&usage, jobs, at.0).is_ok(), "it fits when it was promised");
+            }
+        }
+        let start = now.saturating_sub(24 * HOUR);
+        let window: u64 =
+            accepted.iter().rev().take_while(|(at, _)| *at >= start).map(|(_, jobs)| jobs).sum();
+        assert!(window <= 10, "{window} at {now}");
+    }
+    assert!(accepted.len() > 1000);
+    assert!(serde_json::to_string(&usage).unwrap().len() < 1000, "only the hours of the window are kept");
+}
+
+#[test]
+fn hours_of_a_clock_that_was_ahead_come_back_after_a_window() {
+    let ahead = book(&Usage::default(), 10, 1000 * HOUR).unwrap();
+    let now = 5 * HOUR;
+    assert!(book(&ahead, 1, now).is_err());
+    // The first change after the clock was set back moves the hours.
+    let began = ahead.changed(RunChange::Began { bound: BOUND, at: Timestamp(now) });
+    assert!(book(&began, 1, now + 26 * HOUR - 1).is_err());
+    assert!(book(&began, 1, now + 26 * HOUR).is_ok());
+}
+
+fn running_budget() -> Budget {
+    Budget {
+        per_hours: 24,
+        running: Some(2),
+        cpu_secs: Some(180),
+        output_bytes: Some(250),
+        ..Budget::default()
+    }
+}
+
+#[test]
+fn claims_reserve_and_ends_settle() {
+    let now = Timestamp(HOUR);
+    let usage = Usage::default().under(running_budget());
+    let began = RunChange::Began { bound: BOUND, at: now };
+    let one = usage.changed(began);
+    assert!(one.check_start(&BOUND, now).is_ok());
+    let two = one.changed(began);
+    assert_eq!(two.check_start(&BOUND, now).unwrap_err().amount, BudgetAmount::Running);
+    assert_eq!(two.used(BudgetAmount::CpuMs, now), 120_000);
+    let used = RunUse { cpu_ms: 5_000, output_bytes: 90 };
+    let ended = two.changed(RunChange::Ended { bound: BOUND, used, at: now });
+    assert_eq!(ended.used(BudgetAmount::CpuMs, now), 65_000);
+    assert_eq!(ended.used(BudgetAmount::OutputBytes, now), 190);
+    let refused = ended.check_start(&BOUND, now).unwrap_err();
+    assert_eq!(refused.to_string(), "used up: output_bytes 190 of 250, 100 wanted, next when a job ends");
+    let idle = ended.changed(RunChange::Ended { bound: BOUND, used: RunUse::default(), at: now });
+    assert_eq!((idle.used(BudgetAmount::Running, now), idle.reserved()), (0, RunBound::default()));
+    assert!(idle.check_start(&BOUND, now).is_ok());
+    assert!(idle.check_start(&RunBound { cpu_ms: 176_000, output_bytes: 0 }, now).is_err());
+    assert_eq!(idle.returns_at(BudgetAmount::CpuMs, now), Some(Timestamp(26 * HOUR)));
+    let text = serde_json::to_string(&idle).unwrap();
+    assert_eq!(serde_json::from_str::<Usage>(&text).unwrap(), idle);
+}
+
+#[test]
+fn bound_of_a_run_counts_each_task_with_the_timeout() {
+    let plan: Plan = parse(
+        br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"a"},{"task_number":2,"command":"b"}]}"#,
+    )
+    .unwrap();
+    let bound = running_budget().run_bound(Some(&plan), 10_000);
+    assert_eq!(bound, RunBound { cpu_ms: 20_000, output_bytes: 125 });
+    assert!(running_budget().check_bound(&bound).is_ok());
+    let long = running_budget().run_bound(Some(&plan), 100_000);
+    assert_eq!(
+        running_budget().check_bound(&long).unwrap_err().to_string(),
+        "too small: cpu_secs 200 wanted, at most 180"
+    );
+    let unbounded = running_budget().run_bound(None, 0);
+    assert_eq!(
+        running_budget().check_bound(&unbounded).unwrap_err().to_string(),
+        "too small: a job without a timeout has no bound of cpu_secs"
+    );
+    assert!(budget().check_bound(&unbounded).is_ok(), "nothing bounds its processor time");
+}

@@ -1,0 +1,173 @@
+//! Budget of a job: when its runs begin and end, and what they used.
+
+use agenix_protocol::time::Timestamp;
+
+use super::{Job, JobState};
+use crate::budget::{JobBudget, RunChange, RunUse};
+
+/// Returns the budget that a job is charged to.
+pub fn budget_of(job: &Job) -> Option<&JobBudget> {
+    job.ojs.as_deref()?.budget.as_deref()
+}
+
+/// Returns the budget of a job, and the effect on it if the job changes from `before` to `job`.
+pub fn run_change<'j>(before: Option<&Job>, job: &'j Job) -> Option<(&'j str, RunChange)> {
+    let JobBudget { name, bound, used, ended_at } = budget_of(job)?;
+    let was_active = before.is_some_and(|before| before.state == JobState::Active);
+    let bound = *bound;
+    let change = match (was_active, job.state == JobState::Active) {
+        (false, true) => RunChange::Began { bound, at: job.started_at.unwrap_or_default() },
+        (true, false) => {
+            let used = used.unwrap_or_else(|| RunUse::whole(&bound));
+            RunChange::Ended { bound, used, at: *ended_at }
+        }
+        _ => return None,
+    };
+    Some((name, change))
+}
+
+/// Sets the use of a run that a report has ended, according to the `results` of its tasks.
+pub fn charged(before: &Job, next: &mut Job, results: &str) {
+    if before.state == JobState::Active
+        && next.state != JobState::Active
+        && let Some(budget) = budget_of_mut(next)
+    {
+        budget.used = budget.used.or(Some(RunUse::of_results(results, &budget.bound)));
+    }
+}
+
+/// Sets the use of the current run of a job that has a budget.
+pub(super) fn set_use(job: &mut Job, used: Option<RunUse>) {
+    if let Some(budget) = budget_of_mut(job) {
+        budget.used = used;
+    }
+}
+
+/// Notes the end of the run of a job that has a budget and runs.
+pub(super) fn end_run(job: &mut Job, now: Timestamp) {
+    if job.state == JobState::Active
+        && let Some(budget) = budget_of_mut(job)
+    {
+        budget.ended_at = now;
+    }
+}
+
+fn budget_of_mut(job: &mut Job) -> Option<&mut JobBudget> {
+    job.ojs.as_deref_mut()?.budget.as_deref_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        documents::{JobUpdate, Status},
+        time::Timestamp,
+    };
+
+    use super::{Job, JobBudget, RunChange, RunUse, budget_of, charged, run_change};
+    use crate::{
+        action::Action,
+        budget::RunBound,
+        job::{
+            JobParams, LeaseOptions, Ojs, QueuePosition, RuleOutcome, abandoned, cancelled, claimed, due,
+            given_back, updated,
+        },
+    };
+
+    const BOUND: RunBound = RunBound { cpu_ms: 60_000, output_bytes: 100 };
+    const WHOLE: RunUse = RunUse { cpu_ms: 60_000, output_bytes: 100 };
+
+    fn waiting() -> Job {
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let budget = JobBudget { name: "alice".into(), bound: BOUND, ..JobBudget::default() };
+        let ojs = Ojs { budget: Some(Box::new(budget)), ..Ojs::of("plan.p") };
+        let terms = JobParams {
+            ojs: Some(Box::new(ojs)),
+            timeout_ms: 60_000,
+            max_retries: 1,
+            ..JobParams::default()
+        };
+        Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, Timestamp(1))
+    }
+
+    fn running() -> Job {
+        claimed(&waiting(), "w", Timestamp(10), LeaseOptions { start_timeout_ms: 1000, visibility_ms: None })
+    }
+
+    fn after(outcome: RuleOutcome) -> Job {
+        match outcome {
+            RuleOutcome::Changed(job) => *job,
+            RuleOutcome::Unchanged => panic!("nothing changed"),
+        }
+    }
+
+    fn report(job: &Job, status: Status, at: u64) -> Job {
+        let update = JobUpdate { status: Some(status), attempt: Some(1), ..JobUpdate::default() };
+        after(updated(job, &update, "w", None, Timestamp(at), 0.5).unwrap())
+    }
+
+    #[test]
+    fn claim_begins_a_run_and_nothing_else_does() {
+        let (before, job) = (waiting(), running());
+        assert_eq!(run_change(None, &before), None);
+        let began = RunChange::Began { bound: BOUND, at: Timestamp(10) };
+        assert_eq!(run_change(Some(&before), &job), Some(("alice", began)));
+        assert_eq!(run_change(Some(&job), &report(&job, Status::Running, 20)), None);
+        assert_eq!(run_change(Some(&before), &after(cancelled(&before, Timestamp(9)).unwrap())), None);
+        let plain = Job { ojs: None, ..job };
+        assert_eq!(run_change(Some(&Job { ojs: None, ..before }), &plain), None);
+    }
+
+    #[test]
+    fn run_without_figures_is_charged_its_reservation() {
+        let job = running();
+        let confirmed = report(&job, Status::Running, 20);
+        let ends = [
+            after(abandoned(&job, "w", Timestamp(30))),
+            after(cancelled(&confirmed, Timestamp(30)).unwrap()),
+            after(given_back(&confirmed, "w", None, Timestamp(30))),
+            report(&confirmed, Status::Failed, 30),
+        ];
+        let ended_at = |at| RunChange::Ended { bound: BOUND, used: WHOLE, at: Timestamp(at) };
+        for end in ends {
+            assert_eq!(run_change(Some(&job), &end), Some(("alice", ended_at(30))), "{end:?}");
+        }
+        let late = after(due(&confirmed, Timestamp(60_010), 0.5));
+        assert_eq!(run_change(Some(&job), &late), Some(("alice", ended_at(60_010))));
+    }
+
+    #[test]
+    fn unstarted_job_that_is_given_back_is_charged_nothing() {
+        let job = running();
+        let given = [after(given_back(&job, "w", None, Timestamp(30))), report(&job, Status::Cancelled, 30)];
+        for end in given {
+            let ended = RunChange::Ended { bound: BOUND, used: RunUse::default(), at: Timestamp(30) };
+            assert_eq!(run_change(Some(&job), &end), Some(("alice", ended)));
+        }
+        let again = claimed(
+            &after(given_back(&job, "w", None, Timestamp(30))),
+            "x",
+            Timestamp(40),
+            LeaseOptions::default(),
+        );
+        assert_eq!(budget_of(&again).unwrap().used, None, "the next run has figures of its own");
+    }
+
+    #[test]
+    fn report_of_the_end_has_the_figures() {
+        let job = running();
+        let figures = |results: &str| {
+            let mut end = report(&job, Status::Completed, 30);
+            charged(&job, &mut end, results);
+            budget_of(&end).unwrap().used.unwrap()
+        };
+        let both =
+            r#"[{"user_ms":3,"system_ms":4,"stdout_bytes":10,"stderr":"ab"},{"user_ms":1,"system_ms":0}]"#;
+        assert_eq!(figures(both), RunUse { cpu_ms: 8, output_bytes: 12 });
+        assert_eq!(figures(r#"[{"user_ms":3,"stdout":"a\n"}]"#), RunUse { cpu_ms: 60_000, output_bytes: 2 });
+        assert_eq!(figures("[]"), RunUse::default());
+        assert_eq!(figures(r#"{"own":1}"#), WHOLE);
+        let mut progress = report(&job, Status::Running, 20);
+        charged(&job, &mut progress, both);
+        assert_eq!(budget_of(&progress).unwrap().used, None);
+    }
+}
