@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     documents::{
-        ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, Down, ErrorDocument,
-        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanDecided, PlanRef,
-        PolicyChecked, ProfileListed, ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef,
-        WorkflowBegun, WorkflowRef,
+        ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified, Down,
+        ErrorDocument, Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked,
+        PlanDecided, PlanRef, PolicyChecked, ProfileListed, ProfileSet, QueueRef, ResultDifference,
+        ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -28,7 +28,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 52] = [
+const KINDS: [DocumentKind; 53] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -41,6 +41,7 @@ const KINDS: [DocumentKind; 52] = [
     ("approval.approve", of::<PlanDecided>),
     ("approval.list", of::<Vec<Approval>>),
     ("approval.reject", of::<PlanDecided>),
+    ("audit.verify", of::<AuditVerified>),
     ("doctor", of::<Vec<Finding>>),
     ("down", of::<Down>),
     ("history", of::<Vec<ActionStatus>>),

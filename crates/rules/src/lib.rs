@@ -17,6 +17,7 @@
 //! 5. [`retry`], [`limit`], [`max_running`] and [`explain`]: delays, limits, and reasons for which
 //!    a job does not run.
 //! 6. [`ojs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, schedules, and workflows.
+//! 7. [`audit_chain`]: the hash chain of the audit log.
 //!
 //! # Examples
 //!
@@ -61,6 +62,7 @@
 
 pub mod action;
 pub mod approval;
+pub mod audit_chain;
 pub mod blob;
 pub mod capability;
 pub mod cron;

@@ -29,12 +29,13 @@ fn write_documents(lab: &Lab) {
     lab.file("other.json", &plan("q", "true", &[]));
     lab.file("inputs.json", "[{}]");
     lab.file("policy.toml", "version = 1\nuse = [\"true\"]\n");
+    lab.file("audit.log", "{}\n");
     lab.file("schedule.json", r#"{"name":"s","expression":"@daily","action":{"plan_id":"p","inputs":[{}]}}"#);
     lab.file("workflow.json", r#"{"steps":[{"plan_id":"p","inputs":[{}]}]}"#);
 }
 
 /// Commands on a server, in an order in which each one has what it needs.
-const COMMANDS: [&str; 38] = [
+const COMMANDS: [&str; 39] = [
     "plan check true.json",
     "plan submit true.json",
     "plan submit other.json",
@@ -44,6 +45,7 @@ const COMMANDS: [&str; 38] = [
     "approve",
     "policy check policy.toml",
     "policy test policy.toml -- true",
+    "audit verify audit.log",
     "action submit p --inputs inputs.json --id a --wait",
     "action submit p --inputs inputs.json --id later --delay 3600",
     "action submit p --inputs inputs.json --id once --delay 3600",

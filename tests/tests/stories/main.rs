@@ -10,6 +10,7 @@ mod approvals;
 mod at_hand;
 #[cfg(target_os = "linux")]
 mod attacks;
+mod audit_chain;
 mod background;
 mod backup;
 mod bad_input;
