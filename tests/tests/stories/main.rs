@@ -57,6 +57,7 @@ mod sandbox_options;
 #[cfg(target_os = "linux")]
 mod sandboxed_jobs;
 #[cfg(target_os = "linux")]
+mod secrets;
 mod session_leader;
 mod settings;
 mod shared_action;
