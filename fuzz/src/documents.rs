@@ -85,6 +85,10 @@ fn check_filled(plan: &Plan, input: &str) {
         Err(error) => panic!("an input was accepted that no worker can read: {error}"),
     };
     for (place, text) in plan.tasks.iter().flat_map(|task| task.templates()) {
+        // Only the worker resolves a secret.
+        if place.starts_with("env.") && template::secret(text).is_some() {
+            continue;
+        }
         match template::fill(text, template::Values { input: &input, slot: "1" }) {
             Ok(filled) => assert!(place == "stdin" || !filled.contains('\0'), "{place} gets a NUL byte"),
             Err(error) => panic!("{place} cannot be filled: {error}"),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, session_key};
 use agenix_protocol::{
-    documents::{PROGRAM_PATHS, WorkerRegistration},
+    documents::{PROGRAM_PATHS, WorkerRegistration, secret_of_tag},
     ids::{QueueName, WorkerId},
     limits::DEFAULT_KEPT_BYTES,
     reserved_keys::READY,
@@ -96,7 +96,7 @@ pub(crate) struct Config {
     #[arg(long, env = "AGW_TASK_ENV", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
     pub(crate) task_env: Option<Vec<String>>,
     /// File with the decisions of the owner of this worker, TOML: which jobs run in a sandbox, what
-    /// its profiles permit, and the policy
+    /// its profiles permit, the policy, and which secrets which tools get
     #[arg(long, env = "AGW_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// File with the policy of this worker, TOML: the worker refuses jobs that the policy does not
@@ -230,6 +230,9 @@ impl Config {
     /// Returns the tags that the user gave, and the one for programs by path.
     fn all_tags(&self) -> anyhow::Result<Map<String, Value>> {
         let mut tags: Map<_, _> = self.tags.iter().map(|text| tag(text)).collect::<anyhow::Result<_>>()?;
+        if let Some(tag) = tags.keys().find(|tag| secret_of_tag(tag).is_some()) {
+            bail!("--tag {tag} is the tag of a secret: name the secret in the file of --config instead");
+        }
         if tags.contains_key(PROGRAM_PATHS) {
             bail!("--tag {PROGRAM_PATHS} is the tag of --program-paths: give that option instead");
         }
@@ -299,6 +302,7 @@ mod tests {
         for tag in ["program-paths", "program-paths=false"] {
             assert!(tags(&["--tag", tag]).unwrap_err().contains("give that option instead"), "{tag}");
         }
+        assert!(tags(&["--tag", "secret:A:curl"]).unwrap_err().contains("is the tag of a secret"));
     }
 
     #[test]

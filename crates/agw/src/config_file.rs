@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::exec::{admission::AskedPlans, sandbox::settings::SandboxTable};
+use crate::exec::{admission::AskedPlans, sandbox::settings::SandboxTable, secrets::SecretTable};
 
 /// File of `--config`.
 #[derive(Debug, Default, Deserialize)]
@@ -17,6 +17,8 @@ pub(crate) struct ConfigFile {
     pub(crate) sandbox: SandboxTable,
     pub(crate) profiles: BTreeMap<String, toml::Table>,
     policy: PolicyTable,
+    /// Tables of secrets by name.
+    pub(crate) secrets: BTreeMap<String, SecretTable>,
 }
 
 /// Table `[policy]`.

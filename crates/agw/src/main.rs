@@ -7,7 +7,7 @@
 //! | `main` | 1 | Protocol: connections, claims, heartbeats, reports, signals | No (1) |
 //! | tokio blocking | ≥ 1 | PATH scan, host statistics, live output, DNS, strays | Disk, DNS |
 //! | `lane` | ≤ 32, ≤ slots | Jobs of its slots: start, wait, end, spool, quota | Briefly (2) |
-//! | `relay` | 1 per pipe between tasks | Relays the bytes of one pipe | Pipe (3) |
+//! | `relay` | 1 per pipe of a task | Relays the bytes of one pipe | Pipe, spool (3) |
 //! | `capture` | 2 per helper command | Reads stdout or stderr of the command | Pipe |
 //! | `stdin` | 1 | Waits for the end of stdin (`--end-with-stdin`) | Stdin |
 //!
@@ -20,7 +20,8 @@
 //!    of the user, and for at most 10 s in a message to a sandbox supervisor that does not read. A
 //!    call that hangs delays only jobs of the same lane. Lanes send progress through handles of the
 //!    connections, which `main` drives.
-//! 3. Relay threads (`exec/relay_pool`) run at lower priority than tasks. Up to 16 of them stay
+//! 3. Pipes are between two tasks, and between a task of a job with secrets and its spool files.
+//!    Relay threads (`exec/relay_pool`) run at lower priority than tasks. Up to 16 of them stay
 //!    idle for the next pipe. Their number has no bound, because a full pool would deadlock pipes
 //!    that wait for each other.
 //!
@@ -69,8 +70,8 @@ use crate::{
     exec::{
         admission::Admission, inherited_limit, open_file_limit::OpenFileLimit, output_quota::Quota,
         programs::Programs, resource_wait::Shortage, sandbox, sandbox::sandboxes::Sandboxes,
-        spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, stray_sweep, subreaper,
-        task_environment,
+        secrets::Secrets, spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, stray_sweep,
+        subreaper, task_environment,
     },
     jobs::JobPool,
     stats::HostStats,
@@ -268,6 +269,12 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let admission = Admission::read(file.policy(config.policy.as_deref())?, file.asked_plans())?;
     let tables = (file.sandbox, file.profiles);
     let settings = sandbox::settings::read(tables, config.sandbox.as_deref(), &config.sandbox_read)?;
+    let secrets = Secrets::of(file.secrets)?.map(Arc::new);
+    if let Some(secrets) = &secrets {
+        settings.keep_from_profiles(secrets.variables())?;
+        task_environment::withhold(secrets.variables());
+        registration.tags.extend(secrets.tags().map(|tag| (tag, true.into())));
+    }
     let sandboxes = Sandboxes::prepare(settings, &config.spool_dir())?.map(Arc::new);
     if let Some(profile) = admission.profile() {
         check_profile(profile, sandboxes.as_deref())?;
@@ -288,6 +295,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve, of_budget: None },
         sandboxes,
         admission,
+        secrets,
     };
     Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
 }

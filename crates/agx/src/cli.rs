@@ -17,6 +17,7 @@ use crate::{
     commands::{
         action::{self, ActionCommand},
         approve::{self, ApproveArgs, RejectArgs},
+        audit::{self, AuditCommand},
         budget::{self, BudgetArgs},
         doctor,
         job::{self, JobCommand},
@@ -118,6 +119,9 @@ pub(crate) enum Command {
     Approve(ApproveArgs),
     /// Reject a plan that waits for approval: its jobs are cancelled
     Reject(RejectArgs),
+    /// Verify the audit log of agq
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Manage actions: runs of a plan on a list of inputs
     #[command(subcommand)]
     Action(ActionCommand),
@@ -180,6 +184,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Policy(command) => policy::run(&command, output),
         Command::Approve(args) => approve::approve(server, args, output).await,
         Command::Reject(args) => approve::reject(server, args, output).await,
+        Command::Audit(command) => audit::run(&command, output),
         Command::Action(command) => action::run(server, command, output).await,
         Command::Job(command) => job::run(server, command, output).await,
         Command::Worker(command) => worker::run(server, command, output).await,

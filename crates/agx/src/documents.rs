@@ -50,6 +50,38 @@ pub(crate) struct PolicyChecked {
     pub(crate) examples: usize,
 }
 
+/// Verification of the hash chain of an audit log.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AuditVerified {
+    /// True if no line shows a change, and a line has the hash of `--head`.
+    pub(crate) fits: bool,
+    /// Number of lines with a hash that fit.
+    pub(crate) lines: u64,
+    /// Number of lines before them that have no hash.
+    pub(crate) unchained_lines: u64,
+    /// Number of lines that were only written in part.
+    pub(crate) torn_lines: u64,
+    /// Hash of the line before the first one: 64 zeros if the chain begins with it.
+    pub(crate) begins_after: Option<String>,
+    /// Hash of the end, or of the last line that fits.
+    pub(crate) head: Option<String>,
+    /// Number of lines after the hash of `--head`, if a line has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lines_after_head: Option<u64>,
+    /// First line that does not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) misfit: Option<AuditMisfit>,
+}
+
+/// Line of an audit log that does not follow the line before.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AuditMisfit {
+    pub(crate) file: String,
+    /// Number of the line in its file, counted from 1.
+    pub(crate) line: u64,
+    pub(crate) reason: String,
+}
+
 /// A submitted action.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ActionSubmitted {

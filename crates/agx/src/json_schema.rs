@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     documents::{
-        ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, Down, ErrorDocument,
-        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanDecided, PlanRef,
-        PolicyChecked, ProfileListed, ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef,
-        WorkflowBegun, WorkflowRef,
+        ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified, Down,
+        ErrorDocument, Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked,
+        PlanDecided, PlanRef, PolicyChecked, ProfileListed, ProfileSet, QueueRef, ResultDifference,
+        ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -31,7 +31,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 54] = [
+const KINDS: [DocumentKind; 55] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -44,6 +44,7 @@ const KINDS: [DocumentKind; 54] = [
     ("approval.approve", of::<PlanDecided>),
     ("approval.list", of::<Vec<Approval>>),
     ("approval.reject", of::<PlanDecided>),
+    ("audit.verify", of::<AuditVerified>),
     ("budget", of::<Vec<BudgetStatus>>),
     ("doctor", of::<Vec<Finding>>),
     ("down", of::<Down>),

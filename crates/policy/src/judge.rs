@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::documents::{InputType, Plan, STDERR_TO_STDOUT, Task};
+use agenix_protocol::{
+    documents::{InputType, Plan, STDERR_TO_STDOUT, Task},
+    template,
+};
 
 use crate::{
     argv,
@@ -12,6 +15,7 @@ use crate::{
     policy::Policy,
     scope::{Fault, Scope, WorkingDirectory},
     tool::{Class, Tool},
+    value_type::ValueType,
     word::Word,
 };
 
@@ -176,6 +180,9 @@ impl Parts {
                 let reason = format!("the variable '{}' is not listed", name.escape_debug());
                 Err(Fault::new(reason, "leave it out"))
             }
+            Some(value_type) if let Some(secret) = template::secret(text) => {
+                secret_fault(tool, value_type, secret).map_or(Ok(None), Err)
+            }
             Some(value_type) => {
                 let word = Word::parse(text).map_err(|error| invalid(&error));
                 word.and_then(|word| scope.value(value_type, word.value()))
@@ -190,11 +197,22 @@ impl Parts {
     }
 }
 
+/// Returns the reason for which a variable of this type may not have the secret, if there is one.
+fn secret_fault(tool: &Tool, value_type: &ValueType, secret: &str) -> Option<Fault> {
+    if !tool.secrets.iter().any(|allowed| allowed == secret) {
+        let reason = format!("the secret '{secret}' is not listed in secrets of {}", tool.rule);
+        return Some(Fault::new(reason, "leave it out"));
+    }
+    // The policy does not know the value.
+    let reason = format!("a secret may be any text, and the variable has to be {value_type}");
+    (!value_type.is_any_text()).then(|| Fault::new(reason, "leave it out"))
+}
+
 fn finding(place: String, argument: Option<usize>, fault: Fault) -> Finding {
     let Fault { reason, instead } = fault;
     Finding { decision: Decision::Refuse, place, argument, reason, instead }
 }
 
-fn invalid(error: &agenix_protocol::template::TemplateError) -> Fault {
+fn invalid(error: &template::TemplateError) -> Fault {
     Fault { reason: error.to_string(), instead: None }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use agenix_protocol::template::is_secret_name;
 use serde::Deserialize;
 
 use crate::{option::OptionGrammar, positional::Positionals, value_type::ValueType};
@@ -27,6 +28,7 @@ pub(crate) struct ToolTable {
     pub(crate) args: String,
     pub(crate) args_with: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
+    pub(crate) secrets: Vec<String>,
     pub(crate) ok: Vec<Vec<String>>,
     pub(crate) no: Vec<Vec<String>>,
 }
@@ -42,6 +44,8 @@ pub(crate) struct Tool {
     pub(crate) class: Option<Class>,
     pub(crate) ask: bool,
     pub(crate) env: BTreeMap<String, ValueType>,
+    /// Names of the secrets that its variables may have.
+    pub(crate) secrets: Vec<String>,
     pub(crate) grammar: Grammar,
     pub(crate) ok: Vec<Vec<String>>,
     pub(crate) no: Vec<Vec<String>>,
@@ -137,6 +141,9 @@ impl Tool {
         if table.sha256.is_some() && table.path.is_none() {
             return Err("sha256 needs path, so that one file is meant".into());
         }
+        if let Some(secret) = table.secrets.iter().find(|secret| !is_secret_name(secret)) {
+            return Err(format!("secrets: '{}' is not the name of a secret", secret.escape_debug()));
+        }
         let has_grammar = !(table.options.is_empty() && table.args.is_empty() && table.args_with.is_empty());
         if has_grammar && (table.class.is_some() || table.like.is_some()) {
             return Err("options and args cannot be combined with class and like".into());
@@ -157,6 +164,7 @@ impl Tool {
             env: environment(&table.env)?,
             path: table.path,
             sha256: table.sha256,
+            secrets: table.secrets,
             class: table.class,
             ask: table.ask,
             grammar,

@@ -21,7 +21,8 @@ LC_ALL = "NAME"
 like = "jq"
 path = "/opt/jq"
 sha256 = "00000000000000000000000000000000000000000000000000000000000000ff"
-env = { JQ_COLORS = "TEXT" }
+env = { JQ_COLORS = "TEXT", N = "INT" }
+secrets = ["TOKEN"]
 
 [tools.awk]
 class = "interpreter"
@@ -298,4 +299,43 @@ fn examples_of_a_policy_are_tests() {
     let shown: Vec<_> = failed.iter().map(|example| (example.list, example.args.join(" "))).collect();
     assert_eq!(shown, [("ok", "-x".to_owned()), ("no", String::new())]);
     assert_eq!(failed[0].reason.as_deref(), Some("the option '-x' is not listed"));
+}
+
+#[test]
+fn secret_is_allowed_for_the_tools_that_list_it() {
+    let jq = |env: &str| format!(r#""command": "jq", "args": ["."], "env": {{{env}}}"#);
+    assert_eq!(judged(&jq(r#""JQ_COLORS": "{{secret.TOKEN}}""#)).decision, Decision::Allow);
+    for (task, place, why) in [
+        (
+            jq(r#""JQ_COLORS": "{{secret.OTHER}}""#),
+            "env.JQ_COLORS",
+            "the secret 'OTHER' is not listed in secrets",
+        ),
+        (
+            jq(r#""N": "{{secret.TOKEN}}""#),
+            "env.N",
+            "a secret may be any text, and the variable has to be INT",
+        ),
+        (jq(r#""X": "{{secret.TOKEN}}""#), "env.X", "the variable 'X' is not listed"),
+        (jq(r#""JQ_COLORS": "x{{secret.TOKEN}}""#), "env.JQ_COLORS", "stands for a secret"),
+        (
+            r#""command": "cat", "env": {"LC_ALL": "{{secret.TOKEN}}"}"#.to_owned(),
+            "env.LC_ALL",
+            "is not listed in secrets of tools.cat",
+        ),
+        (r#""command": "echo", "args": ["{{secret.TOKEN}}"]"#.to_owned(), "args[0]", "stands for a secret"),
+        (
+            r#""command": "cat", "stdin_file": "{{secret.TOKEN}}""#.to_owned(),
+            "stdin_file",
+            "stands for a secret",
+        ),
+    ] {
+        let (decision, at, reason, _) = first(&task);
+        assert_eq!((decision, at.as_str()), (Decision::Refuse, place), "{task}");
+        assert!(reason.contains(why), "{task}: {reason}");
+    }
+    let wrong = Policy::parse("version = 1\n[tools.a]\nargs = \"TEXT\"\nsecrets = [\"a b\"]")
+        .unwrap_err()
+        .to_string();
+    assert!(wrong.contains("secrets: 'a b' is not the name of a secret"), "{wrong}");
 }

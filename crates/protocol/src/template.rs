@@ -5,7 +5,8 @@
 //! array becomes one argument. Numbers keep the text of the submitter, because the input is parsed
 //! in parts without a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more
 //! opening braces in quotation marks. `{{slot}}` stands for the number of the slot in which the
-//! worker runs the job.
+//! worker runs the job. A variable of `env` that is exactly `{{secret.NAME}}` has the value of a
+//! secret of the worker's owner; only the worker resolves it.
 
 use std::{borrow::Cow, fmt};
 
@@ -29,6 +30,12 @@ pub enum TemplateError {
          for the value as one text"
     )]
     ListInText(String),
+    /// The placeholder of a secret is not the whole value of a variable.
+    #[error(
+        "'{{{{secret.{0}}}}}' stands for a secret, so it has to be the whole value of a variable in env, where agw can \
+         keep it from the output"
+    )]
+    SecretInText(String),
     /// The field of the placeholder of a list is not an array.
     #[error("the field '{0}' of the input is not an array")]
     NotAList(String),
@@ -50,6 +57,8 @@ pub enum TemplatePart<'t> {
 
 /// Name of the placeholder of the slot.
 const SLOT: &str = "slot";
+/// Maximum number of bytes of the name of a secret.
+const MAX_SECRET_NAME_BYTES: usize = 64;
 
 /// Values of the placeholders of a job.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +79,9 @@ pub fn parts(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
         found.push(TemplatePart::Text(&rest[..open]));
         if let Some(field) = list_field(inner) {
             return Err(TemplateError::ListInText(field.to_owned()));
+        }
+        if let Some(name) = secret_name(inner) {
+            return Err(TemplateError::SecretInText(name.to_owned()));
         }
         found.push(match inner.strip_prefix("input.").filter(|field| is_path(field)) {
             Some(field) => TemplatePart::Field(field),
@@ -98,6 +110,22 @@ fn list_field(inner: &str) -> Option<&str> {
 /// Returns the field whose elements become arguments if `arg` is exactly `{{input.field[]}}`.
 pub fn list(arg: &str) -> Option<&str> {
     list_field(arg.strip_prefix("{{")?.strip_suffix("}}")?.trim())
+}
+
+/// Returns true if `name` is a legal name of a secret: 1 to 64 ASCII letters, digits and `_`.
+pub fn is_secret_name(name: &str) -> bool {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (1..=MAX_SECRET_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_legal)
+}
+
+/// Returns the name in `secret.NAME`, the text between the braces of the placeholder of a secret.
+fn secret_name(inner: &str) -> Option<&str> {
+    inner.strip_prefix("secret.").filter(|name| is_secret_name(name))
+}
+
+/// Returns the name of the secret if `value`, of a variable, is exactly `{{secret.NAME}}`.
+pub fn secret(value: &str) -> Option<&str> {
+    secret_name(value.strip_prefix("{{")?.strip_suffix("}}")?.trim())
 }
 
 fn is_path(field: &str) -> bool {
@@ -269,6 +297,42 @@ mod tests {
         }
         for arg in ["{{input.[]}}", "{{files[]}}", "{{input.a[0]}}", "{{input.a[][]}}"] {
             assert!(matches!(fields(arg), Err(TemplateError::NotAnInput(_))), "{arg}");
+        }
+    }
+
+    #[test]
+    fn secret_names_have_letters_digits_and_underscores() {
+        for legal in ["TOKEN", "a", "x_9", &"a".repeat(64)] {
+            assert!(super::is_secret_name(legal), "{legal}");
+        }
+        for illegal in ["", "a-b", "a b", "a:b", "a.b", "\u{e9}", "{{input.x", &"a".repeat(65)] {
+            assert!(!super::is_secret_name(illegal), "{illegal}");
+        }
+    }
+
+    #[test]
+    fn secret_is_the_whole_value_of_a_variable() {
+        assert_eq!(super::secret("{{secret.TOKEN}}"), Some("TOKEN"));
+        assert_eq!(super::secret("{{ secret.a_1 }}"), Some("a_1"));
+        let input = r#"{"x": "{{secret.TOKEN}}", "name": "TOKEN"}"#;
+        assert_eq!(fill("{{input.x}}", input).unwrap(), "{{secret.TOKEN}}", "of an input it is text");
+        assert_eq!(fill(r#"{{"{{"}}secret.TOKEN}}"#, input).unwrap(), "{{secret.TOKEN}}");
+        for inside in ["{{secret.A}}", "x{{secret.A}}", "{{secret.A}}{{secret.A}}", "{{secret.A}} "] {
+            assert_eq!(fill(inside, input), Err(TemplateError::SecretInText("A".into())), "{inside}");
+        }
+        for wrong in [
+            "{{secret.}}",
+            "{{secret.A-B}}",
+            "{{secret.{{input.name}}}}",
+            "{{secret.A.B}}",
+            "{{secret.A[]}}",
+            "{{secret}}",
+        ] {
+            assert!(super::secret(wrong).is_none(), "{wrong}");
+            assert!(matches!(fields(wrong), Err(TemplateError::NotAnInput(_))), "{wrong}");
+        }
+        for wrong in ["x{{secret.A}}", "{{secret.A}}\n", "{secret.A}", "secret.A"] {
+            assert!(super::secret(wrong).is_none(), "{wrong}");
         }
     }
 

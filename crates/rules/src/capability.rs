@@ -7,7 +7,7 @@ use std::{
 };
 
 use agenix_protocol::documents::{
-    Capabilities, WorkerRegistration, WorkerSandbox, WorkerStatus, profile_of_sandbox_tag,
+    Capabilities, WorkerRegistration, WorkerSandbox, WorkerStatus, profile_of_sandbox_tag, secret_of_tag,
 };
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 use serde_json::{Map, Value};
@@ -75,8 +75,8 @@ pub enum Abilities {
     /// Capabilities that a registered worker declared: programs, agentic units, tags, and sandbox
     /// profiles, which are `None` if the worker runs no jobs in a sandbox.
     Worker { commands: HashSet<String>, tags: Map<String, Value>, profiles: Option<Profiles> },
-    /// Every capability but a sandbox. A connection without a registered worker claims any job that
-    /// needs no sandbox, because nothing says that the connection has one.
+    /// Every capability but a sandbox and secrets. A connection without a registered worker claims
+    /// any job that needs neither, because nothing says that the connection has them.
     Anything,
     /// No capability. A worker that takes no jobs claims nothing.
     Nothing,
@@ -113,7 +113,7 @@ impl Abilities {
         match self {
             Self::Anything => {
                 let mut names = needs.tags.iter().chain(needs.labels.keys());
-                names.all(|name| profile_of_sandbox_tag(name).is_none())
+                names.all(|name| profile_of_sandbox_tag(name).is_none() && secret_of_tag(name).is_none())
             }
             Self::Nothing => false,
             Self::Worker { commands, tags, profiles } => {
@@ -126,7 +126,7 @@ impl Abilities {
     }
 
     /// Returns the needs that a worker does not cover, as `tool jq`, `tag gpu`, `label zone=eu`,
-    /// `sandbox profile reader: its owner defines no such profile`.
+    /// `sandbox profile reader: its owner defines no such profile`, `secret TOKEN for curl: …`.
     pub fn missing(&self, needs: &Needs) -> Vec<String> {
         let Self::Worker { commands, tags, profiles } = self else { return Vec::new() };
         let tools =
@@ -142,6 +142,8 @@ impl Abilities {
 enum MissingTag<'a> {
     /// Tag.
     Tag(&'a str),
+    /// Secret that the worker does not give to a tool.
+    Secret(&'a str, &'a str),
     /// Profile of a worker that runs no jobs in a sandbox.
     NoSandbox(&'a str),
     /// Profile that the worker does not have.
@@ -154,6 +156,10 @@ impl fmt::Display for MissingTag<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tag(tag) => write!(f, "tag {tag}"),
+            Self::Secret(name, tool) => write!(
+                f,
+                "secret {name} for {tool}: its owner does not give it to this tool; [secrets] in the file of agw --config does"
+            ),
             Self::NoSandbox(profile) => write!(
                 f,
                 "sandbox profile {profile}: the worker runs no job in a sandbox; start agw with --config or --sandbox"
@@ -175,7 +181,9 @@ fn missing_tag<'a>(
 ) -> Option<MissingTag<'a>> {
     let Some(profile) = profile_of_sandbox_tag(tag) else {
         let has_tag = tags.get(tag).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)));
-        return (!has_tag).then_some(MissingTag::Tag(tag));
+        let missing =
+            secret_of_tag(tag).map_or(MissingTag::Tag(tag), |(name, tool)| MissingTag::Secret(name, tool));
+        return (!has_tag).then_some(missing);
     };
     match profiles.map(|profiles| profiles.get(profile)) {
         None => Some(MissingTag::NoSandbox(profile)),
@@ -274,6 +282,22 @@ mod tests {
         assert!(!Abilities::Anything.cover(&needs(&[], &[], &[("sandbox:reader", "true")])));
         let tagged = able(r#""tags":{"sandbox:reader":true}"#);
         assert!(!tagged.cover(&needs(&[], &[], &[("sandbox:reader", "true")])));
+    }
+
+    #[test]
+    fn secret_needs_a_worker_that_gives_it_to_the_tool() {
+        let job = needs(&["sort"], &["secret:TOKEN:sort"], &[]);
+        assert!(able(r#""tags":{"secret:TOKEN:sort":true}"#).cover(&job));
+        for tags in [r#"{"secret:TOKEN:curl":true}"#, r#"{"secret:OTHER:sort":true}"#, "{}"] {
+            let worker = able(&format!(r#""tags":{tags}"#));
+            assert!(!worker.cover(&job), "{tags}");
+            let missing = worker.missing(&job);
+            assert!(
+                missing[0].starts_with("secret TOKEN for sort: its owner does not give it"),
+                "{missing:?}"
+            );
+        }
+        assert!(!Abilities::Anything.cover(&job));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! 5. [`retry`], [`limit`], [`max_running`], [`budget`] and [`explain`]: delays, limits, budgets of
 //!    clients, and reasons for which a job does not run.
 //! 6. [`ojs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, schedules, and workflows.
+//! 7. [`audit_chain`]: the hash chain of the audit log.
 //!
 //! # Examples
 //!
@@ -61,6 +62,7 @@
 
 pub mod action;
 pub mod approval;
+pub mod audit_chain;
 pub mod blob;
 pub mod budget;
 pub mod capability;

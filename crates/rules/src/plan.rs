@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::{
-    documents::{PROGRAM_PATHS, Plan, Requires, Task, is_profile_name, profile_of_sandbox_tag, sandbox_tag},
+    documents::{
+        PROGRAM_PATHS, Plan, Requires, Task, is_profile_name, profile_of_sandbox_tag, sandbox_tag, secret_tag,
+    },
     ids::PlanId,
     limits::{Limits, exceeds},
     template,
@@ -121,6 +123,9 @@ fn check_task(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
         if place.starts_with("args[") && template::list(text).is_some() {
             continue;
         }
+        if place.starts_with("env.") && template::secret(text).is_some() {
+            continue;
+        }
         template::fields(text).map_err(|error| format!("{place}: {error}"))?;
     }
     Ok(())
@@ -213,15 +218,21 @@ pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<
     if of_plan == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
-/// Returns the needs of jobs that run the plan: its commands, its `requires`, and the tag of its
-/// sandbox profile. Workers do not declare paths: a plan with a path requires a tag instead.
+/// Returns the needs of jobs that run the plan: its commands, its `requires`, and the tags of its
+/// sandbox profile and of the secrets of its tasks. Workers do not declare paths: a plan with a
+/// path requires a tag instead.
 pub fn needs(plan: &Plan) -> Needs {
     let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
     let sandbox = plan.sandbox.as_ref().map(|sandbox| sandbox_tag(&sandbox.profile));
+    let secrets: BTreeSet<String> = plan
+        .tasks
+        .iter()
+        .flat_map(|task| task.secrets().map(|name| secret_tag(name, &task.command)))
+        .collect();
     let commands = plan.tasks.iter().filter(|task| !task.is_program_path()).map(|task| &task.command);
     Needs {
         tools: sorted(commands.chain(&plan.requires.tools).collect()),
-        tags: sorted(plan.requires.tags.iter().chain(&sandbox).collect()),
+        tags: sorted(plan.requires.tags.iter().chain(&sandbox).chain(&secrets).collect()),
         labels: plan.requires.labels.clone(),
         limit: None,
         budget: None,

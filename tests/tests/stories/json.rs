@@ -29,6 +29,7 @@ fn write_documents(lab: &Lab) {
     lab.file("other.json", &plan("q", "true", &[]));
     lab.file("inputs.json", "[{}]");
     lab.file("policy.toml", "version = 1\nuse = [\"true\"]\n");
+    lab.file("audit.log", "{}\n");
     lab.file("schedule.json", r#"{"name":"s","expression":"@daily","action":{"plan_id":"p","inputs":[{}]}}"#);
     lab.file("workflow.json", r#"{"steps":[{"plan_id":"p","inputs":[{}]}]}"#);
 }
@@ -45,6 +46,7 @@ const COMMANDS: [&str; 39] = [
     "approve",
     "policy check policy.toml",
     "policy test policy.toml -- true",
+    "audit verify audit.log",
     "action submit p --inputs inputs.json --id a --wait",
     "action submit p --inputs inputs.json --id later --delay 3600",
     "action submit p --inputs inputs.json --id once --delay 3600",

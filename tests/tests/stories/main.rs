@@ -11,6 +11,7 @@ mod approvals;
 mod at_hand;
 #[cfg(target_os = "linux")]
 mod attacks;
+mod audit_chain;
 mod background;
 mod backup;
 mod bad_input;
@@ -58,6 +59,7 @@ mod sandbox_options;
 #[cfg(target_os = "linux")]
 mod sandboxed_jobs;
 #[cfg(target_os = "linux")]
+mod secrets;
 mod session_leader;
 mod settings;
 mod shared_action;

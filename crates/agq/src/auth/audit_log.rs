@@ -1,20 +1,22 @@
 //! Audit log: an append-only file with one JSON document per line for every change and its author.
 //!
-//! The log decides nothing. Commands go on if it cannot be written.
+//! The log decides nothing. Commands go on if it cannot be written. Each line has the hash of the
+//! line before (`agenix_rules::audit_chain`), across restarts and rotations.
+
+mod file;
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Mutex,
 };
 
-use agenix_protocol::{printable::printable_json, time::Timestamp};
+use agenix_protocol::time::Timestamp;
+use agenix_rules::audit_chain::ChainHead;
 use anyhow::Context;
 use serde::Serialize;
 use tracing::error;
 
+use self::file::ChainedFile;
 use crate::{auth::keyring::Role, sync::lock};
 
 /// Commands that are recorded, whatever their outcome. A wrong key is recorded as well, as `AUTH`.
@@ -86,20 +88,18 @@ struct LogFile {
 
 #[derive(Debug)]
 struct LogState {
-    file: File,
-    /// Set if the last line may have been written in part.
-    is_torn: bool,
+    file: ChainedFile,
     complained_at: Option<Timestamp>,
 }
 
 impl AuditLog {
-    /// Opens the log at `path`. Without a path the log is switched off.
+    /// Opens the log at `path`, and continues its chain. Without a path the log is switched off.
     pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
         let shown = path.display();
-        let file = appended(path)
+        let file = ChainedFile::open(path)
             .with_context(|| format!("cannot open the audit log {shown}: choose another --audit-log"))?;
-        let state = Mutex::new(LogState { file, is_torn: false, complained_at: None });
+        let state = Mutex::new(LogState { file, complained_at: None });
         Ok(Self(Some(LogFile { path: path.to_owned(), state })))
     }
 
@@ -107,12 +107,16 @@ impl AuditLog {
         self.0.is_some()
     }
 
+    /// Returns the head of the chain, if the log is on.
+    pub(crate) fn head(&self) -> Option<ChainHead> {
+        self.0.as_ref().map(|log| lock(&log.state).file.head())
+    }
+
     /// Appends a line. A failure is logged, at most once a minute.
     pub(crate) fn record(&self, entry: &AuditEntry<'_>) {
         let Some(log) = &self.0 else { return };
         let mut state = lock(&log.state);
-        let written = state.append(entry);
-        state.is_torn = written.is_err();
+        let written = state.file.append(entry);
         if let Err(error) = written
             && state.complained_at.is_none_or(|last| entry.at.ms_since(last) >= COMPLAIN_EVERY_MS)
         {
@@ -124,27 +128,11 @@ impl AuditLog {
     /// Opens the file again after a rotation. If that fails, the old file stays in use.
     pub(crate) fn reopen(&self) -> anyhow::Result<()> {
         let Some(log) = &self.0 else { return Ok(()) };
-        let file =
-            appended(&log.path).with_context(|| format!("cannot open {} again", log.path.display()))?;
-        let mut state = lock(&log.state);
-        (state.file, state.is_torn) = (file, false);
-        Ok(())
+        lock(&log.state)
+            .file
+            .reopen(&log.path)
+            .with_context(|| format!("cannot open {} again", log.path.display()))
     }
-}
-
-impl LogState {
-    fn append(&mut self, entry: &AuditEntry<'_>) -> io::Result<()> {
-        // One write, so that lines of other processes do not mix with it.
-        let start = if self.is_torn { "\n" } else { "" };
-        let json = serde_json::to_string(entry)?;
-        // A terminal that shows the file does not act on texts of clients.
-        let line = format!("{start}{}\n", printable_json(&json));
-        self.file.write_all(line.as_bytes())
-    }
-}
-
-fn appended(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -176,10 +164,11 @@ mod tests {
         audit.record(&entry("p"));
         audit.record(&entry("line\nend"));
         let text = std::fs::read_to_string(&path).unwrap();
-        let expected = r#"{"at":"2025-11-17T10:00:05.250Z","who":"alice","role":"client","from":"127.0.0.1:5000","command":"PLAN.SUBMIT","target":"p","outcome":"OK"}"#;
+        let expected = r#"{"at":"2025-11-17T10:00:05.250Z","who":"alice","role":"client","from":"127.0.0.1:5000","command":"PLAN.SUBMIT","target":"p","outcome":"OK","prev":"0000000000000000000000000000000000000000000000000000000000000000"}"#;
         let lines: Vec<_> = text.lines().collect();
         assert_eq!((lines.len(), lines[0]), (2, expected), "{text}");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(audit);
         // A second run appends to the same file.
         AuditLog::open(Some(&path)).unwrap().record(&entry("q"));
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);

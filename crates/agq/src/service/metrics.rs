@@ -6,7 +6,10 @@ use agenix_protocol::{
     documents::{BudgetStatus, Status, to_json},
     time::Timestamp,
 };
-use agenix_rules::worker::{Liveness, Worker};
+use agenix_rules::{
+    audit_chain::ChainHead,
+    worker::{Liveness, Worker},
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -69,6 +72,9 @@ struct Figures {
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     budgets: Vec<BudgetStatus>,
+    /// Head of the hash chain of the audit log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit_log_head: Option<ChainHead>,
 }
 
 /// Returns the last known metrics of a store that does not answer within `STORE_TIMEOUT`, because a
@@ -133,6 +139,7 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
             .map(|(worker, _)| (worker.worker_id.to_string(), worker_stats(worker)))
             .collect(),
         budgets: budgets.clone(),
+        audit_log_head: app.audit.head(),
     }
 }
 
@@ -192,6 +199,11 @@ impl Figures {
             ("agq_blob_bytes", "gauge", "Bytes of the stored blobs.", self.blob_bytes),
         ] {
             value.into_iter().for_each(|value| family(&mut text, name, kind, help, one(value)));
+        }
+        if let Some(head) = self.audit_log_head {
+            let value = (format!("{{head=\"{head}\"}}"), 1_u64);
+            let help = "Head of the hash chain of the audit log, as a label.";
+            family(&mut text, "agq_audit_log_info", "gauge", help, vec![value]);
         }
         for (field, metric) in WORKER_FIGURES {
             let own = self.workers.iter().filter_map(|(id, stats)| Some((id, *stats.get(field)?)));

@@ -54,6 +54,7 @@ pub(crate) async fn run(
         program: name.to_owned(),
         args: args.to_vec(),
         env: Vec::new(),
+        secret_env: Vec::new(),
         cwd: None,
         stdin: Stdin::Empty,
         stdout: Stdout::Spool,
@@ -70,7 +71,7 @@ pub(crate) async fn run(
         stderr: Output::Descriptor(child_stderr),
     };
     let mark = JobMark::new();
-    let launcher = Launcher { mark: &mark, sandbox: sandbox.as_ref() };
+    let launcher = Launcher { mark: &mark, sandbox: sandbox.as_ref(), patterns: None };
     let (mut process, _) = launcher.start(program, &command, streams).await?;
     let ended = process.wait(KILL_GRACE).await?;
     drop(process);

@@ -21,6 +21,7 @@ use crate::exec::{
     live_output::LiveOutput,
     programs::Programs,
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
+    secrets::{JobSecrets, Patterns},
     spool::SpoolFile,
     stage,
     stages::{self, JobProgress, Stage, TRACE_VARIABLE},
@@ -71,6 +72,8 @@ pub(crate) async fn run<'f>(
 struct ReadJob<'c> {
     stages: Vec<Stage>,
     sandbox: Option<WantedSandbox<'c>>,
+    /// Secrets of the job. `None` for a job without secrets, whose output goes directly to files.
+    patterns: Option<Arc<Patterns>>,
 }
 
 /// Sandbox that a job has to run in.
@@ -83,7 +86,7 @@ struct WantedSandbox<'c> {
 
 /// Runs the stages. Returns the reason of a failure, and the results so far.
 async fn run_stages<'f>(
-    ReadJob { stages, sandbox }: &ReadJob<'_>,
+    ReadJob { stages, sandbox, patterns }: &ReadJob<'_>,
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
     (fetch, progress): (
@@ -93,7 +96,9 @@ async fn run_stages<'f>(
     mark: &JobMark,
 ) -> (Option<String>, Vec<TaskResult>) {
     let of_sandbox = if sandbox.is_some() { FILES_OF_SANDBOX } else { 0 };
-    let needed = (stages::open_files(stages) + of_sandbox).min(context.most_files);
+    let of_masks = if patterns.is_some() { stages::open_files_of_masks(stages) } else { 0 };
+    let needed = stages::open_files(stages).saturating_add(of_sandbox).saturating_add(of_masks);
+    let needed = needed.min(context.most_files);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
     let waits = context.shortage.wait();
@@ -118,7 +123,7 @@ async fn run_stages<'f>(
         Ok(sandbox) => sandbox,
         Err(reason) => return (Some(reason), Vec::new()),
     };
-    let launcher = Launcher { mark, sandbox: sandbox.as_ref() };
+    let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns: patterns.as_ref() };
     let (reason, mut results) =
         run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
     if let Some(sandbox) = sandbox {
@@ -190,7 +195,9 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
     let of_policy =
         context.admission.admit(&plan, job.inputs.get(), &context.programs).map_err(Unreadable::Refused)?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
-    let mut stages = stages::stages(&plan, values).map_err(|error| error.to_string())?;
+    let mut secrets = JobSecrets::new(context.secrets.as_deref());
+    let stages = stages::stages(&plan, values, |name, tool| secrets.get(name, tool));
+    let mut stages = stages.map_err(|error| error.to_string())?;
     let profile = match &context.sandboxes {
         Some(sandboxes) => sandboxes.profile_of(plan.sandbox.as_ref().or(of_policy.as_ref()))?,
         None => match &plan.sandbox {
@@ -208,7 +215,7 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
         let programs = programs(&plan, &stages, &context.programs);
         WantedSandbox { sandboxes, profile, programs }
     });
-    Ok(ReadJob { stages, sandbox })
+    Ok(ReadJob { stages, sandbox, patterns: secrets.patterns() })
 }
 
 /// agq gives such a job to no worker without a sandbox.

@@ -1,6 +1,6 @@
 //! Launch of the tasks of a job: as children of this worker, or in a sandbox.
 
-use std::{io, os::fd::OwnedFd, path::Path, process::Stdio, time::Duration};
+use std::{io, os::fd::OwnedFd, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 #[cfg(target_os = "linux")]
 use crate::exec::sandbox::{job::JobSandbox, task::SandboxedTask};
@@ -8,6 +8,7 @@ use crate::exec::{
     ended::Ended,
     job_mark::JobMark,
     process::Process,
+    secrets::Patterns,
     stages::StageCommand,
     streams::{Input, Output, Streams},
 };
@@ -18,6 +19,8 @@ pub(crate) struct Launcher<'j> {
     pub(crate) mark: &'j JobMark,
     /// Sandbox of the job. `None` for a job whose tasks are children of this worker.
     pub(crate) sandbox: Option<&'j JobSandbox>,
+    /// Secrets of the job, which its output may not have.
+    pub(crate) patterns: Option<&'j Arc<Patterns>>,
 }
 
 /// Running task. A drop before its end kills its process group.

@@ -25,6 +25,7 @@ mod readiness;
 pub(crate) mod relay_pool;
 pub(crate) mod resource_wait;
 pub(crate) mod sandbox;
+pub(crate) mod secrets;
 pub(crate) mod spawn_threads;
 pub(crate) mod spool;
 pub(crate) mod stage;

@@ -48,7 +48,7 @@ impl Process {
         starting
             .arg0(decode_os(&command.program))
             .args(command.args.iter().map(|arg| decode_os(arg)))
-            .envs(command.env.iter().map(|(name, value)| (decode_os(name), decode_os(value))))
+            .envs(command.environment().map(|(name, value)| (decode_os(name), decode_os(value))))
             .env(VARIABLE, mark.next_value())
             .stdin(stdin)
             .stdout(stdout)
@@ -158,6 +158,7 @@ mod tests {
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],
             env: Vec::new(),
+            secret_env: Vec::new(),
             cwd: Some(encode_os(dir.as_os_str())),
             stdin: Stdin::Empty,
             stdout: Stdout::Spool,

@@ -256,8 +256,10 @@ async fn collect(
     context: &ExecContext,
     inputs: &mut TaskInputs,
 ) -> TaskResult {
-    let StartedProcess { process, stdout, stderr, .. } = running;
+    let StartedProcess { process, stdout, stderr, masks, .. } = running;
     drop(process);
+    let masked = join_all(masks.into_iter().map(|mask| mask.end(context.kill_grace))).await;
+    let unwritten = masked.into_iter().find_map(Result::err);
     let cap = context.kept_bytes;
     let ended = match ended {
         Ok(ended) => ended,
@@ -288,10 +290,15 @@ async fn collect(
             format!("agw: task {number} was ended: nothing was written for {seconds} s (idle timeout)\n");
         append(&mut kept_stderr, &text, cap);
     }
+    if let Some(error) = &unwritten {
+        let text = format!("agw: the output of task {} cannot be kept: {error}\n", command.task_number);
+        append(&mut kept_stderr, &text, cap);
+    }
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
-        exit_code: ended.exit_code(),
+        // A task whose output is incomplete has failed.
+        exit_code: if unwritten.is_some() { ended.exit_code().max(1) } else { ended.exit_code() },
         signal: ended.signal(),
         timed_out: ended.timed_out,
         idle_timed_out: ended.idle_timed_out,

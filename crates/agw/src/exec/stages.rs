@@ -12,6 +12,8 @@ use agenix_protocol::{
     template::{self, TemplateError, Values},
 };
 
+use crate::exec::secrets::{SecretError, SecretValue};
+
 /// Environment variable for the trace context (OpenTelemetry, variables as context carriers).
 pub(crate) const TRACE_VARIABLE: &str = "TRACEPARENT";
 
@@ -30,6 +32,8 @@ pub(crate) struct StageCommand {
     pub(crate) program: String,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
+    /// Variables whose values are secrets.
+    pub(crate) secret_env: Vec<(String, SecretValue)>,
     pub(crate) cwd: Option<String>,
     pub(crate) stdin: Stdin,
     pub(crate) stdout: Stdout,
@@ -39,6 +43,14 @@ pub(crate) struct StageCommand {
     pub(crate) idle_timeout: Option<Duration>,
     /// True for the last command of the last stage.
     pub(crate) is_last: bool,
+}
+
+impl StageCommand {
+    /// Returns the names and values of all variables that the plan sets.
+    pub(crate) fn environment(&self) -> impl Iterator<Item = (&str, &str)> {
+        let plain = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        plain.chain(self.secret_env.iter().map(|(name, value)| (name.as_str(), value.expose())))
+    }
 }
 
 /// Source of a process's stdin.
@@ -100,7 +112,8 @@ impl JobProgress {
     }
 }
 
-/// Error for a plan and an input that do not belong together. agq checks each action.
+/// Error for a plan and an input that do not belong together, or for a secret. agq checks each
+/// action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StagesError {
     /// A placeholder does not have its field.
@@ -109,13 +122,20 @@ pub(crate) enum StagesError {
     /// The name of the blob for stdin is invalid.
     #[error("stdin_blob: {0}")]
     Blob(#[from] BadBlobHash),
+    /// A task does not get its secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
 }
 
-/// Returns the stages of `plan` with `values`.
-pub(crate) fn stages(plan: &Plan, values: Values<'_>) -> Result<Vec<Stage>, StagesError> {
+/// Returns the stages of `plan` with `values`. `secret` returns the value of a secret for a tool.
+pub(crate) fn stages(
+    plan: &Plan,
+    values: Values<'_>,
+    mut secret: impl FnMut(&str, &str) -> Result<SecretValue, SecretError>,
+) -> Result<Vec<Stage>, StagesError> {
     let mut stages: Vec<Stage> = Vec::new();
     for task in &plan.tasks {
-        let command = command(task, values)?;
+        let command = command(task, values, &mut secret)?;
         match stages.last_mut() {
             Some(stage) if task.stream => {
                 if let Some(before) = stage.commands.last_mut() {
@@ -151,6 +171,16 @@ pub(crate) fn open_files(stages: &[Stage]) -> u32 {
     most.saturating_add(FILES_OF_START)
 }
 
+/// Number of further files of a running task whose output is masked: the pipe and the file of the
+/// relay, for stdout and stderr.
+const FILES_OF_MASKED: u32 = 4;
+
+/// Returns the maximum number of further files if the output of the job is masked.
+pub(crate) fn open_files_of_masks(stages: &[Stage]) -> u32 {
+    let most = stages.iter().map(|stage| stage.commands.len()).max().unwrap_or_default();
+    u32::try_from(most).unwrap_or(u32::MAX).saturating_mul(FILES_OF_MASKED)
+}
+
 /// Adds the trace context to every command, except where the task sets the variable itself.
 pub(crate) fn set_trace_variable(stages: &mut [Stage], traceparent: &str) {
     for command in stages.iter_mut().flat_map(|stage| &mut stage.commands) {
@@ -168,7 +198,11 @@ pub(crate) fn input_blobs(stages: &[Stage]) -> BTreeSet<BlobHash> {
     commands.filter_map(blob).collect()
 }
 
-fn command(task: &Task, values: Values<'_>) -> Result<StageCommand, StagesError> {
+fn command(
+    task: &Task,
+    values: Values<'_>,
+    secret: &mut impl FnMut(&str, &str) -> Result<SecretValue, SecretError>,
+) -> Result<StageCommand, StagesError> {
     let fill = |text: &String| template::fill(text, values);
     let stdin = match (task, task.input_from_task) {
         (_, Some(_)) if task.stream => Stdin::Pipe,
@@ -183,12 +217,20 @@ fn command(task: &Task, values: Values<'_>) -> Result<StageCommand, StagesError>
         Some(STDERR_TO_STDOUT) => Stderr::Stdout,
         Some(path) => Stderr::File(template::fill(path, values)?),
     };
-    let env = task.env.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
+    let (mut env, mut secret_env) = (Vec::with_capacity(task.env.len()), Vec::new());
+    for (name, value) in &task.env {
+        // A value that an input fills in is text, whatever it is.
+        match template::secret(value) {
+            Some(wanted) => secret_env.push((name.clone(), secret(wanted, &task.command)?)),
+            None => env.push((name.clone(), fill(value)?)),
+        }
+    }
     Ok(StageCommand {
         task_number: task.task_number,
         program: task.command.clone(),
         args: template::fill_args(&task.args, values)?,
-        env: env.collect::<Result<_, TemplateError>>()?,
+        env,
+        secret_env,
         cwd: task.cwd.as_ref().map(fill).transpose()?,
         stdin,
         stdout: task.stdout.as_ref().map(fill).transpose()?.map_or(Stdout::Spool, Stdout::File),
@@ -208,12 +250,13 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::{
-        JobProgress, Stage, StagesError, Stderr, Stdin, Stdout, TemplateError, input_blobs, open_files,
-        set_trace_variable,
+        JobProgress, SecretError, Stage, StagesError, Stderr, Stdin, Stdout, TemplateError, input_blobs,
+        open_files, set_trace_variable,
     };
 
     fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, StagesError> {
-        super::stages(plan, Values { input: serde_json::from_str::<&RawValue>(input).unwrap(), slot: "1" })
+        let values = Values { input: serde_json::from_str::<&RawValue>(input).unwrap(), slot: "1" };
+        super::stages(plan, values, |name, tool| Err(SecretError::NotForTool(name.into(), tool.into())))
     }
 
     fn plan(tasks: &str) -> Plan {
@@ -295,6 +338,21 @@ mod tests {
     #[test]
     fn stages_reject_a_placeholder_without_its_field() {
         assert!(stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), "{}").is_err());
+    }
+
+    #[test]
+    fn stages_ask_for_the_secrets_of_the_plan_and_not_for_those_of_an_input() {
+        let plan =
+            plan(r#"{"task_number":1,"command":"curl","env":{"A":"{{input.x}}","TOKEN":"{{input.y}}"}}"#);
+        let input = r#"{"x":"{{secret.TOKEN}}","y":"{{secret.{{input.x}}}}"}"#;
+        let command = stages(&plan, input).unwrap().remove(0).commands.remove(0);
+        assert_eq!(command.env[0].1, "{{secret.TOKEN}}");
+        assert_eq!(command.env[1].1, "{{secret.{{input.x}}}}");
+        assert!(command.secret_env.is_empty());
+        let plan =
+            super::tests::plan(r#"{"task_number":1,"command":"curl","env":{"A":"{{ secret.TOKEN }}"}}"#);
+        let wanted = SecretError::NotForTool("TOKEN".into(), "curl".into());
+        assert_eq!(stages(&plan, "{}"), Err(wanted.into()));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::exec::{
     programs::Programs,
     resource_wait::{self, Shortage},
     sandbox::sandboxes::Sandboxes,
+    secrets::{MaskRelay, Secrets, masked_pipe},
     spool::{Spool, SpoolFile},
     stages::{StageCommand, Stderr, Stdin, Stdout},
     streams::{Input, Output, Streams},
@@ -49,6 +50,8 @@ pub(crate) struct ExecContext {
     /// Sandboxes of the worker, if it runs jobs in one.
     pub(crate) sandboxes: Option<Arc<Sandboxes>>,
     pub(crate) admission: Arc<Admission>,
+    /// Secrets of the worker, if it has any.
+    pub(crate) secrets: Option<Arc<Secrets>>,
 }
 
 impl ExecContext {
@@ -79,6 +82,8 @@ pub(crate) struct StartedProcess {
     /// Output whose size the idle timeout watches.
     pub(crate) written: Arc<WrittenOutput>,
     pub(crate) idle_timeout: Option<Duration>,
+    /// Relays that mask its output, of a job with secrets.
+    pub(crate) masks: Vec<MaskRelay>,
 }
 
 impl StartedProcess {
@@ -173,6 +178,7 @@ async fn start(
         return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }
     let stdin = stdin(command, before, context, (inputs, launcher))?;
+    let mut masks = Vec::new();
     let (mut out, stdout, to_next) = match &command.stdout {
         Stdout::Pipe => {
             let CountedPipe { from_task, to_task, counter } = counted_pipe()?;
@@ -185,14 +191,14 @@ async fn start(
             (Some(out), Output::Descriptor(file.into()), None)
         }
         Stdout::Spool => {
-            let (file, opened) = spool_file(context)?;
+            let (file, opened) = spool_file(context, launcher, &mut masks)?;
             (Some(Out::File(file)), Output::Descriptor(opened), None)
         }
     };
     let mut written = WrittenOutput::default();
     let (stderr_file, stderr) = match &command.stderr {
         Stderr::Spool => {
-            let (file, opened) = spool_file(context)?;
+            let (file, opened) = spool_file(context, launcher, &mut masks)?;
             (Some(file), Output::Descriptor(opened))
         }
         Stderr::File(path) if launcher.opens_files() => (None, Output::Path(path)),
@@ -216,7 +222,7 @@ async fn start(
         Out::Pipe(counter) => written.counter = Some(counter.so_far()),
     }
     let (written, idle_timeout) = (Arc::new(written), command.idle_timeout);
-    Ok((StartedProcess { process, stdout, stderr: stderr_file, written, idle_timeout }, to_next))
+    Ok((StartedProcess { process, stdout, stderr: stderr_file, written, idle_timeout, masks }, to_next))
 }
 
 fn stdin<'c>(
@@ -244,11 +250,19 @@ fn stdin<'c>(
     Ok(Input::Descriptor(file))
 }
 
-/// Returns an empty spool file, and the same file as the task opens it.
-fn spool_file(context: &ExecContext) -> io::Result<(Arc<SpoolFile>, OwnedFd)> {
+/// Returns an empty spool file, and what the task writes to: the same file, or the pipe of a new
+/// relay in `masks` if the job has secrets.
+fn spool_file(
+    context: &ExecContext,
+    launcher: Launcher<'_>,
+    masks: &mut Vec<MaskRelay>,
+) -> io::Result<(Arc<SpoolFile>, OwnedFd)> {
     let file = context.spool.file()?;
     let opened = file.open()?;
-    Ok((Arc::new(file), opened.into()))
+    let Some(patterns) = launcher.patterns else { return Ok((Arc::new(file), opened.into())) };
+    let (pipe, mask) = masked_pipe(opened, Arc::clone(patterns))?;
+    masks.push(mask);
+    Ok((Arc::new(file), pipe))
 }
 
 /// Names the path of a program that the system cannot start, and the usual remedy.

@@ -10,11 +10,19 @@ const PATH: &str = "PATH";
 
 /// Variables of all children. Unset if children inherit the environment.
 static NAMED: OnceLock<Vec<(String, OsString)>> = OnceLock::new();
+/// Variables that are withheld from all children, because they are secrets.
+static WITHHELD: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Restricts the environment of all further children to PATH and the variables `names`.
 pub(crate) fn restrict_to(names: &[String]) {
     let named = named(names, |name| std::env::var_os(name));
     NAMED.set(named).expect("only the start of the worker restricts the environment");
+}
+
+/// Withholds the variables `names` from all further children.
+pub(crate) fn withhold<'n>(names: impl Iterator<Item = &'n str>) {
+    let names = names.map(String::from).collect();
+    WITHHELD.set(names).expect("only the start of the worker withholds variables");
 }
 
 fn named(names: &[String], value: impl Fn(&str) -> Option<OsString>) -> Vec<(String, OsString)> {
@@ -28,6 +36,9 @@ pub(crate) fn apply(command: &mut Command) {
         command.env_clear().envs(named.iter().map(|(name, value)| (name, value)));
     } else if std::env::var_os(SESSION_KEY).is_some() {
         command.env_remove(SESSION_KEY);
+    }
+    for name in WITHHELD.get().into_iter().flatten() {
+        command.env_remove(name);
     }
 }
 

@@ -80,6 +80,7 @@ mod tests {
             program: "cat".into(),
             args: Vec::new(),
             env: Vec::new(),
+            secret_env: Vec::new(),
             cwd: Some(directory.to_str().unwrap().to_owned()),
             stdin: Stdin::Empty,
             stdout: Stdout::Spool,

@@ -140,6 +140,7 @@ mod tests {
         let context = ExecContext {
             sandboxes: None,
             admission: Arc::default(),
+            secrets: None,
             programs,
             plans,
             spool,

@@ -9,6 +9,7 @@ mod action_results;
 mod action_status;
 mod action_submit;
 pub(crate) mod approve;
+pub(crate) mod audit;
 pub(crate) mod budget;
 mod command_plan;
 pub(crate) mod doctor;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agenix_policy::Decision;
 use agenix_protocol::{
-    documents::{Plan, parse_object, profile_of_sandbox_tag},
+    documents::{Plan, parse_object, profile_of_sandbox_tag, secret_of_tag},
     ids::PlanId,
     limits::Limits,
 };
@@ -118,9 +118,12 @@ fn check(file: &Path, policy: Option<&Path>, output: Output) -> Result<()> {
     let decision = judgement.as_ref().map_or(Decision::Allow, |judgement| judgement.decision);
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
 
-    // The tag of a sandbox profile stands for the profile.
+    // The tags of a sandbox profile and of secrets stand for these.
     let tags = needs.tags.iter().filter(|tag| profile_of_sandbox_tag(tag).is_none());
-    let tags = tags.map(|tag| format!("the tag {tag}"));
+    let tags = tags.map(|tag| match secret_of_tag(tag) {
+        Some((name, tool)) => format!("the secret {name} for {tool}"),
+        None => format!("the tag {tag}"),
+    });
     let labels = needs.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
     let sandbox = plan.sandbox.iter().map(|sandbox| format!("the sandbox profile {}", sandbox.profile));
     let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).collect();

@@ -18,6 +18,7 @@ mod plans;
 mod queue;
 mod resource_use;
 mod sandbox;
+mod secret;
 mod strict;
 mod task_result;
 mod worker;
@@ -50,6 +51,7 @@ pub use sandbox::{
     MissingProperty, PlanSandbox, TaskSandbox, WorkerSandbox, is_profile_name, profile_of_sandbox_tag,
     sandbox_tag,
 };
+pub use secret::{secret_of_tag, secret_tag};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use task_result::{CapturedOutput, TaskResult};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};

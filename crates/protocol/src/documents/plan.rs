@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{InputType, PlanSandbox, is_default};
-use crate::{ids::PlanId, time::Timestamp};
+use crate::{ids::PlanId, template, time::Timestamp};
 
 /// Plan document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -85,7 +85,8 @@ pub const PROGRAM_PATHS: &str = "program-paths";
 pub const STDERR_TO_STDOUT: &str = "&1";
 
 /// One process of a plan. Placeholders like `{{input.field}}` and `{{slot}}` may be in `args`,
-/// `stdin`, `stdin_blob`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`.
+/// `stdin`, `stdin_blob`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of `env`. A value
+/// of `env` may also be exactly `{{secret.NAME}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
@@ -137,6 +138,11 @@ impl Task {
     /// Returns true if the command is a path, which is relative to `cwd`.
     pub fn is_program_path(&self) -> bool {
         self.command.contains('/')
+    }
+
+    /// Returns the secrets that the variables of the task have.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.env.values().filter_map(|value| template::secret(value))
     }
 
     /// Returns every text that may have placeholders, each with its place for an error message.

@@ -116,6 +116,39 @@ fn plan_may_have_a_megabyte_and_not_one_byte_more() {
 }
 
 #[test]
+fn secret_is_legal_only_as_the_value_of_a_variable() {
+    let task = |rest: &str| format!(r#"{{"task_number":1,"command":"curl",{rest}}}"#);
+    let legal = task(r#""env":{"A":"{{secret.TOKEN}}","B":"{{ secret.B_2 }}","C":"x"}"#);
+    let plan = plan(&legal);
+    assert!(check(&plan, &Limits::default()).is_ok());
+    assert_eq!(needs(&plan).tags, ["secret:B_2:curl", "secret:TOKEN:curl"]);
+    let whole = "stands for a secret, so it has to be the whole value of a variable in env";
+    let unknown = "is not a placeholder";
+    for (rest, place, why) in [
+        (r#""args":["-H","{{secret.TOKEN}}"]"#, "args[1]", whole),
+        (r#""args":["Bearer {{secret.TOKEN}}"]"#, "args[0]", whole),
+        (r#""stdin":"{{secret.TOKEN}}""#, "stdin", whole),
+        (r#""stdin_file":"{{secret.TOKEN}}""#, "stdin_file", whole),
+        (r#""stdin_blob":"{{secret.TOKEN}}""#, "stdin_blob", whole),
+        (r#""stdout":"/tmp/{{secret.TOKEN}}""#, "stdout", whole),
+        (r#""stderr":"{{secret.TOKEN}}""#, "stderr", whole),
+        (r#""cwd":"{{secret.TOKEN}}""#, "cwd", whole),
+        (r#""env":{"A":"Bearer {{secret.TOKEN}}"}"#, "env.A", whole),
+        (r#""env":{"A":"{{secret.{{input.x}}}}"}"#, "env.A", unknown),
+        (r#""env":{"A":"{{secret.}}"}"#, "env.A", unknown),
+        (r#""env":{"{{secret.TOKEN}}":"{{input.{{secret.TOKEN}}}}"}"#, "env.{{secret.TOKEN}}", unknown),
+    ] {
+        let refused = refusal(&task(rest));
+        assert!(
+            refused.contains(&format!("tasks[0].{place}: ")) && refused.contains(why),
+            "{rest}: {refused}"
+        );
+    }
+    let refused = refusal(r#"{"task_number":1,"command":"{{secret.TOKEN}}"}"#);
+    assert!(refused.contains("it cannot hold a placeholder"), "{refused}");
+}
+
+#[test]
 fn plan_may_have_paths_if_it_requires_workers_that_run_them() {
     let with = |command: &str, requires: &str| {
         let task = format!(r#"{{"task_number":1,"command":"{command}"}}"#);

@@ -19,6 +19,7 @@ pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
     let stats =
         format!("total_connections_received:{connections}\r\ntotal_commands_processed:{commands}\r\n");
     let keyspace = if keys == 0 { String::new() } else { format!("db0:keys={keys},expires=0,avg_ttl=0\r\n") };
+    let audit = app.audit.head().map_or_else(String::new, |head| format!("audit_log_head:{head}\r\n"));
     let all = [
         (
             "Server",
@@ -40,6 +41,7 @@ pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
                 totals[0], totals[1], totals[2], totals[3], totals[4], totals[5]
             ),
         ),
+        ("Audit", audit),
         ("Keyspace", keyspace),
     ];
     let is_all =
@@ -47,7 +49,8 @@ pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
     let wanted = |name: &str| {
         sections.is_empty() || sections.iter().any(|word| is_all(word) || word.eq_ignore_ascii_case(name))
     };
-    let shown = all.into_iter().filter(|(name, _)| wanted(name));
+    let is_there = |name: &str| name != "Audit" || app.audit.is_on();
+    let shown = all.into_iter().filter(|(name, _)| wanted(name) && is_there(name));
     let texts: Vec<String> = shown.map(|(name, text)| format!("# {name}\r\n{text}")).collect();
     Ok(Reply::bulk(texts.join("\r\n")))
 }

@@ -219,7 +219,7 @@ fn request<'s>(
         task,
         program: encode_os(program.as_os_str()),
         argv,
-        env: command.env.clone(),
+        env: command.environment().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         cwd: command.cwd.clone(),
         stdin,
         stdout,

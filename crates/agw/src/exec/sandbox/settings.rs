@@ -61,6 +61,25 @@ impl Default for SandboxTable {
     }
 }
 
+impl SandboxSettings {
+    /// Refuses profiles that pass one of `variables`, which are secrets, to every task.
+    pub(crate) fn keep_from_profiles<'v>(
+        &self,
+        variables: impl Iterator<Item = &'v str>,
+    ) -> anyhow::Result<()> {
+        for variable in variables {
+            let passes = |profile: &&Profile| profile.env.iter().any(|name| name == variable);
+            if let Some(profile) = self.profiles.values().find(passes) {
+                bail!(
+                    "profiles.{}.env has {variable}, which is a secret: rename the variable of agw",
+                    profile.name
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Returns the settings with the tables of the file of `--config`, and with `profile` as the
 /// profile of all jobs, if that is given. Tasks of `profile` also read the paths `read`.
 pub(crate) fn read(
