@@ -60,6 +60,7 @@ pub enum Request {
     BlockingPop(BlockingPop),
     PlanSubmit { plan: Bytes },
     PlanGet { plan_id: PlanId },
+    PlanOrder { plan_id: PlanId },
     PlanList { page: Page },
     PlanDelete { plan_id: PlanId },
     PlanApprove { plan_id: PlanId, digest: String },

@@ -50,6 +50,7 @@ pub(crate) fn document(claim: &Claim) -> Result<JobDocument, StoreError> {
         inputs: raw(&claim.input)?,
         attempt: claim.job.attempt,
         traceparent: claim.job.ojs.as_ref().and_then(|ojs| ojs.traceparent()),
+        order: claim.order.as_deref().map(raw).transpose()?,
     })
 }
 

@@ -66,6 +66,9 @@ pub struct JobDocument {
     /// Trace of the job (`traceparent` of W3C Trace Context), if it was submitted with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Envelope of the signed order that has the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Box<RawValue>>,
 }
 
 /// Report of a worker with `JOB.UPDATE`. Unknown fields are ignored, because workers may have more.

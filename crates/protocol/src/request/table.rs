@@ -83,6 +83,8 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::PlanSubmit { plan: args[0].clone() })),
     row("PLAN.GET", 2, Read, Everyone, "<plan_id>", "Shows a plan.",
         |args| Ok(Request::PlanGet { plan_id: id_of(&args[0])? })),
+    row("PLAN.ORDER", 2, Read, Everyone, "<plan_id>", "Shows the signed order of a plan.",
+        |args| Ok(Request::PlanOrder { plan_id: id_of(&args[0])? })),
     row("PLAN.LIST", -1, Read, Client, "[pattern] [LIMIT <count>] [OFFSET <start>]", "Lists plans.",
         |args| Ok(Request::PlanList { page: Page::parse(args)? })),
     row("PLAN.DELETE", 2, Write, Client, "<plan_id>", "Removes a plan that no active job needs.",

@@ -22,6 +22,10 @@ pub(crate) async fn get(app: &AppState, plan_id: &PlanId) -> CommandResult {
     Ok(Reply::bulk_or_nil(app.store.plan(plan_id).await?.map(|plan| plan.json)))
 }
 
+pub(crate) async fn order(app: &AppState, plan_id: &PlanId) -> CommandResult {
+    Ok(Reply::bulk_or_nil(app.store.plan(plan_id).await?.and_then(|plan| plan.order)))
+}
+
 pub(crate) async fn list(app: &AppState, page: Page) -> CommandResult {
     Ok(Reply::bulks(app.store.plans(page).await?.into_iter().map(String::from)))
 }

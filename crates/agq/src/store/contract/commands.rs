@@ -152,11 +152,17 @@ fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     Ok(match name {
         "add-plan" => {
             let plan_id: PlanId = id(args)?;
-            let plan =
-                StoredPlan { json: format!(r#"{{"plan_id":"{plan_id}"}}"#), plan_id, created_at: at(args)? };
+            let order = args.take_key("order").map(str::to_owned);
+            let json = format!(r#"{{"plan_id":"{plan_id}"}}"#);
+            let plan = StoredPlan { json, plan_id, created_at: at(args)?, order };
             show(store.add_plan(plan), |added| vec![if added { "added" } else { "there already" }.into()])
         }
-        "plan" => show(store.plan(&id(args)?), |found| vec![found.map_or("none".into(), |plan| plan.json)]),
+        "plan" => show(store.plan(&id(args)?), |found| match found {
+            Some(plan) => {
+                [plan.json].into_iter().chain(plan.order.map(|order| format!("order={order}"))).collect()
+            }
+            None => vec!["none".into()],
+        }),
         "delete-plan" => show_ruled(store.delete_plan(&id(args)?), |deleted| vec![deleted.to_string()]),
         _ => show(store.plans(page(args)?), ids),
     })

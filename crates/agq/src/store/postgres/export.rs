@@ -95,10 +95,15 @@ fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, Str
 }
 
 fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    session.walk("SELECT plan_id, json, created_at FROM agq.plans ORDER BY plan_id", |row| {
+    session.walk("SELECT plan_id, json, created_at, envelope FROM agq.plans ORDER BY plan_id", |row| {
         let plan_id = row.try_get::<String, _>(0)?.parse()?;
         let created_at = Timestamp(sql_types::count(row.try_get(2)?));
-        sink(ExportRecord::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at }))
+        sink(ExportRecord::Plan(StoredPlan {
+            plan_id,
+            json: row.try_get(1)?,
+            created_at,
+            order: row.try_get(3)?,
+        }))
     })?;
     session.walk(queries::ALL_ACTIONS, |row| {
         let (action, tally) = queries::action_of(row)?;
@@ -296,9 +301,9 @@ impl KeyRows {
 }
 
 fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<()> {
-    let sql = query("INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3)");
+    let sql = query("INSERT INTO agq.plans (plan_id, json, created_at, envelope) VALUES ($1, $2, $3, $4)");
     let sql = sql.bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
-    session.run(sql).map(drop)
+    session.run(sql.bind(plan.order.as_deref())).map(drop)
 }
 
 fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<()> {

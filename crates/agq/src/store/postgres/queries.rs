@@ -41,10 +41,10 @@ pub(super) fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>> {
 }
 
 pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPlan>> {
-    let sql = "SELECT json, created_at FROM agq.plans WHERE plan_id = $1";
+    let sql = "SELECT json, created_at, envelope FROM agq.plans WHERE plan_id = $1";
     let Some(row) = query(sql).bind(plan_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
     let created_at = Timestamp(sql_types::count(row.try_get(1)?));
-    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at }))
+    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at, order: row.try_get(2)? }))
 }
 
 /// Returns the ids of a page. SQL does not have the globs of Redis, so they are matched here.

@@ -10,7 +10,7 @@ use sqlx::{
 use crate::store::postgres::connection::errors;
 
 /// Migrations: number, name, SQL. A released migration is never changed.
-const MIGRATIONS: [(i64, &str, &str); 7] = [
+const MIGRATIONS: [(i64, &str, &str); 8] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
     (3, "open job spec", include_str!("migrations/0003_open_job_spec.sql")),
@@ -18,6 +18,7 @@ const MIGRATIONS: [(i64, &str, &str); 7] = [
     (5, "node settings", include_str!("migrations/0005_node_settings.sql")),
     (6, "started", include_str!("migrations/0006_started.sql")),
     (7, "long keys", include_str!("migrations/0007_long_keys.sql")),
+    (8, "orders", include_str!("migrations/0008_orders.sql")),
 ];
 
 /// Migrates the schema to the version of this program, however long the migration takes. Fails if a

@@ -46,7 +46,7 @@ mod tests {
     };
 
     fn plan(name: &str) -> StoredPlan {
-        StoredPlan { plan_id: name.parse().unwrap(), json: "{}".into(), created_at: Timestamp(1) }
+        StoredPlan::unsigned(name.parse().unwrap(), "{}".into(), Timestamp(1))
     }
 
     #[tokio::test]
