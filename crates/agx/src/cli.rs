@@ -19,6 +19,7 @@ use crate::{
         approve::{self, ApproveArgs, RejectArgs},
         doctor,
         job::{self, JobCommand},
+        key::{self, KeyCommand},
         logs::{self, LogsArgs},
         map,
         map_args::MapArgs,
@@ -106,6 +107,9 @@ pub(crate) enum Command {
     /// Manage plans: stored pipelines
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// Manage keys that sign plans
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Check policies: which tools plans may run, with which arguments and files
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -175,6 +179,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Run(args) => run::run(server, args, output).await,
         Command::Plan(command) => plan::run(server, command, output).await,
         Command::Policy(command) => policy::run(&command, output),
+        Command::Key(command) => key::run(&command, output),
         Command::Approve(args) => approve::approve(server, args, output).await,
         Command::Reject(args) => approve::reject(server, args, output).await,
         Command::Action(command) => action::run(server, command, output).await,

@@ -15,6 +15,9 @@ pub(crate) enum CliError {
     /// A policy does not allow the command or the plan. The judgement is printed already.
     #[error("{0}")]
     NotAllowed(&'static str),
+    /// A worker with this trust file would refuse the order.
+    #[error("{0}")]
+    NotTrusted(String),
     /// The command line or a file is invalid.
     #[error("{what}")]
     Usage { what: String, help: String },
@@ -61,6 +64,7 @@ impl CliError {
         match self {
             Self::Jobs(_) => (1, "jobs_failed"),
             Self::NotAllowed(_) => (1, "not_allowed"),
+            Self::NotTrusted(_) => (1, "not_trusted"),
             Self::Usage { .. } | Self::Marked { .. } => (2, "usage"),
             Self::NoServer { .. } => (3, "no_server"),
             Self::Rejected { .. } | Self::NotThere { .. } => (4, "rejected"),
@@ -108,6 +112,7 @@ impl CliError {
             Self::OfRun { failure, .. } => failure.help(),
             Self::Jobs(_)
             | Self::NotAllowed(_)
+            | Self::NotTrusted(_)
             | Self::Interrupted
             | Self::BrokenPipe
             | Self::Command { .. } => None,

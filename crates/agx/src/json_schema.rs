@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     documents::{
         ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, Down, ErrorDocument,
-        Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked, PlanDecided, PlanRef,
-        PolicyChecked, ProfileListed, ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef,
-        WorkflowBegun, WorkflowRef,
+        Finding, JobRef, Joined, KeyRotated, KeyShown, MapCommand, NameRef, OverviewDocument, PlanChecked,
+        PlanDecided, PlanRef, PlanSigned, PlanVerified, PolicyChecked, ProfileListed, ProfileSet, QueueRef,
+        ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -28,7 +28,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 52] = [
+const KINDS: [DocumentKind; 58] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -51,6 +51,10 @@ const KINDS: [DocumentKind; 52] = [
     ("job.retry", of::<JobRef>),
     ("job.status", of::<JobStatus>),
     ("join", of::<Joined>),
+    ("key.list", of::<Vec<KeyShown>>),
+    ("key.new", of::<KeyShown>),
+    ("key.rotate", of::<KeyRotated>),
+    ("key.show", of::<KeyShown>),
     ("logs", of::<OutputDocument>),
     ("map.command", of::<MapCommand>),
     ("overview", of::<OverviewDocument>),
@@ -58,7 +62,9 @@ const KINDS: [DocumentKind; 52] = [
     ("plan.delete", of::<PlanRef>),
     ("plan.get", of::<Plan>),
     ("plan.list", of::<Vec<PlanId>>),
+    ("plan.sign", of::<PlanSigned>),
     ("plan.submit", of::<PlanRef>),
+    ("plan.verify", of::<PlanVerified>),
     ("policy.check", of::<PolicyChecked>),
     ("policy.test", of::<TaskJudgement>),
     ("profile.list", of::<Vec<ProfileListed>>),
