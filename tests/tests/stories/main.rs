@@ -60,6 +60,7 @@ mod session_leader;
 mod settings;
 mod shared_action;
 mod signals;
+mod signed_orders;
 mod specifications;
 mod standard_streams;
 #[cfg(target_os = "linux")]

@@ -161,6 +161,7 @@ impl Worker {
         let Some(other) = other_id(taken, uuid::Uuid::new_v4()) else { return false };
         info!("another worker has the id {taken}, so this worker uses {other}");
         self.registration.worker_id = other;
+        self.pool.context().admission.set_worker_id(&self.registration.worker_id);
         // One new id is enough, because the new id is random.
         self.has_own_id = true;
         true
