@@ -3,7 +3,7 @@
 
 use agenix_protocol::{
     documents::{
-        ActionSubmission, ChallengeAnswer, Orders, Plan, WorkerRegistration, WorkerStatus, parse,
+        ActionSubmission, ChallengeAnswer, Directives, Plan, WorkerRegistration, WorkerStatus, parse,
         parse_object, to_json,
     },
     limits::Limits,
@@ -102,7 +102,7 @@ pub fn worker_documents(data: &[u8]) -> bool {
     let stats: Option<Map<String, Value>> = read(data, Rejection::InvalidStats);
     let registration: Option<WorkerRegistration> = read(data, Rejection::InvalidRegistration);
     parse::<ChallengeAnswer>(data).into_iter().for_each(|answer| assert_eq!(again(&answer), answer));
-    parse::<Orders>(data).into_iter().for_each(|orders| assert_eq!(again(&orders), orders));
+    parse::<Directives>(data).into_iter().for_each(|directives| assert_eq!(again(&directives), directives));
     let stats = stats.map(|stats| to_json(&again(&stats)));
     registration.is_some_and(|registration| is_registered(registration, stats.as_deref()))
 }

@@ -8,6 +8,7 @@
 
 mod documents;
 mod job_update;
+mod order_envelope;
 mod policy_argv;
 mod request_parser;
 mod resp_decoder;
@@ -23,6 +24,7 @@ use tokio_util::codec::Encoder;
 pub use self::{
     documents::{action_document, plan_document, worker_documents},
     job_update::job_update,
+    order_envelope::order_envelope,
     policy_argv::policy_argv,
     request_parser::request_parser,
     resp_decoder::resp_decoder,
@@ -40,7 +42,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub fn targets() -> [Target; 8] {
+pub fn targets() -> [Target; 9] {
     [
         Target { name: "resp_decoder", run: resp_decoder },
         Target { name: "request_parser", run: request_parser },
@@ -50,6 +52,7 @@ pub fn targets() -> [Target; 8] {
         Target { name: "worker_documents", run: worker_documents },
         Target { name: "sandbox_request", run: sandbox_request },
         Target { name: "policy_argv", run: policy_argv },
+        Target { name: "order_envelope", run: order_envelope },
     ]
 }
 

@@ -5,6 +5,7 @@
 
 mod agq;
 mod agw;
+mod editor;
 mod lab;
 mod pooler;
 mod port;
@@ -16,6 +17,7 @@ mod wait;
 
 pub use agq::{Agq, Limit};
 pub use agw::Agw;
+pub use editor::Editor;
 pub use lab::{Lab, Ran};
 pub use pooler::Pooler;
 pub use postgres::{Database, FOR_TESTS, Postgres, SHARED};

@@ -27,6 +27,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/sys",
         "crates/sandbox",
         "crates/policy",
+        "crates/order",
         "crates/shell",
         "crates/agq",
         "crates/agw",

@@ -8,7 +8,11 @@ use std::{
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::exec::{admission::AskedPlans, sandbox::settings::SandboxTable, secrets::SecretTable};
+use crate::exec::{
+    admission::{AskedPlans, TrustSettings},
+    sandbox::settings::SandboxTable,
+    secrets::SecretTable,
+};
 
 /// File of `--config`.
 #[derive(Debug, Default, Deserialize)]
@@ -19,6 +23,16 @@ pub(crate) struct ConfigFile {
     policy: PolicyTable,
     /// Tables of secrets by name.
     pub(crate) secrets: BTreeMap<String, SecretTable>,
+    trust: Option<TrustTable>,
+}
+
+/// Table `[trust]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrustTable {
+    file: PathBuf,
+    cluster: String,
+    serials: Option<PathBuf>,
 }
 
 /// Table `[policy]`.
@@ -51,6 +65,23 @@ impl ConfigFile {
     }
 }
 
+impl ConfigFile {
+    /// Returns the settings of signed orders.
+    pub(crate) fn trust(&self) -> anyhow::Result<Option<TrustSettings>> {
+        let Some(TrustTable { file, cluster, serials }) = &self.trust else { return Ok(None) };
+        for (field, path) in [("file", Some(file)), ("serials", serials.as_ref())] {
+            if let Some(path) = path.filter(|path| !path.is_absolute()) {
+                bail!("trust.{field} is '{}': give an absolute path", path.display());
+            }
+        }
+        if !agenix_order::is_name(cluster) {
+            let shown = cluster.escape_debug();
+            bail!("trust.cluster is '{shown}': use 1 to 64 letters, digits, '.', '_', '-' and ':'");
+        }
+        Ok(Some(TrustSettings { file: file.clone(), cluster: cluster.clone(), serials: serials.clone() }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
@@ -67,6 +98,24 @@ mod tests {
         let error = relative.policy(None).unwrap_err().to_string();
         assert_eq!(error, "policy.file is 'policy.toml': give an absolute path");
         assert!(toml::from_str::<ConfigFile>("[policy]\nfiles = '/x'").is_err());
+    }
+
+    #[test]
+    fn trust_needs_a_file_and_a_cluster() {
+        let of = |text: &str| toml::from_str::<ConfigFile>(&format!("[trust]\n{text}"));
+        let both = of("file = '/etc/trust.toml'\ncluster = 'prod-eu'").unwrap().trust().unwrap().unwrap();
+        assert_eq!((both.cluster.as_str(), both.serials), ("prod-eu", None));
+        assert!(ConfigFile::default().trust().unwrap().is_none());
+        assert!(of("file = '/x'").is_err() && of("cluster = 'a'").is_err());
+        assert!(of("file = '/x'\ncluster = 'a'\nkeys = []").is_err());
+        for (wrong, expected) in [
+            ("file = 'x'\ncluster = 'a'", "trust.file is 'x': give an absolute path"),
+            ("file = '/x'\ncluster = 'a'\nserials = 's'", "trust.serials is 's': give an absolute path"),
+            ("file = '/x'\ncluster = 'a b'", "trust.cluster is 'a b': use 1 to 64"),
+        ] {
+            let error = of(wrong).unwrap().trust().unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]

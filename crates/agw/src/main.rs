@@ -33,6 +33,7 @@
 //! (`task_watcher`).
 
 #![forbid(unsafe_code)]
+mod clock;
 mod config;
 mod config_file;
 mod exec;
@@ -266,9 +267,14 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
     registration.max_concurrent_jobs = open_file_limit.slots;
     let file = ConfigFile::read(config.config.as_deref())?;
-    let admission = Admission::read(file.policy(config.policy.as_deref())?, file.asked_plans())?;
+    let policy = file.policy(config.policy.as_deref())?;
+    let admission = Admission::read(policy, file.asked_plans())?.with_trust(file.trust()?)?;
+    admission.set_worker_id(&registration.worker_id);
     let tables = (file.sandbox, file.profiles);
-    let settings = sandbox::settings::read(tables, config.sandbox.as_deref(), &config.sandbox_read)?;
+    let mut settings = sandbox::settings::read(tables, config.sandbox.as_deref(), &config.sandbox_read)?;
+    if admission.has_trust() {
+        settings.grant(&admission.trusted_profiles())?;
+    }
     let secrets = Secrets::of(file.secrets)?.map(Arc::new);
     if let Some(secrets) = &secrets {
         settings.keep_from_profiles(secrets.variables())?;

@@ -21,6 +21,7 @@ use crate::{
         budget::{self, BudgetArgs},
         doctor,
         job::{self, JobCommand},
+        key::{self, KeyCommand},
         logs::{self, LogsArgs},
         map,
         map_args::MapArgs,
@@ -108,6 +109,9 @@ pub(crate) enum Command {
     /// Manage plans: stored pipelines
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// Manage keys that sign plans
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Check policies: which tools plans may run, with which arguments and files
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -182,6 +186,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Run(args) => run::run(server, args, output).await,
         Command::Plan(command) => plan::run(server, command, output).await,
         Command::Policy(command) => policy::run(&command, output),
+        Command::Key(command) => key::run(&command, output),
         Command::Approve(args) => approve::approve(server, args, output).await,
         Command::Reject(args) => approve::reject(server, args, output).await,
         Command::Audit(command) => audit::run(&command, output),

@@ -39,6 +39,55 @@ pub(crate) struct PlanChecked {
     pub(crate) judgement: Option<Judgement>,
 }
 
+/// A key that signs orders.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct KeyShown {
+    pub(crate) name: String,
+    /// Id of the key, which envelopes have as a hint.
+    pub(crate) keyid: String,
+    /// Public key, as trust files name it.
+    pub(crate) public_key: String,
+    /// Public key before the last rotation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) previous: Option<String>,
+}
+
+/// A key that another one has replaced.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct KeyRotated {
+    pub(crate) name: String,
+    /// New public key.
+    pub(crate) public_key: String,
+    /// Old public key.
+    pub(crate) previous: String,
+    /// DSSE envelope in which the old key signs the new one.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub(crate) statement: serde_json::Value,
+}
+
+/// A signed order.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PlanSigned {
+    /// DSSE envelope, as `PLAN.SUBMIT` takes it.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub(crate) order: serde_json::Value,
+}
+
+/// A valid order.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PlanVerified {
+    /// Always true, because an order that is not valid is an error.
+    pub(crate) valid: bool,
+    pub(crate) plan_id: Option<PlanId>,
+    /// Names of all who have signed.
+    pub(crate) signers: Vec<String>,
+    /// Sandbox profile that the trust file grants; null for plans that run outside of the sandbox.
+    pub(crate) profile: Option<String>,
+    /// Terms of the order.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub(crate) terms: serde_json::Value,
+}
+
 /// A valid policy.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct PolicyChecked {

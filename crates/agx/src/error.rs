@@ -18,6 +18,9 @@ pub(crate) enum CliError {
     /// Lines of an audit log are changed or missing. The finding is printed already.
     #[error("the audit log does not fit: lines were changed, or are missing")]
     AuditMisfit,
+    /// A worker with this trust file would refuse the order.
+    #[error("{0}")]
+    NotTrusted(String),
     /// The command line or a file is invalid.
     #[error("{what}")]
     Usage { what: String, help: String },
@@ -65,6 +68,7 @@ impl CliError {
             Self::Jobs(_) => (1, "jobs_failed"),
             Self::NotAllowed(_) => (1, "not_allowed"),
             Self::AuditMisfit => (1, "audit_misfit"),
+            Self::NotTrusted(_) => (1, "not_trusted"),
             Self::Usage { .. } | Self::Marked { .. } => (2, "usage"),
             Self::NoServer { .. } => (3, "no_server"),
             Self::Rejected { .. } | Self::NotThere { .. } => (4, "rejected"),
@@ -113,6 +117,7 @@ impl CliError {
             Self::Jobs(_)
             | Self::NotAllowed(_)
             | Self::AuditMisfit
+            | Self::NotTrusted(_)
             | Self::Interrupted
             | Self::BrokenPipe
             | Self::Command { .. } => None,

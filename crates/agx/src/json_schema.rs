@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     documents::{
         ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified, Down,
-        ErrorDocument, Finding, JobRef, Joined, MapCommand, NameRef, OverviewDocument, PlanChecked,
-        PlanDecided, PlanRef, PolicyChecked, ProfileListed, ProfileSet, QueueRef, ResultDifference,
-        ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
+        ErrorDocument, Finding, JobRef, Joined, KeyRotated, KeyShown, MapCommand, NameRef, OverviewDocument,
+        PlanChecked, PlanDecided, PlanRef, PlanSigned, PlanVerified, PolicyChecked, ProfileListed,
+        ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -31,7 +31,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 55] = [
+const KINDS: [DocumentKind; 61] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -56,6 +56,10 @@ const KINDS: [DocumentKind; 55] = [
     ("job.retry", of::<JobRef>),
     ("job.status", of::<JobStatus>),
     ("join", of::<Joined>),
+    ("key.list", of::<Vec<KeyShown>>),
+    ("key.new", of::<KeyShown>),
+    ("key.rotate", of::<KeyRotated>),
+    ("key.show", of::<KeyShown>),
     ("logs", of::<OutputDocument>),
     ("map.command", of::<MapCommand>),
     ("overview", of::<OverviewDocument>),
@@ -63,8 +67,10 @@ const KINDS: [DocumentKind; 55] = [
     ("plan.delete", of::<PlanRef>),
     ("plan.get", of::<Plan>),
     ("plan.list", of::<Vec<PlanId>>),
+    ("plan.sign", of::<PlanSigned>),
     ("plan.status", of::<PlanStatus>),
     ("plan.submit", of::<PlanRef>),
+    ("plan.verify", of::<PlanVerified>),
     ("policy.check", of::<PolicyChecked>),
     ("policy.test", of::<TaskJudgement>),
     ("profile.list", of::<Vec<ProfileListed>>),

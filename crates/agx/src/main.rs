@@ -15,6 +15,7 @@ mod profiles;
 mod remote;
 mod sandbox;
 mod server_args;
+mod signing_keys;
 mod top;
 mod util;
 mod watch;

@@ -87,6 +87,11 @@ impl UserDir {
         }
     }
 
+    /// Returns the directory of the keys that sign orders. No profile can have its name.
+    pub(crate) fn keys_path(&self) -> PathBuf {
+        self.0.join(".keys")
+    }
+
     /// Returns the profiles, or none if the file is missing.
     pub(crate) fn profiles(&self) -> Result<Profiles> {
         self.read()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::{
-        self, ActionStatus, ActionSubmission, BudgetStatus, ChallengeAnswer, Explanation, JobDocument,
-        JobOutput, JobStatus, JobUpdate, Orders, OutputPosition, Plan, PlanStatus, QueueStats, Status,
+        self, ActionStatus, ActionSubmission, BudgetStatus, ChallengeAnswer, Directives, Explanation,
+        JobDocument, JobOutput, JobStatus, JobUpdate, OutputPosition, Plan, PlanStatus, QueueStats, Status,
         WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
@@ -264,10 +264,14 @@ impl Connection {
     }
 
     /// WORKER.HEARTBEAT with statistics in JSON. Returns agq's directives for the worker.
-    pub async fn heartbeat(&mut self, worker_id: &WorkerId, stats: String) -> Result<Orders, ClientError> {
+    pub async fn heartbeat(
+        &mut self,
+        worker_id: &WorkerId,
+        stats: String,
+    ) -> Result<Directives, ClientError> {
         let stats = Some(stats.into());
         let reply = self.call(&Request::WorkerHeartbeat { worker_id: worker_id.clone(), stats }).await?;
-        orders(&reply)
+        directives(&reply)
     }
 
     /// WORKER.ANSWER: sends the answer to a challenge.
@@ -372,10 +376,12 @@ pub(crate) fn field<T: std::str::FromStr>(reply: &Value, name: &str) -> Result<T
 }
 
 /// Parses the directives of `OK orders={…}`. Plain `OK` has none.
-fn orders(reply: &Value) -> Result<Orders, ClientError> {
+fn directives(reply: &Value) -> Result<Directives, ClientError> {
     match reply {
-        Value::SimpleString(text) => text.strip_prefix("OK orders=").map_or(Ok(Orders::default()), document),
-        _ => Ok(Orders::default()),
+        Value::SimpleString(text) => {
+            text.strip_prefix("OK orders=").map_or(Ok(Directives::default()), document)
+        }
+        _ => Ok(Directives::default()),
     }
 }
 
@@ -383,12 +389,12 @@ fn orders(reply: &Value) -> Result<Orders, ClientError> {
 mod tests {
     use redis::Value;
 
-    use super::orders;
+    use super::directives;
 
     #[test]
     fn heartbeat_reply_is_parsed_to_directives() {
-        let of = |text: &str| orders(&Value::SimpleString(text.into()));
-        assert!(orders(&Value::Okay).unwrap().is_empty());
+        let of = |text: &str| directives(&Value::SimpleString(text.into()));
+        assert!(directives(&Value::Okay).unwrap().is_empty());
         assert!(of("OK").unwrap().is_empty());
         let wanted = of(r#"OK orders={"verify":[{"challenge_id":"c","command":"echo","args":["a b"]}]}"#);
         assert_eq!(wanted.unwrap().verify[0].args, ["a b"]);

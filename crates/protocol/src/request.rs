@@ -61,6 +61,7 @@ pub enum Request {
     PlanSubmit { plan: Bytes },
     PlanGet { plan_id: PlanId },
     PlanStatus { plan_id: PlanId },
+    PlanOrder { plan_id: PlanId },
     PlanList { page: Page },
     PlanDelete { plan_id: PlanId },
     PlanApprove { plan_id: PlanId, digest: String },

@@ -13,7 +13,7 @@ pub const QUEUE_READY: &str = "queue:ready";
 pub const QUEUE_SCHEDULED: &str = "queue:scheduled";
 
 /// Returns the channel that asks a worker to send a heartbeat at once.
-pub fn orders_channel(worker_id: &str) -> String {
+pub fn directives_channel(worker_id: &str) -> String {
     format!("worker:{worker_id}:orders")
 }
 
@@ -49,7 +49,7 @@ pub fn is_reserved(key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{claimed_queue, is_reply, is_reserved, orders_channel, reply_channel};
+    use super::{claimed_queue, directives_channel, is_reply, is_reserved, reply_channel};
 
     #[test]
     fn only_whole_prefixes_are_reserved() {
@@ -61,7 +61,7 @@ mod tests {
     fn reply_channel_is_recognised_and_reserved() {
         assert!(is_reply(reply_channel("w1", "r1").as_bytes()));
         assert!(is_reserved(reply_channel("w1", "r1").as_bytes()));
-        assert!(!is_reply(orders_channel("w1").as_bytes()) && !is_reply(b"worker:reply:x"));
+        assert!(!is_reply(directives_channel("w1").as_bytes()) && !is_reply(b"worker:reply:x"));
     }
 
     #[test]

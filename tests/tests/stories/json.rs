@@ -28,6 +28,11 @@ fn write_documents(lab: &Lab) {
     lab.file("true.json", &plan("p", "true", &[]));
     lab.file("other.json", &plan("q", "true", &[]));
     lab.file("inputs.json", "[{}]");
+    // The first test key of RFC 8032, and the example of docs/protocol/plans.md.
+    let page = std::fs::read_to_string(Lab::repository("docs/protocol/plans.md")).unwrap();
+    lab.file("order.json", page.lines().find(|line| line.starts_with(r#"{"payloadType":"#)).unwrap());
+    let key = "ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+    lab.file("trust.toml", &format!("[signers.a]\nkey = \"{key}\"\ntrust = \"full\"\n"));
     lab.file("policy.toml", "version = 1\nuse = [\"true\"]\n");
     lab.file("audit.log", "{}\n");
     lab.file("schedule.json", r#"{"name":"s","expression":"@daily","action":{"plan_id":"p","inputs":[{}]}}"#);
@@ -35,7 +40,7 @@ fn write_documents(lab: &Lab) {
 }
 
 /// Commands on a server, in an order in which each one has what it needs.
-const COMMANDS: [&str; 39] = [
+const COMMANDS: [&str; 47] = [
     "plan check true.json",
     "plan submit true.json",
     "plan submit other.json",
@@ -43,6 +48,12 @@ const COMMANDS: [&str; 39] = [
     "plan status p",
     "plan list",
     "plan delete q",
+    "key new k",
+    "key list",
+    "key show k",
+    "plan sign true.json --key k --for test --hours 1",
+    "plan verify order.json --trust trust.toml",
+    "key rotate k",
     "approve",
     "policy check policy.toml",
     "policy test policy.toml -- true",

@@ -100,7 +100,7 @@ fn a_heartbeat_that_names_its_jobs_keeps_them() {
     let dropped = worker.bulk().split('"').nth(3).unwrap().to_owned();
     eventually("the other goes back", || (action(&lab, &agq, "b")["pending"] == 1).then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
-    // The worker still names the job, so the reply orders it to cancel the job.
+    // The worker still names the job, so the reply directs it to cancel the job.
     let beat = format!(r#"WORKER.HEARTBEAT w '{{"active_job_ids":["{kept}","{dropped}"]}}'"#);
     assert_eq!(worker.ask(&beat), format!(r#"+OK orders={{"cancel":["{dropped}"]}}"#));
 }

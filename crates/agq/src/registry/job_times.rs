@@ -161,7 +161,13 @@ mod tests {
     }
 
     fn claim(lane: u32, queue: &str) -> Claim {
-        Claim { job: claimed(lane, 1), queue: queue.into(), input: "{}".into(), plan: "{}".into() }
+        Claim {
+            job: claimed(lane, 1),
+            queue: queue.into(),
+            input: "{}".into(),
+            plan: "{}".into(),
+            order: None,
+        }
     }
 
     fn end_of(before: Job) -> JobChange {

@@ -10,7 +10,7 @@ use agenix_protocol::{
         to_json,
     },
     ids::{JobId, WorkerId},
-    reserved_keys::{orders_channel, reply_channel},
+    reserved_keys::{directives_channel, reply_channel},
 };
 use agenix_rules::{job::Job, rejection::Rejection, worker::Liveness};
 use bytes::Bytes;
@@ -78,7 +78,7 @@ async fn ask(
     let answer = app.pubsub.reply_on(reply_channel(worker.as_str(), &request_id).into());
     let request = OutputRequest { request_id, job_id: job.job_id.clone(), position, only };
     let call = to_json(&OutputCall { output: request });
-    app.pubsub.publish(&orders_channel(worker.as_str()).into(), &call.into());
+    app.pubsub.publish(&directives_channel(worker.as_str()).into(), &call.into());
     let answer = app.clock.within(Duration::from_secs(ANSWER_SECONDS), answer).await;
     let Some(Ok(answer)) = answer else {
         return Err(Rejection::OutputTimedOut { worker, seconds: ANSWER_SECONDS }.into());

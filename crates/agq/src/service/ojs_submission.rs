@@ -286,7 +286,7 @@ async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<()> {
         r#"{{"plan_id":"{OJS_PLAN}","plan_description":"Jobs of the Open Job Spec: workers fetch them over HTTP, and know what to do by their types.","tasks":[],"requires":{{"tags":["{OJS_TAG}"]}}}}"#
     );
     let plan: Plan = parse(text.as_bytes()).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
-    let plan = StoredPlan { plan_id: ojs_plan(), json: to_json(&plan), created_at: now, owner: None };
+    let plan = StoredPlan::unsigned(ojs_plan(), to_json(&plan), now);
     // Another request may have added the plan.
     let _is_new = app.store.add_plan(plan).await?;
     Ok(())

@@ -3,7 +3,7 @@
 use agenix_protocol::{
     documents::{WORKER_UPDATES, WithdrawCall, WorkerEvent, to_json},
     ids::{ActionId, WorkerId},
-    reserved_keys::orders_channel,
+    reserved_keys::directives_channel,
 };
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ pub(crate) fn notify_worker(app: &AppState, worker_id: &str) {
     if is_connection(worker_id) {
         return;
     }
-    app.pubsub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
+    app.pubsub.publish(&directives_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
 }
 
 /// Asks a worker to give up claimed jobs that have not started. A worker that does not subscribe to
@@ -25,7 +25,7 @@ pub(crate) fn withdraw(app: &AppState, worker_id: &str, action_id: &ActionId) {
         return;
     }
     let call = to_json(&WithdrawCall { withdraw: action_id.clone() });
-    app.pubsub.publish(&orders_channel(worker_id).into(), &call.into());
+    app.pubsub.publish(&directives_channel(worker_id).into(), &call.into());
 }
 
 pub(crate) fn publish_worker_event(app: &AppState, worker_id: &WorkerId, event: &str) {

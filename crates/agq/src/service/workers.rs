@@ -1,7 +1,7 @@
 //! Operations on workers: register, heartbeat, directives, unregister (the worker spec).
 
 use agenix_protocol::{
-    documents::{self, Orders, WorkerRegistration, WorkerStatus},
+    documents::{self, Directives, WorkerRegistration, WorkerStatus},
     ids::{JobId, WorkerId},
 };
 use agenix_rules::{
@@ -63,7 +63,7 @@ pub(crate) async fn heartbeat(
     caller: &Caller,
     worker_id: &WorkerId,
     stats: Option<Map<String, Value>>,
-) -> Result<Orders> {
+) -> Result<Directives> {
     identity::check_own(caller, worker_id)?;
     if let Some(stats) = &stats {
         worker::check_stats(stats)?;
@@ -77,7 +77,7 @@ pub(crate) async fn heartbeat(
         worker::heartbeat(known, text.as_deref(), is_quiet, now).map(Some)
     };
     app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
-    orders(app, worker_id, &active).await
+    directives(app, worker_id, &active).await
 }
 
 /// A number in `active_jobs` names no job.
@@ -96,7 +96,7 @@ fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
 }
 
 /// Renews the claims. Jobs that the worker does not hold are to be cancelled.
-async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders> {
+async fn directives(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Directives> {
     let mut cancel = Vec::new();
     for job_id in active {
         match app.store.job_record(job_id).await?.filter(|job| job.is_held_by(worker_id.as_str())) {
@@ -110,7 +110,7 @@ async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Resul
         }
     }
     let directive = app.store.worker(worker_id).await?.and_then(|worker| worker.told);
-    Ok(Orders {
+    Ok(Directives {
         drain: directive == Some(Directive::Drain),
         terminate: directive == Some(Directive::Terminate),
         cancel,

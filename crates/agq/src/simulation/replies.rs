@@ -192,10 +192,11 @@ impl World {
             }
             Reply::Error(_) => self.actors[at].registered = false,
             Reply::Simple(text) => {
-                let orders = text.strip_prefix("OK orders=").and_then(|json| serde_json::from_str(json).ok());
-                let orders: documents::Orders = orders.unwrap_or_default();
+                let directives =
+                    text.strip_prefix("OK orders=").and_then(|json| serde_json::from_str(json).ok());
+                let directives: documents::Directives = directives.unwrap_or_default();
                 let is_cancelled =
-                    |id: &str| orders.cancel.iter().any(|job_id: &JobId| job_id.as_str() == id);
+                    |id: &str| directives.cancel.iter().any(|job_id: &JobId| job_id.as_str() == id);
                 self.actors[at].holds.retain(|holding| !is_cancelled(&holding.job_id));
             }
             _ => {}

@@ -46,9 +46,20 @@ pub(crate) struct StoredPlan {
     /// Document of the plan, as JSON that includes the id.
     pub(crate) json: String,
     pub(crate) created_at: Timestamp,
-    /// Owner, if a named key submitted the plan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Owner, if a named key submitted the plan. Always written, because only the last field of a
+    /// record may be left out.
+    #[serde(default)]
     pub(crate) owner: Option<Owner>,
+    /// Envelope of the signed order that has the plan, as it was submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<String>,
+}
+
+impl StoredPlan {
+    /// Returns a plan that nobody has signed.
+    pub(crate) fn unsigned(plan_id: PlanId, json: String, created_at: Timestamp) -> Self {
+        Self { plan_id, json, created_at, owner: None, order: None }
+    }
 }
 
 #[derive(Debug)]
@@ -171,6 +182,8 @@ pub(crate) struct Claim {
     pub(crate) input: String,
     /// Plan of the job, as JSON.
     pub(crate) plan: String,
+    /// Envelope of the signed order that has the plan.
+    pub(crate) order: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use agenix_order::OrderLimits;
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     byte_escape::encode_os,
@@ -12,13 +13,15 @@ use agenix_protocol::{
 use agenix_sandbox::profile::Profile;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 
 use crate::exec::{
-    admission::Refusal,
+    admission::{Unadmitted, WantedProfile},
     cancel::CancelToken,
     job_mark::JobMark,
     launch::Launcher,
     live_output::LiveOutput,
+    output_quota::Quota,
     programs::Programs,
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     secrets::{JobSecrets, Patterns},
@@ -50,16 +53,25 @@ pub(crate) async fn run<'f>(
 ) -> JobUpdate {
     let read = match read(job, slot, context) {
         Ok(read) => read,
-        Err(Unreadable::Failed(reason)) => return finished(job, Some(reason), Vec::new()),
-        Err(Unreadable::Refused(refusal)) => {
+        Err(Unadmitted::Failed(reason)) => return finished(job, Some(reason), Vec::new()),
+        Err(Unadmitted::Refused(refusal)) => {
             let (reason, results) = refusal.into_results();
             return finished(job, Some(reason), results);
         }
     };
     let mark = JobMark::new();
     let run = mark.run();
-    let (reason, mut results) =
-        run_stages(&read, context, (cancel, live_output), (fetch, progress), &mark).await;
+    let lowered = lowered(context, read.limits);
+    let context = lowered.as_ref().unwrap_or(context);
+    let running = run_stages(&read, context, (cancel, live_output), (fetch, progress), &mark);
+    let (reason, mut results) = match read.limits.wall_secs {
+        None => running.await,
+        // The drop of the stages kills their processes.
+        Some(secs) => timeout(Duration::from_secs(secs), running).await.unwrap_or_else(|_late| {
+            let reason = format!("the attempt took longer than limits.wall_secs = {secs} of its order");
+            (Some(reason), Vec::new())
+        }),
+    };
     // From here on, processes with the mark are stray processes.
     drop(mark);
     let unended = stray_sweep::end().await;
@@ -68,12 +80,20 @@ pub(crate) async fn run<'f>(
     finished(job, reason, results)
 }
 
+/// Returns the context with the lower limits of an order, if it has some.
+fn lowered(context: &ExecContext, limits: OrderLimits) -> Option<ExecContext> {
+    let of_job = limits.output_bytes?.min(context.quota.of_job);
+    Some(ExecContext { quota: Quota { of_job, ..context.quota }, ..context.clone() })
+}
+
 /// Stages of a job, and the sandbox in which they run.
 struct ReadJob<'c> {
     stages: Vec<Stage>,
     sandbox: Option<WantedSandbox<'c>>,
     /// Secrets of the job. `None` for a job without secrets, whose output goes directly to files.
     patterns: Option<Arc<Patterns>>,
+    /// Limits of the signed order of the job.
+    limits: OrderLimits,
 }
 
 /// Sandbox that a job has to run in.
@@ -86,7 +106,7 @@ struct WantedSandbox<'c> {
 
 /// Runs the stages. Returns the reason of a failure, and the results so far.
 async fn run_stages<'f>(
-    ReadJob { stages, sandbox, patterns }: &ReadJob<'_>,
+    ReadJob { stages, sandbox, patterns, .. }: &ReadJob<'_>,
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
     (fetch, progress): (
@@ -175,36 +195,17 @@ async fn run_each(
     (None, results)
 }
 
-/// Reason why a job does not start.
-enum Unreadable {
-    /// The job fails. agq may try it again.
-    Failed(String),
-    /// The worker refuses the job.
-    Refused(Refusal),
-}
-
-impl From<String> for Unreadable {
-    fn from(reason: String) -> Self {
-        Self::Failed(reason)
-    }
-}
-
-fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, Unreadable> {
-    let plan =
-        context.plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
+fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, Unadmitted> {
+    let admission = &context.admission;
+    let (plan, rights) = admission.authorise(job, &context.plans)?;
     let of_policy =
-        context.admission.admit(&plan, job.inputs.get(), &context.programs).map_err(Unreadable::Refused)?;
+        admission.admit(&plan, job.inputs.get(), &context.programs).map_err(Unadmitted::Refused)?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
     let mut secrets = JobSecrets::new(context.secrets.as_deref());
     let stages = stages::stages(&plan, values, |name, tool| secrets.get(name, tool));
     let mut stages = stages.map_err(|error| error.to_string())?;
-    let profile = match &context.sandboxes {
-        Some(sandboxes) => sandboxes.profile_of(plan.sandbox.as_ref().or(of_policy.as_ref()))?,
-        None => match &plan.sandbox {
-            Some(wanted) => return Err(no_sandbox(&wanted.profile).into()),
-            None => None,
-        },
-    };
+    let wanted = WantedProfile { plan: plan.sandbox.as_ref(), policy: of_policy.as_ref() };
+    let profile = admission.sandbox_profile(job, &rights, context.sandboxes.as_deref(), wanted)?;
     if let Some(trace) = &job.traceparent {
         let is_permitted = |profile: &Profile| profile.env.iter().any(|name| name == TRACE_VARIABLE);
         if profile.is_none_or(is_permitted) {
@@ -215,12 +216,9 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
         let programs = programs(&plan, &stages, &context.programs);
         WantedSandbox { sandboxes, profile, programs }
     });
-    Ok(ReadJob { stages, sandbox, patterns: secrets.patterns() })
-}
-
-/// agq gives such a job to no worker without a sandbox.
-fn no_sandbox(profile: &str) -> String {
-    format!("the plan asks for the sandbox profile '{profile}', and this worker runs no job in a sandbox")
+    // After this, nothing refuses the attempt.
+    admission.use_order(job, &rights)?;
+    Ok(ReadJob { stages, sandbox, patterns: secrets.patterns(), limits: rights.limits() })
 }
 
 /// Returns the paths of the programs that the plan names, sorted, as byte escapes. A missing

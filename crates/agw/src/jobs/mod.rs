@@ -5,7 +5,7 @@
 //! [`JobPool::report_over`]. The pool bounds the number of claimed and unreported jobs with
 //! permits: a permit is taken at the claim and released after the report.
 
-mod orders;
+mod directives;
 pub(crate) mod prefetch;
 pub(crate) mod recent_output;
 pub(crate) mod running;

@@ -31,7 +31,7 @@ impl RunningJobs {
     }
 
     pub(crate) fn add(&mut self, run: RunningJob) {
-        // agq took the earlier claim back without an order, because the worker has the job again.
+        // agq took the earlier claim back without a directive: the worker has the job again.
         let is_earlier = |other: &&RunningJob| other.job_id == run.job_id && other.attempt < run.attempt;
         self.runs.values().filter(is_earlier).for_each(|other| other.cancel.cancel());
         self.runs.insert(self.next, run);

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
-use agenix_client::{Backoff, ClientError, Connection, OrderMessage, OrderSubscription, Server};
+use agenix_client::{Backoff, ClientError, Connection, DirectiveMessage, DirectiveSubscription, Server};
 use agenix_protocol::{
     documents::{JobDocument, WorkerRegistration},
     ids::{JobId, QueueName, WorkerId},
@@ -106,19 +106,19 @@ impl Registration {
         ClientError::Unreachable { address: self.server.address(), reason }
     }
 
-    /// Notifies `nudge` whenever agq has orders, and passes any other call to `answer`. Without
-    /// these calls, orders arrive with the next heartbeat.
-    pub(crate) async fn listen(&self, wake: &Notify, answer: impl Fn(OrderMessage)) -> Infallible {
+    /// Notifies `nudge` whenever agq has directives, and passes any other call to `answer`. Without
+    /// these calls, directives arrive with the next heartbeat.
+    pub(crate) async fn listen(&self, wake: &Notify, answer: impl Fn(DirectiveMessage)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
-            let error = match OrderSubscription::open(&self.server, &self.worker_id).await {
+            let error = match DirectiveSubscription::open(&self.server, &self.worker_id).await {
                 Ok(mut calls) => {
                     backoff.reset();
                     // Calls from before the subscription were missed.
                     wake.notify_one();
                     loop {
                         match calls.next().await {
-                            Ok(OrderMessage::Orders) => wake.notify_one(),
+                            Ok(DirectiveMessage::Directives) => wake.notify_one(),
                             Ok(other) => answer(other),
                             Err(error) => break error,
                         }

@@ -66,6 +66,11 @@ async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer
         let output = format!("'{name}' is not among the tools of this worker");
         return ChallengeAnswer { exit_code: NOT_OURS, output };
     };
+    // Otherwise, a challenge would be a way around the signatures of plans.
+    if context.admission.has_trust() && context.sandboxes.is_none() {
+        let output = "refused: this worker only runs plans that are signed".into();
+        return ChallengeAnswer { exit_code: NOT_OURS, output };
+    }
     // Otherwise, a challenge would be a way around the policy.
     if let Err(reason) = context.admission.admit_argv(name, &challenge.args) {
         return ChallengeAnswer { exit_code: NOT_OURS, output: format!("refused: {reason}") };

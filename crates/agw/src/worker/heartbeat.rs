@@ -1,10 +1,10 @@
-//! Heartbeats: each one sends the statistics of the worker, and returns the orders of agq.
+//! Heartbeats: each one sends the statistics of the worker, and returns the directives of agq.
 
 use std::sync::Arc;
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    documents::{JobStatus, Orders, Status},
+    documents::{Directives, JobStatus, Status},
     ids::WorkerId,
 };
 use tokio::{
@@ -19,14 +19,14 @@ use crate::{
 };
 
 /// Sends heartbeats until one fails: at the heartbeat interval, and whenever `nudge` is notified.
-/// Carries out orders about jobs and capabilities. Passes all orders to `tell` for orders about the
-/// worker as a whole.
+/// Carries out directives about jobs and capabilities. Passes all directives to `tell`, because
+/// some are about the worker as a whole.
 pub(crate) async fn run(
     registration: &Registration,
     host_stats: &Arc<HostStats>,
     pool: &Arc<JobPool>,
     wake: &Notify,
-    tell: &watch::Sender<Orders>,
+    tell: &watch::Sender<Directives>,
 ) -> ClientError {
     let mut reports = registration.reports.clone();
     let mut challenges = PendingChallenges::default();
@@ -42,19 +42,19 @@ pub(crate) async fn run(
         // A hanging disk delays only this heartbeat, not the protocol thread.
         let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
         let stats = stats.expect("collecting statistics does not panic");
-        let orders = match reports.heartbeat(&registration.worker_id, stats).await {
-            Ok(orders) => orders,
-            // agq has the heartbeat. Another version of agq may have unknown orders.
+        let directives = match reports.heartbeat(&registration.worker_id, stats).await {
+            Ok(directives) => directives,
+            // agq has the heartbeat. Another version of agq may have unknown directives.
             Err(ClientError::Unexpected(reason)) => {
-                warn!("the orders of agq cannot be read: {reason}");
+                warn!("the directives of agq cannot be read: {reason}");
                 continue;
             }
             Err(error) => return error,
         };
         pool.expire_recent_output();
-        pool.cancel(&orders.cancel, next);
-        challenges.take(&orders.verify, &pool.context(), &reports);
-        tell.send_replace(orders);
+        pool.cancel(&directives.cancel, next);
+        challenges.take(&directives.verify, &pool.context(), &reports);
+        tell.send_replace(directives);
         if is_called
             && let Err(error) = drop_revoked_claims(pool, &mut reports, &registration.worker_id).await
         {

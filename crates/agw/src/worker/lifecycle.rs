@@ -1,9 +1,9 @@
-//! Lifecycle of the worker: merges signals, orders of agq and deadlines, and decides whether the
-//! worker claims jobs, drains or ends.
+//! Lifecycle of the worker: merges signals, directives of agq and deadlines, and decides whether
+//! the worker claims jobs, drains or ends.
 
 use std::{sync::Arc, time::Duration};
 
-use agenix_protocol::documents::Orders;
+use agenix_protocol::documents::Directives;
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 
@@ -84,7 +84,7 @@ impl Lifecycle {
             SignalAction::Reload => {
                 info!("searching PATH again");
                 if let Err(error) = self.admission.reload() {
-                    error!("SIGHUP: the policy of this worker stays as it was: {error:#}");
+                    error!("SIGHUP: the policy or the trust file of this worker stays as it was: {error:#}");
                 }
                 self.rescan.send();
             }
@@ -93,9 +93,9 @@ impl Lifecycle {
         LifecycleEvent::Ignored
     }
 
-    /// Applies the orders of agq, which repeats each with every heartbeat while it is valid.
-    pub(crate) fn apply_orders(&mut self, orders: &Orders) {
-        self.drain_state.obey(orders, Instant::now() + self.grace);
+    /// Applies the directives of agq, which repeats each with every heartbeat while it is valid.
+    pub(crate) fn apply_directives(&mut self, directives: &Directives) {
+        self.drain_state.obey(directives, Instant::now() + self.grace);
     }
 }
 
@@ -118,17 +118,17 @@ impl DrainState {
         }
     }
 
-    fn obey(&mut self, orders: &Orders, deadline: Instant) {
-        if orders.terminate && self.deadline.is_none() {
+    fn obey(&mut self, directives: &Directives, deadline: Instant) {
+        if directives.terminate && self.deadline.is_none() {
             info!("draining: agq has ordered this worker to end; no more jobs are claimed");
             self.deadline = Some(deadline);
         }
-        match (self.is_drained, orders.drain) {
+        match (self.is_drained, directives.drain) {
             (false, true) => info!("draining: agq has ordered this worker to claim no more jobs"),
             (true, false) => info!("resumed: agq has ordered this worker to claim jobs again"),
             _ => {}
         }
-        self.is_drained = orders.drain;
+        self.is_drained = directives.drain;
     }
 }
 
@@ -143,7 +143,7 @@ async fn passed(deadline: Option<Instant>) {
 mod tests {
     use std::time::Duration;
 
-    use agenix_protocol::documents::Orders;
+    use agenix_protocol::documents::Directives;
     use tokio::time::Instant;
 
     use super::DrainState;
@@ -152,12 +152,12 @@ mod tests {
     #[test]
     fn drain_state_is_lifted_only_by_its_origin() {
         let (mut drain_state, now) = (DrainState::default(), Instant::now());
-        let drain = Orders { drain: true, ..Orders::default() };
+        let drain = Directives { drain: true, ..Directives::default() };
         drain_state.follow(SignalAction::Quiet, now);
         drain_state.obey(&drain, now);
         drain_state.follow(SignalAction::Resume, now);
         assert_eq!(drain_state, DrainState { is_drained: true, ..DrainState::default() });
-        drain_state.obey(&Orders::default(), now);
+        drain_state.obey(&Directives::default(), now);
         assert_eq!(drain_state, DrainState::default());
         drain_state.follow(SignalAction::Resume, now);
         assert_eq!(drain_state, DrainState::default());
@@ -166,11 +166,11 @@ mod tests {
     #[test]
     fn drain_state_keeps_the_first_deadline() {
         let (mut drain_state, now) = (DrainState::default(), Instant::now());
-        let terminate = Orders { terminate: true, ..Orders::default() };
+        let terminate = Directives { terminate: true, ..Directives::default() };
         drain_state.obey(&terminate, now);
         drain_state.obey(&terminate, now + Duration::from_secs(1));
         drain_state.follow(SignalAction::Drain, now + Duration::from_secs(2));
-        drain_state.obey(&Orders::default(), now);
+        drain_state.obey(&Directives::default(), now);
         assert_eq!(drain_state, DrainState { deadline: Some(now), ..DrainState::default() });
     }
 }

@@ -13,9 +13,9 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::{Backoff, ClientError, Connection, OrderMessage, Server};
+use agenix_client::{Backoff, ClientError, Connection, DirectiveMessage, Server};
 use agenix_protocol::{
-    documents::{Capabilities, JobUpdate, Orders, OutputRequest, Status, WorkerRegistration},
+    documents::{Capabilities, Directives, JobUpdate, OutputRequest, Status, WorkerRegistration},
     ids::{ActionId, JobId, QueueName},
 };
 use futures_util::future::join_all;
@@ -161,6 +161,7 @@ impl Worker {
         let Some(other) = other_id(taken, uuid::Uuid::new_v4()) else { return false };
         info!("another worker has the id {taken}, so this worker uses {other}");
         self.registration.worker_id = other;
+        self.pool.context().admission.set_worker_id(&self.registration.worker_id);
         // One new id is enough, because the new id is random.
         self.has_own_id = true;
         true
@@ -207,7 +208,7 @@ impl Worker {
         // From here on, a notification of a failed report is not missed.
         lost.as_mut().enable();
         pool.report_over(Some(registration.link()));
-        let (wake, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
+        let (wake, (tell, mut told)) = (Notify::new(), watch::channel(Directives::default()));
         let beat = heartbeat::run(registration, &self.host_stats, &pool, &wake, &tell);
         let calls = registration.listen(&wake, |call| answer(&pool, &registration.reports, call));
         tokio::pin!(beat, calls);
@@ -228,7 +229,7 @@ impl Worker {
                     () = &mut lost => return RegistrationEnd::Lost(lost_at(&self.server)),
                     reason = pool.starved(ends) => return starved(registration, &pool, &reason, ends).await,
                     () = pool.idle(), if ends => return part(registration, WorkerEnd::Drained).await,
-                    _ = told.changed() => self.lifecycle.apply_orders(&told.borrow_and_update()),
+                    _ = told.changed() => self.lifecycle.apply_directives(&told.borrow_and_update()),
                     turn = self.lifecycle.next() => match turn {
                         LifecycleEvent::Ignored => {}
                         LifecycleEvent::Equipped(found) => {
@@ -296,11 +297,11 @@ async fn hand_back(registration: &Registration, pool: &JobPool) -> Result<(), Cl
 }
 
 /// Handles a call from agq.
-fn answer(pool: &Arc<JobPool>, reports: &Connection, call: OrderMessage) {
+fn answer(pool: &Arc<JobPool>, reports: &Connection, call: DirectiveMessage) {
     match call {
-        OrderMessage::Orders => {}
-        OrderMessage::Output(request) => tell_output(pool, reports, request),
-        OrderMessage::Withdraw(action_id) => withdraw(pool, reports, &action_id),
+        DirectiveMessage::Directives => {}
+        DirectiveMessage::Output(request) => tell_output(pool, reports, request),
+        DirectiveMessage::Withdraw(action_id) => withdraw(pool, reports, &action_id),
     }
 }
 

@@ -12,6 +12,7 @@ use agenix_rules::plan as rules;
 use clap::Subcommand;
 
 use super::{
+    plan_sign::{self, SignArgs, VerifyArgs},
     plan_write::{self, FromArgs},
     policy::{self, read_policy},
     read,
@@ -28,7 +29,7 @@ use crate::{
 pub(crate) enum PlanCommand {
     /// Store a plan in agq
     Submit {
-        /// Plan in JSON; - reads stdin
+        /// Plan in JSON, or a signed one; - reads stdin
         file: PathBuf,
     },
     /// Print a stored plan
@@ -62,6 +63,10 @@ pub(crate) enum PlanCommand {
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
     },
+    /// Sign a plan, so that workers know who wants it, and print the signed order
+    Sign(Box<SignArgs>),
+    /// Check the signatures and terms of a signed order
+    Verify(VerifyArgs),
 }
 
 pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<()> {
@@ -75,11 +80,16 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
         PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
         PlanCommand::Delete { plan_id } => delete(server, &plan_id, output).await,
         PlanCommand::Check { file, policy } => check(&file, policy.as_deref(), output),
+        PlanCommand::Sign(args) => plan_sign::sign(*args, output),
+        PlanCommand::Verify(args) => plan_sign::verify(&args, output),
     }
 }
 
 async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
-    let json = read(file)?;
+    let mut json = read(file)?;
+    if plan_sign::is_envelope(&json) {
+        json = [b"{\"order\":", &*json, b"}"].concat();
+    }
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }

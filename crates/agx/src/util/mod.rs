@@ -1,6 +1,7 @@
 //! Helpers without knowledge of agq: files, paths, signals, text.
 
 pub(crate) mod atomic_file;
+pub(crate) mod clock;
 pub(crate) mod duration;
 pub(crate) mod path_lookup;
 pub(crate) mod printable;

@@ -70,6 +70,9 @@ pub struct JobDocument {
     /// A worker ends the job beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_bytes: Option<u64>,
+    /// Envelope of the signed order that has the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Box<RawValue>>,
 }
 
 /// Report of a worker with `JOB.UPDATE`. Unknown fields are ignored, because workers may have more.

@@ -5,13 +5,13 @@ mod action;
 mod approval;
 mod backup;
 mod budget;
+mod directives;
 mod events;
 mod explain;
 mod halt;
 mod input_type;
 mod job;
 mod ojs;
-mod orders;
 mod output;
 mod plan;
 mod plans;
@@ -29,6 +29,7 @@ pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
 pub use approval::{Approval, ApprovalState};
 pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use budget::{AmountStatus, BudgetStatus};
+pub use directives::{Challenge, ChallengeAnswer, Directives};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
 pub use halt::{Halt, HaltCondition, HaltParseError, HaltThreshold};
@@ -38,7 +39,6 @@ pub use ojs::{
     OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsEnqueue, OjsError, OjsFault, OjsFetch, OjsHeartbeat,
     OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,
 };
-pub use orders::{Challenge, ChallengeAnswer, Orders};
 pub use output::{
     JobOutput, OutputCall, OutputChunk, OutputPosition, OutputRequest, TaskOutput, TaskPosition, TaskStream,
     WithdrawCall,

@@ -31,7 +31,7 @@ pub struct TaskPosition {
     pub stderr: u64,
 }
 
-/// Request for output, as a message on the order channel of a worker.
+/// Request for output, as a message on the directives channel of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputRequest {
     /// Id for the answer.
@@ -54,15 +54,15 @@ pub struct TaskStream {
     pub stream: OutputStream,
 }
 
-/// Message on the order channel of a worker that requests output.
+/// Message on the directives channel of a worker that requests output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputCall {
     /// Requested output.
     pub output: OutputRequest,
 }
 
-/// Message on the order channel of a worker. The worker gives up the jobs of an action that it has
-/// claimed and not started.
+/// Message on the directives channel of a worker. The worker gives up the jobs of an action that it
+/// has claimed and not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithdrawCall {
     /// The action.

@@ -74,6 +74,7 @@ impl Request {
             Self::PlanSubmit { plan } => command("PLAN.SUBMIT", [plan]),
             Self::PlanGet { plan_id } => words(["PLAN.GET", plan_id.as_str()]),
             Self::PlanStatus { plan_id } => words(["PLAN.STATUS", plan_id.as_str()]),
+            Self::PlanOrder { plan_id } => words(["PLAN.ORDER", plan_id.as_str()]),
             Self::PlanList { page } => command("PLAN.LIST", &page.encode()),
             Self::PlanDelete { plan_id } => words(["PLAN.DELETE", plan_id.as_str()]),
             Self::PlanApprove { plan_id, digest } => words(["PLAN.APPROVE", plan_id.as_str(), digest]),

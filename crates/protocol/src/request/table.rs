@@ -86,6 +86,8 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::PlanGet { plan_id: id_of(&args[0])? })).for_owners(),
     row("PLAN.STATUS", 2, Read, Client, "<plan_id>", "Shows who stored a plan, and when.",
         |args| Ok(Request::PlanStatus { plan_id: id_of(&args[0])? })).for_owners(),
+    row("PLAN.ORDER", 2, Read, Everyone, "<plan_id>", "Shows the signed order of a plan.",
+        |args| Ok(Request::PlanOrder { plan_id: id_of(&args[0])? })).for_owners(),
     row("PLAN.LIST", -1, Read, Client, "[pattern] [LIMIT <count>] [OFFSET <start>]", "Lists plans.",
         |args| Ok(Request::PlanList { page: Page::parse(args)? })).for_owners(),
     row("PLAN.DELETE", 2, Write, Client, "<plan_id>", "Removes a plan that no active job needs.",

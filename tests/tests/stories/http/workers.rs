@@ -1,4 +1,4 @@
-//! Workers over HTTP: registration, orders, and keys of their own.
+//! Workers over HTTP: registration, directives, and keys of their own.
 
 use e2e::Lab;
 

@@ -118,13 +118,13 @@ fn worker_verify_comes_back_with_the_answer() {
     let mut asker = crate::support::Raw::open(&lab, &agq);
     asker.send(r#"WORKER.VERIFY agx-ocr '{"command":"agx-ocr","args":["--version"]}'"#);
     asker.send("\n");
-    let orders = e2e::eventually("the challenge comes", || {
+    let directives = e2e::eventually("the challenge comes", || {
         let reply = worker.ask("WORKER.HEARTBEAT w");
         reply
             .strip_prefix("+OK orders=")
-            .map(|orders| serde_json::from_str::<serde_json::Value>(orders).unwrap())
+            .map(|directives| serde_json::from_str::<serde_json::Value>(directives).unwrap())
     });
-    let challenge = &orders["verify"][0];
+    let challenge = &directives["verify"][0];
     assert_eq!((&challenge["command"], &challenge["args"][0]), (&"agx-ocr".into(), &"--version".into()));
     let id = challenge["challenge_id"].as_str().unwrap();
     assert_eq!(

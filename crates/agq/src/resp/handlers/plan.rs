@@ -23,6 +23,10 @@ pub(crate) async fn get(app: &AppState, plan_id: &PlanId) -> CommandResult {
     Ok(Reply::bulk_or_nil(app.store.plan(plan_id).await?.map(|plan| plan.json)))
 }
 
+pub(crate) async fn order(app: &AppState, plan_id: &PlanId) -> CommandResult {
+    Ok(Reply::bulk_or_nil(app.store.plan(plan_id).await?.and_then(|plan| plan.order)))
+}
+
 pub(crate) async fn status(app: &AppState, plan_id: &PlanId) -> CommandResult {
     let shown = |StoredPlan { plan_id, created_at, owner, .. }: StoredPlan| {
         let owner = owner.map(|owner| owner.to_string());

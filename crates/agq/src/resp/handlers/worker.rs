@@ -49,11 +49,11 @@ pub(crate) async fn heartbeat(
     stats: Option<Bytes>,
 ) -> CommandResult {
     let stats = stats.map(|stats| object(&stats, Rejection::InvalidStats)).transpose()?;
-    let orders = workers::heartbeat(app, caller, worker_id, stats).await?;
-    if orders.is_empty() {
+    let directives = workers::heartbeat(app, caller, worker_id, stats).await?;
+    if directives.is_empty() {
         return Ok(Reply::ok());
     }
-    Ok(Reply::Simple(format!("OK orders={}", documents::to_json(&orders))))
+    Ok(Reply::Simple(format!("OK orders={}", documents::to_json(&directives))))
 }
 
 pub(crate) async fn unregister(

@@ -59,6 +59,7 @@ const NO_FAILED: &str = "-ERR Job not found: {failed}";
 const OWN: &[Row] = &[
     row("PLAN.GET {plan}", "{\"plan_id\":\"{plan}\"", "nil"),
     row("PLAN.STATUS {plan}", "{\"plan_id\":\"{plan}\"", "nil"),
+    row("PLAN.ORDER {plan}", "nil", "nil"),
     row("PLAN.LIST {plan}", "[{plan}]", "[]"),
     row("PLAN.DELETE {spare}", ":1", ":0"),
     row("ACTION.SUBMIT {\"plan_id\":\"{plan}\",\"inputs\":[{}]}", "+OK action_id=", "-ERR Plan not found: {plan}"),

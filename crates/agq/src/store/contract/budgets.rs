@@ -11,7 +11,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
         "book-plan" => {
             let (plan_id, now): (PlanId, _) = (id(args)?, at(args)?);
             let (booking, _) = budget(args, now, 0)?.ok_or("whose budget?")?;
-            let plan = StoredPlan { json: "{}".into(), plan_id, created_at: now, owner: None };
+            let plan = StoredPlan::unsigned(plan_id, "{}".into(), now);
             show_ruled(store.add_booked_plan(plan, booking), added_plan)
         }
         "usage" => {

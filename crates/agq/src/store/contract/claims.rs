@@ -44,7 +44,13 @@ pub(super) fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         let line = |(holder, claim): (&String, &Option<Claim>)| match claim {
             None => format!("{holder}: nothing"),
             Some(claim) => {
-                format!("{holder}: {} input={} plan={}", shown::job(&claim.job), claim.input, claim.plan)
+                let order = claim.order.as_ref().map_or(String::new(), |order| format!(" order={order}"));
+                format!(
+                    "{holder}: {} input={} plan={}{order}",
+                    shown::job(&claim.job),
+                    claim.input,
+                    claim.plan
+                )
             }
         };
         holders.iter().zip(&claims).map(line).collect()

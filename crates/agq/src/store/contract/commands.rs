@@ -153,13 +153,17 @@ fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     Ok(match name {
         "add-plan" => {
             let plan_id: PlanId = id(args)?;
+            let order = args.take_key("order").map(str::to_owned);
             let (json, owner) = (format!(r#"{{"plan_id":"{plan_id}"}}"#), owner(args));
-            let plan = StoredPlan { json, plan_id, created_at: at(args)?, owner };
+            let plan = StoredPlan { json, plan_id, created_at: at(args)?, owner, order };
             show(store.add_plan(plan), added_plan)
         }
-        "plan" => show(store.plan(&id(args)?), |found| {
-            let shown = |plan: StoredPlan| format!("{}{}", plan.json, shown::owner(plan.owner.as_ref()));
-            vec![found.map_or("none".into(), shown)]
+        "plan" => show(store.plan(&id(args)?), |found| match found {
+            Some(plan) => {
+                let shown = format!("{}{}", plan.json, shown::owner(plan.owner.as_ref()));
+                [shown].into_iter().chain(plan.order.map(|order| format!("order={order}"))).collect()
+            }
+            None => vec!["none".into()],
         }),
         "delete-plan" => show_ruled(store.delete_plan(&id(args)?), |deleted| vec![deleted.to_string()]),
         _ => {

@@ -96,12 +96,15 @@ fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, Str
 }
 
 fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    session.walk("SELECT plan_id, json, created_at, owner FROM agq.plans ORDER BY plan_id", |row| {
-        let plan_id = row.try_get::<String, _>(0)?.parse()?;
-        let created_at = Timestamp(sql_types::count(row.try_get(2)?));
-        let owner = queries::owner_in(row, 3)?;
-        sink(ExportRecord::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at, owner }))
-    })?;
+    session.walk(
+        "SELECT plan_id, json, created_at, owner, envelope FROM agq.plans ORDER BY plan_id",
+        |row| {
+            let plan_id = row.try_get::<String, _>(0)?.parse()?;
+            let created_at = Timestamp(sql_types::count(row.try_get(2)?));
+            let (owner, order) = (queries::owner_in(row, 3)?, row.try_get(4)?);
+            sink(ExportRecord::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at, owner, order }))
+        },
+    )?;
     session.walk(queries::ALL_ACTIONS, |row| {
         let (action, tally) = queries::action_of(row)?;
         sink(ExportRecord::Action { action, tally })
@@ -298,9 +301,12 @@ impl KeyRows {
 }
 
 fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<()> {
-    let sql = query("INSERT INTO agq.plans (plan_id, json, created_at, owner) VALUES ($1, $2, $3, $4)");
-    let sql = sql.bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
-    session.run(sql.bind(plan.owner.as_ref().map(Owner::as_str))).map(drop)
+    let sql =
+        "INSERT INTO agq.plans (plan_id, json, created_at, owner, envelope) VALUES ($1, $2, $3, $4, $5)";
+    let sql =
+        query(sql).bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
+    let sql = sql.bind(plan.owner.as_ref().map(Owner::as_str)).bind(plan.order.as_deref());
+    session.run(sql).map(drop)
 }
 
 fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<()> {

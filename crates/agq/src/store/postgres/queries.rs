@@ -42,10 +42,11 @@ pub(super) fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>> {
 }
 
 pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPlan>> {
-    let sql = "SELECT json, created_at, owner FROM agq.plans WHERE plan_id = $1";
+    let sql = "SELECT json, created_at, owner, envelope FROM agq.plans WHERE plan_id = $1";
     let Some(row) = query(sql).bind(plan_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
     let created_at = Timestamp(sql_types::count(row.try_get(1)?));
-    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at, owner: owner_in(&row, 2)? }))
+    let (owner, order) = (owner_in(&row, 2)?, row.try_get(3)?);
+    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at, owner, order }))
 }
 
 pub(super) fn owner_in(row: &PgRow, column: usize) -> Result<Option<Owner>> {

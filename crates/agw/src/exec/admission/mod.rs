@@ -2,10 +2,14 @@
 //!
 //! The policy of the worker's owner judges each plan, and the types of the plan judge each input.
 //! agq has checked both, and the worker trusts neither agq nor its clients, so the worker decides
-//! again.
+//! again. With a trust file, it also checks who has signed the plan, and that decides the sandbox.
 
+mod denied;
 mod policy_file;
 mod program_file;
+mod rights;
+mod serial_file;
+mod trust;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -15,14 +19,23 @@ use std::{
 
 use agenix_policy::{Decision, Finding, Judgement, Policy, TaskJudgement};
 use agenix_protocol::{
-    documents::{CapturedOutput, Plan, PlanSandbox, TaskResult},
+    documents::{CapturedOutput, JobDocument, Plan, PlanCache, PlanSandbox, TaskResult, parse},
+    ids::WorkerId,
     inputs::{NamedField, check_input, named_fields},
 };
-
+use agenix_sandbox::profile::Profile;
 use serde::Deserialize;
+use tracing::warn;
 
-use self::program_file::ProgramFiles;
-use crate::exec::programs::Programs;
+use self::{denied::Denied, program_file::ProgramFiles, trust::Trust};
+pub(crate) use self::{
+    rights::{Rights, WantedProfile},
+    trust::TrustSettings,
+};
+use crate::{
+    clock::now,
+    exec::{programs::Programs, sandbox::sandboxes::Sandboxes},
+};
 
 /// Exit code of a refused task: EX_CONFIG of sysexits.h, after which agq does not retry the job.
 const REFUSED_EXIT_CODE: i32 = 78;
@@ -48,14 +61,34 @@ pub(crate) struct Refusal {
     task_number: u32,
     command: String,
     reason: String,
+    /// Worker that refuses the job as a whole, because of its order.
+    worker: Option<WorkerId>,
+}
+
+/// Reason why a job does not start.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unadmitted {
+    /// The job fails. agq may try it again.
+    Failed(String),
+    /// The worker refuses the job.
+    Refused(Refusal),
+}
+
+impl From<String> for Unadmitted {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
 }
 
 impl Refusal {
     /// Returns the reason of the job's failure, and the result of the refused task.
     pub(crate) fn into_results(self) -> (String, Vec<TaskResult>) {
-        let Self { task_number, command, reason } = self;
+        let Self { task_number, command, reason, worker } = self;
         let stderr = CapturedOutput::whole(format!("refused: {reason}\n").into());
-        let reason = format!("refused: task {task_number} ({command}), {reason}");
+        let reason = match worker {
+            Some(worker) => format!("refused by worker {worker}: {reason}"),
+            None => format!("refused: task {task_number} ({command}), {reason}"),
+        };
         let result = TaskResult {
             task_number,
             command,
@@ -75,6 +108,9 @@ pub(crate) struct Admission {
     policy: RwLock<Option<Policy>>,
     judged: Mutex<VecDeque<Arc<JudgedPlan>>>,
     programs: ProgramFiles,
+    trust: Option<Trust>,
+    /// Id of this worker, which another worker may have at the registration.
+    worker_id: Mutex<Option<WorkerId>>,
 }
 
 /// Plan, and the decision about it.
@@ -110,8 +146,33 @@ impl Admission {
         Ok(Self { file, asked, policy: RwLock::new(policy), ..Self::default() })
     }
 
-    /// Reads the policy again. After an error, the policy stays as it was.
+    /// Reads the trust file, if one is given.
+    pub(crate) fn with_trust(self, settings: Option<TrustSettings>) -> anyhow::Result<Self> {
+        Ok(Self { trust: settings.map(Trust::read).transpose()?, ..self })
+    }
+
+    /// Returns true if the worker has a trust file.
+    pub(crate) fn has_trust(&self) -> bool {
+        self.trust.is_some()
+    }
+
+    /// Returns the sandbox profiles that the trust file grants.
+    pub(crate) fn trusted_profiles(&self) -> Vec<String> {
+        self.trust.as_ref().map(Trust::profiles).unwrap_or_default()
+    }
+
+    /// Sets the id that refusals name.
+    pub(crate) fn set_worker_id(&self, worker_id: &WorkerId) {
+        *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker_id.clone());
+    }
+
+    /// Reads the policy and the trust file again. A wrong one stays as it was.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
+        self.reload_policy()?;
+        self.trust.as_ref().map_or(Ok(()), Trust::reload)
+    }
+
+    fn reload_policy(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let policy = policy_file::read(file)?;
         let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
@@ -129,6 +190,55 @@ impl Admission {
     pub(crate) fn profile(&self) -> Option<String> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         policy.as_ref().and_then(Policy::profile).map(str::to_owned)
+    }
+
+    /// Returns the plan of a job, and the rights of its signers. With a trust file, a signed plan
+    /// is that of the signed bytes.
+    pub(crate) fn authorise(
+        &self,
+        job: &JobDocument,
+        plans: &PlanCache,
+    ) -> Result<(Arc<Plan>, Rights), Unadmitted> {
+        let Some(trust) = &self.trust else {
+            let plan = plans.read(job.plan.get());
+            return Ok((
+                plan.map_err(|error| format!("the plan cannot be read: {error}"))?,
+                Rights::Unchecked,
+            ));
+        };
+        trust.authorise(job, plans, now()).map_err(|denied| self.unadmitted(denied, job))
+    }
+
+    /// Returns the sandbox profile of a job, or `None` if the job runs without a sandbox.
+    pub(crate) fn sandbox_profile<'s>(
+        &self,
+        job: &JobDocument,
+        rights: &Rights,
+        sandboxes: Option<&'s Sandboxes>,
+        wanted: WantedProfile<'_>,
+    ) -> Result<Option<&'s Profile>, Unadmitted> {
+        rights.profile(sandboxes, wanted).map_err(|denied| self.unadmitted(denied, job))
+    }
+
+    /// Records that an attempt starts, if the order of the job limits its uses. After an error, the
+    /// attempt must not start.
+    pub(crate) fn use_order(&self, job: &JobDocument, rights: &Rights) -> Result<(), Unadmitted> {
+        let Some(trust) = &self.trust else { return Ok(()) };
+        trust.use_serial(rights, now()).map_err(|denied| self.unadmitted(denied, job))
+    }
+
+    fn unadmitted(&self, denied: Denied, job: &JobDocument) -> Unadmitted {
+        match denied {
+            Denied::Failed(reason) => Unadmitted::Failed(reason),
+            Denied::Refused(reason) => {
+                let worker = self.worker_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                warn!(job_id = %job.job_id, "the job is refused: {reason}");
+                let plan = parse::<Plan>(job.plan.get().as_bytes()).ok();
+                let task = plan.and_then(|plan| plan.tasks.into_iter().next());
+                let command = task.map(|task| task.command).unwrap_or_default();
+                Unadmitted::Refused(Refusal { task_number: 1, command, reason, worker })
+            }
+        }
     }
 
     /// Decides about a job: its plan, and its input, which is JSON text. Returns the sandbox
@@ -226,7 +336,7 @@ fn reason_of(finding: &Finding) -> String {
 fn refusal(plan: &Plan, task_number: u32, reason: String) -> Refusal {
     let task = plan.tasks.iter().find(|task| task.task_number == task_number);
     let command = task.map(|task| task.command.clone()).unwrap_or_default();
-    Refusal { task_number, command, reason }
+    Refusal { task_number, command, reason, worker: None }
 }
 
 #[cfg(test)]

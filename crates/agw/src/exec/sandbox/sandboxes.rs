@@ -117,6 +117,16 @@ impl Sandboxes {
         }
     }
 
+    /// Returns the profile of jobs whose plan names none.
+    pub(crate) fn strangers(&self) -> &str {
+        &self.settings.strangers
+    }
+
+    /// Returns true if also jobs of fully trusted signers run in a sandbox.
+    pub(crate) fn confine_all(&self) -> bool {
+        self.settings.mode == Mode::All
+    }
+
     fn default_profile(&self) -> Option<&Profile> {
         match self.settings.mode {
             Mode::Off | Mode::Requested => None,

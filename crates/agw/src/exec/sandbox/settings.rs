@@ -22,7 +22,7 @@ pub(crate) enum Mode {
     Off,
     /// Jobs whose plan names a profile.
     Requested,
-    /// Jobs that no trusted key has signed. No job has a signature yet, so these are all jobs.
+    /// All jobs but those that a signer with full trust has signed. Without a trust file, all jobs.
     Untrusted,
     /// All jobs.
     All,
@@ -93,7 +93,8 @@ pub(crate) fn read(
         profile.clone_into(&mut settings.strangers);
     }
     if settings.mode != Mode::Off {
-        complete(&mut settings.profiles, &settings.strangers, profile.is_some())?;
+        let field = if profile.is_some() { "--sandbox" } else { "sandbox.strangers" };
+        complete(&mut settings.profiles, &settings.strangers, field)?;
     }
     for path in read {
         let path = std::path::absolute(path).context("--sandbox-read")?;
@@ -103,6 +104,21 @@ pub(crate) fn read(
     }
     settings.profiles.values().try_for_each(Profile::check)?;
     Ok(settings)
+}
+
+impl SandboxSettings {
+    /// Adds the profiles that a trust file grants, and checks the mode.
+    pub(crate) fn grant(&mut self, profiles: &[String]) -> anyhow::Result<()> {
+        match self.mode {
+            Mode::Off => Ok(()),
+            Mode::Requested => {
+                bail!("sandbox.mode is 'requested': with [trust], use \"untrusted\", \"all\" or \"off\"")
+            }
+            Mode::Untrusted | Mode::All => profiles.iter().try_for_each(|profile| {
+                complete(&mut self.profiles, profile, "the profile of a signer in trust.file")
+            }),
+        }
+    }
 }
 
 fn parse(sandbox: SandboxTable, profiles: BTreeMap<String, toml::Table>) -> anyhow::Result<SandboxSettings> {
@@ -139,22 +155,18 @@ fn profile(name: &str, table: toml::Table) -> anyhow::Result<Profile> {
     Ok(values.try_into()?)
 }
 
-/// Adds the profile `strangers` if the file does not define it, and it is a built-in profile.
-fn complete(
-    profiles: &mut BTreeMap<String, Profile>,
-    strangers: &str,
-    is_option: bool,
-) -> anyhow::Result<()> {
-    if profiles.contains_key(strangers) {
+/// Adds the profile `name` of the setting `field` if the file does not define it, and it is a
+/// built-in profile.
+fn complete(profiles: &mut BTreeMap<String, Profile>, name: &str, field: &str) -> anyhow::Result<()> {
+    if profiles.contains_key(name) {
         return Ok(());
     }
-    let Some(built_in) = Profile::built_in(strangers) else {
-        let field = if is_option { "--sandbox" } else { "sandbox.strangers" };
+    let Some(built_in) = Profile::built_in(name) else {
         bail!(
-            "{field} is '{strangers}', which is no profile: use reader, builder or network, or define [profiles.{strangers}] in the file of --config"
+            "{field} is '{name}', which is no profile: use reader, builder or network, or define [profiles.{name}] in the file of --config"
         );
     };
-    profiles.insert(strangers.to_owned(), built_in);
+    profiles.insert(name.to_owned(), built_in);
     Ok(())
 }
 

@@ -33,6 +33,14 @@ pub(crate) mod sandboxes {
             match *self {}
         }
 
+        pub(crate) fn strangers(&self) -> &str {
+            match *self {}
+        }
+
+        pub(crate) fn confine_all(&self) -> bool {
+            match *self {}
+        }
+
         pub(crate) async fn begin(
             &self,
             _profile: &Profile,

@@ -183,7 +183,7 @@ async fn late_writes_keep_their_order_for_queues_and_plans() {
     // The queue of the writer is worked off, so both have met the locks.
     store.set_paused("other", true).await.unwrap();
     let paused = store.set_paused("q", true);
-    let again = StoredPlan { plan_id, json: "{}".into(), created_at: NOW, owner: None };
+    let again = StoredPlan::unsigned(plan_id, "{}".into(), NOW);
     let again = store.add_plan(again);
     store.set_paused("other", false).await.unwrap();
     other.close().await.unwrap();

@@ -25,8 +25,7 @@ pub(super) const NOW: Timestamp = Timestamp(1_000);
 pub(super) async fn node(database: &Database) -> PostgresStore {
     let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     let store = PostgresStore::open(&database.url(), settings).await.unwrap();
-    let plan =
-        StoredPlan { plan_id: plan(), json: r#"{"plan_id":"p"}"#.into(), created_at: NOW, owner: None };
+    let plan = StoredPlan::unsigned(plan(), r#"{"plan_id":"p"}"#.into(), NOW);
     store.add_plan(plan).await.unwrap();
     store
 }

@@ -48,11 +48,12 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id 
 
 impl PgTxn<'_> {
     pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
-        let sql = "INSERT INTO agq.plans (plan_id, json, created_at, owner) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO agq.plans (plan_id, json, created_at, owner, envelope) \
+                   VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
         let sql =
             query(sql).bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
-        Ok(self.session.run(sql.bind(plan.owner.as_ref().map(Owner::as_str)))? > 0)
+        let sql = sql.bind(plan.owner.as_ref().map(Owner::as_str)).bind(plan.order.as_deref());
+        Ok(self.session.run(sql)? > 0)
     }
 
     pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {

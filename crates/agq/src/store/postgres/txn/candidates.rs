@@ -28,8 +28,16 @@ pub(crate) struct ClaimRequest<'w> {
 pub(crate) struct LockedJob {
     pub(crate) job: Job,
     pub(crate) has_plan: bool,
-    /// Input and plan of the job, if they were read with the job.
-    pub(crate) texts: Option<(String, String)>,
+    /// Texts of the job, if they were read with the job.
+    pub(crate) texts: Option<JobTexts>,
+}
+
+/// Texts that a claim returns beside the record of the job.
+#[derive(Default)]
+pub(crate) struct JobTexts {
+    pub(crate) input: String,
+    pub(crate) plan: String,
+    pub(crate) order: Option<String>,
 }
 
 pub(crate) type LockedJobs = BTreeMap<i32, VecDeque<LockedJob>>;
@@ -76,7 +84,7 @@ const FIRST: &str = of_first_jobs!("c.lane, c.rank, c.turn", "", "");
 pub(crate) const CANDIDATES: &str = of_first_jobs!(
     "c.lane, c.record, EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan, \
      CASE WHEN $5 THEN (SELECT json FROM agq.inputs WHERE job_id = c.job_id) END AS input, \
-     CASE WHEN $5 THEN (SELECT json FROM agq.plans WHERE plan_id = c.plan_id) END AS plan",
+     CASE WHEN $5 THEN (SELECT ARRAY[json, envelope] FROM agq.plans WHERE plan_id = c.plan_id) END AS plan",
     ", j.job_id, j.plan_id, j.record",
     " FOR UPDATE SKIP LOCKED"
 );
@@ -157,9 +165,11 @@ impl PgTxn<'_> {
                     *unreadable.entry(lane).or_default() += 1;
                     continue;
                 };
-                let (input, plan): (Option<String>, Option<String>) =
+                let (input, plan): (Option<String>, Option<[Option<String>; 2]>) =
                     (row.try_get("input")?, row.try_get("plan")?);
-                let texts = has_texts.then(|| (input.unwrap_or_default(), plan.unwrap_or_default()));
+                let [plan, order] = plan.unwrap_or_default();
+                let (input, plan) = (input.unwrap_or_default(), plan.unwrap_or_default());
+                let texts = has_texts.then_some(JobTexts { input, plan, order });
                 let candidate = LockedJob { job, has_plan: row.try_get("has_plan")?, texts };
                 found.jobs.entry(lane).or_default().push_back(candidate);
             }

@@ -18,7 +18,7 @@ use crate::store::{
         sql_types,
         txn::{
             PgTxn,
-            candidates::{Candidates, ClaimRequest, LockedJob, LockedJobs},
+            candidates::{Candidates, ClaimRequest, JobTexts, LockedJob, LockedJobs},
             held_rows::put,
         },
     },
@@ -32,8 +32,8 @@ pub(crate) struct Decision {
 }
 
 /// Query for the inputs of claimed jobs, and for their plans, each plan once.
-const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = ANY ($1) \
-     UNION ALL SELECT plan_id, json, false FROM agq.plans WHERE plan_id = ANY ($2)";
+const TEXTS: &str = "SELECT job_id, json, NULL, true FROM agq.inputs WHERE job_id = ANY ($1) \
+     UNION ALL SELECT plan_id, json, envelope, false FROM agq.plans WHERE plan_id = ANY ($2)";
 /// Maximum number of jobs of a lane that one look of a claim reads. A claim reads that many if jobs
 /// that can no longer run are in front of the others.
 const MAX_BEHIND_ENDED: usize = 1_000;
@@ -185,8 +185,8 @@ impl PgTxn<'_> {
                     again.push(job.job_id.to_string());
                 }
                 self.put_job(Some(&candidate.job), &job);
-                let (input, plan) = candidate.texts.unwrap_or_default();
-                Claim { job, queue, input, plan }
+                let JobTexts { input, plan, order } = candidate.texts.unwrap_or_default();
+                Claim { job, queue, input, plan, order }
             }));
         }
         if !again.is_empty() {
@@ -252,15 +252,17 @@ impl PgTxn<'_> {
         let (mut inputs, mut documents) = (HashMap::new(), HashMap::new());
         for row in self.session.rows(query(TEXTS).bind(jobs).bind(plans))? {
             let (id, json): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            if row.try_get(2)? {
-                inputs.insert(id, json)
+            let order: Option<String> = row.try_get(2)?;
+            if row.try_get(3)? {
+                inputs.insert(id, json);
             } else {
-                documents.insert(id, json)
-            };
+                documents.insert(id, (json, order));
+            }
         }
         for claim in &mut claims {
             claim.input = inputs.remove(claim.job.job_id.as_str()).unwrap_or_default();
-            claim.plan = documents.get(claim.job.plan_id.as_str()).cloned().unwrap_or_default();
+            (claim.plan, claim.order) =
+                documents.get(claim.job.plan_id.as_str()).cloned().unwrap_or_default();
         }
         Ok(())
     }

@@ -46,12 +46,7 @@ mod tests {
     };
 
     fn plan(name: &str) -> StoredPlan {
-        StoredPlan {
-            plan_id: name.parse().unwrap(),
-            json: "{}".into(),
-            created_at: Timestamp(1),
-            owner: None,
-        }
+        StoredPlan::unsigned(name.parse().unwrap(), "{}".into(), Timestamp(1))
     }
 
     #[tokio::test]

@@ -226,12 +226,7 @@ mod tests {
         let store = RedbStore::open(file, OpenOptions::default()).unwrap();
         for n in 0..count {
             let (plan_id, json) = (format!("plan-{n}").parse().unwrap(), "x".repeat(100));
-            assert!(
-                store
-                    .add_plan(StoredPlan { plan_id, json, created_at: Timestamp(1), owner: None })
-                    .await
-                    .unwrap()
-            );
+            assert!(store.add_plan(StoredPlan::unsigned(plan_id, json, Timestamp(1))).await.unwrap());
         }
         store
     }

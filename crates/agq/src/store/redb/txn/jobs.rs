@@ -86,7 +86,7 @@ impl WriteTxn<'_> {
             let input = self.tables.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
             let input = input.ok_or_else(|| missing("the input of job", job_id.as_str()))?;
             let queue = queue.to_owned();
-            return Ok(Some(Claim { job, queue, input, plan: plan.json }));
+            return Ok(Some(Claim { job, queue, input, plan: plan.json, order: plan.order }));
         }
         Ok(None)
     }

@@ -42,12 +42,7 @@ use crate::store::{
 /// cancelled. It has a worker w1, and the keys text (which expires), list and set.
 async fn sound() -> RedbStore {
     let store = RedbStore::in_memory().unwrap();
-    let plan = StoredPlan {
-        plan_id: "p".parse().unwrap(),
-        json: "{}".into(),
-        created_at: Timestamp(1),
-        owner: None,
-    };
+    let plan = StoredPlan::unsigned("p".parse().unwrap(), "{}".into(), Timestamp(1));
     assert!(store.add_plan(plan).await.unwrap());
     add_action(&store, "a", 4, "ready", None).await;
     add_action(&store, "later", 1, "gpu", Some(Timestamp(1000))).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agenix_protocol::{
     documents::{OutputCall, OutputRequest, WithdrawCall, parse},
     ids::{ActionId, WorkerId},
-    reserved_keys::orders_channel,
+    reserved_keys::directives_channel,
 };
 use futures_util::StreamExt;
 use redis::{
@@ -24,39 +24,39 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// Message of agq to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OrderMessage {
+pub enum DirectiveMessage {
     /// agq has directives, which the next heartbeat returns. Unknown messages count as this one.
-    Orders,
+    Directives,
     /// A client follows the output of a job.
     Output(OutputRequest),
     /// The worker should give up the claimed, unstarted jobs of this action.
     Withdraw(ActionId),
 }
 
-impl OrderMessage {
+impl DirectiveMessage {
     fn read(message: &[u8]) -> Self {
         let output = || Some(Self::Output(parse::<OutputCall>(message).ok()?.output));
         let withdraw = || Some(Self::Withdraw(parse::<WithdrawCall>(message).ok()?.withdraw));
-        output().or_else(withdraw).unwrap_or(Self::Orders)
+        output().or_else(withdraw).unwrap_or(Self::Directives)
     }
 }
 
 /// Connection that receives the messages for one worker.
-pub struct OrderSubscription {
+pub struct DirectiveSubscription {
     address: String,
     /// Used for pings.
     sink: PubSubSink,
     calls: PubSubStream,
 }
 
-impl OrderSubscription {
+impl DirectiveSubscription {
     /// Connects and subscribes; after 10 s without a reply, [`ClientError::Unreachable`].
     pub async fn open(server: &Server, worker_id: &WorkerId) -> Result<Self, ClientError> {
         let address = server.address();
         let client = server.client()?;
         let opened = async {
             let mut subscribed = client.get_async_pubsub().await?;
-            subscribed.subscribe(orders_channel(worker_id.as_str())).await?;
+            subscribed.subscribe(directives_channel(worker_id.as_str())).await?;
             Ok::<_, RedisError>(subscribed.split())
         };
         let opened = timeout(ANSWER_BOUND, opened).await.map_err(|_| silent(&address))?;
@@ -65,10 +65,10 @@ impl OrderSubscription {
     }
 
     /// Waits for the next message. After an error, the subscription is lost.
-    pub async fn next(&mut self) -> Result<OrderMessage, ClientError> {
+    pub async fn next(&mut self) -> Result<DirectiveMessage, ClientError> {
         loop {
             match timeout(SILENCE, self.calls.next()).await {
-                Ok(Some(call)) => return Ok(OrderMessage::read(call.get_payload_bytes())),
+                Ok(Some(call)) => return Ok(DirectiveMessage::read(call.get_payload_bytes())),
                 Ok(None) => {
                     let reason = "the connection was closed".into();
                     return Err(ClientError::Unreachable { address: self.address.clone(), reason });
@@ -89,14 +89,17 @@ fn silent(address: &str) -> ClientError {
 
 #[cfg(test)]
 mod tests {
-    use super::OrderMessage;
+    use super::DirectiveMessage;
 
     #[test]
     fn unknown_messages_count_as_directives() {
-        assert_eq!(OrderMessage::read(b"heartbeat"), OrderMessage::Orders);
-        assert_eq!(OrderMessage::read(br#"{"dance":{}}"#), OrderMessage::Orders);
-        assert_eq!(OrderMessage::read(br#"{"withdraw":"a"}"#), OrderMessage::Withdraw("a".parse().unwrap()));
-        let asked = OrderMessage::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
-        assert!(matches!(asked, OrderMessage::Output(request) if request.request_id == "r"), "misread");
+        assert_eq!(DirectiveMessage::read(b"heartbeat"), DirectiveMessage::Directives);
+        assert_eq!(DirectiveMessage::read(br#"{"dance":{}}"#), DirectiveMessage::Directives);
+        assert_eq!(
+            DirectiveMessage::read(br#"{"withdraw":"a"}"#),
+            DirectiveMessage::Withdraw("a".parse().unwrap())
+        );
+        let asked = DirectiveMessage::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
+        assert!(matches!(asked, DirectiveMessage::Output(request) if request.request_id == "r"), "misread");
     }
 }

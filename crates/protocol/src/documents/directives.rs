@@ -8,7 +8,7 @@ use crate::ids::JobId;
 /// are void. Empty ones are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Orders {
+pub struct Directives {
     /// Claim no more jobs, and keep running.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
@@ -23,7 +23,7 @@ pub struct Orders {
     pub verify: Vec<Challenge>,
 }
 
-impl Orders {
+impl Directives {
     /// Returns true if there are no directives.
     pub fn is_empty(&self) -> bool {
         !self.drain && !self.terminate && self.cancel.is_empty() && self.verify.is_empty()
@@ -55,28 +55,29 @@ pub struct ChallengeAnswer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Challenge, Orders};
+    use super::{Challenge, Directives};
     use crate::documents::{parse, to_json};
 
     #[test]
-    fn orders_leave_out_empty_fields() {
-        assert!(Orders::default().is_empty());
-        assert_eq!(to_json(&Orders::default()), "{}");
+    fn directives_leave_out_empty_fields() {
+        assert!(Directives::default().is_empty());
+        assert_eq!(to_json(&Directives::default()), "{}");
         let challenge =
             Challenge { challenge_id: "c1".into(), command: "sort".into(), args: vec!["--version".into()] };
-        let orders = Orders { drain: true, verify: vec![challenge], ..Orders::default() };
-        let json = to_json(&orders);
+        let directives = Directives { drain: true, verify: vec![challenge], ..Directives::default() };
+        let json = to_json(&directives);
         assert_eq!(
             json,
             r#"{"drain":true,"verify":[{"challenge_id":"c1","command":"sort","args":["--version"]}]}"#
         );
-        assert_eq!(parse::<Orders>(json.as_bytes()).unwrap(), orders);
+        assert_eq!(parse::<Directives>(json.as_bytes()).unwrap(), directives);
     }
 
     #[test]
-    fn orders_ignore_unknown_fields() {
-        let orders = parse::<Orders>(br#"{"terminate":true,"dance":"waltz","cancel":["job-1"]}"#).unwrap();
-        assert!(orders.terminate && !orders.drain);
-        assert_eq!(orders.cancel, ["job-1".parse().unwrap()]);
+    fn directives_ignore_unknown_fields() {
+        let directives =
+            parse::<Directives>(br#"{"terminate":true,"dance":"waltz","cancel":["job-1"]}"#).unwrap();
+        assert!(directives.terminate && !directives.drain);
+        assert_eq!(directives.cancel, ["job-1".parse().unwrap()]);
     }
 }

@@ -30,7 +30,7 @@ impl JobPool {
     }
 
     /// Cancels the runs of `jobs`, because their claims are no longer valid. The runs end without a
-    /// report. Runs with numbers from `before` on are later than the order, and continue.
+    /// report. Runs with numbers from `before` on are later than the directive, and continue.
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
         locked(&self.jobs).running.cancel(jobs, before);
     }

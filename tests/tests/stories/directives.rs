@@ -1,5 +1,5 @@
-//! Orders of agq to a worker: cancel a job, claim no more, end, prove a capability. No heartbeat is
-//! sent in time for an order, so agq has to call the worker.
+//! Directives of agq to a worker: cancel a job, claim no more, end, prove a capability. No
+//! heartbeat is sent in time for a directive, so agq has to call the worker.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Raw, action, ended, only_job, plan};
 
-/// Arguments of agq with a heartbeat interval that is too long for any order.
+/// Arguments of agq with a heartbeat interval that is too long for any directive.
 const NEVER: &[&str] = &["--heartbeat-interval", "3600"];
 
 /// Returns the processes that a worker has started.

@@ -1,0 +1,193 @@
+//! Trust: checks the signed orders of jobs with the trust file of the worker's owner (ADR 25).
+//!
+//! agq stores orders and decides nothing about them. The signatures of an envelope are checked
+//! once. Time and input are checked for each attempt.
+
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use agenix_order::{Grant, Opened, TrustFile, Unacceptable, open};
+use agenix_protocol::{
+    documents::{JobDocument, Plan, PlanCache},
+    ids::PlanId,
+    time::Timestamp,
+};
+use anyhow::Context;
+use tracing::info;
+
+use super::{
+    denied::Denied,
+    rights::Rights,
+    serial_file::{SerialFile, UseError},
+};
+use crate::clock::now;
+
+/// Maximum number of orders whose signatures are remembered.
+const MOST_ORDERS: usize = 16;
+/// Maximum number of bytes of the envelopes that are remembered.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// Table `[trust]` of the file of `--config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TrustSettings {
+    /// Trust file.
+    pub(crate) file: PathBuf,
+    /// Cluster of this worker.
+    pub(crate) cluster: String,
+    /// File of the serials that were used.
+    pub(crate) serials: Option<PathBuf>,
+}
+
+/// Trust file, and the orders that it has opened.
+#[derive(Debug)]
+pub(super) struct Trust {
+    settings: TrustSettings,
+    file: RwLock<Arc<TrustFile>>,
+    opened: Mutex<VecDeque<Arc<OpenedOrder>>>,
+    serials: Option<SerialFile>,
+}
+
+/// Order whose signatures are valid.
+#[derive(Debug)]
+struct OpenedOrder {
+    envelope: Box<str>,
+    opened: Opened,
+    plan: Arc<Plan>,
+    /// Plan of a job that was found to be the same.
+    same: Mutex<Option<Arc<Plan>>>,
+}
+
+impl Trust {
+    pub(super) fn read(settings: TrustSettings) -> anyhow::Result<Self> {
+        let file = read(&settings.file)?;
+        let serials = settings.serials.as_deref().map(|path| SerialFile::open(path, now())).transpose()?;
+        Ok(Self { settings, file: RwLock::new(Arc::new(file)), opened: Mutex::default(), serials })
+    }
+
+    /// Reads the trust file again. After an error, it stays as it was.
+    pub(super) fn reload(&self) -> anyhow::Result<()> {
+        let file = Arc::new(read(&self.settings.file)?);
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
+        self.opened().clear();
+        Ok(())
+    }
+
+    /// Returns the sandbox profiles that the trust file grants.
+    pub(super) fn profiles(&self) -> Vec<String> {
+        let file = self.file();
+        let profile = |grant: &Grant| match grant {
+            Grant::Full => None,
+            Grant::Profile(profile) => Some(profile.clone()),
+        };
+        file.signers().filter_map(|(_, signer)| profile(&signer.grant)).collect()
+    }
+
+    /// Returns the plan of a job, and its rights. The plan of a signed job is that of the signed
+    /// bytes.
+    pub(super) fn authorise(
+        &self,
+        job: &JobDocument,
+        plans: &PlanCache,
+        now: Timestamp,
+    ) -> Result<(Arc<Plan>, Rights), Denied> {
+        let plan = plans.read(job.plan.get());
+        let plan = plan.map_err(|error| Denied::Failed(format!("the plan cannot be read: {error}")))?;
+        let Some(envelope) = &job.order else { return Ok((plan, Rights::Stranger)) };
+        let file = self.file();
+        let order = self.open(envelope.get(), &file)?;
+        if !order.has_plan(&plan, &job.plan_id) {
+            return Err(Denied::Refused("the plan of the job is not the plan of its signed order".into()));
+        }
+        let verified = order.opened.verified(&file, &self.settings.cluster, now)?;
+        verified.order.check_input(job.inputs.get(), verified.inputs)?;
+        Ok((Arc::clone(&order.plan), Rights::Signed(Box::new(verified))))
+    }
+
+    /// Records a use of the order on disk, if its terms limit its uses.
+    pub(super) fn use_serial(&self, rights: &Rights, now: Timestamp) -> Result<(), Denied> {
+        let Rights::Signed(verified) = rights else { return Ok(()) };
+        let terms = &verified.order.terms;
+        if terms.uses.is_none() {
+            return Ok(());
+        }
+        let Some(serials) = &self.serials else {
+            let reason = "the order limits its uses, and this worker records none: set trust.serials";
+            return Err(Denied::Refused(reason.into()));
+        };
+        serials.use_once(terms, now).map_err(|error| match error {
+            UseError::Unacceptable(reason) => reason.into(),
+            UseError::Unwritten(error) => {
+                Denied::Failed(format!("the use of the order cannot be recorded: {error}"))
+            }
+        })
+    }
+
+    /// Returns an order whose signatures are valid, from the cache if possible.
+    fn open(&self, envelope: &str, file: &TrustFile) -> Result<Arc<OpenedOrder>, Unacceptable> {
+        if let Some(known) = self.opened().iter().find(|known| *known.envelope == *envelope) {
+            return Ok(Arc::clone(known));
+        }
+        let opened = open(envelope, file)?;
+        let plan = Arc::new(opened.order().plan.clone());
+        let newest = OpenedOrder { envelope: envelope.into(), opened, plan, same: Mutex::default() };
+        let newest = Arc::new(newest);
+        let mut known = self.opened();
+        known.push_front(Arc::clone(&newest));
+        known.truncate(MOST_ORDERS);
+        let bytes = |known: &VecDeque<Arc<OpenedOrder>>| {
+            known.iter().map(|known| known.envelope.len()).sum::<usize>()
+        };
+        while known.len() > 1 && bytes(&known) > MOST_BYTES {
+            known.pop_back();
+        }
+        Ok(newest)
+    }
+
+    fn file(&self) -> Arc<TrustFile> {
+        Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn opened(&self) -> MutexGuard<'_, VecDeque<Arc<OpenedOrder>>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenedOrder {
+    /// Returns true if `plan`, which agq stores as `plan_id`, is that of the order. agq generates
+    /// an id for a plan without one.
+    fn has_plan(&self, plan: &Arc<Plan>, plan_id: &PlanId) -> bool {
+        let mut same = self.same.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = same.as_ref().is_some_and(|same| Arc::ptr_eq(same, plan));
+        if plan.plan_id.as_ref() != Some(plan_id) {
+            return false;
+        }
+        let is_same = is_known
+            || *self.plan == **plan
+            || (self.plan.plan_id.is_none()
+                && Plan { plan_id: Some(plan_id.clone()), ..Plan::clone(&self.plan) } == **plan);
+        if is_same {
+            *same = Some(Arc::clone(plan));
+        }
+        is_same
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<TrustFile> {
+    let shown = path.display();
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the trust file {shown}"))?;
+    let file = TrustFile::parse(&text).with_context(|| format!("trust file {shown}"))?;
+    let names: Vec<&str> = file.signers().map(|(name, _)| name).collect();
+    info!(
+        "signed plans are checked with {shown}, which trusts {} signers: {}",
+        names.len(),
+        names.join(", ")
+    );
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Tests of jobs with orders, as an honest and a lying agq give them.
+
+use std::{path::Path, sync::Arc};
+
+use agenix_order::{Envelope, Order, SigningKey};
+use agenix_protocol::{
+    documents::{JobDocument, Plan, PlanCache, to_json},
+    time::Timestamp,
+};
+use serde_json::{Value, json};
+
+use super::{Trust, TrustSettings};
+use crate::exec::admission::{denied::Denied, rights::Rights};
+
+const NOW: &str = "2026-11-30T00:00:00Z";
+
+fn now() -> Timestamp {
+    Timestamp::parse(NOW).unwrap()
+}
+
+fn key() -> SigningKey {
+    SigningKey::from_seed(&[1; 32])
+}
+
+fn write_trust(dir: &Path, rest: &str) {
+    let text = format!("[signers.ci]\nkey = \"{}\"\ntrust = \"full\"\n{rest}", key().public());
+    std::fs::write(dir.join("trust.toml"), text).unwrap();
+}
+
+fn trust(dir: &Path, has_serials: bool) -> Trust {
+    write_trust(dir, "");
+    let serials = has_serials.then(|| dir.join("serials"));
+    Trust::read(TrustSettings { file: dir.join("trust.toml"), cluster: "prod".into(), serials }).unwrap()
+}
+
+fn plan(args: &[&str]) -> Value {
+    let types = json!({"file": {"type": "path", "under": "/data"}});
+    json!({"plan_id": "p", "tasks": [{"task_number": 1, "command": "wc", "args": args}], "inputs": types})
+}
+
+fn envelope(plan: &Value, terms: &Value) -> String {
+    let mut all = json!({"for": ["prod"], "not_after": "2026-12-01T00:00:00Z", "serial": "s"});
+    for (name, value) in terms.as_object().unwrap() {
+        all[name] = value.clone();
+    }
+    let order: Order = serde_json::from_value(json!({"v": 1, "plan": plan, "terms": all})).unwrap();
+    let mut envelope = Envelope::new(&order);
+    envelope.sign(&key());
+    envelope.to_json()
+}
+
+/// Returns the job that agq makes of a plan.
+fn job(plan: &Value, order: Option<&str>, input: &Value) -> JobDocument {
+    let mut plan: Plan = serde_json::from_value(plan.clone()).unwrap();
+    plan.plan_id.get_or_insert_with(|| "generated".parse().unwrap());
+    let plan_id = plan.plan_id.clone().unwrap();
+    let plan: Value = serde_json::from_str(&to_json(&plan)).unwrap();
+    let mut job = json!({"job_id": "j", "action_id": "a", "plan_id": plan_id, "plan": plan, "inputs": input, "attempt": 1});
+    if let Some(order) = order {
+        job["order"] = serde_json::from_str(order).unwrap();
+    }
+    serde_json::from_str(&job.to_string()).unwrap()
+}
+
+fn refusal(trust: &Trust, job: &JobDocument) -> String {
+    match trust.authorise(job, &PlanCache::default(), now()) {
+        Err(Denied::Refused(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn signed_plan_runs_and_an_unsigned_one_is_that_of_a_stranger() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trust, plans) = (trust(dir.path(), false), PlanCache::default());
+    let (plan, input) = (plan(&["{{input.file}}"]), json!({"file": "/data/a"}));
+    let order = envelope(&plan, &json!({}));
+    let (first, rights) = trust.authorise(&job(&plan, Some(&order), &input), &plans, now()).unwrap();
+    let Rights::Signed(verified) = rights else { panic!("{rights:?}") };
+    assert_eq!(verified.signers, ["ci"]);
+    let (again, _) = trust.authorise(&job(&plan, Some(&order), &input), &plans, now()).unwrap();
+    assert!(Arc::ptr_eq(&first, &again), "the signatures are checked once");
+    let (_, rights) = trust.authorise(&job(&plan, None, &input), &plans, now()).unwrap();
+    assert!(matches!(rights, Rights::Stranger));
+}
+
+#[test]
+fn plan_and_input_that_agq_has_changed_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = trust(dir.path(), false);
+    let (signed, input) = (plan(&["{{input.file}}"]), json!({"file": "/data/a"}));
+    let order = envelope(&signed, &json!({}));
+    let differs = "the plan of the job is not the plan of its signed order";
+    let other = plan(&["-l", "{{input.file}}"]);
+    assert_eq!(refusal(&trust, &job(&other, Some(&order), &input)), differs);
+    let mut renamed = job(&signed, Some(&order), &input);
+    renamed.plan_id = "q".parse().unwrap();
+    assert_eq!(refusal(&trust, &renamed), differs, "the id of the job");
+    let mut other_id = signed.clone();
+    other_id["plan_id"] = json!("q");
+    assert_eq!(refusal(&trust, &job(&other_id, Some(&order), &input)), differs);
+    let outside = refusal(&trust, &job(&signed, Some(&order), &json!({"file": "/etc/shadow"})));
+    assert_eq!(
+        outside,
+        "the order does not permit this input: input.file is not a path below /data, without '.', '..' and empty parts"
+    );
+}
+
+#[test]
+fn plan_without_an_id_has_the_id_of_agq() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = trust(dir.path(), false);
+    let mut unnamed = plan(&["{{input.file}}"]);
+    unnamed.as_object_mut().unwrap().remove("plan_id");
+    let order = envelope(&unnamed, &json!({}));
+    let input = json!({"file": "/data/a"});
+    assert!(trust.authorise(&job(&unnamed, Some(&order), &input), &PlanCache::default(), now()).is_ok());
+    assert!(refusal(&trust, &job(&plan(&["-l"]), Some(&order), &input)).contains("is not the plan"));
+}
+
+#[test]
+fn terms_and_signatures_are_checked_for_each_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = trust(dir.path(), false);
+    let (plan, input) = (plan(&["{{input.file}}"]), json!({"file": "/data/a"}));
+    let job_under = |terms: &Value| job(&plan, Some(&envelope(&plan, terms)), &input);
+    assert!(refusal(&trust, &job_under(&json!({"for": ["test"]}))).starts_with("the order is for test"));
+    let valid = job_under(&json!({}));
+    let later = Timestamp::parse("2026-12-01T00:00:00Z").unwrap();
+    assert!(trust.authorise(&valid, &PlanCache::default(), now()).is_ok());
+    let expired = trust.authorise(&valid, &PlanCache::default(), later).unwrap_err();
+    assert!(
+        matches!(&expired, Denied::Refused(reason) if reason.starts_with("the order expired at")),
+        "{expired:?}"
+    );
+
+    // A signature that is removed, and the trust file read again with the key revoked.
+    let text = envelope(&plan, &json!({})).replace("\"sig\":\"", "\"sig\":\"AAAA");
+    assert!(refusal(&trust, &job(&plan, Some(&text), &input)).starts_with("no signature of the order"));
+    write_trust(dir.path(), &format!("[revoked]\nkeys = [\"{}\"]", key().public()));
+    trust.reload().unwrap();
+    assert_eq!(refusal(&trust, &valid), "the key of 'ci' that signed the order is revoked");
+    std::fs::write(dir.path().join("trust.toml"), "[signers").unwrap();
+    assert!(trust.reload().is_err());
+    assert_eq!(refusal(&trust, &valid), "the key of 'ci' that signed the order is revoked");
+}
+
+#[test]
+fn limited_order_is_used_as_often_as_it_permits() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(&["{{input.file}}"]);
+    let twice = job(&plan, Some(&envelope(&plan, &json!({"uses": 2}))), &json!({"file": "/data/a"}));
+    let rights = |trust: &Trust| trust.authorise(&twice, &PlanCache::default(), now()).unwrap().1;
+    let without = trust(dir.path(), false);
+    let refused = without.use_serial(&rights(&without), now()).unwrap_err();
+    assert!(
+        matches!(&refused, Denied::Refused(reason) if reason.ends_with("set trust.serials")),
+        "{refused:?}"
+    );
+
+    let first = trust(dir.path(), true);
+    first.use_serial(&rights(&first), now()).unwrap();
+    drop(first);
+    let second = trust(dir.path(), true);
+    second.use_serial(&rights(&second), now()).unwrap();
+    let used_up = second.use_serial(&rights(&second), now()).unwrap_err();
+    let reason = "the order s permits 2 uses, and this worker has seen them all";
+    assert_eq!(used_up, Denied::Refused(reason.into()));
+    second.use_serial(&Rights::Stranger, now()).unwrap();
+}

@@ -1,0 +1,287 @@
+//! `agx plan sign` and `agx plan verify`
+
+use std::path::{Path, PathBuf};
+
+use agenix_order::{
+    Envelope, Grant, InputBounds, Order, OrderLimits, Terms, TrustFile, inputs_root, verify as verify_order,
+};
+use agenix_protocol::{
+    documents::{InputType, Plan, parse_object},
+    limits::Limits,
+};
+use agenix_rules::plan as rules;
+use clap::Args;
+use serde_json::Value;
+
+use super::read;
+use crate::{
+    documents::{PlanSigned, PlanVerified},
+    error::{CliError, Result},
+    output::Output,
+    signing_keys::SigningKeys,
+    util::clock::now,
+};
+
+/// Milliseconds of an hour.
+const HOUR_MS: u64 = 3_600_000;
+/// Maximum time for which an order is valid: a year.
+const MAX_HOURS: u64 = 366 * 24;
+
+#[derive(Debug, Args)]
+pub(crate) struct SignArgs {
+    /// Plan in JSON, or an order that others have signed and that you sign too; - reads stdin
+    file: PathBuf,
+    /// Your key; `agx key new` makes one
+    #[arg(long, value_name = "NAME")]
+    key: String,
+    #[command(flatten)]
+    terms: TermArgs,
+}
+
+#[derive(Debug, Default, PartialEq, Args)]
+struct TermArgs {
+    /// Cluster whose workers may run the plan; give the option again for more
+    #[arg(long = "for", value_name = "CLUSTER")]
+    clusters: Vec<String>,
+    /// Hours in which jobs may start
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_HOURS))]
+    hours: Option<u64>,
+    /// Maximum number of attempts that one worker starts [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    uses: Option<u32>,
+    /// Profile of the sandbox, at most what the worker grants to the key
+    #[arg(long, value_name = "PROFILE")]
+    sandbox: Option<String>,
+    /// Type of a field of inputs: file=path:/data, n=int:1..9, n=int, s=text, s=name or s=enum:a,b
+    #[arg(long = "input", value_name = "FIELD=TYPE", value_parser = parse_input)]
+    inputs: Vec<(String, InputType)>,
+    /// The only input for which the order is, in JSON
+    #[arg(long, value_name = "JSON")]
+    only_input: Option<String>,
+    /// Sign although inputs may have any value; workers refuse that by default
+    #[arg(long)]
+    any_input: bool,
+    /// Name of the order [default: random]
+    #[arg(long, value_name = "TEXT")]
+    serial: Option<String>,
+    /// Maximum seconds of an attempt
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    wall_secs: Option<u64>,
+    /// Maximum bytes of the files that take outputs of an attempt
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    output_bytes: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Signed order; - reads stdin
+    file: PathBuf,
+    /// Trust file of a worker [default: your own keys]
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    /// Cluster of the worker [default: the first one of the order]
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+}
+
+pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
+    let SignArgs { file, key, terms } = args;
+    let key = SigningKeys::find()?.get(&key)?.current;
+    let json = read(&file)?;
+    let mut envelope = if is_envelope(&json) {
+        if terms != TermArgs::default() {
+            return Err(CliError::usage(
+                "the order is signed already, and its terms cannot change",
+                "sign it without options for terms, or sign the plan",
+            ));
+        }
+        let envelope = Envelope::parse(&json).map_err(|error| wrong(&file, &error.to_string()))?;
+        let order = envelope.order().map_err(|error| wrong(&file, &error.to_string()))?;
+        check_plan(&order.plan, &file)?;
+        envelope
+    } else {
+        let plan: Plan = parse_object(&json).map_err(|error| wrong(&file, &error.to_string()))?;
+        check_plan(&plan, &file)?;
+        let any_input = terms.any_input;
+        let order = Order::new(plan, terms_of(terms)?);
+        order.check().map_err(|error| wrong(&file, &error.to_string()))?;
+        if let Some(field) = order.unbound_input().filter(|_| !any_input) {
+            return Err(CliError::usage(
+                format!("the input '{field}' may have any value, so agq would choose what the plan does"),
+                format!("give its type, as --input {field}=path:/data, or --any-input"),
+            ));
+        }
+        Envelope::new(&order)
+    };
+    envelope.sign(&key);
+    let json = envelope.to_json();
+    let signed = PlanSigned { order: serde_json::from_str(&json).unwrap_or_default() };
+    output.show("plan.sign", &signed, |_| json)
+}
+
+fn terms_of(args: TermArgs) -> Result<Terms> {
+    let TermArgs {
+        clusters, hours, uses, sandbox, inputs, only_input, serial, wall_secs, output_bytes, ..
+    } = args;
+    let missing = |option: &str| {
+        CliError::usage(format!("{option} is missing"), "an order names its clusters, and ends by itself")
+    };
+    if clusters.is_empty() {
+        return Err(missing("--for"));
+    }
+    let not_after = now().plus_ms(hours.ok_or_else(|| missing("--hours"))? * HOUR_MS);
+    let root = |input: String| {
+        inputs_root(&input).ok_or_else(|| {
+            CliError::usage("--only-input is not JSON with whole numbers", "give the input in JSON")
+        })
+    };
+    Ok(Terms {
+        clusters,
+        not_before: None,
+        not_after,
+        serial: serial.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string()),
+        uses,
+        profile: sandbox,
+        inputs: inputs.into_iter().collect(),
+        inputs_sha256: only_input.map(root).transpose()?,
+        limits: OrderLimits { wall_secs, output_bytes },
+    })
+}
+
+fn check_plan(plan: &Plan, file: &Path) -> Result<()> {
+    rules::check(plan, &Limits::default()).map_err(|rejection| wrong(file, &rejection.to_string()))
+}
+
+fn wrong(file: &Path, what: &str) -> CliError {
+    CliError::usage(
+        format!("{}: {what}", file.display()),
+        "docs/protocol/plans.md describes plans and orders",
+    )
+}
+
+/// Returns true for the JSON of an envelope, which no plan is.
+pub(super) fn is_envelope(json: &[u8]) -> bool {
+    parse_object::<Value>(json).is_ok_and(|value| value.get("payloadType").is_some())
+}
+
+/// Parses `file=path:/data`.
+fn parse_input(text: &str) -> Result<(String, InputType), String> {
+    let (field, grammar) = text.split_once('=').ok_or("give FIELD=TYPE, as file=path:/data")?;
+    let (name, rest) = grammar.split_once(':').map_or((grammar, None), |(name, rest)| (name, Some(rest)));
+    let bound = |text: &str| {
+        let number = Some(text).filter(|text| !text.is_empty()).map(str::parse::<i64>).transpose();
+        number.map_err(|_| format!("'{text}' is not a whole number"))
+    };
+    let input_type = match (name, rest) {
+        ("text", None) => InputType::Text {},
+        ("name", None) => InputType::Name {},
+        ("int", None) => InputType::Int { min: None, max: None },
+        ("int", Some(rest)) => {
+            let (min, max) = rest.split_once("..").ok_or("give the bounds as int:1..9")?;
+            InputType::Int { min: bound(min)?, max: bound(max)? }
+        }
+        ("path", Some(under)) if under == "/" || InputType::is_normal_path(under) => {
+            InputType::Path { under: under.to_owned() }
+        }
+        ("path", _) => return Err("give the directory as path:/data".into()),
+        ("enum", Some(values)) => InputType::Enum { values: values.split(',').map(str::to_owned).collect() },
+        _ => return Err("the types are text, name, int, int:1..9, path:/DIRECTORY and enum:a,b".into()),
+    };
+    Ok((field.to_owned(), input_type))
+}
+
+pub(super) fn verify(args: &VerifyArgs, output: Output) -> Result<()> {
+    let json = read(&args.file)?;
+    let envelope = Envelope::parse(&json).map_err(|error| wrong(&args.file, &error.to_string()))?;
+    let order = envelope.order().map_err(|error| wrong(&args.file, &error.to_string()))?;
+    let trust = trust(args.trust.as_deref())?;
+    let cluster = args.cluster.as_ref().or(order.terms.clusters.first()).cloned().unwrap_or_default();
+    let verified = verify_order(&envelope.to_json(), &trust, &cluster, now())
+        .map_err(|reason| CliError::NotTrusted(reason.to_string()))?;
+    if verified.inputs == InputBounds::Required
+        && let Some(field) = order.unbound_input()
+    {
+        let reason = agenix_order::Unacceptable::UnboundInput(field);
+        return Err(CliError::NotTrusted(reason.to_string()));
+    }
+    let shown = PlanVerified {
+        valid: true,
+        plan_id: order.plan.plan_id.clone(),
+        signers: verified.signers,
+        profile: match verified.grant {
+            Grant::Full => None,
+            Grant::Profile(profile) => Some(profile),
+        },
+        terms: serde_json::to_value(&order.terms).unwrap_or_default(),
+    };
+    output.show("plan.verify", &shown, |shown| {
+        let rights = shown
+            .profile
+            .as_ref()
+            .map_or("outside of the sandbox".into(), |profile| format!("in the sandbox profile {profile}"));
+        let (signers, until) = (shown.signers.join(", "), order.terms.not_after);
+        let uses = order.terms.uses.map_or(String::new(), |uses| format!(", {uses} uses a worker"));
+        format!(
+            "the order is valid: signed by {signers}, runs {rights}, for {}, until {until}{uses}",
+            order.terms.clusters.join(", ")
+        )
+    })
+}
+
+/// Returns the trust file, or one that trusts the keys of the user.
+fn trust(file: Option<&Path>) -> Result<TrustFile> {
+    let text = match file {
+        Some(file) => String::from_utf8(read(file)?)
+            .map_err(|_bytes| CliError::usage(format!("{} is not UTF-8", file.display()), "fix the file"))?,
+        None => SigningKeys::find()?
+            .all()?
+            .iter()
+            .map(|(name, keys)| {
+                let previous = keys.previous.iter().map(|key| format!(", \"{}\"", key.public()));
+                let previous: String = previous.collect();
+                let current = keys.current.public();
+                format!("[signers.\"{name}\"]\nkeys = [\"{current}\"{previous}]\ntrust = \"full\"\ninputs = \"any\"\n")
+            })
+            .collect(),
+    };
+    let named = || file.map_or("your keys".into(), |file| file.display().to_string());
+    TrustFile::parse(&text).map_err(|error| CliError::Marked {
+        what: format!("{}: {}", named(), error.to_string().trim_end()),
+        help: "fix the trust file; docs/security.md describes it".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::parse_input;
+
+    #[test]
+    fn types_of_inputs_are_words_with_bounds() {
+        let types: BTreeMap<String, Value> =
+            ["a=path:/data", "b=int:1..9", "c=int:..9", "d=int", "e=enum:x,y", "f=text", "g=name"]
+                .into_iter()
+                .map(|text| {
+                    let (field, input_type) = parse_input(text).unwrap();
+                    (field, serde_json::to_value(input_type).unwrap())
+                })
+                .collect();
+        let expected = json!({
+            "a": {"type": "path", "under": "/data"},
+            "b": {"type": "int", "min": 1, "max": 9},
+            "c": {"type": "int", "max": 9},
+            "d": {"type": "int"},
+            "e": {"type": "enum", "values": ["x", "y"]},
+            "f": {"type": "text"},
+            "g": {"type": "name"},
+        });
+        assert_eq!(json!(types), expected);
+        for wrong in ["a", "a=", "a=path", "a=path:data", "a=path:/a/..", "a=int:1", "a=int:x..2", "a=text:x"]
+        {
+            assert!(parse_input(wrong).is_err(), "{wrong}");
+        }
+    }
+}

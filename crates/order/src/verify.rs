@@ -1,0 +1,149 @@
+//! Verification: who has signed an order, and whether a worker may run it now.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use agenix_protocol::time::Timestamp;
+
+use crate::{
+    dsse::Envelope,
+    error::Unacceptable,
+    inputs::InputBounds,
+    order::Order,
+    trust::{Grant, TrustFile},
+};
+
+/// Order whose signatures were checked. Its terms are checked for each attempt.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    order: Arc<Order>,
+    /// Names whose keys have signed, revoked keys apart.
+    names: BTreeSet<String>,
+}
+
+/// Order that a worker may run now.
+#[derive(Debug, Clone)]
+pub struct Verified {
+    /// Plan and terms, from the signed bytes.
+    pub order: Arc<Order>,
+    /// Names of all who have signed.
+    pub signers: Vec<String>,
+    /// Rights of the plan: the most that one of the signers has.
+    pub grant: Grant,
+    /// Bounds that the inputs need.
+    pub inputs: InputBounds,
+}
+
+/// Checks the signatures of an envelope, and returns its order.
+///
+/// # Errors
+///
+/// Returns [`Unacceptable`] for bytes that are not an order, and without a signature of a key that
+/// the trust file has and does not revoke.
+pub fn open(envelope: &str, trust: &TrustFile) -> Result<Opened, Unacceptable> {
+    let envelope = Envelope::parse(envelope.as_bytes())?;
+    let mut names = BTreeSet::new();
+    let mut revoked = None;
+    for signature in &envelope.signatures {
+        match envelope.signer(signature, &trust.keys) {
+            Some(signer) if trust.is_revoked_key(&signer.key) => revoked = Some(signer.name.clone()),
+            Some(signer) => drop(names.insert(signer.name.clone())),
+            None => {}
+        }
+    }
+    if names.is_empty() {
+        return Err(match revoked {
+            Some(name) => Unacceptable::RevokedKey(name),
+            None => Unacceptable::Untrusted(hints(&envelope)),
+        });
+    }
+    // Unsigned bytes are not read.
+    Ok(Opened { order: Arc::new(envelope.order()?), names })
+}
+
+/// Returns the ids of keys that an envelope names, for a person.
+fn hints(envelope: &Envelope) -> String {
+    let ids = envelope.signatures.iter().map(|signature| {
+        let id = signature.keyid.as_deref().unwrap_or("no id");
+        id.chars().take(16).collect::<String>().escape_debug().to_string()
+    });
+    ids.collect::<Vec<_>>().join(", ")
+}
+
+impl Opened {
+    /// Returns the order. Its terms may not hold.
+    pub fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// Checks the terms for a worker in `cluster` at the time `now`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unacceptable`] with the first term that does not hold.
+    pub fn verified(
+        &self,
+        trust: &TrustFile,
+        cluster: &str,
+        now: Timestamp,
+    ) -> Result<Verified, Unacceptable> {
+        let terms = &self.order.terms;
+        if !terms.clusters.iter().any(|name| name == cluster) {
+            let (clusters, cluster) = (terms.clusters.clone(), cluster.to_owned());
+            return Err(Unacceptable::OtherCluster { clusters, cluster });
+        }
+        if let Some(not_before) = terms.not_before.filter(|not_before| now < *not_before) {
+            return Err(Unacceptable::Early { not_before, now });
+        }
+        if now >= terms.not_after {
+            return Err(Unacceptable::Expired { not_after: terms.not_after, now });
+        }
+        if trust.is_revoked_serial(&terms.serial) {
+            return Err(Unacceptable::RevokedSerial(terms.serial.clone()));
+        }
+        let (grant, inputs) = self.rights(trust, now)?;
+        let signers = self.names.iter().cloned().collect();
+        Ok(Verified { order: Arc::clone(&self.order), signers, grant, inputs })
+    }
+
+    /// Returns the rights of the signer who has the most of them. Rights of several signers are not
+    /// added up.
+    fn rights(&self, trust: &TrustFile, now: Timestamp) -> Result<(Grant, InputBounds), Unacceptable> {
+        let is_valid = |name: &str| {
+            let signer = trust.signer(name);
+            signer.is_some_and(|signer| signer.not_after.is_none_or(|not_after| now < not_after))
+        };
+        let mut best: Option<(Grant, InputBounds)> = None;
+        let mut missing = None;
+        for name in &self.names {
+            let Some(signer) = trust.signer(name) else { continue };
+            if let Some(not_after) = signer.not_after.filter(|_| !is_valid(name)) {
+                missing = Some(Unacceptable::ExpiredSigner { signer: name.clone(), not_after });
+                continue;
+            }
+            let approved = signer.approvers.intersection(&self.names).filter(|name| is_valid(name)).count();
+            if approved < signer.approvals {
+                let (signer, needed) = (name.clone(), signer.approvals);
+                missing = Some(Unacceptable::Approvals { signer, needed, present: approved });
+                continue;
+            }
+            if best.is_none() || (signer.grant == Grant::Full && !matches!(best, Some((Grant::Full, _)))) {
+                best = Some((signer.grant.clone(), signer.inputs));
+            }
+        }
+        best.ok_or_else(|| missing.unwrap_or_else(|| Unacceptable::Untrusted("no name".into())))
+    }
+}
+
+/// Checks the signatures and the terms of an order for a worker in `cluster` at the time `now`.
+///
+/// # Errors
+///
+/// Returns the reason why the worker must not run the plan.
+pub fn verify(
+    envelope: &str,
+    trust: &TrustFile,
+    cluster: &str,
+    now: Timestamp,
+) -> Result<Verified, Unacceptable> {
+    open(envelope, trust)?.verified(trust, cluster, now)
+}
