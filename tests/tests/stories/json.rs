@@ -35,7 +35,7 @@ fn write_documents(lab: &Lab) {
 }
 
 /// Commands on a server, in an order in which each one has what it needs.
-const COMMANDS: [&str; 39] = [
+const COMMANDS: [&str; 41] = [
     "plan check true.json",
     "plan submit true.json",
     "plan submit other.json",
