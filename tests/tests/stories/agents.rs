@@ -1,6 +1,6 @@
 //! Agents: their keys reach what they own, and nothing else.
 
-use e2e::{Agq, Lab};
+use e2e::{Agq, Lab, Ran};
 use serde_json::Value;
 
 use crate::support::{Raw, ended, plan};
@@ -96,6 +96,30 @@ fn an_agent_sees_its_own_work_and_people_see_whose_it_is() {
     lab.submit_action(&agq, "of-nobody", "of-nobody", "[{}]");
     let status = lab.agx(&agq, &["action", "status", "of-nobody", "--json"]).expect(0).data();
     assert!(status.get("owner").is_none(), "{status}");
+}
+
+#[test]
+fn agx_submits_waits_and_reads_results_with_the_key_of_an_agent() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    let _agw = lab.agw(&agq, "w9", &["--queues", "agents"]);
+    let agx = |args: &[&str]| {
+        let mut command = lab.command("agx");
+        command.env("AGQ_SESSION_KEY", key("1")).env("AGQ_ADDR", agq.address()).args(args);
+        Ran::from(command.output().unwrap())
+    };
+    let file = |name: &str, text: &str| lab.file(name, text).display().to_string();
+    agx(&["plan", "submit", &file("p.json", &plan("p", "printf", &["done"]))]).expect(0);
+    let inputs = file("inputs.json", "[{}]");
+    let submit = ["action", "submit", "p", "--id", "a", "--inputs", &inputs];
+    let refused = agx(&submit);
+    assert!(refused.code != 0 && refused.err.contains("may not use the queue ready"), "{refused:?}");
+    agx(&[&submit[..], &["--queue", "agents", "--wait"]].concat()).expect(0);
+    assert!(agx(&["action", "results", "a"]).expect(0).out.contains("done"));
+    assert!(agx(&["logs", "a"]).expect(0).out.contains("done"));
+    assert_eq!(agx(&["action", "list", "--json"]).expect(0).data()[0]["action_id"], "a");
+    let refused = agx(&["worker", "list"]);
+    assert!(refused.code != 0 && refused.err.contains("may not use WORKER.LIST"), "{refused:?}");
 }
 
 #[test]
