@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use agenix_protocol::{
     documents::{
         self, ActionStatus, ActionSubmission, BudgetStatus, ChallengeAnswer, Directives, Explanation,
-        JobDocument, JobOutput, JobStatus, JobUpdate, OutputPosition, Plan, PlanStatus, QueueStats, Status,
-        WorkerRegistration, WorkerStatus,
+        JobDocument, JobOutput, JobStatus, JobUpdate, OutputPosition, QueueStats, Status, WorkerRegistration,
+        WorkerStatus,
     },
-    ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
+    ids::{ActionId, JobId, QueueName, WorkerId},
     request::{BlockingWait, ClientCommand, Page, Request, Slice},
 };
 use redis::{FromRedisValue, Value};
@@ -36,30 +36,6 @@ pub struct RegisteredWorker {
 }
 
 impl Connection {
-    /// PLAN.SUBMIT of a plan in JSON. Returns its id.
-    pub async fn submit_plan(&mut self, json: Vec<u8>) -> Result<PlanId, ClientError> {
-        let reply = self.call(&Request::PlanSubmit { plan: json.into() }).await?;
-        field(&reply, "plan_id")
-    }
-
-    /// PLAN.GET. Returns `None` if the plan does not exist.
-    pub async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
-        let reply = self.call(&Request::PlanGet { plan_id: plan_id.clone() }).await?;
-        optional_document(reply)
-    }
-
-    /// PLAN.STATUS. Returns `None` if the plan does not exist.
-    pub async fn plan_status(&mut self, plan_id: &PlanId) -> Result<Option<PlanStatus>, ClientError> {
-        let reply = self.call(&Request::PlanStatus { plan_id: plan_id.clone() }).await?;
-        optional_document(reply)
-    }
-
-    /// PLAN.LIST. Returns the ids of all plans.
-    pub async fn plans(&mut self) -> Result<Vec<PlanId>, ClientError> {
-        let page = Page { limit: usize::MAX, ..Page::default() };
-        ids(self.call(&Request::PlanList { page }).await?)
-    }
-
     /// ACTION.SUBMIT
     pub async fn submit_action(&mut self, action: &ActionSubmission) -> Result<SubmittedAction, ClientError> {
         let action = documents::to_json(action).into();
@@ -130,12 +106,6 @@ impl Connection {
     ) -> Result<Vec<ActionId>, ClientError> {
         let page = Page { limit: usize::MAX, ..Page::default() };
         ids(self.call(&Request::ActionList { page, labels }).await?)
-    }
-
-    /// PLAN.DELETE. Returns false if the plan does not exist.
-    pub async fn delete_plan(&mut self, plan_id: &PlanId) -> Result<bool, ClientError> {
-        let reply = self.call(&Request::PlanDelete { plan_id: plan_id.clone() }).await?;
-        Ok(reply == Value::Int(1))
     }
 
     /// ACTION.CLOSE: the action takes no more inputs.
@@ -360,7 +330,7 @@ pub(crate) fn texts(reply: Value) -> Result<Vec<String>, ClientError> {
     Vec::<String>::from_redis_value(reply).map_err(|error| unexpected(&error))
 }
 
-fn ids<T: std::str::FromStr<Err: std::fmt::Display>>(reply: Value) -> Result<Vec<T>, ClientError> {
+pub(crate) fn ids<T: std::str::FromStr<Err: std::fmt::Display>>(reply: Value) -> Result<Vec<T>, ClientError> {
     texts(reply)?.iter().map(|text| text.parse().map_err(|error: T::Err| unexpected(&error))).collect()
 }
 

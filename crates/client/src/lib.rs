@@ -21,7 +21,6 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod approvals;
 mod backoff;
 mod backup;
 mod calls;
@@ -30,6 +29,7 @@ mod directives;
 mod error;
 mod key;
 mod outputs;
+mod plans;
 mod refusal;
 mod schedules;
 mod tls;

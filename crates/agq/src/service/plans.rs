@@ -53,7 +53,13 @@ pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Re
         prepare_approval(app, &stored, by.identity, &decision).await?;
     }
     let is_new = match SubmitterBudget::of(app, by.owner) {
-        Some(budget) => app.store.add_booked_plan(stored, budget.booking(0)).await??,
+        Some(budget) => match app.store.add_booked_plan(stored, budget.booking(0)).await? {
+            Ok(is_new) => is_new,
+            Err(refused) => {
+                forget_approval(app, &plan_id).await?;
+                return Err(refused.into());
+            }
+        },
         None => app.store.add_plan(stored).await?,
     };
     if is_new { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
@@ -103,13 +109,18 @@ async fn prepare_approval(
     }
 }
 
+/// Removes the approval of a plan that was refused or deleted.
+async fn forget_approval(app: &AppState, plan_id: &PlanId) -> Result<()> {
+    if app.plan_policy.is_on() { approvals::forget(app, plan_id).await } else { Ok(()) }
+}
+
 /// Returns false if there is no such plan.
 pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> Result<bool> {
     // Inputs that are not stored yet need their plan.
     chunked_submission::finish_all(app).await?;
     let is_deleted = app.store.delete_plan(plan_id).await??;
-    if is_deleted && app.plan_policy.is_on() {
-        approvals::forget(app, plan_id).await?;
+    if is_deleted {
+        forget_approval(app, plan_id).await?;
     }
     Ok(is_deleted)
 }
