@@ -240,6 +240,12 @@ fn the_page_of_policies_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/policy.md", 10);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn the_page_of_plans_that_an_ai_wrote_comes_out_as_it_is_written() {
+    comes_out_as_it_is_written("docs/ai-plans.md", 20);
+}
+
 #[test]
 fn the_first_page_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("README.md", 8);

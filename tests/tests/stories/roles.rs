@@ -223,3 +223,29 @@ fn a_key_that_is_shown_later_counts_alone() {
     let holder = raw.bulk();
     assert!(holder.starts_with("connection:"), "{holder}");
 }
+
+#[test]
+fn literal_variables_of_a_plan_are_hidden_from_other_keys() {
+    let lab = Lab::new();
+    let (alice, bob) = ("a".repeat(64), "b".repeat(64));
+    let config = lab.file("agq.toml", &format!("[clients]\nalice = '{alice}'\nbob = '{bob}'\n"));
+    let agq = lab.agq(&["--config", config.to_str().unwrap()]);
+    let ask = |key: &str, command: &str| {
+        let mut raw = Raw::bare(&agq);
+        assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");
+        raw.send(&format!("{command}\n"));
+        raw.bulk()
+    };
+    let env = r#"{"TOKEN": "hunter2", "FILE": "{{input.file}}"}"#;
+    let plan = format!(r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"env","env":{env}}}]}}"#);
+    let mut raw = Raw::bare(&agq);
+    assert_eq!(raw.ask(&format!("AUTH {alice}")), "+OK");
+    assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")), "+OK plan_id=p");
+    for owner in [&*alice, lab.key()] {
+        assert!(ask(owner, "PLAN.GET p").contains("hunter2"));
+    }
+    for command in ["PLAN.GET p", "GET plan:p"] {
+        let hidden = ask(&bob, command);
+        assert!(hidden.contains(r#""TOKEN":"***""#) && hidden.contains("{{input.file}}"), "{hidden}");
+    }
+}

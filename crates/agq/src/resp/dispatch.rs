@@ -244,9 +244,9 @@ async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -
 async fn run_action_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
     Ok(match request {
         Request::PlanSubmit { plan } => plan::submit(app, caller, &plan).await,
-        Request::PlanGet { plan_id } => plan::get(app, &plan_id).await,
+        Request::PlanGet { plan_id } => plan::get(app, caller, &plan_id).await,
         Request::PlanStatus { plan_id } => plan::status(app, &plan_id).await,
-        Request::PlanOrder { plan_id } => plan::order(app, &plan_id).await,
+        Request::PlanOrder { plan_id } => plan::order(app, caller, &plan_id).await,
         Request::PlanList { page } => plan::list(app, caller, page).await,
         Request::PlanDelete { plan_id } => plan::delete(app, &plan_id).await,
         Request::PlanApprove { plan_id, digest } => plan::approve(app, caller, &plan_id, &digest).await,

@@ -11,10 +11,10 @@ use agenix_rules::{ojs::OJS_PLAN, plan, rejection::Rejection};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{approvals, budgets::SubmitterBudget, chunked_submission};
+use super::{approvals, budgets::SubmitterBudget, chunked_submission, lookup};
 use crate::{
     app::{AppState, PlanDecision, Submitter},
-    auth::keyring::Identity,
+    auth::keyring::{Identity, Role},
     error::Result,
     store::StoredPlan,
 };
@@ -107,6 +107,31 @@ async fn prepare_approval(
         // A plan of this id may have been deleted.
         PlanDecision::Allowed => approvals::forget(app, &plan.plan_id).await,
     }
+}
+
+/// Returns a plan as the key of `reader` may see it: another key than that of the owner gets a plan
+/// without literal values of environment variables, and no order with such values.
+pub(crate) async fn shown_to(
+    app: &AppState,
+    plan_id: &PlanId,
+    reader: Option<&Identity>,
+) -> Result<Option<StoredPlan>> {
+    let Some(stored) = app.store.plan(plan_id).await? else { return Ok(None) };
+    let reads_all = reader.is_none_or(|reader| reader.role == Role::Admin);
+    let reader = reader.and_then(|reader| reader.owner.as_ref());
+    if reads_all || stored.owner.is_none() || stored.owner.as_ref() == reader {
+        return Ok(Some(stored));
+    }
+    without_literal_env(stored).map(Some)
+}
+
+/// Returns a plan without literal values of environment variables.
+pub(crate) fn without_literal_env(stored: StoredPlan) -> Result<StoredPlan> {
+    let mut plan: Plan = lookup::parse("plan", stored.plan_id.as_str(), &stored.json)?;
+    if !plan.hide_literal_env() {
+        return Ok(stored);
+    }
+    Ok(StoredPlan { json: documents::to_json(&plan), order: None, ..stored })
 }
 
 /// Removes the approval of a plan that was refused or deleted.

@@ -43,6 +43,24 @@ pub struct Plan {
     pub inputs: BTreeMap<String, InputType>,
 }
 
+/// Value that stands for a hidden value of an environment variable.
+const HIDDEN: &str = "***";
+
+impl Plan {
+    /// Replaces the values of environment variables that have no placeholder by `***`. Returns true
+    /// if there was one.
+    pub fn hide_literal_env(&mut self) -> bool {
+        let mut has_hidden = false;
+        for value in self.tasks.iter_mut().flat_map(|task| task.env.values_mut()) {
+            if !value.contains("{{") {
+                HIDDEN.clone_into(value);
+                has_hidden = true;
+            }
+        }
+        has_hidden
+    }
+}
+
 /// Needs of a plan, apart from the commands of its tasks (worker spec §10, worker pools).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

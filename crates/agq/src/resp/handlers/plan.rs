@@ -19,12 +19,14 @@ pub(crate) async fn submit(app: &AppState, caller: &Caller, json: &[u8]) -> Comm
     Ok(Reply::Simple(format!("OK plan_id={plan_id}")))
 }
 
-pub(crate) async fn get(app: &AppState, plan_id: &PlanId) -> CommandResult {
-    Ok(Reply::bulk_or_nil(app.store.plan(plan_id).await?.map(|plan| plan.json)))
+pub(crate) async fn get(app: &AppState, caller: &Caller, plan_id: &PlanId) -> CommandResult {
+    let plan = plans::shown_to(app, plan_id, caller.identity.as_ref()).await?;
+    Ok(Reply::bulk_or_nil(plan.map(|plan| plan.json)))
 }
 
-pub(crate) async fn order(app: &AppState, plan_id: &PlanId) -> CommandResult {
-    Ok(Reply::bulk_or_nil(app.store.plan(plan_id).await?.and_then(|plan| plan.order)))
+pub(crate) async fn order(app: &AppState, caller: &Caller, plan_id: &PlanId) -> CommandResult {
+    let plan = plans::shown_to(app, plan_id, caller.identity.as_ref()).await?;
+    Ok(Reply::bulk_or_nil(plan.and_then(|plan| plan.order)))
 }
 
 pub(crate) async fn status(app: &AppState, plan_id: &PlanId) -> CommandResult {

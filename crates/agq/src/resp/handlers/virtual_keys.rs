@@ -24,7 +24,7 @@ use crate::{
     app::AppState,
     error::{CommandError, Result},
     resp::outcome::CommandResult,
-    service::{challenges, jobs, workers},
+    service::{challenges, jobs, plans, workers},
     store::StoreError,
 };
 
@@ -149,7 +149,9 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
         }
         ["plan", id] => {
             let Ok(id) = PlanId::new(id) else { return Ok(None) };
-            Ok(app.store.plan(&id).await?.map(|plan| (VirtualValue::Text(plan.json), None)))
+            let Some(plan) = app.store.plan(&id).await? else { return Ok(None) };
+            let plan = if plan.owner.is_some() { plans::without_literal_env(plan)? } else { plan };
+            Ok(Some((VirtualValue::Text(plan.json), None)))
         }
         ["action", id] => {
             let Ok(id) = ActionId::new(id) else { return Ok(None) };
