@@ -25,7 +25,7 @@ pub(super) static OF_STORES: [Mutation; 4] = [
     },
     Mutation {
         name: "a claim does not lock the limits that it counts under",
-        file: "crates/agq/src/store/postgres/txn/documents.rs",
+        file: "crates/agq/src/store/postgres/txn/held_rows.rs",
         from: "ORDER BY id FOR UPDATE SKIP LOCKED\";\n\n/// Statement",
         to: "ORDER BY id\";\n\n/// Statement",
     },
