@@ -236,3 +236,29 @@ fn worker_leaves_decisions_of_ask_to_agq_if_its_owner_says_so() {
     assert_eq!(asked.decide("PLAN.APPROVE"), ":1");
     assert_eq!(ended(&asked.lab, &asked.agq, "a")["status"], "completed");
 }
+
+#[test]
+fn plan_is_approved_over_http_too() {
+    let asked = Asked::new(&[]);
+    asked.submit("[{}]");
+    let digest = asked.approval()["digest"].as_str().unwrap().to_owned();
+    let curl = |key: &str, args: &[&str]| -> Value {
+        let output = std::process::Command::new("curl")
+            .args(["-s", "-H", &format!("Authorization: Bearer {key}")])
+            .args(["-H", "Content-Type: application/json"])
+            .args(args)
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let url = |path: &str| format!("http://{}/ojs/v1/approvals{path}", asked.agq.http_address());
+    assert_eq!(curl(&robot(), &[&url("")])["approvals"][0]["state"], "waiting");
+    let body = json!({"digest": digest}).to_string();
+    let refused = curl(&robot(), &["-d", &body, &url("/p/approve")]);
+    assert_eq!(refused["error"]["code"], "forbidden", "{refused}");
+    let wrong = json!({"digest": "0"}).to_string();
+    let differs = curl(&alice(), &["-d", &wrong, &url("/p/approve")]);
+    assert!(differs["error"]["message"].as_str().unwrap().contains(&digest), "{differs}");
+    let approved = curl(&alice(), &["-d", &body, &url("/p/approve")]);
+    assert_eq!(approved, json!({"plan_id": "p", "state": "approved", "jobs": 1}));
+}

@@ -18,6 +18,7 @@
 //! [`stream`].
 
 mod admin;
+mod approvals;
 mod auth;
 mod budgets;
 mod connection;
@@ -161,6 +162,9 @@ fn queue_routes() -> Routes {
         .route("/queues/{queue}/stats", get(queues::stats))
         .route("/queues/{queue}/pause", post(queues::set_paused::<true>))
         .route("/queues/{queue}/resume", post(queues::set_paused::<false>))
+        .route("/approvals", get(approvals::list))
+        .route("/approvals/{plan}/approve", post(approvals::approve))
+        .route("/approvals/{plan}/reject", post(approvals::reject))
         .route("/budgets", get(budgets::list))
         .route("/budgets/{name}", get(budgets::get))
         .route("/rate-limits", get(queues::limits))

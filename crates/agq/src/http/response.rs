@@ -102,6 +102,7 @@ impl From<Rejection> for ApiError {
             }
             Rejection::JobNotFound(_)
             | Rejection::PlanNotFound(_)
+            | Rejection::ApprovalNotFound(_)
             | Rejection::ActionNotFound(_)
             | Rejection::ScheduleNotFound(_)
             | Rejection::WorkflowNotFound(_)
@@ -122,8 +123,10 @@ impl From<Rejection> for ApiError {
             | Rejection::JobNotFailed
             | Rejection::RetriesExceeded
             | Rejection::PlanReplaced(_)
+            | Rejection::ApprovalDiffers { .. }
+            | Rejection::ApprovalDecided { .. }
             | Rejection::WorkerIdTaken => Self::conflict(message),
-            Rejection::NotPermitted(_) => forbidden(message),
+            Rejection::NotPermitted(_) | Rejection::OwnPlan { .. } => forbidden(message),
             Rejection::Budget(exhausted) => {
                 let hint = "Wait until the time that the message names, or ask for a larger budget.";
                 let message = format!("budget {exhausted}");

@@ -12,7 +12,7 @@ use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
 
 use super::client::Answer;
-use crate::support::plan;
+use crate::support::{Raw, plan};
 
 /// Environment variable with the directory for screenshots.
 const PICTURES: &str = "AGENIX_PICTURES";
@@ -291,4 +291,41 @@ fn a_number_that_javascript_cannot_hold_is_shown_as_it_is() {
     for text in ["\"id\": 18446744073709551616", "\"small\": -9007199254740993", "\"n\": 1.5"] {
         browser.sees("main", text);
     }
+}
+
+#[test]
+fn admin_reads_what_a_plan_runs_and_approves_it() {
+    let lab = Lab::new();
+    let policy = lab.file("policy.toml", "version = 1\n[tools.awk]\nclass = \"interpreter\"");
+    let robot = "c".repeat(64);
+    let config = lab.file("agq.toml", &format!("[agents]\nrobot = '{robot}'\n"));
+    let agq = lab.agq(&["--policy", policy.to_str().unwrap(), "--config", config.to_str().unwrap()]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let ask = |command: &str| {
+        let mut raw = Raw::bare(&agq);
+        assert_eq!(raw.ask(&format!("AUTH {robot}")), "+OK");
+        raw.ask(command)
+    };
+    for id in ["good", "bad"] {
+        let args = ["BEGIN { print \"<b>1</b>\" }"];
+        assert_eq!(ask(&format!("PLAN.SUBMIT '{}'", plan(id, "awk", &args))), format!("+OK plan_id={id}"));
+        let action = format!(r#"{{"action_id":"{id}","plan_id":"{id}","inputs":[{{}}]}}"#);
+        assert!(ask(&format!("ACTION.SUBMIT '{action}'")).starts_with("+OK"));
+    }
+    let browser = Browser::start(&lab);
+    browser.log_in(&agq, lab.key());
+    browser.sees("tr[data-approval=good]", "BEGIN { print");
+    browser.sees("tr[data-approval=good]", "submitted by agent:robot");
+    browser.sees("tr[data-approval=good]", "tools.awk is an interpreter");
+    browser.picture("dashboard-approvals", (1280, 900), "light");
+    browser.click("tr[data-approval=good] button[aria-label='Approve plan good']");
+    browser.sees("#confirm-text", "Digest ");
+    browser.click("#confirm-yes");
+    browser.sees("tr[data-action=good] .state", "completed");
+    browser.click("tr[data-approval=bad] button[aria-label='Reject plan bad']");
+    browser.click("#confirm-yes");
+    browser.sees("tr[data-action=bad] .state", "cancelled");
+    assert!(browser.run("return document.querySelector('main b')", &json!([])).is_null());
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
 }

@@ -346,7 +346,7 @@ const overview = {
   title: () => 'Overview',
   async load(route, signal) {
     const [recent, replies] = await Promise.all([ask('recent', undefined, signal),
-      commands([['QUEUE.STATS'], ['INFO', 'jobs'], ['BUDGET.GET']], signal),
+      commands([['QUEUE.STATS'], ['INFO', 'jobs'], ['BUDGET.GET'], ['APPROVAL.LIST']], signal),
       state.points.length > 1 && now() - state.points[state.points.length - 1][0] < 10000 ? null
         : ask('history', undefined, signal).then(({ points }) => { state.points = points; })]);
     const stats = parse(reply(replies[0]));
@@ -358,9 +358,10 @@ const overview = {
     }
     const kept = (name) => Number((new RegExp(`jobs_${name}:(\\d+)`).exec(replies[1].reply) || [])[1] || 0);
     if (replies[1].reply) state.totals = { running: kept('running'), pending: kept('pending') };
-    return { recent, stats, budgets: replies[2].reply ? parse(replies[2].reply) : [] };
+    const approvals = await waitingApprovals(replies[3].reply || [], signal);
+    return { recent, stats, approvals, budgets: replies[2].reply ? parse(replies[2].reply) : [] };
   },
-  draw({ recent, stats, budgets }) {
+  draw({ recent, stats, approvals, budgets }) {
     const { running, pending } = state.totals || {};
     const tile = (label, value, kind, note) => h('div', { class: `tile ${kind}` }, h('dt', null, label),
       h('dd', null, value === null ? '–' : value), h('dd', { class: 'muted' }, note));
@@ -375,6 +376,7 @@ const overview = {
           timed > 0 ? `${number(timed)} of them for a time or a retry` : pending > 0 ? 'for a worker' : 'nothing waits'),
         tile('Completed per minute', perMinute(0) === null ? null : rate(perMinute(0)), 'completed', 'in the last minute'),
         tile('Failed per minute', failures === null ? null : rate(failures), failures > 0 ? 'failed' : '', 'in the last minute')),
+      ...(approvals.length === 0 ? [] : [h('section', { class: 'panel' }, h('h2', null, 'Plans that wait for approval'), approvalTable(approvals))]),
       chart(), h('section', { class: 'panel' }, h('h2', null, 'Queues'), queues(stats)),
       ...(budgets.length === 0 ? [] : [h('section', { class: 'panel' }, h('h2', null, 'Budgets'), budgetTable(budgets))]),
       h('section', { class: 'panel' }, h('h2', null, 'Actions'), recent.actions.length === 0
@@ -390,6 +392,48 @@ function counts(action) {
   const some = STATUSES.filter((name) => action[name] > 0);
   return h('span', { class: 'counts' }, some.length === 0 ? 'none yet' : some.map((name) => h('span', { key: name, class: name },
     `${number(action[name])} ${name}`)));
+}
+
+// The most plans whose tasks are fetched for the table.
+const MOST_APPROVALS = 20;
+
+// Returns the approvals that wait, each with its plan.
+async function waitingApprovals(list, signal) {
+  const waiting = list.map(parse).filter((approval) => approval.state === 'waiting').slice(0, MOST_APPROVALS);
+  const plans = await commands(waiting.map(({ plan_id: id }) => ['PLAN.GET', id]), signal);
+  return waiting.map((approval, n) => ({ ...approval, plan: parse(plans[n].reply) }));
+}
+
+// Each argument is quoted as in JSON, so that no argument looks like two, or like a new line.
+const argv = (task) => [task.command, ...(task.args || [])].map((word) => JSON.stringify(word)).join(' ');
+
+function describe(approval) {
+  const { plan } = approval;
+  const more = (task) => ['stdin', 'stdin_file', 'stdout', 'stderr', 'cwd'].filter((name) => task[name] !== undefined)
+    .map((name) => `${name} ${JSON.stringify(task[name])}`).concat(Object.entries(task.env || {}).map(([name, value]) =>
+      `env ${name}=${JSON.stringify(value)}`));
+  return (plan ? plan.tasks : []).flatMap((task) => [`task ${task.task_number}: ${argv(task)}`, ...more(task)])
+    .concat(plan && plan.sandbox ? [`sandbox profile: ${plan.sandbox.profile}`] : []);
+}
+
+function decide(approval, verb) {
+  const key = `approval ${approval.plan_id}`;
+  const text = `${describe(approval).join('; ')}. Digest ${approval.digest}`;
+  return button(verb, key, { 'aria-label': `${verb} plan ${approval.plan_id}` }, async () => {
+    const done = verb === 'Approve' ? 'approved: its jobs run' : 'rejected: its jobs are cancelled';
+    if (await confirmed(`${verb} plan ${approval.plan_id}?`, text, verb, 'Not now')) {
+      act(key, [`PLAN.${verb.toUpperCase()}`, approval.plan_id, approval.digest], `Plan ${approval.plan_id} is ${done}.`);
+    }
+  });
+}
+
+function approvalTable(approvals) {
+  return table('Plans that wait for approval', ['Plan', 'What runs', 'Reason', 'Expires', ...(admin() ? [''] : [])],
+    approvals.map((approval) => ({ id: approval.plan_id, attrs: { 'data-approval': approval.plan_id }, cells: [
+      cell('name', h('span', { class: 'id' }, approval.plan_id), h('small', null, `submitted by ${approval.submitted_by || 'a key without a name'}`)),
+      h('ul', { class: 'argv' }, describe(approval).map((line) => h('li', null, h('code', null, line)))),
+      approval.reasons.join('; '), cell('time', approval.expires_at ? when(approval.expires_at) : 'never'),
+      ...(admin() ? [cell('do', decide(approval, 'Approve'), decide(approval, 'Reject'))] : [])] })));
 }
 
 const AMOUNTS = ['jobs', 'plans', 'running', 'cpu_secs', 'output_bytes'];

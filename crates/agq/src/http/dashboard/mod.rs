@@ -51,9 +51,12 @@ const STYLE: &str = include_str!("style.css");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 /// Commands that the dashboard may run. Commands that wait are not among them.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 23] = [
     "INFO",
     "BUDGET.GET",
+    "APPROVAL.LIST",
+    "PLAN.APPROVE",
+    "PLAN.REJECT",
     "PLAN.GET",
     "PLAN.LIST",
     "ACTION.LIST",

@@ -1,0 +1,58 @@
+//! Handlers of the approval of plans.
+
+use agenix_protocol::{documents::ApprovalState, ids::PlanId};
+use axum::extract::Path;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{
+    http::{
+        Shared,
+        auth::role::{RequireAdmin, RequireClient},
+        extract::JsonBody,
+        response::{ApiError, HttpResult, ok, quoted},
+    },
+    service::{approval_decisions, approvals},
+};
+
+/// Body of a decision.
+#[derive(Debug, Deserialize)]
+pub(super) struct Decision {
+    digest: String,
+}
+
+pub(super) async fn list(state: Shared, _: RequireClient) -> HttpResult {
+    Ok(ok(&json!({"approvals": approvals::all(&state.app).await?})))
+}
+
+pub(super) async fn approve(
+    state: Shared,
+    sender: RequireAdmin,
+    Path(id): Path<String>,
+    sent: JsonBody,
+) -> HttpResult {
+    decide(state, sender, &id, (ApprovalState::Approved, sent)).await
+}
+
+pub(super) async fn reject(
+    state: Shared,
+    sender: RequireAdmin,
+    Path(id): Path<String>,
+    sent: JsonBody,
+) -> HttpResult {
+    decide(state, sender, &id, (ApprovalState::Rejected, sent)).await
+}
+
+async fn decide(
+    state: Shared,
+    sender: RequireAdmin,
+    id: &str,
+    (decision, sent): (ApprovalState, JsonBody),
+) -> HttpResult {
+    let no_plan = |_| ApiError::not_found(format!("'{}' is not the id of a plan", quoted(id)));
+    let plan_id = PlanId::new(id).map_err(no_plan)?;
+    let Decision { digest } = sent.object()?;
+    let decider = Some(sender.identity());
+    let jobs = approval_decisions::decide(&state.app, &plan_id, decision, (&digest, decider)).await?;
+    Ok(ok(&json!({"plan_id": plan_id, "state": decision, "jobs": jobs})))
+}
