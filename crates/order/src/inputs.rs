@@ -1,13 +1,17 @@
 //! Inputs that an order permits: typed fields, or exactly the inputs of a tree of hashes.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::inputs::{check_input, named_fields};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use crate::{error::Unacceptable, order::Order};
 
 /// Prefix of the bytes that give the hash of a leaf, as in the trees of RFC 9162.
 const LEAF: u8 = 0;
+/// Maximum depth of the arrays and objects of an input, as that of `serde_json`.
+const MAX_DEPTH: u8 = 127;
 
 /// Bounds that the inputs of an order need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,12 +35,12 @@ impl Order {
         fields.into_iter().find(|field| !has_type(field))
     }
 
-    /// Checks an input, which is the JSON text `input`.
+    /// Checks an input.
     ///
     /// # Errors
     ///
     /// Returns the first field that is not permitted.
-    pub fn check_input(&self, input: &str, bounds: InputBounds) -> Result<(), Unacceptable> {
+    pub fn check_input(&self, input: &RawValue, bounds: InputBounds) -> Result<(), Unacceptable> {
         if bounds == InputBounds::Required
             && let Some(field) = self.unbound_input()
         {
@@ -47,7 +51,7 @@ impl Order {
             check_input(input, &fields, types).map_err(Unacceptable::Input)?;
         }
         let Some(root) = &self.terms.inputs_sha256 else { return Ok(()) };
-        match inputs_root(input) {
+        match inputs_root(input.get()) {
             Some(of_input) if of_input == *root => Ok(()),
             _ => Err(Unacceptable::Input(" is not the one that inputs_sha256 of the terms names".into())),
         }
@@ -65,44 +69,51 @@ impl Order {
 /// assert_ne!(inputs_root(r#"{"a":"x"}"#), inputs_root(r#"{"a":"y"}"#));
 /// ```
 pub fn inputs_root(input: &str) -> Option<String> {
-    let value: Value = serde_json::from_str(input).ok()?;
     let mut canonical = String::new();
-    write_canonical(&value, &mut canonical)?;
+    write_canonical(serde_json::from_str(input).ok()?, MAX_DEPTH, &mut canonical)?;
     let digest = Sha256::new().chain_update([LEAF]).chain_update(canonical).finalize();
     Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn write_canonical(value: &Value, to: &mut String) -> Option<()> {
-    match value {
-        Value::Array(elements) => {
+/// Writes a value of at most `depth` nested arrays and objects. Objects are not read as
+/// `serde_json::Value`, which gives a reserved key a meaning that placeholders do not.
+fn write_canonical(value: &RawValue, depth: u8, to: &mut String) -> Option<()> {
+    match value.get().as_bytes().first()? {
+        b'[' => {
+            let depth = depth.checked_sub(1)?;
+            let elements: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
             to.push('[');
-            for (at, element) in elements.iter().enumerate() {
+            for (at, element) in elements.into_iter().enumerate() {
                 to.push_str(if at > 0 { "," } else { "" });
-                write_canonical(element, to)?;
+                write_canonical(element, depth, to)?;
             }
             to.push(']');
         }
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().collect();
+        b'{' => {
+            let depth = depth.checked_sub(1)?;
+            let fields: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).ok()?;
+            let mut fields: Vec<_> = fields.into_iter().collect();
             fields.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
             to.push('{');
             for (at, (name, value)) in fields.into_iter().enumerate() {
                 to.push_str(if at > 0 { "," } else { "" });
-                to.push_str(&serde_json::to_string(name).ok()?);
+                to.push_str(&serde_json::to_string(&name).ok()?);
                 to.push(':');
-                write_canonical(value, to)?;
+                write_canonical(value, depth, to)?;
             }
             to.push('}');
         }
-        Value::Number(number) if number.is_f64() => return None,
-        other => to.push_str(&serde_json::to_string(other).ok()?),
+        _scalar => match serde_json::from_str(value.get()).ok()? {
+            Value::Number(number) if number.is_f64() => return None,
+            scalar => to.push_str(&serde_json::to_string(&scalar).ok()?),
+        },
     }
     Some(())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::{Value, json, value::RawValue};
 
     use super::{InputBounds, inputs_root};
     use crate::order::Order;
@@ -120,7 +131,7 @@ mod tests {
 
     fn refusal(order: &Order, bounds: InputBounds, input: &Value) -> String {
         order
-            .check_input(&input.to_string(), bounds)
+            .check_input(&RawValue::from_string(input.to_string()).unwrap(), bounds)
             .map_or_else(|error| error.to_string(), |()| String::new())
     }
 
@@ -166,6 +177,7 @@ mod tests {
         let order = order(&json!({}), &json!({"inputs_sha256": root}));
         assert_eq!(refusal(&order, InputBounds::Required, &input), "");
         let spaced = "{ \"more\": [\"a\"], \"file\": \"/etc/hosts\" }";
+        let spaced = serde_json::from_str(spaced).unwrap();
         assert!(order.check_input(spaced, InputBounds::Required).is_ok());
         let refused = refusal(&order, InputBounds::Required, &json!({"file": "/etc/hosts", "more": []}));
         assert!(refused.contains("inputs_sha256"), "{refused}");
@@ -175,7 +187,7 @@ mod tests {
     fn canonical_json_is_that_of_rfc_8785() {
         let canonical = |json: &str| {
             let mut text = String::new();
-            super::write_canonical(&serde_json::from_str(json).unwrap(), &mut text).map(|()| text)
+            super::write_canonical(serde_json::from_str(json).unwrap(), 9, &mut text).map(|()| text)
         };
         // The order of names is that of UTF-16: U+1F600 comes before U+FB33.
         let sorted = canonical(r#"{"\ufb33":1,"\ud83d\ude00":2,"\u20ac":3,"1":4,"\r":5}"#).unwrap();
@@ -184,5 +196,15 @@ mod tests {
         assert_eq!(text, "{\"a\":[\"\\u000f\u{20ac}$\\n\\\"/\",-1,null,true]}");
         assert_eq!(canonical("[1.5]"), None);
         assert_eq!(canonical("[1e2]"), None);
+        // Of two fields with one name, the last counts, as for placeholders.
+        assert_eq!(canonical(r#"{"a":1,"\u0061":2}"#).unwrap(), r#"{"a":2}"#);
+        assert!(canonical(&("[".repeat(9) + &"]".repeat(9))).is_some());
+        assert_eq!(canonical(&("[".repeat(10) + &"]".repeat(10))), None);
+    }
+
+    #[test]
+    fn reserved_key_of_raw_values_is_a_field_as_any_other() {
+        let hidden = json!({"$serde_json::private::RawValue": r#"{"a":1}"#}).to_string();
+        assert!(inputs_root(&hidden).is_some_and(|root| Some(root) != inputs_root(r#"{"a":1}"#)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Number, Value, value::RawValue};
 
 use crate::{
     documents::{InputType, Plan},
@@ -42,38 +42,46 @@ pub fn named_fields(plan: &Plan) -> BTreeSet<NamedField> {
     named
 }
 
-/// Checks that an input, which is the JSON text `input`, has the fields, and that these have their
+/// Checks that an input has the fields, and that these have their
 /// types.
 ///
 /// # Errors
 ///
 /// Returns the first fault as a text that follows the name of the input: `.file is not a string`.
 pub fn check_input(
-    input: &str,
+    input: &RawValue,
     fields: &BTreeSet<NamedField>,
     types: &BTreeMap<String, InputType>,
 ) -> Result<(), String> {
-    let input = serde_json::from_str(input).map_err(|error| format!(": {error}"))?;
     for NamedField { field, place, is_list } in fields {
-        let check = |shown: &str, value: &Value| {
-            check_value(value, types.get(field)).map_err(|reason| format!(".{shown} {reason}"))
+        let check = |shown: &str, value: &RawValue| {
+            check_value(&scalar(value), types.get(field)).map_err(|reason| format!(".{shown} {reason}"))
         };
-        match template::lookup(&input, field) {
-            None => return Err(format!(" has no field '{field}', which {place} of the plan uses")),
-            Some(Value::Array(elements)) if *is_list => {
-                for (index, element) in elements.iter().enumerate() {
-                    check(&format!("{field}[{index}]"), element)?;
-                }
-            }
-            Some(_) if *is_list => {
-                return Err(format!(
-                    ".{field} is not an array, and {place} of the plan makes an argument of each element"
-                ));
-            }
-            Some(value) => check(field, value)?,
+        let Some(value) = template::raw_lookup(input, field) else {
+            return Err(format!(" has no field '{field}', which {place} of the plan uses"));
+        };
+        if !is_list {
+            check(field, value)?;
+            continue;
+        }
+        let Ok(elements) = serde_json::from_str::<Vec<&RawValue>>(value.get()) else {
+            return Err(format!(
+                ".{field} is not an array, and {place} of the plan makes an argument of each element"
+            ));
+        };
+        for (index, element) in elements.into_iter().enumerate() {
+            check(&format!("{field}[{index}]"), element)?;
         }
     }
     Ok(())
+}
+
+/// Returns a string or a number, and null for any other value. `serde_json::Value` would read an
+/// object with the reserved key of raw values as the text in the object, while placeholders are
+/// filled with the object.
+fn scalar(value: &RawValue) -> Value {
+    let text = serde_json::from_str(value.get()).map(Value::String);
+    text.or_else(|_| serde_json::from_str::<Number>(value.get()).map(Value::Number)).unwrap_or_default()
 }
 
 /// Checks one value. The error is the end of a sentence about the value.
@@ -82,4 +90,68 @@ fn check_value(value: &Value, input_type: Option<&InputType>) -> Result<(), Stri
         return Err("contains a NUL byte, which no process can be given".into());
     }
     input_type.map_or(Ok(()), |input_type| input_type.check(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::{json, value::RawValue};
+
+    use super::{check_input, named_fields};
+    use crate::{
+        documents::{InputType, Plan},
+        template::{Values, fill},
+    };
+
+    const PLAN: &str = r#"{"tasks": [{"task_number": 1, "command": "cat", "args": ["{{input.a.b}}"]}]}"#;
+
+    fn check(input: &str) -> Result<(), String> {
+        let plan: Plan = serde_json::from_str(PLAN).unwrap();
+        let path: InputType = serde_json::from_value(json!({"type": "path", "under": "/data"})).unwrap();
+        check_input(
+            serde_json::from_str(input).unwrap(),
+            &named_fields(&plan),
+            &BTreeMap::from([("a.b".to_owned(), path)]),
+        )
+    }
+
+    #[test]
+    fn object_with_the_reserved_key_of_raw_values_is_no_string() {
+        let key = "$serde_json::private::RawValue";
+        let hidden = json!({"a": {"b": {key: "\"/data/x\""}}}).to_string();
+        assert_eq!(check(&hidden).unwrap_err(), ".a.b is not a string");
+        let outside = json!({key: r#"{"a":{"b":"/data/x"}}"#}).to_string();
+        assert!(check(&outside).unwrap_err().starts_with(" has no field 'a.b'"));
+    }
+
+    /// Returns texts of JSON with names that repeat, and with the reserved name.
+    fn inputs() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just(r#""/data/x""#.to_owned()),
+            Just(r#""/etc/passwd""#.to_owned()),
+            Just(r#""\"/data/x\"""#.to_owned()),
+            Just("7".to_owned()),
+            Just("[\"/data/x\"]".to_owned()),
+        ];
+        let name = prop_oneof![Just("a"), Just("b"), Just("\\u0061"), Just("$serde_json::private::RawValue")];
+        leaf.prop_recursive(3, 16, 4, move |inner| {
+            prop::collection::vec((name.clone(), inner), 0..4).prop_map(|fields| {
+                let fields = fields.iter().map(|(name, value)| format!("\"{name}\": {value}"));
+                format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn value_that_passes_is_the_value_that_fills_the_placeholder(input in inputs()) {
+            if check(&input).is_ok() {
+                let raw = RawValue::from_string(input).unwrap();
+                let filled = fill("{{input.a.b}}", Values { input: &raw, slot: "1" });
+                prop_assert_eq!(filled.unwrap(), "/data/x");
+            }
+        }
+    }
 }

@@ -11,7 +11,7 @@
 use std::{borrow::Cow, fmt};
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 /// Error of a template, or of its values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -142,13 +142,8 @@ pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
     Ok(parts(template)?.into_iter().filter_map(field).collect())
 }
 
-/// Returns the value at a dotted path of `input`.
-pub fn lookup<'v>(input: &'v Value, path: &str) -> Option<&'v Value> {
-    path.split('.').try_fold(input, |value, part| value.get(part))
-}
-
 /// Returns the JSON at a dotted path of `input`. Of two fields with one name, the last counts.
-fn raw_lookup<'v>(input: &'v RawValue, path: &str) -> Option<&'v RawValue> {
+pub(crate) fn raw_lookup<'v>(input: &'v RawValue, path: &str) -> Option<&'v RawValue> {
     path.split('.').try_fold(input, |value, part| {
         let mut object = serde_json::Deserializer::from_str(value.get());
         object.deserialize_map(FieldOf(part)).ok().flatten()

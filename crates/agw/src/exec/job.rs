@@ -1,6 +1,6 @@
 //! Runs one job: its stages one after the other, until a stage fails.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use agenix_order::OrderLimits;
 use agenix_protocol::{
@@ -13,7 +13,7 @@ use agenix_protocol::{
 use agenix_sandbox::profile::Profile;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use crate::exec::{
     admission::{Unadmitted, WantedProfile},
@@ -63,14 +63,13 @@ pub(crate) async fn run<'f>(
     let run = mark.run();
     let lowered = lowered(context, read.limits);
     let context = lowered.as_ref().unwrap_or(context);
-    let running = run_stages(&read, context, (cancel, live_output), (fetch, progress), &mark);
     let (reason, mut results) = match read.limits.wall_secs {
-        None => running.await,
-        // The drop of the stages kills their processes.
-        Some(secs) => timeout(Duration::from_secs(secs), running).await.unwrap_or_else(|_late| {
-            let reason = format!("the attempt took longer than limits.wall_secs = {secs} of its order");
-            (Some(reason), Vec::new())
-        }),
+        None => run_stages(&read, context, (cancel, live_output), (fetch, progress), &mark).await,
+        Some(secs) => {
+            let of_attempt = CancelToken::default();
+            let running = run_stages(&read, context, (&of_attempt, live_output), (fetch, progress), &mark);
+            ended_after(secs, running, cancel, &of_attempt).await
+        }
     };
     // From here on, processes with the mark are stray processes.
     drop(mark);
@@ -78,6 +77,26 @@ pub(crate) async fn run<'f>(
     let unended = unended.iter().filter(|process| process.run.is_none_or(|its| its == run));
     stage::name_unended(&mut results, unended, context.kept_bytes);
     finished(job, reason, results)
+}
+
+/// Waits for an attempt, and cancels `of_attempt` after `secs` seconds or with `cancel`. The results
+/// so far are those of the attempt.
+async fn ended_after(
+    secs: u64,
+    attempt: impl Future<Output = (Option<String>, Vec<TaskResult>)>,
+    cancel: &CancelToken,
+    of_attempt: &CancelToken,
+) -> (Option<String>, Vec<TaskResult>) {
+    let mut attempt = pin!(attempt);
+    let is_late = tokio::select! {
+        ended = &mut attempt => return ended,
+        () = cancel.cancelled() => false,
+        () = sleep(Duration::from_secs(secs)) => true,
+    };
+    of_attempt.cancel();
+    let (reason, results) = attempt.await;
+    let late = || format!("the attempt took longer than limits.wall_secs = {secs} of its order");
+    (if is_late { Some(late()) } else { reason }, results)
 }
 
 /// Returns the context with the lower limits of an order, if it has some.
@@ -198,8 +217,7 @@ async fn run_each(
 fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, Unadmitted> {
     let admission = &context.admission;
     let (plan, rights) = admission.authorise(job, &context.plans)?;
-    let of_policy =
-        admission.admit(&plan, job.inputs.get(), &context.programs).map_err(Unadmitted::Refused)?;
+    let of_policy = admission.admit(&plan, &job.inputs, &context.programs).map_err(Unadmitted::Refused)?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
     let mut secrets = JobSecrets::new(context.secrets.as_deref());
     let stages = stages::stages(&plan, values, |name, tool| secrets.get(name, tool));

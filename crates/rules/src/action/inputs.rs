@@ -5,7 +5,7 @@ use agenix_protocol::{
     inputs::{check_input, named_fields},
     limits::{Limits, exceeds},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::rejection::Rejection;
 
@@ -19,8 +19,10 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
         if !is_object(input.get()) {
             return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
         }
-        check_input(input.get(), &fields, &plan.inputs)
-            .map_err(|fault| Rejection::InvalidAction(format!("inputs[{at}]{fault}")))?;
+        let invalid = |fault: String| Rejection::InvalidAction(format!("inputs[{at}]{fault}"));
+        // Later readers of the input refuse numbers and depths that a raw value may have.
+        serde_json::from_str::<Value>(input.get()).map_err(|error| invalid(format!(": {error}")))?;
+        check_input(input, &fields, &plan.inputs).map_err(invalid)?;
     }
     Ok(())
 }

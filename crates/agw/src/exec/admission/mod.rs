@@ -25,6 +25,7 @@ use agenix_protocol::{
 };
 use agenix_sandbox::profile::Profile;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tracing::warn;
 
 use self::{denied::Denied, program_file::ProgramFiles, trust::Trust};
@@ -241,12 +242,12 @@ impl Admission {
         }
     }
 
-    /// Decides about a job: its plan, and its input, which is JSON text. Returns the sandbox
-    /// profile that the policy names, if the plan may run.
+    /// Decides about a job: its plan and its input. Returns the sandbox profile that the policy names,
+    /// if the plan may run.
     pub(crate) fn admit(
         &self,
         plan: &Arc<Plan>,
-        input: &str,
+        input: &RawValue,
         programs: &Programs,
     ) -> Result<Option<PlanSandbox>, Refusal> {
         if self.file.is_none() && plan.inputs.is_empty() {

@@ -3,6 +3,7 @@
 use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use agenix_protocol::documents::{Plan, parse};
+use serde_json::value::RawValue;
 
 use super::{Admission, AskedPlans, Refusal};
 use crate::exec::programs::Programs;
@@ -23,6 +24,10 @@ fn plan(tasks: &str) -> Arc<Plan> {
     Arc::new(parse(format!(r#"{{"tasks": [{tasks}]}}"#).as_bytes()).unwrap())
 }
 
+fn raw(json: &str) -> &RawValue {
+    serde_json::from_str(json).unwrap()
+}
+
 fn typed(tasks: &str) -> Arc<Plan> {
     let inputs = r#"{"file": {"type": "path", "under": "/data"}}"#;
     Arc::new(parse(format!(r#"{{"tasks": [{tasks}], "inputs": {inputs}}}"#).as_bytes()).unwrap())
@@ -41,7 +46,7 @@ fn reason(refusal: Refusal) -> String {
 #[test]
 fn worker_without_a_policy_admits_every_plan() {
     let plan = plan(r#"{"task_number": 1, "command": "sh", "args": ["-c", "id"]}"#);
-    assert_eq!(Admission::default().admit(&plan, "{}", &Programs::default()), Ok(None));
+    assert_eq!(Admission::default().admit(&plan, raw("{}"), &Programs::default()), Ok(None));
 }
 
 #[test]
@@ -49,7 +54,7 @@ fn worker_refuses_what_its_policy_does_not_allow() {
     let dir = tempfile::tempdir().unwrap();
     let admission = admission(dir.path(), POLICY);
     let refused = |tasks: &str| {
-        let refusal = admission.admit(&plan(tasks), "{}", &Programs::default()).unwrap_err();
+        let refusal = admission.admit(&plan(tasks), raw("{}"), &Programs::default()).unwrap_err();
         let (reason, results) = refusal.into_results();
         assert_eq!(results.len(), 1);
         assert_eq!(results[0].exit_code, 78, "agq does not retry it");
@@ -73,7 +78,7 @@ fn worker_checks_typed_inputs_again() {
     let dir = tempfile::tempdir().unwrap();
     let plan = typed(r#"{"task_number": 1, "command": "sort", "args": ["{{input.file}}"]}"#);
     for admission in [Admission::default(), admission(dir.path(), POLICY)] {
-        let admit = |input: &str| admission.admit(&plan, input, &Programs::default());
+        let admit = |input: &'static str| admission.admit(&plan, raw(input), &Programs::default());
         assert_eq!(admit(r#"{"file": "/data/a"}"#), Ok(None));
         for wrong in
             [r#"{"file": "/etc/passwd"}"#, r#"{"file": ["/data/a"]}"#, r#"{"file": "-o/data/a"}"#, "{}"]
@@ -93,7 +98,7 @@ fn policy_names_the_sandbox_profile_of_allowed_plans() {
     let dir = tempfile::tempdir().unwrap();
     let admission = admission(dir.path(), "version = 1\nprofile = \"builder\"\nuse = [\"cat\"]");
     let sandbox =
-        admission.admit(&plan(r#"{"task_number": 1, "command": "cat"}"#), "{}", &Programs::default());
+        admission.admit(&plan(r#"{"task_number": 1, "command": "cat"}"#), raw("{}"), &Programs::default());
     assert_eq!(sandbox.unwrap().unwrap().profile, "builder");
 }
 
@@ -102,7 +107,7 @@ fn reload_applies_to_plans_that_were_judged_before() {
     let dir = tempfile::tempdir().unwrap();
     let admission = admission(dir.path(), POLICY);
     let plan = plan(r#"{"task_number": 1, "command": "cat"}"#);
-    let admit = || admission.admit(&plan, "{}", &Programs::default());
+    let admit = || admission.admit(&plan, raw("{}"), &Programs::default());
     assert!(admit().is_ok());
     fs::write(dir.path().join("policy.toml"), "version = 1").unwrap();
     admission.reload().unwrap();
@@ -140,7 +145,7 @@ fn program_is_the_file_that_the_policy_names() {
     let policy = format!("version = 1\n[tools.tool]\npath = '{path}'\nsha256 = '{sha256}'");
     let admission = admission(dir.path(), &policy);
     let plan = plan(r#"{"task_number": 1, "command": "tool"}"#);
-    let admit = |path: &OsStr| admission.admit(&plan, "{}", &Programs::find(path, None)).map_err(reason);
+    let admit = |path: &OsStr| admission.admit(&plan, raw("{}"), &Programs::find(path, None)).map_err(reason);
     assert_eq!(admit(own.as_os_str()), Ok(None));
     let first = std::env::join_paths([&planted, &own]).unwrap();
     let shadowed = admit(&first).unwrap_err();

@@ -102,7 +102,7 @@ impl Trust {
             return Err(Denied::Refused("the plan of the job is not the plan of its signed order".into()));
         }
         let verified = order.opened.verified(&file, &self.settings.cluster, now)?;
-        verified.order.check_input(job.inputs.get(), verified.inputs)?;
+        verified.order.check_input(&job.inputs, verified.inputs)?;
         Ok((Arc::clone(&order.plan), Rights::Signed(Box::new(verified))))
     }
 
