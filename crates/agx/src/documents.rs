@@ -79,8 +79,10 @@ pub(crate) struct PlanVerified {
     /// Always true, because an order that is not valid is an error.
     pub(crate) valid: bool,
     pub(crate) plan_id: Option<PlanId>,
-    /// Names of all who have signed.
+    /// Names of the signers who lend the plan their rights.
     pub(crate) signers: Vec<String>,
+    /// Names of the signers who only approve.
+    pub(crate) approvers: Vec<String>,
     /// Sandbox profile that the trust file grants; null for plans that run outside of the sandbox.
     pub(crate) profile: Option<String>,
     /// Terms of the order.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{InvalidEnvelope, InvalidOrder},
     key::{PublicKey, SigningKey},
-    order::{ORDER_TYPE, Order},
+    order::{APPROVAL_TYPE, ORDER_TYPE, Order},
 };
 
 /// Maximum number of signatures of an envelope. A worker tries each of them with its keys.
@@ -50,6 +50,29 @@ pub struct Signature {
     pub keyid: Option<String>,
     /// Signature of Ed25519. Bytes of another length are the signature of another algorithm.
     pub bytes: Vec<u8>,
+}
+
+/// Meaning of a signature of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SignatureKind {
+    /// The signer wants the plan to run, with the rights of the signer. The signature covers the
+    /// payload type of orders.
+    Order,
+    /// The signer agrees that the plan of another signer runs, and lends it no rights. The signature
+    /// covers the payload type of approvals, so it is none of an order.
+    Approval,
+}
+
+impl SignatureKind {
+    const ALL: [Self; 2] = [Self::Order, Self::Approval];
+
+    /// Returns the payload type that signatures of this kind cover in an envelope of `payload_type`.
+    fn signed_type(self, payload_type: &str) -> &str {
+        match self {
+            Self::Order => payload_type,
+            Self::Approval => APPROVAL_TYPE,
+        }
+    }
 }
 
 /// Envelope on the wire. Unknown fields are ignored, as DSSE demands.
@@ -112,29 +135,35 @@ impl Envelope {
         agenix_protocol::documents::to_json(&document)
     }
 
-    /// Adds the signature of a key, in place of an earlier one of this key.
-    pub fn sign(&mut self, key: &SigningKey) {
-        let keyid = key.public().keyid().to_string();
-        let bytes = key.sign(&pae(&self.payload_type, &self.payload));
-        self.signatures.retain(|signature| signature.keyid.as_ref() != Some(&keyid));
-        self.signatures.push(Signature { keyid: Some(keyid), bytes });
+    /// Adds a signature of a key. The same signature is not added twice.
+    pub fn sign(&mut self, key: &SigningKey, kind: SignatureKind) {
+        let bytes = key.sign(&self.signed_bytes(kind));
+        self.signatures.retain(|signature| signature.bytes != bytes);
+        self.signatures.push(Signature { keyid: Some(key.public().keyid().to_string()), bytes });
     }
 
-    /// Returns the first of `keys` that made the signature. Keys with the id that the signature
-    /// names come first; that id has no other meaning.
+    /// Returns the first of `keys` that made the signature, and the kind of the signature. Keys with
+    /// the id that the signature names come first; that id has no other meaning.
     pub(crate) fn signer<'k, K: AsRef<PublicKey>>(
         &self,
         signature: &Signature,
         keys: &'k [K],
-    ) -> Option<&'k K> {
+    ) -> Option<(&'k K, SignatureKind)> {
         if signature.bytes.len() != SIGNATURE_BYTES {
             return None;
         }
-        let signed = pae(&self.payload_type, &self.payload);
         let is_hinted = |key: &&'k K| signature.keyid.as_deref() == Some(key.as_ref().keyid().as_str());
         let (hinted, others): (Vec<&K>, Vec<&K>) = keys.iter().partition(is_hinted);
-        let mut candidates = hinted.into_iter().chain(others);
-        candidates.find(|key| key.as_ref().has_signed(&signed, &signature.bytes))
+        let signed = SignatureKind::ALL.map(|kind| (kind, self.signed_bytes(kind)));
+        let kind_of = |key: &K| {
+            let has_signed = |bytes: &[u8]| key.as_ref().has_signed(bytes, &signature.bytes);
+            signed.iter().find(|(_, bytes)| has_signed(bytes)).map(|(kind, _)| *kind)
+        };
+        hinted.into_iter().chain(others).find_map(|key| Some((key, kind_of(key)?)))
+    }
+
+    fn signed_bytes(&self, kind: SignatureKind) -> Vec<u8> {
+        pae(kind.signed_type(&self.payload_type), &self.payload)
     }
 
     /// Returns the order, without a look at the signatures.
@@ -161,7 +190,7 @@ fn bytes_of(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Envelope, Signature, pae};
+    use super::{Envelope, Signature, SignatureKind, pae};
     use crate::{error::InvalidEnvelope, key::SigningKey};
 
     #[test]
@@ -221,20 +250,43 @@ mod tests {
         let (alice, bob) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
         let mut envelope =
             Envelope { payload_type: "t".into(), payload: b"x".to_vec(), signatures: Vec::new() };
-        envelope.sign(&alice);
-        envelope.sign(&alice);
+        envelope.sign(&alice, SignatureKind::Order);
+        envelope.sign(&alice, SignatureKind::Order);
         assert_eq!(envelope.signatures.len(), 1, "a key signs once");
         let keys = [bob.public(), alice.public()];
-        let signer = |envelope: &Envelope| envelope.signer(&envelope.signatures[0], &keys).copied();
-        assert_eq!(signer(&envelope), Some(alice.public()));
+        let signer = |envelope: &Envelope| {
+            envelope.signer(&envelope.signatures[0], &keys).map(|(key, kind)| (*key, kind))
+        };
+        let order_of_alice = Some((alice.public(), SignatureKind::Order));
+        assert_eq!(signer(&envelope), order_of_alice);
         for hint in [None, Some("0".into()), Some(bob.public().keyid().to_string())] {
             envelope.signatures[0].keyid = hint;
-            assert_eq!(signer(&envelope), Some(alice.public()));
+            assert_eq!(signer(&envelope), order_of_alice);
         }
         envelope.payload_type = "u".into();
         assert_eq!(signer(&envelope), None, "the type is signed");
         envelope.payload_type = "t".into();
         envelope.signatures[0].bytes.push(0);
         assert_eq!(signer(&envelope), None, "an algorithm with other lengths");
+    }
+
+    #[test]
+    fn signature_keeps_its_kind_and_the_signatures_of_others() {
+        let (alice, bob) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
+        let mut envelope =
+            Envelope { payload_type: "t".into(), payload: b"x".to_vec(), signatures: Vec::new() };
+        envelope.sign(&alice, SignatureKind::Order);
+        // The id is a hint that anybody may write.
+        envelope.signatures[0].keyid = Some(bob.public().keyid().to_string());
+        envelope.sign(&bob, SignatureKind::Approval);
+        envelope.sign(&bob, SignatureKind::Order);
+        let keys = [bob.public(), alice.public()];
+        let all = envelope.signatures.iter().map(|signature| envelope.signer(signature, &keys).unwrap());
+        let expected = [
+            (&keys[1], SignatureKind::Order),
+            (&keys[0], SignatureKind::Approval),
+            (&keys[0], SignatureKind::Order),
+        ];
+        assert_eq!(all.collect::<Vec<_>>(), expected);
     }
 }

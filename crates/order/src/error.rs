@@ -66,6 +66,9 @@ pub enum Unacceptable {
     /// No signature is that of a trusted key.
     #[error("no signature of the order is valid for a key of the trust file ({0})")]
     Untrusted(String),
+    /// Trusted keys have approved the order, and none has signed it as its author.
+    #[error("the order is only approved, by {0}: its author has to sign it, too")]
+    OnlyApproved(String),
     /// All keys that signed are revoked.
     #[error("the key of '{0}' that signed the order is revoked")]
     RevokedKey(String),

@@ -8,7 +8,7 @@
 //! # Examples
 //!
 //! ```
-//! use agenix_order::{Envelope, Grant, Order, SigningKey, TrustFile, verify};
+//! use agenix_order::{Envelope, Grant, Order, SignatureKind, SigningKey, TrustFile, verify};
 //! use agenix_protocol::time::Timestamp;
 //!
 //! let key = SigningKey::from_seed(&[7; 32]);
@@ -18,7 +18,7 @@
 //!         "terms": {"for": ["prod-eu"], "not_after": "2026-12-01T00:00:00Z", "serial": "a1"}}"#,
 //! )?;
 //! let mut envelope = Envelope::new(&order);
-//! envelope.sign(&key);
+//! envelope.sign(&key, SignatureKind::Order);
 //! let json = envelope.to_json();
 //!
 //! let trust = format!("[signers.ci]\nkey = \"{}\"\nprofile = \"reader\"", key.public());
@@ -44,11 +44,11 @@ mod serials;
 mod trust;
 mod verify;
 
-pub use dsse::{Envelope, Signature, pae};
+pub use dsse::{Envelope, Signature, SignatureKind, pae};
 pub use error::{InvalidEnvelope, InvalidKey, InvalidOrder, InvalidTrustFile, Unacceptable};
 pub use inputs::{InputBounds, inputs_root};
 pub use key::{KeyId, PublicKey, SigningKey};
-pub use order::{ORDER_TYPE, Order, OrderLimits, Terms, is_name};
+pub use order::{APPROVAL_TYPE, ORDER_TYPE, Order, OrderLimits, Terms, is_name};
 pub use serials::{SerialLog, SerialUse};
 pub use trust::{Grant, Signer, TrustFile};
 pub use verify::{Opened, Verified, open, verify};

@@ -13,6 +13,8 @@ use crate::error::InvalidOrder;
 
 /// Type of the payload of an envelope that has an order.
 pub const ORDER_TYPE: &str = "application/vnd.agenix.order+json";
+/// Payload type that a signature covers which only approves an order.
+pub const APPROVAL_TYPE: &str = "application/vnd.agenix.approval+json";
 /// Version of orders.
 const VERSION: u32 = 1;
 /// Maximum number of bytes of a serial, and of the name of a cluster.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use agenix_protocol::time::Timestamp;
 
 use crate::{
-    dsse::Envelope,
+    dsse::{Envelope, SignatureKind},
     error::Unacceptable,
     inputs::InputBounds,
     order::Order,
@@ -16,8 +16,10 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Opened {
     order: Arc<Order>,
-    /// Names whose keys have signed, revoked keys apart.
-    names: BTreeSet<String>,
+    /// Names of the signers who lend the plan their rights, without those of revoked keys.
+    authors: BTreeSet<String>,
+    /// Names of the signers who approve, without those of revoked keys.
+    approvers: BTreeSet<String>,
 }
 
 /// Order that a worker may run now.
@@ -25,9 +27,11 @@ pub struct Opened {
 pub struct Verified {
     /// Plan and terms, from the signed bytes.
     pub order: Arc<Order>,
-    /// Names of all who have signed.
+    /// Names of the signers who lend the plan their rights.
     pub signers: Vec<String>,
-    /// Rights of the plan: the most that one of the signers has.
+    /// Names of the signers who only approve.
+    pub approvers: Vec<String>,
+    /// Rights of the plan: those of the first signer with full trust, else of the first signer.
     pub grant: Grant,
     /// Bounds that the inputs need.
     pub inputs: InputBounds,
@@ -41,23 +45,28 @@ pub struct Verified {
 /// the trust file has and does not revoke.
 pub fn open(envelope: &str, trust: &TrustFile) -> Result<Opened, Unacceptable> {
     let envelope = Envelope::parse(envelope.as_bytes())?;
-    let mut names = BTreeSet::new();
-    let mut revoked = None;
+    let (mut authors, mut approvers, mut revoked) = (BTreeSet::new(), BTreeSet::new(), None);
     for signature in &envelope.signatures {
         match envelope.signer(signature, &trust.keys) {
-            Some(signer) if trust.is_revoked_key(&signer.key) => revoked = Some(signer.name.clone()),
-            Some(signer) => drop(names.insert(signer.name.clone())),
+            Some((signer, _)) if trust.is_revoked_key(&signer.key) => revoked = Some(signer.name.clone()),
+            Some((signer, SignatureKind::Order)) => drop(authors.insert(signer.name.clone())),
+            Some((signer, SignatureKind::Approval)) => drop(approvers.insert(signer.name.clone())),
             None => {}
         }
     }
-    if names.is_empty() {
-        return Err(match revoked {
-            Some(name) => Unacceptable::RevokedKey(name),
-            None => Unacceptable::Untrusted(hints(&envelope)),
+    if authors.is_empty() {
+        return Err(match (revoked, approvers.is_empty()) {
+            (Some(name), _) => Unacceptable::RevokedKey(name),
+            (None, false) => Unacceptable::OnlyApproved(joined(&approvers)),
+            (None, true) => Unacceptable::Untrusted(hints(&envelope)),
         });
     }
     // Unsigned bytes are not read.
-    Ok(Opened { order: Arc::new(envelope.order()?), names })
+    Ok(Opened { order: Arc::new(envelope.order()?), authors, approvers })
+}
+
+fn joined(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the ids of keys that an envelope names, for a person.
@@ -101,12 +110,13 @@ impl Opened {
             return Err(Unacceptable::RevokedSerial(terms.serial.clone()));
         }
         let (grant, inputs) = self.rights(trust, now)?;
-        let signers = self.names.iter().cloned().collect();
-        Ok(Verified { order: Arc::clone(&self.order), signers, grant, inputs })
+        let (signers, approvers) = (self.authors.iter().cloned(), self.approvers.iter().cloned());
+        let (signers, approvers) = (signers.collect(), approvers.collect());
+        Ok(Verified { order: Arc::clone(&self.order), signers, approvers, grant, inputs })
     }
 
-    /// Returns the rights of the signer who has the most of them. Rights of several signers are not
-    /// added up.
+    /// Returns the rights of the first signer with full trust, else of the first signer by name.
+    /// Rights of several signers are not added up.
     fn rights(&self, trust: &TrustFile, now: Timestamp) -> Result<(Grant, InputBounds), Unacceptable> {
         let is_valid = |name: &str| {
             let signer = trust.signer(name);
@@ -114,13 +124,14 @@ impl Opened {
         };
         let mut best: Option<(Grant, InputBounds)> = None;
         let mut missing = None;
-        for name in &self.names {
+        for name in &self.authors {
             let Some(signer) = trust.signer(name) else { continue };
             if let Some(not_after) = signer.not_after.filter(|_| !is_valid(name)) {
                 missing = Some(Unacceptable::ExpiredSigner { signer: name.clone(), not_after });
                 continue;
             }
-            let approved = signer.approvers.intersection(&self.names).filter(|name| is_valid(name)).count();
+            let approved =
+                signer.approvers.intersection(&self.approvers).filter(|name| is_valid(name)).count();
             if approved < signer.approvals {
                 let (signer, needed) = (name.clone(), signer.approvals);
                 missing = Some(Unacceptable::Approvals { signer, needed, present: approved });

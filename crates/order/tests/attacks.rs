@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use agenix_order::{
-    Envelope, Grant, InputBounds, ORDER_TYPE, Order, Signature, SigningKey, TrustFile, Unacceptable, open,
-    pae, verify,
+    Envelope, Grant, InputBounds, ORDER_TYPE, Order, Signature, SignatureKind, SigningKey, TrustFile,
+    Unacceptable, open, pae, verify,
 };
 use agenix_protocol::time::Timestamp;
 use serde_json::{Value, json};
@@ -44,7 +44,13 @@ fn order(terms: &Value) -> Order {
 
 fn signed(order: &Order, keys: &[u8]) -> Envelope {
     let mut envelope = Envelope::new(order);
-    keys.iter().for_each(|number| envelope.sign(&key(*number)));
+    keys.iter().for_each(|number| envelope.sign(&key(*number), SignatureKind::Order));
+    envelope
+}
+
+fn approved(order: &Order, authors: &[u8], approvers: &[u8]) -> Envelope {
+    let mut envelope = signed(order, authors);
+    approvers.iter().for_each(|number| envelope.sign(&key(*number), SignatureKind::Approval));
     envelope
 }
 
@@ -141,14 +147,14 @@ fn keys_are_not_confused() {
     assert_eq!((verified.signers, verified.grant), (vec!["ci".into()], Grant::Profile("builder".into())));
     // The signature is over the type, too: the same bytes as another document are no order.
     let mut other = Envelope { payload_type: "application/json".into(), ..Envelope::new(&order(&json!({}))) };
-    other.sign(&key(1));
+    other.sign(&key(1), SignatureKind::Order);
     assert!(refusal(&other, &trust).contains("the payload type is 'application/json'"));
     other.payload_type = ORDER_TYPE.into();
     assert!(refusal(&other, &trust).starts_with("no signature"));
     // A signature over the payload alone, and the encoding itself as a payload.
     let envelope = Envelope::new(&order(&json!({})));
     let mut encoded = Envelope { payload: pae(ORDER_TYPE, &envelope.payload), ..envelope.clone() };
-    encoded.sign(&key(1));
+    encoded.sign(&key(1), SignatureKind::Order);
     let moved = Envelope { signatures: encoded.signatures, ..envelope.clone() };
     assert!(refusal(&moved, &trust).starts_with("no signature"));
     // Signatures of other algorithms have other lengths.
@@ -178,17 +184,20 @@ fn revoked_and_expired_keys_are_refused() {
 
 #[test]
 fn approvals_count_names_and_not_signatures() {
-    let approved = |keys: &[u8]| {
-        let envelope = signed(&order(&json!({})), keys);
+    let grant = |authors: &[u8], approvers: &[u8]| {
+        let envelope = approved(&order(&json!({})), authors, approvers);
         verify(&envelope.to_json(), &trust(""), CLUSTER, now()).map(|verified| verified.grant)
     };
     let missing = |result: Result<Grant, Unacceptable>| {
         let present = 0;
         assert_eq!(result, Err(Unacceptable::Approvals { signer: "robot".into(), needed: 1, present }));
     };
-    missing(approved(&[4]));
-    missing(approved(&[4, 9]));
-    assert_eq!(approved(&[4, 3]), Ok(Grant::Profile("builder".into())), "ci has signed itself");
+    missing(grant(&[4], &[]));
+    missing(grant(&[4], &[9]));
+    missing(grant(&[4], &[4]));
+    assert_eq!(grant(&[4], &[3]), Ok(Grant::Profile("reader".into())));
+    // An author's signature is no approval, and has rights of its own.
+    assert_eq!(grant(&[4, 3], &[]), Ok(Grant::Profile("builder".into())));
 
     // Two keys of one name are one approval.
     let [one, two, robot] = [1, 2, 4].map(|number| key(number).public());
@@ -199,16 +208,30 @@ fn approvals_count_names_and_not_signatures() {
         key(5).public()
     ))
     .unwrap();
-    let at = |keys: &[u8], time: &str| {
-        let envelope = signed(&order(&json!({})), keys);
-        verify(&envelope.to_json(), &trust, CLUSTER, Timestamp::parse(time).unwrap())
+    let at = |approvers: &[u8], time: &str| {
+        let envelope = approved(&order(&json!({})), &[4], approvers);
+        let verified = verify(&envelope.to_json(), &trust, CLUSTER, Timestamp::parse(time).unwrap());
+        verified.map(|verified| verified.grant)
     };
+    let one_of_two = Err(Unacceptable::Approvals { signer: "robot".into(), needed: 2, present: 1 });
     let before = "2019-01-01T00:00:00Z";
-    let two_keys = at(&[4, 1, 2], before).unwrap();
-    assert_eq!(two_keys.grant, Grant::Profile("reader".into()), "only alice's own rights");
-    assert_eq!(at(&[4, 1, 5], before).unwrap().grant, Grant::Full);
-    // The trust in alice has ended, so she approves nothing.
-    assert_eq!(at(&[4, 1, 5], NOW).unwrap().grant, Grant::Profile("reader".into()));
+    assert_eq!(at(&[1, 2], before), one_of_two);
+    assert_eq!(at(&[1, 5], before), Ok(Grant::Full));
+    assert_eq!(at(&[1, 5], NOW), one_of_two, "the trust in alice has ended, so she approves nothing");
+}
+
+#[test]
+fn approval_lends_no_rights_to_the_plan() {
+    let envelope = approved(&order(&json!({})), &[4], &[1]);
+    let verified = verify(&envelope.to_json(), &trust(""), CLUSTER, now()).unwrap();
+    assert_eq!(verified.grant, Grant::Profile("reader".into()), "alice has full trust");
+    assert_eq!((verified.signers, verified.approvers), (vec!["robot".to_owned()], vec!["alice".to_owned()]));
+
+    // agq removes the signature of the author.
+    let mut stripped = envelope;
+    stripped.signatures.remove(0);
+    let reason = "the order is only approved, by alice: its author has to sign it, too";
+    assert_eq!(refusal(&stripped, &trust("")), reason);
 }
 
 #[test]
@@ -231,7 +254,7 @@ fn unsigned_bytes_are_not_read() {
     };
     assert!(refusal(&envelope, &trust("")).starts_with("no signature of the order is valid"));
     let mut signed = Envelope { signatures: Vec::new(), ..envelope };
-    signed.sign(&key(1));
+    signed.sign(&key(1), SignatureKind::Order);
     assert!(refusal(&signed, &trust("")).starts_with("the order is not valid: EOF"));
 }
 

@@ -1,6 +1,6 @@
 //! `agx key`
 
-use agenix_order::{Envelope, PublicKey, SigningKey};
+use agenix_order::{Envelope, PublicKey, SignatureKind, SigningKey};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ fn rotate(keys: &SigningKeys, name: &str, output: Output) -> Result<()> {
     let payload = json!({"v": 1, "name": name, "old": old_key, "new": new_key, "at": now().to_string()});
     let payload = payload.to_string().into_bytes();
     let mut statement = Envelope { payload_type: ROTATION_TYPE.into(), payload, signatures: Vec::new() };
-    statement.sign(&old);
+    statement.sign(&old, SignatureKind::Order);
     let statement: Value = serde_json::from_str(&statement.to_json()).unwrap_or_default();
     let rotated = KeyRotated { name: name.to_owned(), public_key: new_key, previous: old_key, statement };
     output.show("key.rotate", &rotated, |rotated| {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use agenix_order::{
-    Envelope, Grant, InputBounds, Order, OrderLimits, Terms, TrustFile, inputs_root, verify as verify_order,
+    Envelope, Grant, InputBounds, Order, OrderLimits, SignatureKind, Terms, TrustFile, inputs_root,
+    verify as verify_order,
 };
 use agenix_protocol::{
     documents::{InputType, Plan, parse_object},
@@ -34,6 +35,9 @@ pub(crate) struct SignArgs {
     /// Your key; `agx key new` makes one
     #[arg(long, value_name = "NAME")]
     key: String,
+    /// Only approve the order of another signer: the plan gets no rights from your key
+    #[arg(long, conflicts_with = "TermArgs")]
+    approve: bool,
     #[command(flatten)]
     terms: TermArgs,
 }
@@ -85,7 +89,7 @@ pub(crate) struct VerifyArgs {
 }
 
 pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
-    let SignArgs { file, key, terms } = args;
+    let SignArgs { file, key, approve, terms } = args;
     let key = SigningKeys::find()?.get(&key)?.current;
     let json = read(&file)?;
     let mut envelope = if is_envelope(&json) {
@@ -99,6 +103,11 @@ pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
         let order = envelope.order().map_err(|error| wrong(&file, &error.to_string()))?;
         check_plan(&order.plan, &file)?;
         envelope
+    } else if approve {
+        return Err(CliError::usage(
+            format!("{} is no signed order, and only such a one can be approved", file.display()),
+            "its author signs it with `agx plan sign` first",
+        ));
     } else {
         let plan: Plan = parse_object(&json).map_err(|error| wrong(&file, &error.to_string()))?;
         check_plan(&plan, &file)?;
@@ -113,7 +122,7 @@ pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
         }
         Envelope::new(&order)
     };
-    envelope.sign(&key);
+    envelope.sign(&key, if approve { SignatureKind::Approval } else { SignatureKind::Order });
     let json = envelope.to_json();
     let signed = PlanSigned { order: serde_json::from_str(&json).unwrap_or_default() };
     output.show("plan.sign", &signed, |_| json)
@@ -208,6 +217,7 @@ pub(super) fn verify(args: &VerifyArgs, output: Output) -> Result<()> {
         valid: true,
         plan_id: order.plan.plan_id.clone(),
         signers: verified.signers,
+        approvers: verified.approvers,
         profile: match verified.grant {
             Grant::Full => None,
             Grant::Profile(profile) => Some(profile),
@@ -219,7 +229,10 @@ pub(super) fn verify(args: &VerifyArgs, output: Output) -> Result<()> {
             .profile
             .as_ref()
             .map_or("outside of the sandbox".into(), |profile| format!("in the sandbox profile {profile}"));
-        let (signers, until) = (shown.signers.join(", "), order.terms.not_after);
+        let (mut signers, until) = (shown.signers.join(", "), order.terms.not_after);
+        if !shown.approvers.is_empty() {
+            signers += &format!(", approved by {}", shown.approvers.join(", "));
+        }
         let uses = order.terms.uses.map_or(String::new(), |uses| format!(", {uses} uses a worker"));
         format!(
             "the order is valid: signed by {signers}, runs {rights}, for {}, until {until}{uses}",

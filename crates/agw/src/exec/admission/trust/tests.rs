@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use agenix_order::{Envelope, Order, SigningKey};
+use agenix_order::{Envelope, Order, SignatureKind, SigningKey};
 use agenix_protocol::{
     documents::{JobDocument, Plan, PlanCache, to_json},
     time::Timestamp,
@@ -45,7 +45,7 @@ fn envelope(plan: &Value, terms: &Value) -> String {
     }
     let order: Order = serde_json::from_value(json!({"v": 1, "plan": plan, "terms": all})).unwrap();
     let mut envelope = Envelope::new(&order);
-    envelope.sign(&key());
+    envelope.sign(&key(), SignatureKind::Order);
     envelope.to_json()
 }
 
