@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 
 use crate::exec::{
@@ -49,7 +49,16 @@ impl ConfigFile {
         let Some(path) = path else { return Ok(Self::default()) };
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("--config: cannot read {shown}"))?;
-        toml::from_str(&text).with_context(|| format!("--config {shown}"))
+        Self::parse(&text).with_context(|| format!("--config {shown}"))
+    }
+
+    /// Parses the file. The error has no line of the file, because a line may be that of a secret.
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let until = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = until.matches('\n').count() + 1;
+            anyhow!("line {line}: {}", error.message())
+        })
     }
 
     pub(crate) fn asked_plans(&self) -> AskedPlans {
@@ -115,6 +124,21 @@ mod tests {
         ] {
             let error = of(wrong).unwrap().trust().unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn fault_is_named_by_its_line_without_the_text_of_the_line() {
+        for (text, line) in [
+            ("[secrets.TOKEN]\nvalue = \"hunter2\nfile = 'x'", 2),
+            ("\n\n[secrets]\nTOKEN = { fill = 'hunter2' }", 4),
+            ("[secrets]\nTOKEN = 'hunter2' x", 2),
+            ("[secrets]\nTOKEN = 'hunter2'", 2),
+            ("[secrets.TOKEN]\ntools = 'hunter2'", 1),
+        ] {
+            let error = format!("{:#}", ConfigFile::parse(text).unwrap_err());
+            assert!(error.starts_with(&format!("line {line}: ")), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 

@@ -33,12 +33,33 @@ const MAX_BYTES: usize = 65_536;
 
 /// Table of a secret in the file of `--config`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "toml::Value")]
 pub(crate) struct SecretTable {
     /// Tools that get the secret.
     tools: BTreeSet<String>,
     file: Option<PathBuf>,
     env: Option<String>,
+}
+
+impl TryFrom<toml::Value> for SecretTable {
+    type Error = &'static str;
+
+    /// Reads the fields. The error shows no value, because somebody may have written the secret.
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Fields {
+            tools: BTreeSet<String>,
+            file: Option<PathBuf>,
+            env: Option<String>,
+        }
+        let fields = value.try_into::<Fields>();
+        let Fields { tools, file, env } = fields.map_err(|_may_show_the_secret| {
+            "a secret is a table with a list `tools` and a text `file` or `env`, and nothing else; the \
+             file or the variable has its value"
+        })?;
+        Ok(Self { tools, file, env })
+    }
 }
 
 /// Place of a secret.
@@ -276,7 +297,7 @@ mod tests {
         let (_dir, text) = file([&[b'x'; 65_536][..], b"\r\n"].concat());
         assert!(secrets(&text).is_ok());
         for (text, expected) in [
-            ("A = { file = '/x' }", "missing field `tools`"),
+            ("A = { file = '/x' }", "a secret is a table with a list `tools`"),
             ("A = { file = '/dev/null', tools = ['curl'] }", "it is not a regular file"),
             ("A = { file = '/x', tools = [] }", "secrets.A.tools names no tool"),
             ("A = { file = 'x', tools = ['curl'] }", "give an absolute path"),
@@ -284,7 +305,7 @@ mod tests {
             ("A = { file = '/x', env = 'X', tools = ['curl'] }", "needs one of file and env"),
             ("A = { env = 'NOT_SET_HERE', tools = ['curl'] }", "secrets.A: its variable is not set"),
             ("'a b' = { env = 'PATH', tools = ['curl'] }", "the name has to be"),
-            ("A = { env = 'PATH', tools = ['curl'], tool = 'x' }", "unknown field `tool`"),
+            ("A = { env = 'PATH', tools = ['curl'], tool = 'x' }", "and nothing else"),
         ] {
             let error = secrets(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
