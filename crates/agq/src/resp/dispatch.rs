@@ -179,7 +179,8 @@ async fn run_stateless(app: &AppState, caller: &Caller, request: Request) -> Com
         Ok(result) => return result,
         Err(request) => request,
     };
-    let request = match run_workflow_command(app, caller, request).await {
+    // A workflow submits actions, so its future is larger than those of frequent commands.
+    let request = match Box::pin(run_workflow_command(app, caller, request)).await {
         Ok(result) => return result,
         Err(request) => request,
     };

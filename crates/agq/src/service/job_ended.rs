@@ -13,14 +13,15 @@ use crate::{app::AppState, error::Result, store::JobChange};
 
 pub(crate) async fn on_job_ended(app: &AppState, change: Option<&JobChange>) -> Result<()> {
     match change.and_then(workflow_to_advance) {
-        Some(workflow_id) => workflow::step_ended(app, workflow_id).await,
+        // Boxed, because the future contains submissions, and few jobs have a workflow.
+        Some(workflow_id) => Box::pin(workflow::step_ended(app, workflow_id)).await,
         None => Ok(()),
     }
 }
 
 pub(crate) async fn on_jobs_ended(app: &AppState, bulk: &BulkChange) -> Result<()> {
     for workflow_id in &bulk.workflows {
-        workflow::step_ended(app, workflow_id).await?;
+        Box::pin(workflow::step_ended(app, workflow_id)).await?;
     }
     Ok(())
 }
