@@ -33,6 +33,10 @@ impl Policy {
             let fault = Fault::new(reason, format!("leave sandbox out, or name {own}"));
             findings.push(finding("sandbox.profile".into(), None, fault));
         }
+        let profile = plan.sandbox.as_ref().map(|sandbox| &sandbox.profile).or(self.profile.as_ref());
+        if let Some(reason) = profile.and_then(|profile| self.asks.about_profile(profile)) {
+            findings.push(asking("sandbox.profile", reason));
+        }
         let strictest = tasks.iter().map(|task| task.decision).max().unwrap_or(Decision::Allow);
         Judgement {
             decision: strictest.max(Finding::strictest(&findings)),
@@ -128,9 +132,7 @@ impl Parts {
     }
 
     fn ask(&mut self, reason: String) {
-        let place = "command".to_owned();
-        let finding = Finding { decision: Decision::Ask, place, argument: None, reason, instead: None };
-        self.findings.push(finding);
+        self.findings.push(asking("command", reason));
     }
 
     fn arguments(&mut self, scope: &Scope<'_>, tool: &Tool, args: &[String]) {
@@ -206,6 +208,12 @@ fn secret_fault(tool: &Tool, value_type: &ValueType, secret: &str) -> Option<Fau
     // The policy does not know the value.
     let reason = format!("a secret may be any text, and the variable has to be {value_type}");
     (!value_type.is_any_text()).then(|| Fault::new(reason, "leave it out"))
+}
+
+/// Returns a finding that asks for approval.
+fn asking(place: &str, reason: String) -> Finding {
+    let place = place.to_owned();
+    Finding { decision: Decision::Ask, place, argument: None, reason, instead: None }
 }
 
 fn finding(place: String, argument: Option<usize>, fault: Fault) -> Finding {

@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod argv;
+mod asks;
 mod examples;
 mod inputs;
 mod jq;
@@ -51,6 +52,7 @@ mod tool;
 mod value_type;
 mod word;
 
+pub use asks::Asks;
 pub use examples::{Example, FailedExample, library_examples};
 pub use judgement::{Decision, FileUse, Finding, Judgement, TaskJudgement};
 pub use path::Access;

@@ -6,6 +6,7 @@ use agenix_protocol::documents::is_profile_name;
 use serde::Deserialize;
 
 use crate::{
+    asks::Asks,
     library,
     path::Paths,
     tool::{Tool, ToolTable, environment},
@@ -44,6 +45,8 @@ struct PolicyFile {
     env: BTreeMap<String, String>,
     #[serde(default)]
     tools: BTreeMap<String, ToolTable>,
+    #[serde(default)]
+    ask: Asks,
 }
 
 /// Error in the file of a policy.
@@ -62,6 +65,7 @@ pub struct Policy {
     pub(crate) inputs: Inputs,
     pub(crate) paths: Paths,
     pub(crate) env: BTreeMap<String, ValueType>,
+    pub(crate) asks: Asks,
     /// Tools of the file.
     own: BTreeMap<String, Tool>,
     /// Tools of the library that the file uses.
@@ -110,6 +114,7 @@ impl Policy {
             inputs: file.inputs,
             paths: file.paths.checked().map_err(|reason| wrong("paths", reason))?,
             env: environment(&file.env).map_err(|reason| wrong("env", reason))?,
+            asks: file.ask.checked().map_err(|reason| wrong("ask.profiles", reason))?,
             own,
             shipped,
         })
@@ -133,6 +138,12 @@ impl Policy {
     #[must_use]
     pub fn profile(&self) -> Option<&str> {
         self.profile.as_deref()
+    }
+
+    /// Returns what a person has to approve beside single tools.
+    #[must_use]
+    pub fn asks(&self) -> &Asks {
+        &self.asks
     }
 
     /// Returns the names of all tools, sorted.

@@ -339,3 +339,27 @@ fn secret_is_allowed_for_the_tools_that_list_it() {
         .to_string();
     assert!(wrong.contains("secrets: 'a b' is not the name of a secret"), "{wrong}");
 }
+
+#[test]
+fn policy_asks_about_profiles_agents_and_many_jobs() {
+    let parse_policy = |ask: &str| Policy::parse(&format!("version = 1\nuse = ['true']\n[ask]\n{ask}"));
+    let policy = parse_policy("profiles = ['net']\nagent_plans = true\njobs_over = 10").unwrap();
+    let judge = |sandbox: &str| {
+        let json = format!(r#"{{"tasks": [{{"task_number": 1, "command": "true"}}]{sandbox}}}"#);
+        policy.judge(&parse::<Plan>(json.as_bytes()).unwrap())
+    };
+    assert_eq!(judge("").decision, Decision::Allow);
+    assert_eq!(judge(r#", "sandbox": {"profile": "reader"}"#).decision, Decision::Allow);
+    let asked = judge(r#", "sandbox": {"profile": "net"}"#);
+    assert_eq!(asked.decision, Decision::Ask);
+    let reason = asked.findings[0].to_string();
+    assert_eq!(reason, "sandbox.profile: plans in the sandbox profile 'net' need approval");
+    let asks = policy.asks();
+    assert!(asks.about_agent_plan().is_some() && asks.about_jobs(10).is_none());
+    assert_eq!(asks.about_jobs(11).unwrap(), "an action has 11 jobs, and more than 10 need approval");
+    let nothing = parse_policy("").unwrap();
+    assert!(nothing.asks().about_agent_plan().is_none() && nothing.asks().about_jobs(u64::MAX).is_none());
+    let error = parse_policy("profiles = ['a b']").unwrap_err().to_string();
+    assert_eq!(error, "ask.profiles: 'a b' is not the name of a sandbox profile");
+    assert!(parse_policy("plans = true").is_err());
+}

@@ -6,7 +6,7 @@ use agenix_policy::{Decision, Policy};
 use agenix_protocol::documents::{Plan, parse};
 
 /// Policies, by their column.
-const POLICIES: [&str; 10] = [
+const POLICIES: [&str; 11] = [
     // 0: nothing is listed.
     "version = 1",
     // 1: the whole library, and no file.
@@ -27,28 +27,30 @@ const POLICIES: [&str; 10] = [
     "version = 1\nlibrary = true\nprofile = 'reader'\n[paths]\nread = ['/data']\n[env]\nLC_ALL = 'NAME'",
     // 9: the whole library reads the working directory.
     "version = 1\nlibrary = true\n[paths]\nread = ['.']",
+    // 10: the sandbox profile of the policy asks.
+    "version = 1\nlibrary = true\nprofile = 'net'\n[ask]\nprofiles = ['net']",
 ];
 
 /// Plans, and the decision under each policy: `.` allow, `?` ask, `x` refuse.
 const PLANS: [(&str, &str); 18] = [
-    (r#"{"command": "true"}"#, "x....xxx.."),
-    (r#"{"command": "sort"}"#, "x.....?x.."),
-    (r#"{"command": "sort", "args": ["-n", "/data/a"]}"#, "xx....?x.x"),
-    (r#"{"command": "sort", "args": ["-r", "/data/a"]}"#, "xx...x?x.x"),
-    (r#"{"command": "sort", "args": ["-n", "a"]}"#, "xxxxxxxxx."),
-    (r#"{"command": "sort", "args": ["-n", "/etc/passwd"]}"#, "xxxxxxxxxx"),
-    (r#"{"command": "sort", "args": ["-n", "/data/../etc/passwd"]}"#, "xxxxxxxxxx"),
-    (r#"{"command": "sort", "args": ["-o", "/data/out/x"]}"#, "xxxxxxxxxx"),
-    (r#"{"command": "sort", "args": ["--compress-program=sh"]}"#, "xxxxxxxxxx"),
-    (r#"{"command": "sort", "stdout": "/data/out/x"}"#, "xxx.xxxxxx"),
-    (r#"{"command": "sort", "stdin_file": "/data/x"}"#, "xx....?x.x"),
-    (r#"{"command": "sort", "env": {"LC_ALL": "C"}}"#, "xxxxxxxx.x"),
-    (r#"{"command": "sort", "env": {"LD_PRELOAD": "/data/x.so"}}"#, "xxxxxxxxxx"),
-    (r#"{"command": "sort", "args": ["{{input.file}}"]}"#, "xxxxxxxxxx"),
-    (r#"{"command": "sort", "args": ["--", "{{input.file}}"]}"#, "xxxx.xxxxx"),
-    (r#"{"command": "sh", "args": ["-c", "id"]}"#, "xxxxxxx?xx"),
-    (r#"{"command": "/usr/bin/sort"}"#, "xxxxxxxxxx"),
-    (r#"{"command": "find", "args": ["/data", "-exec", "sh", ";"]}"#, "xxxxxxxxxx"),
+    (r#"{"command": "true"}"#, "x....xxx..?"),
+    (r#"{"command": "sort"}"#, "x.....?x..?"),
+    (r#"{"command": "sort", "args": ["-n", "/data/a"]}"#, "xx....?x.xx"),
+    (r#"{"command": "sort", "args": ["-r", "/data/a"]}"#, "xx...x?x.xx"),
+    (r#"{"command": "sort", "args": ["-n", "a"]}"#, "xxxxxxxxx.x"),
+    (r#"{"command": "sort", "args": ["-n", "/etc/passwd"]}"#, "xxxxxxxxxxx"),
+    (r#"{"command": "sort", "args": ["-n", "/data/../etc/passwd"]}"#, "xxxxxxxxxxx"),
+    (r#"{"command": "sort", "args": ["-o", "/data/out/x"]}"#, "xxxxxxxxxxx"),
+    (r#"{"command": "sort", "args": ["--compress-program=sh"]}"#, "xxxxxxxxxxx"),
+    (r#"{"command": "sort", "stdout": "/data/out/x"}"#, "xxx.xxxxxxx"),
+    (r#"{"command": "sort", "stdin_file": "/data/x"}"#, "xx....?x.xx"),
+    (r#"{"command": "sort", "env": {"LC_ALL": "C"}}"#, "xxxxxxxx.xx"),
+    (r#"{"command": "sort", "env": {"LD_PRELOAD": "/data/x.so"}}"#, "xxxxxxxxxxx"),
+    (r#"{"command": "sort", "args": ["{{input.file}}"]}"#, "xxxxxxxxxxx"),
+    (r#"{"command": "sort", "args": ["--", "{{input.file}}"]}"#, "xxxx.xxxxxx"),
+    (r#"{"command": "sh", "args": ["-c", "id"]}"#, "xxxxxxx?xxx"),
+    (r#"{"command": "/usr/bin/sort"}"#, "xxxxxxxxxxx"),
+    (r#"{"command": "find", "args": ["/data", "-exec", "sh", ";"]}"#, "xxxxxxxxxxx"),
 ];
 
 #[test]

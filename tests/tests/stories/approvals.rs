@@ -1,5 +1,7 @@
 //! Approvals: a plan that the policy of agq asks about waits for an admin, through crashes.
 
+use std::sync::LazyLock;
+
 use e2e::{Agq, Agw, Lab, eventually};
 use serde_json::{Value, json};
 
@@ -12,15 +14,21 @@ use = ["cat"]
 class = "interpreter"
 "#;
 
+static TRUE: LazyLock<Value> = LazyLock::new(|| json!({"task_number": 1, "command": "true"}));
+
 fn robot() -> String {
     "c".repeat(64)
+}
+
+fn claude() -> String {
+    "d".repeat(64)
 }
 
 fn alice() -> String {
     "a".repeat(64)
 }
 
-/// Lab with an agq that has a policy, a client `robot`, and an admin `alice`.
+/// Lab with an agq that has a policy, a client `robot`, an agent `claude`, and an admin `alice`.
 struct Asked {
     lab: Lab,
     agq: Agq,
@@ -28,9 +36,18 @@ struct Asked {
 
 impl Asked {
     fn new(args: &[&str]) -> Self {
+        Self::with_policy(POLICY, args)
+    }
+
+    fn with_policy(policy: &str, args: &[&str]) -> Self {
         let lab = Lab::new();
-        let policy = lab.file("policy.toml", POLICY).display().to_string();
-        let keys = format!("[clients]\nrobot = '{}'\n[admins]\nalice = '{}'\n", robot(), alice());
+        let policy = lab.file("policy.toml", policy).display().to_string();
+        let keys = format!(
+            "[clients]\nrobot = '{}'\n[admins]\nalice = '{}'\n[agents.claude]\nkey = '{}'\n",
+            robot(),
+            alice(),
+            claude()
+        );
         let config = lab.file("agq.toml", &keys).display().to_string();
         let agq = lab.agq(&[&["--config", &config, "--policy", &policy], args].concat());
         Self { lab, agq }
@@ -94,6 +111,58 @@ fn job_of_a_plan_that_the_policy_asks_about_waits_for_an_admin() {
     assert_eq!(asked.decide("PLAN.APPROVE"), ":0", "the same decision again changes nothing");
     let late = asked.decide("PLAN.REJECT");
     assert_eq!(late, "-ERR Approval of p is decided: approved by admin:alice");
+}
+
+#[test]
+fn first_use_of_a_plan_by_an_agent_waits_for_an_admin() {
+    let asked = Asked::with_policy("version = 1\nuse = ['true']\n[ask]\nagent_plans = true", &[]);
+    let _agw = asked.worker();
+    let plan = |id: &str| format!(r#"PLAN.SUBMIT '{}'"#, json!({"plan_id": id, "tasks": [TRUE.clone()]}));
+    assert_eq!(asked.ask(&robot(), &plan("client")), "+OK plan_id=client");
+    assert_eq!(asked.approval(), Value::Null, "only plans of agents wait");
+
+    assert_eq!(asked.ask(&claude(), &plan("p")), "+OK plan_id=p");
+    let submit =
+        |id: &str| format!(r#"ACTION.SUBMIT '{{"action_id":"{id}","plan_id":"p","inputs":[{{}}]}}'"#);
+    assert!(asked.ask(&claude(), &submit("a")).starts_with("+OK action_id=a"));
+    assert_eq!(asked.job()["state"], "staged");
+    let approval = asked.approval();
+    assert_eq!(approval["submitted_by"], "agent:claude", "{approval}");
+    assert_eq!(approval["reasons"], json!(["an agent has stored the plan"]));
+    assert_eq!(asked.decide("PLAN.APPROVE"), ":1");
+    assert_eq!(ended(&asked.lab, &asked.agq, "a")["status"], "completed");
+    // The plan is known now.
+    assert!(asked.ask(&claude(), &submit("b")).starts_with("+OK action_id=b"));
+    assert_eq!(ended(&asked.lab, &asked.agq, "b")["status"], "completed");
+}
+
+#[test]
+fn action_with_many_jobs_waits_for_an_admin() {
+    let asked = Asked::with_policy("version = 1\nuse = ['true']\n[ask]\njobs_over = 2", &[]);
+    let plan = json!({"plan_id": "p", "tasks": [TRUE.clone()]});
+    assert_eq!(asked.ask(&robot(), &format!("PLAN.SUBMIT '{plan}'")), "+OK plan_id=p");
+    let submit = |id: &str, inputs: &str, open: bool| {
+        let action = format!(r#"{{"action_id":"{id}","plan_id":"p","open":{open},"inputs":{inputs}}}"#);
+        let reply = asked.ask(&robot(), &format!("ACTION.SUBMIT '{action}'"));
+        assert!(reply.starts_with(&format!("+OK action_id={id}")), "{reply}");
+    };
+    submit("few", "[{},{}]", true);
+    assert_eq!(action(&asked.lab, &asked.agq, "few")["pending"], 2);
+    assert_eq!(asked.approval(), Value::Null, "two jobs need no approval");
+    submit("many", "[{},{},{}]", false);
+    let approval = asked.approval();
+    assert_eq!((&approval["submitted_by"], &approval["actions"]), (&json!("client:robot"), &json!(["many"])));
+    assert_eq!(approval["reasons"], json!(["an action has 3 jobs, and more than 2 need approval"]));
+    // An action that grows beyond the number waits, too.
+    let added = asked.ask(&robot(), "ACTION.ADD few '[{}]'");
+    assert_eq!(added, "+OK action_id=few jobs_created=1 total_jobs=3");
+    assert_eq!(asked.approval()["actions"], json!(["many", "few"]));
+    let _agw = asked.worker();
+    eventually("the two first jobs end", || {
+        (action(&asked.lab, &asked.agq, "few")["completed"] == 2).then_some(())
+    });
+    assert_eq!(asked.decide("PLAN.APPROVE"), ":4");
+    eventually("all jobs end", || (action(&asked.lab, &asked.agq, "many")["completed"] == 3).then_some(()));
 }
 
 #[test]

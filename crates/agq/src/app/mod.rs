@@ -14,7 +14,7 @@ pub(crate) use self::{
     caller::{Agent, Caller, Submitter, connection_name, is_connection, node_of},
     capability_cache::CapabilityCache,
     outcome_tracker::OutcomeTracker,
-    plan_policy::{PlanDecision, PlanPolicy},
+    plan_policy::{PlanDecision, PlanPolicy, Question},
     unended_steps::UnendedSteps,
 };
 use crate::{

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use super::{
     approvals,
     budgets::{self, SubmitterBudget},
-    chunked_submission::{self, new_jobs},
+    chunked_submission::{self, NewInputs, new_jobs},
     lookup, owned,
     queues::check_capacity,
     staged_jobs,
@@ -70,8 +70,8 @@ pub(crate) async fn submit(
             blob::check_reads_none(&plan)?;
             let plan_id = action.plan_id.clone();
             let booking = |later| budget.as_ref().map(|budget| budget.booking(later));
-            let jobs_created =
-                chunked_submission::store(app, action, &plan, &pieces, jobs_created, booking).await?;
+            let stored = chunked_submission::store(app, action, &plan, &pieces, jobs_created, booking);
+            let jobs_created = Box::pin(stored).await?;
             staged_jobs::recheck(app, &plan_id, &action_id).await?;
             return Ok((action_id, jobs_created));
         }
@@ -79,7 +79,8 @@ pub(crate) async fn submit(
     };
     let named = inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(&plan, at, input));
     let named = named.collect::<Result<Vec<_>, _>>()?;
-    let is_staged = approvals::is_staged(app, &action.plan_id, &action_id).await?;
+    let of_plan = (&action.plan_id, &action_id);
+    let is_staged = approvals::is_staged(app, by.owner, of_plan, jobs_created as u64).await?;
     let terms = JobParams { is_staged, ..terms };
     let jobs = new_jobs(app, inputs, max_running::overrides(&action, &plan, &terms).as_ref());
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
@@ -159,7 +160,10 @@ pub(crate) async fn add_inputs(
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
     check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
     let booking = budgets::booking_of_inputs(app, by.owner, action.owner.as_ref())?;
-    let total = chunked_submission::append(app, &action, &plan, inputs, at, booking).await?;
+    let jobs = action.total_jobs.saturating_add(inputs.len() as u64);
+    let is_staged = approvals::is_staged(app, by.owner, (&action.plan_id, action_id), jobs).await?;
+    let inputs = NewInputs { inputs, at, is_staged };
+    let total = chunked_submission::append(app, &action, &plan, inputs, booking).await?;
     staged_jobs::recheck(app, &action.plan_id, action_id).await?;
     Ok(total)
 }

@@ -5,16 +5,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use agenix_policy::Judgement;
 use agenix_protocol::{
     documents::{Approval, ApprovalState, to_json},
     ids::{ActionId, PlanId},
 };
-use agenix_rules::approval::{self, Admitted};
+use agenix_rules::{
+    approval::{self, Admitted},
+    owner::Owner,
+};
 
 use super::lookup;
 use crate::{
-    app::AppState,
+    app::{AppState, Question},
     auth::keyring::Identity,
     error::Result,
     store::{DocumentChange, DocumentKind, RuleResult, StoredPlan},
@@ -25,17 +27,41 @@ use crate::{
 pub(crate) async fn request(
     app: &AppState,
     plan: &StoredPlan,
-    submitter: Option<&Identity>,
-    (judgement, policy): (&Judgement, String),
+    submitted_by: Option<String>,
+    question: &Question,
 ) -> Result<()> {
+    let approval = requested(app, plan, submitted_by, question);
+    put(app, &plan.plan_id, DocumentChange::Put(to_json(&approval))).await
+}
+
+/// Stores the request for the approval of a stored plan, unless the plan has one, if the policy
+/// asks about an action with `jobs` jobs.
+async fn request_for_jobs(app: &AppState, by: Option<&Owner>, (plan_id, jobs): (&PlanId, u64)) -> Result<()> {
+    let Some(question) = app.plan_policy.about_jobs(jobs) else { return Ok(()) };
+    let Some(plan) = app.store.plan(plan_id).await? else { return Ok(()) };
+    // Nobody owns what the session key submits.
+    let by = by.map_or_else(|| name_of(&Identity::of_session_key()), Owner::to_string);
+    let json = to_json(&requested(app, &plan, Some(by), &question));
+    let rule = Box::new(move |known: Option<&str>| {
+        Ok(if known.is_some() { DocumentChange::Keep } else { DocumentChange::Put(json.clone()) })
+    });
+    Ok(app.store.update_document(DocumentKind::Approval, plan_id.as_str(), rule).await??)
+}
+
+fn requested(
+    app: &AppState,
+    plan: &StoredPlan,
+    submitted_by: Option<String>,
+    Question { reasons, policy }: &Question,
+) -> Approval {
     let now = app.clock.now();
     let timeout = app.settings.approval_timeout_ms;
-    let approval = Approval {
+    Approval {
         plan_id: plan.plan_id.clone(),
-        digest: approval::digest(&plan.json, &policy),
-        policy,
-        submitted_by: submitter.map(name_of),
-        reasons: reasons(judgement),
+        digest: approval::digest(&plan.json, policy),
+        policy: policy.clone(),
+        submitted_by,
+        reasons: reasons.clone(),
         state: ApprovalState::Waiting,
         requested_at: now,
         expires_at: (timeout > 0).then(|| now.plus_ms(timeout)),
@@ -43,8 +69,7 @@ pub(crate) async fn request(
         decided_at: None,
         actions: Vec::new(),
         settled: false,
-    };
-    put(app, &plan.plan_id, DocumentChange::Put(to_json(&approval))).await
+    }
 }
 
 /// Removes the approval of a plan that does not exist.
@@ -58,18 +83,8 @@ async fn put(app: &AppState, plan_id: &PlanId, change: DocumentChange) -> Result
 }
 
 /// Returns the role and the name of a key, as `client:alice`.
-pub(super) fn name_of(identity: &Identity) -> String {
+pub(crate) fn name_of(identity: &Identity) -> String {
     format!("{}:{}", identity.role, identity.name)
-}
-
-/// Returns the findings that ask, each with its place.
-fn reasons(judgement: &Judgement) -> Vec<String> {
-    let of_plan = judgement.findings.iter().map(ToString::to_string);
-    let of_tasks = judgement.tasks.iter().flat_map(|task| {
-        let named = move |finding| format!("task {} ({}), {finding}", task.task_number, task.command);
-        task.findings.iter().map(named)
-    });
-    of_plan.chain(of_tasks).collect()
 }
 
 /// Returns all approvals, in the order of the plans.
@@ -94,12 +109,28 @@ pub(super) async fn of_plan(app: &AppState, plan_id: &PlanId) -> Result<Option<A
     Ok(parsed.transpose()?)
 }
 
-/// Returns true if the jobs of an action of the plan have to be staged. The approval names the
-/// action from then on.
-pub(crate) async fn is_staged(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<bool> {
+/// Returns true if new jobs of an action have to be staged, where the action has `jobs` jobs with
+/// them. The approval of the plan names the action from then on.
+pub(crate) async fn is_staged(
+    app: &AppState,
+    by: Option<&Owner>,
+    (plan_id, action_id): (&PlanId, &ActionId),
+    jobs: u64,
+) -> Result<bool> {
     if !app.plan_policy.is_on() {
         return Ok(false);
     }
+    // Boxed, because every submission contains the future.
+    Box::pin(is_staged_by_policy(app, by, (plan_id, action_id), jobs)).await
+}
+
+async fn is_staged_by_policy(
+    app: &AppState,
+    by: Option<&Owner>,
+    (plan_id, action_id): (&PlanId, &ActionId),
+    jobs: u64,
+) -> Result<bool> {
+    request_for_jobs(app, by, (plan_id, jobs)).await?;
     let (now, action_id) = (app.clock.now(), action_id.clone());
     let admitted = update(app, plan_id, move |approval| {
         Ok(match approval::admitted(approval, &action_id, now)? {

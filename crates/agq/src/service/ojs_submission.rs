@@ -102,7 +102,7 @@ async fn enqueue_checked(
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
         _ => app.clock.action_id(),
     };
-    let staged = stage(app, &action_id, &mut prepared).await?;
+    let staged = stage(app, owner, &action_id, &mut prepared).await?;
     let action = Action { owner: owner.cloned(), ..action_of(&action_id, &prepared, now) };
     let booking = budget.map(|budget| budget.booking(0));
     let added = add(app, &action, &prepared, booking).await?;
@@ -134,13 +134,14 @@ async fn enqueue_checked(
 /// Stages the jobs whose plans wait for approval, and returns these plans.
 async fn stage(
     app: &AppState,
+    owner: Option<&Owner>,
     action_id: &ActionId,
     prepared: &mut [PreparedJob],
 ) -> Result<BTreeSet<PlanId>> {
-    let mut staged = BTreeSet::new();
+    let (mut staged, jobs) = (BTreeSet::new(), prepared.len() as u64);
     for one in prepared {
         let plan_id = &one.own.plan_id;
-        if staged.contains(plan_id) || approvals::is_staged(app, plan_id, action_id).await? {
+        if staged.contains(plan_id) || approvals::is_staged(app, owner, (plan_id, action_id), jobs).await? {
             staged.insert(plan_id.clone());
             one.own.terms.is_staged = true;
         }

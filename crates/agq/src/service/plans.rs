@@ -40,7 +40,7 @@ pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Re
     let limits = &app.settings.limits;
     let (mut plan, order) = read(json, limits)?;
     plan::check(&plan, limits)?;
-    let decision = app.plan_policy.check(&plan)?;
+    let decision = app.plan_policy.check(&plan, by.agent.is_some())?;
     let plan_id = plan.plan_id.get_or_insert_with(|| app.clock.plan_id()).clone();
     if by.agent.is_some() && plan_id.as_str() == OJS_PLAN {
         // agq adds this plan with the first job that needs it.
@@ -101,8 +101,8 @@ async fn prepare_approval(
         return Err(Rejection::PlanExists(plan.plan_id.clone()).into());
     }
     match decision {
-        PlanDecision::NeedsApproval(judgement, policy) => {
-            approvals::request(app, plan, submitter, (judgement, policy.clone())).await
+        PlanDecision::NeedsApproval(question) => {
+            approvals::request(app, plan, submitter.map(approvals::name_of), question).await
         }
         // A plan of this id may have been deleted.
         PlanDecision::Allowed => approvals::forget(app, &plan.plan_id).await,

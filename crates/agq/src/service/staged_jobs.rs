@@ -19,6 +19,11 @@ pub(crate) async fn recheck(app: &AppState, plan_id: &PlanId, action_id: &Action
     if !app.plan_policy.is_on() {
         return Ok(());
     }
+    // Boxed, because the future contains cancellations, and every submission contains the future.
+    Box::pin(recheck_decision(app, plan_id, action_id)).await
+}
+
+async fn recheck_decision(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<()> {
     match of_plan(app, plan_id).await?.map(|approval| approval.state) {
         None | Some(ApprovalState::Waiting) => Ok(()),
         Some(ApprovalState::Approved) => release(app, action_id).await.map(drop),

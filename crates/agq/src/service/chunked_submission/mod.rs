@@ -57,7 +57,8 @@ pub(crate) async fn store(
     count: usize,
     booking: impl FnOnce(u64) -> Option<Booking>,
 ) -> Result<usize> {
-    let is_staged = approvals::is_staged(app, &action.plan_id, &action.action_id).await?;
+    let of_plan = (&action.plan_id, &action.action_id);
+    let is_staged = approvals::is_staged(app, action.owner.as_ref(), of_plan, count as u64).await?;
     let first = begun(app, (&action, is_staged), plan, pieces)?;
     let later = (count as u64).saturating_sub(first.jobs.len() as u64);
     let added = app.store.add_action(NewAction { booking: booking(later), ..first }).await??;
@@ -200,7 +201,19 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
 
 async fn add_piece(app: &AppState, action: &Action, plan: &Plan, piece: &InputChunk) -> Result<u64> {
     // The first write has booked all pieces.
-    append(app, action, plan, inputs_of(&piece.json)?, Some(piece.place), None).await
+    // The first write has asked about the number of jobs.
+    let is_staged = approvals::is_staged(app, None, (&action.plan_id, &action.action_id), 0).await?;
+    let inputs = NewInputs { inputs: inputs_of(&piece.json)?, at: Some(piece.place), is_staged };
+    append(app, action, plan, inputs, None).await
+}
+
+/// Inputs that an action gets.
+pub(crate) struct NewInputs {
+    pub(crate) inputs: Vec<Box<RawValue>>,
+    /// Index of the first input, if it is named.
+    pub(crate) at: Option<u64>,
+    /// True if the jobs wait for the approval of the plan.
+    pub(crate) is_staged: bool,
 }
 
 /// Adds inputs to an action, and returns the number of its jobs. Inputs that the action already has
@@ -209,12 +222,10 @@ pub(crate) async fn append(
     app: &AppState,
     action: &Action,
     plan: &Plan,
-    inputs: Vec<Box<RawValue>>,
-    at: Option<u64>,
+    NewInputs { inputs, at, is_staged }: NewInputs,
     booking: Option<Booking>,
 ) -> Result<u64> {
     let now = app.clock.now();
-    let is_staged = approvals::is_staged(app, &action.plan_id, &action.action_id).await?;
     let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, now);
     let terms = JobParams { is_staged, ..terms };
     let more = AppendJobs {
