@@ -4,7 +4,7 @@
 //! A policy that asks makes the plan wait. Until the decision, the jobs of its actions are staged.
 
 use agenix_protocol::{
-    documents::{Approval, ApprovalState},
+    documents::{Approval, ApprovalScope, ApprovalState},
     ids::ActionId,
     time::Timestamp,
 };
@@ -77,7 +77,44 @@ pub fn expired(approval: &Approval, now: Timestamp) -> Option<Approval> {
     })
 }
 
-/// Effect of an approval on the jobs of a new action.
+/// Effect of an approval on the jobs of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// Jobs run.
+    Open,
+    /// Jobs wait for the decision.
+    Waiting,
+    /// No job runs.
+    Closed,
+}
+
+/// Returns the effect of an approval on the jobs of an action. An approval of large actions has no
+/// effect on actions that it does not name.
+pub fn gate(approval: &Approval, action_id: &ActionId, now: Timestamp) -> Gate {
+    let is_about = approval.scope == ApprovalScope::Plan || approval.actions.contains(action_id);
+    match expired(approval, now).map_or(approval.state, |expired| expired.state) {
+        _ if !is_about => Gate::Open,
+        ApprovalState::Approved => Gate::Open,
+        ApprovalState::Waiting => Gate::Waiting,
+        ApprovalState::Rejected | ApprovalState::Expired => Gate::Closed,
+    }
+}
+
+/// Checks that jobs of an action may be made available again.
+///
+/// # Errors
+///
+/// Returns [`Rejection::WaitsForApproval`] before the decision, and [`Rejection::ApprovalDecided`]
+/// for a plan that was not approved.
+pub fn check_open(approval: &Approval, action_id: &ActionId, now: Timestamp) -> Result<(), Rejection> {
+    match gate(approval, action_id, now) {
+        Gate::Open => Ok(()),
+        Gate::Waiting => Err(Rejection::WaitsForApproval(approval.plan_id.clone())),
+        Gate::Closed => Err(decided_already(&expired(approval, now).unwrap_or_else(|| approval.clone()))),
+    }
+}
+
+/// Effect of an approval on new jobs of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted {
     /// The jobs run.
@@ -86,13 +123,21 @@ pub enum Admitted {
     Stage(Option<Box<Approval>>),
 }
 
-/// Decides whether the jobs of an action are staged.
+/// Decides whether new jobs of an action are staged. `is_large` is true if the policy asks about
+/// the number of the jobs.
 ///
 /// # Errors
 ///
 /// Returns [`Rejection::ApprovalDecided`] for a plan that was not approved, and
 /// [`Rejection::InvalidAction`] if too many actions wait.
-pub fn admitted(approval: &Approval, action_id: &ActionId, now: Timestamp) -> Result<Admitted, Rejection> {
+pub fn admitted(
+    approval: &Approval,
+    (action_id, is_large): (&ActionId, bool),
+    now: Timestamp,
+) -> Result<Admitted, Rejection> {
+    if !is_large && gate(approval, action_id, now) == Gate::Open {
+        return Ok(Admitted::Run);
+    }
     let approval = expired(approval, now).unwrap_or_else(|| approval.clone());
     match approval.state {
         ApprovalState::Approved => Ok(Admitted::Run),
@@ -116,11 +161,12 @@ pub fn admitted(approval: &Approval, action_id: &ActionId, now: Timestamp) -> Re
 #[cfg(test)]
 mod tests {
     use agenix_protocol::{
-        documents::{Approval, ApprovalState},
+        documents::{Approval, ApprovalScope, ApprovalState},
+        ids::ActionId,
         time::Timestamp,
     };
 
-    use super::{Admitted, MAX_ACTIONS, admitted, decided, digest, expired};
+    use super::{Admitted, Gate, MAX_ACTIONS, admitted, check_open, decided, digest, expired, gate};
     use crate::rejection::Rejection;
 
     const NOW: Timestamp = Timestamp(1000);
@@ -132,6 +178,7 @@ mod tests {
             policy: "y".into(),
             submitted_by: Some("robot".into()),
             reasons: vec!["task 1 (awk), command: it is an interpreter".into()],
+            scope: ApprovalScope::Plan,
             state: ApprovalState::Waiting,
             requested_at: Timestamp(0),
             expires_at: Some(Timestamp(2000)),
@@ -180,22 +227,56 @@ mod tests {
     #[test]
     fn jobs_are_staged_until_the_decision() {
         let action = "a".parse().unwrap();
-        let Ok(Admitted::Stage(Some(named))) = admitted(&waiting(), &action, NOW) else { panic!("staged") };
+        let Ok(Admitted::Stage(Some(named))) = admitted(&waiting(), (&action, false), NOW) else {
+            panic!("staged")
+        };
         assert_eq!(named.actions, std::slice::from_ref(&action));
-        assert_eq!(admitted(&named, &action, NOW), Ok(Admitted::Stage(None)));
+        assert_eq!(admitted(&named, (&action, false), NOW), Ok(Admitted::Stage(None)));
         let approved = Approval { state: ApprovalState::Approved, ..waiting() };
-        assert_eq!(admitted(&approved, &action, NOW), Ok(Admitted::Run));
+        assert_eq!(admitted(&approved, (&action, false), NOW), Ok(Admitted::Run));
         let rejected = Approval { state: ApprovalState::Rejected, ..waiting() };
-        assert!(admitted(&rejected, &action, NOW).is_err());
-        assert!(admitted(&waiting(), &action, Timestamp(2000)).is_err(), "its time is over");
+        assert!(admitted(&rejected, (&action, false), NOW).is_err());
+        assert!(admitted(&waiting(), (&action, false), Timestamp(2000)).is_err(), "its time is over");
     }
 
     #[test]
     fn actions_that_wait_are_bounded() {
         let ids = (0..MAX_ACTIONS).map(|n| format!("a{n}").parse().unwrap()).collect();
         let full = Approval { actions: ids, ..waiting() };
-        assert!(admitted(&full, &"b".parse().unwrap(), NOW).is_err());
+        assert!(admitted(&full, (&"b".parse().unwrap(), false), NOW).is_err());
         let last = Approval { actions: full.actions[1..].to_vec(), ..waiting() };
-        assert!(admitted(&last, &"b".parse().unwrap(), NOW).is_ok());
+        assert!(admitted(&last, (&"b".parse().unwrap(), false), NOW).is_ok());
+    }
+
+    #[test]
+    fn approval_of_large_actions_leaves_small_ones_alone() {
+        let (small, large): (ActionId, ActionId) = ("small".parse().unwrap(), "large".parse().unwrap());
+        let asked = Approval { scope: ApprovalScope::LargeActions, ..waiting() };
+        let staged = admitted(&asked, (&large, true), NOW);
+        let Ok(Admitted::Stage(Some(named))) = staged else { panic!("{staged:?}") };
+        for state in [ApprovalState::Waiting, ApprovalState::Approved, ApprovalState::Rejected] {
+            let approval = Approval { state, ..*named.clone() };
+            assert_eq!(admitted(&approval, (&small, false), NOW), Ok(Admitted::Run));
+            assert_eq!(gate(&approval, &small, NOW), Gate::Open);
+        }
+        let rejected = Approval { state: ApprovalState::Rejected, ..*named.clone() };
+        assert!(
+            admitted(&rejected, (&small, true), NOW).is_err() && check_open(&rejected, &large, NOW).is_err()
+        );
+        // More jobs of an action that waits do, too, however few they are.
+        assert_eq!(admitted(&named, (&large, false), NOW), Ok(Admitted::Stage(None)));
+    }
+
+    #[test]
+    fn gate_opens_with_the_approval() {
+        let action = "a".parse().unwrap();
+        assert_eq!(gate(&waiting(), &action, NOW), Gate::Waiting);
+        assert_eq!(gate(&waiting(), &action, Timestamp(2000)), Gate::Closed, "its time is over");
+        let error = check_open(&waiting(), &action, NOW).unwrap_err();
+        assert_eq!(error.to_string(), "Plan p waits for approval: `agx approve p` shows it");
+        let expired = check_open(&waiting(), &action, Timestamp(2000)).unwrap_err();
+        assert_eq!(expired.to_string(), "Approval of p is decided: expired");
+        let approved = Approval { state: ApprovalState::Approved, ..waiting() };
+        assert_eq!(check_open(&approved, &action, NOW), Ok(()));
     }
 }

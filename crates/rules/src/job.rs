@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 pub use charge::{budget_of, charged, run_change};
 pub use lease::{
     LeaseOptions, abandoned, claimed, due, expired, extended_after_pause, given_back, is_timed_ahead,
-    reclaimed, renewed, rescheduled,
+    reclaimed, renewed, rescheduled, staged_again,
 };
 pub use ojs::{JobFailure, MAX_FAILURES_KEPT, Ojs, Progress, ReportedFailure};
 pub use ojs_report::{NOBODY, Reporter, acked, extended, nacked, progressed};
@@ -42,7 +42,7 @@ pub use report::{
 };
 pub use state::JobState;
 pub use unique::{OnConflict, Unique, UniqueOutcome};
-pub use user_request::{activated, cancelled, cancelled_unclaimed, check_ended, orphaned, retried};
+pub use user_request::{activated, cancelled, cancelled_unclaimed, check_ended, orphaned, released, retried};
 
 use crate::{action::Action, capability::Needs, limit::LimitTerms, owner::Owner};
 

@@ -31,6 +31,9 @@ pub enum Rejection {
     /// A decision was made before, or the time for it is over.
     #[error("Approval of {plan_id} is decided: {how}")]
     ApprovalDecided { plan_id: PlanId, how: String },
+    /// The plan of the jobs waits for a decision.
+    #[error("Plan {0} waits for approval: `agx approve {0}` shows it")]
+    WaitsForApproval(PlanId),
     /// The connection has no key, and a decision has an author.
     #[error("Approval needs a key with a name: see [admins] of the config file")]
     NamelessDecision,

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use e2e::{Agq, Agw, Lab, eventually};
 use serde_json::{Value, json};
 
+mod gate;
+
 use crate::support::{Raw, action, ended, only_job};
 
 const POLICY: &str = r#"
@@ -157,12 +159,13 @@ fn action_with_many_jobs_waits_for_an_admin() {
     let added = asked.ask(&robot(), "ACTION.ADD few '[{}]'");
     assert_eq!(added, "+OK action_id=few jobs_created=1 total_jobs=3");
     assert_eq!(asked.approval()["actions"], json!(["many", "few"]));
+    assert_eq!(asked.claimed(), "", "all its jobs wait");
+    submit("small", "[{}]", false);
+    assert_eq!(asked.claimed(), "small");
+    assert_eq!(asked.decide("PLAN.APPROVE"), ":6");
     let _agw = asked.worker();
-    eventually("the two first jobs end", || {
-        (action(&asked.lab, &asked.agq, "few")["completed"] == 2).then_some(())
-    });
-    assert_eq!(asked.decide("PLAN.APPROVE"), ":4");
     eventually("all jobs end", || (action(&asked.lab, &asked.agq, "many")["completed"] == 3).then_some(()));
+    eventually("all jobs end", || (action(&asked.lab, &asked.agq, "few")["completed"] == 3).then_some(()));
 }
 
 #[test]

@@ -48,7 +48,15 @@ impl Raw {
 
     /// Reads a bulk string.
     pub(crate) fn bulk(&mut self) -> String {
+        self.bulk_or_nil().expect("a bulk string, and not nil")
+    }
+
+    /// Reads a bulk string, or nil.
+    pub(crate) fn bulk_or_nil(&mut self) -> Option<String> {
         let head = self.line();
+        if head == "$-1" {
+            return None;
+        }
         let length: usize = head
             .strip_prefix('$')
             .and_then(|n| n.parse().ok())
@@ -56,7 +64,7 @@ impl Raw {
         let mut bytes = vec![0; length + 2];
         self.stream.read_exact(&mut bytes).unwrap();
         bytes.truncate(length);
-        String::from_utf8(bytes).unwrap()
+        Some(String::from_utf8(bytes).unwrap())
     }
 
     /// Sends one inline command and reads a one-line reply.

@@ -125,6 +125,7 @@ impl From<Rejection> for ApiError {
             | Rejection::PlanReplaced(_)
             | Rejection::ApprovalDiffers { .. }
             | Rejection::ApprovalDecided { .. }
+            | Rejection::WaitsForApproval(_)
             | Rejection::WorkerIdTaken => Self::conflict(message),
             Rejection::NotPermitted(_) | Rejection::OwnPlan { .. } => forbidden(message),
             Rejection::Budget(exhausted) => {

@@ -249,7 +249,7 @@ async fn run_action_command(app: &AppState, caller: &Caller, request: Request) -
         Request::PlanStatus { plan_id } => plan::status(app, &plan_id).await,
         Request::PlanOrder { plan_id } => plan::order(app, caller, &plan_id).await,
         Request::PlanList { page } => plan::list(app, caller, page).await,
-        Request::PlanDelete { plan_id } => plan::delete(app, &plan_id).await,
+        Request::PlanDelete { plan_id } => plan::delete(app, caller, &plan_id).await,
         Request::PlanApprove { plan_id, digest } => plan::approve(app, caller, &plan_id, &digest).await,
         Request::PlanReject { plan_id, digest } => plan::reject(app, caller, &plan_id, &digest).await,
         Request::ApprovalList => plan::approvals(app).await,

@@ -77,7 +77,9 @@ async fn plan_of(
 /// Returns the subject of a command that agents may use.
 fn subject(request: &Request) -> Subject<'_> {
     match request {
-        Request::PlanGet { plan_id } | Request::PlanStatus { plan_id } => Subject::Plan(plan_id, Reply::Nil),
+        Request::PlanGet { plan_id } | Request::PlanStatus { plan_id } | Request::PlanOrder { plan_id } => {
+            Subject::Plan(plan_id, Reply::Nil)
+        }
         Request::PlanDelete { plan_id } => Subject::Plan(plan_id, Reply::Integer(0)),
         Request::ActionStatus { action_id } => Subject::Action(action_id, Some(Reply::Nil)),
         Request::ActionClose { action_id } | Request::ActionCancel { action_id, .. } => {

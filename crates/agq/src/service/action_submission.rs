@@ -71,8 +71,10 @@ pub(crate) async fn submit(
             let plan_id = action.plan_id.clone();
             let booking = |later| budget.as_ref().map(|budget| budget.booking(later));
             let stored = chunked_submission::store(app, action, &plan, &pieces, jobs_created, booking);
-            let jobs_created = Box::pin(stored).await?;
-            staged_jobs::recheck(app, &plan_id, &action_id).await?;
+            let (jobs_created, is_staged) = Box::pin(stored).await?;
+            if is_staged {
+                Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await?;
+            }
             return Ok((action_id, jobs_created));
         }
         Err(inputs) => inputs,
@@ -86,7 +88,7 @@ pub(crate) async fn submit(
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
     let named = jobs.iter().zip(named).filter(|(_, blobs)| !blobs.is_empty());
     let input_blobs = named.map(of_job).collect();
-    let plan_id = action.plan_id.clone();
+    let staged_plan = is_staged.then(|| action.plan_id.clone());
     let new = NewAction {
         needs: plan::needs(&plan),
         terms,
@@ -97,13 +99,17 @@ pub(crate) async fn submit(
         booking: budget.map(|budget| budget.booking(0)),
     };
     let added = app.store.add_action(new).await??;
-    staged_jobs::recheck(app, &plan_id, &action_id).await?;
     match added {
         // A client repeats a submission whose reply was lost, and gets the reply of the first one.
-        AddOutcome::New | AddOutcome::Same => Ok((action_id, jobs_created)),
+        AddOutcome::New | AddOutcome::Same => {}
         // Only unique jobs of the Open Job Spec have other jobs that stand for them.
-        AddOutcome::Differs | AddOutcome::Stands(_) => Err(Rejection::ActionExists(action_id).into()),
+        AddOutcome::Differs | AddOutcome::Stands(_) => return Err(Rejection::ActionExists(action_id).into()),
     }
+    if let Some(plan_id) = staged_plan {
+        // Boxed, because every submission contains the future.
+        Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await?;
+    }
+    Ok((action_id, jobs_created))
 }
 
 /// Returns the plan of a submission. For an agent, the plans of others do not exist.
@@ -164,6 +170,8 @@ pub(crate) async fn add_inputs(
     let is_staged = approvals::is_staged(app, by.owner, (&action.plan_id, action_id), jobs).await?;
     let inputs = NewInputs { inputs, at, is_staged };
     let total = chunked_submission::append(app, &action, &plan, inputs, booking).await?;
-    staged_jobs::recheck(app, &action.plan_id, action_id).await?;
+    if is_staged {
+        Box::pin(staged_jobs::recheck(app, &action.plan_id, action_id)).await?;
+    }
     Ok(total)
 }

@@ -6,7 +6,9 @@ use agenix_rules::{
     plan,
 };
 
-use super::{action_changes, job_changes::decide_jobs, job_ended::on_jobs_ended, lookup, workflow};
+use super::{
+    action_changes, approvals, job_changes::decide_jobs, job_ended::on_jobs_ended, lookup, workflow,
+};
 use crate::{app::AppState, error::Result};
 
 /// Returns the number of cancelled jobs.
@@ -31,6 +33,7 @@ pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Re
 pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize> {
     let (action, _) = lookup::action(app, action_id).await?;
     let plan = lookup::plan(app, &action.plan_id).await?;
+    approvals::check_open(app, &action.plan_id, action_id).await?;
     let jobs = app.store.jobs_of(action_id, vec![Status::Failed, Status::Dead], Slice::ALL).await?;
     if let Some(first) = jobs.first()
         && let Some(stored) = app.store.job(first).await?

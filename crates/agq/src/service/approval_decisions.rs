@@ -12,19 +12,14 @@ use agenix_rules::{
     approval::{self, SETTLE_MS},
     rejection::Rejection,
 };
+use tracing::warn;
 
 use super::{
-    actions,
-    approvals::{all, name_of, update},
-    chunked_submission,
-    staged_jobs::release,
+    approvals::{name_of, update},
+    chunked_submission, lookup,
+    staged_jobs::{cancel, release},
 };
-use crate::{
-    app::AppState,
-    auth::keyring::Identity,
-    error::{CommandError, Result},
-    store::DocumentKind,
-};
+use crate::{app::AppState, auth::keyring::Identity, error::Result, store::DocumentKind};
 
 /// Decides about a plan, and applies the decision. Returns the number of jobs that it released or
 /// cancelled.
@@ -35,18 +30,16 @@ pub(crate) async fn decide(
     (digest, decider): (&str, Option<&Identity>),
 ) -> Result<usize> {
     let Some(decider) = decider else { return Err(Rejection::NamelessDecision.into()) };
-    let found = app.store.plan(plan_id).await?;
-    let stored = found.ok_or_else(|| Rejection::PlanNotFound(plan_id.clone()))?;
     let (now, by, digest) = (app.clock.now(), name_of(decider), digest.to_owned());
     let decided = update(app, plan_id, move |requested| {
-        // The digest is that of the stored plan, whatever the request says.
-        let digest_of_plan = approval::digest(&stored.json, &requested.policy);
-        let requested = Approval { digest: digest_of_plan, ..requested.clone() };
-        let next = approval::decided(&requested, state, (&digest, &by), now)?;
-        Ok((next.clone(), next.unwrap_or(requested)))
+        let next = approval::decided(requested, state, (&digest, &by), now)?;
+        Ok((next.clone(), next.unwrap_or_else(|| requested.clone())))
     });
     let Some(approval) = decided.await? else {
-        return Err(Rejection::ApprovalNotFound(plan_id.clone()).into());
+        let is_known = app.store.plan(plan_id).await?.is_some();
+        let id = plan_id.clone();
+        let missing = if is_known { Rejection::ApprovalNotFound(id) } else { Rejection::PlanNotFound(id) };
+        return Err(missing.into());
     };
     apply_to_all(app, &approval).await
 }
@@ -54,41 +47,44 @@ pub(crate) async fn decide(
 async fn apply_to_all(app: &AppState, approval: &Approval) -> Result<usize> {
     let mut changed = 0;
     for action_id in &approval.actions {
-        changed += apply(app, approval.state, action_id).await?;
+        changed += apply(app, approval, action_id).await?;
     }
     Ok(changed)
 }
 
 /// Applies a decision to the jobs of an action. Returns the number of jobs that it changed.
-async fn apply(app: &AppState, state: ApprovalState, action_id: &ActionId) -> Result<usize> {
+async fn apply(app: &AppState, approval: &Approval, action_id: &ActionId) -> Result<usize> {
     chunked_submission::finish(app, action_id).await?;
-    match state {
+    match approval.state {
         ApprovalState::Waiting => Ok(0),
-        ApprovalState::Approved => release(app, action_id).await,
-        ApprovalState::Rejected | ApprovalState::Expired => match actions::cancel(app, action_id).await {
-            // The action was not stored, or retention has removed it.
-            Err(CommandError::Rejected(Rejection::ActionNotFound(_))) => Ok(0),
-            cancelled => cancelled,
-        },
+        ApprovalState::Approved => release(app, &approval.plan_id, action_id).await,
+        ApprovalState::Rejected | ApprovalState::Expired => cancel(app, &approval.plan_id, action_id).await,
     }
 }
 
-/// Ends requests whose time is over, and applies decisions that may not have been applied whole.
+/// Ends requests whose time is over, and applies decisions that may not have been applied whole. An
+/// approval that cannot be read or applied does not stop the others.
 pub(crate) async fn advance_all(app: &AppState) -> Result<()> {
     if !app.store.has_documents(DocumentKind::Approval).await? {
         return Ok(());
     }
-    let now = app.clock.now();
-    for approval in all(app).await? {
-        if approval::expired(&approval, now).is_some() {
-            let end =
-                update(app, &approval.plan_id, move |approval| Ok((approval::expired(approval, now), ())));
-            end.await?;
-        } else if needs_settling(&approval, now) {
-            apply_to_all(app, &approval).await?;
-            let settle = |approval: &Approval| Ok((Some(Approval { settled: true, ..approval.clone() }), ()));
-            update(app, &approval.plan_id, settle).await?;
+    for (plan_id, json) in app.store.documents(DocumentKind::Approval).await? {
+        if let Err(error) = advance(app, &plan_id, &json).await {
+            warn!(plan_id, "the approval could not be advanced: {error}");
         }
+    }
+    Ok(())
+}
+
+async fn advance(app: &AppState, plan_id: &str, json: &str) -> Result<()> {
+    let (now, approval): (_, Approval) = (app.clock.now(), lookup::parse("approval of plan", plan_id, json)?);
+    if approval::expired(&approval, now).is_some() {
+        let end = update(app, &approval.plan_id, move |approval| Ok((approval::expired(approval, now), ())));
+        end.await?;
+    } else if needs_settling(&approval, now) && apply_to_all(app, &approval).await? == 0 {
+        // Nothing was left to apply, so no submission of that time is under way any more.
+        let settle = |approval: &Approval| Ok((Some(Approval { settled: true, ..approval.clone() }), ()));
+        update(app, &approval.plan_id, settle).await?;
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Approvals of plans, which the policy of agq requests.
 //!
-//! The request is stored before its plan, and names an action before the jobs of the action are
-//! stored, so that no crash lets a job run without a decision.
+//! The store writes the request with its plan, and removes it with the plan, in one transaction. An
+//! action is named before its jobs are stored. [`claim_gate`](super::claim_gate) checks each claim.
 
 use std::sync::{Arc, Mutex};
 
 use agenix_protocol::{
-    documents::{Approval, ApprovalState, to_json},
+    documents::{Approval, ApprovalScope, ApprovalState, to_json},
     ids::{ActionId, PlanId},
 };
 use agenix_rules::{
@@ -16,22 +16,28 @@ use agenix_rules::{
 
 use super::lookup;
 use crate::{
-    app::{AppState, Question},
+    app::{AppState, PlanDecision, Question},
     auth::keyring::Identity,
     error::Result,
     store::{DocumentChange, DocumentKind, RuleResult, StoredPlan},
     sync::lock,
 };
 
-/// Stores the request for the approval of a plan that is about to be stored.
-pub(crate) async fn request(
+/// Returns the change of the approval that belongs to a new plan.
+pub(super) fn of_new_plan(
     app: &AppState,
     plan: &StoredPlan,
-    submitted_by: Option<String>,
-    question: &Question,
-) -> Result<()> {
-    let approval = requested(app, plan, submitted_by, question);
-    put(app, &plan.plan_id, DocumentChange::Put(to_json(&approval))).await
+    submitter: Option<&Identity>,
+    decision: &PlanDecision,
+) -> DocumentChange {
+    match decision {
+        PlanDecision::NeedsApproval(question) => {
+            let approval = requested(app, plan, submitter.map(name_of), question);
+            DocumentChange::Put(to_json(&approval))
+        }
+        PlanDecision::Allowed if app.plan_policy.is_on() => DocumentChange::Remove,
+        PlanDecision::Allowed => DocumentChange::Keep,
+    }
 }
 
 /// Stores the request for the approval of a stored plan, unless the plan has one, if the policy
@@ -41,7 +47,8 @@ async fn request_for_jobs(app: &AppState, by: Option<&Owner>, (plan_id, jobs): (
     let Some(plan) = app.store.plan(plan_id).await? else { return Ok(()) };
     // Nobody owns what the session key submits.
     let by = by.map_or_else(|| name_of(&Identity::of_session_key()), Owner::to_string);
-    let json = to_json(&requested(app, &plan, Some(by), &question));
+    let asked = requested(app, &plan, Some(by), &question);
+    let json = to_json(&Approval { scope: ApprovalScope::LargeActions, ..asked });
     let rule = Box::new(move |known: Option<&str>| {
         Ok(if known.is_some() { DocumentChange::Keep } else { DocumentChange::Put(json.clone()) })
     });
@@ -62,6 +69,7 @@ fn requested(
         policy: policy.clone(),
         submitted_by,
         reasons: reasons.clone(),
+        scope: ApprovalScope::Plan,
         state: ApprovalState::Waiting,
         requested_at: now,
         expires_at: (timeout > 0).then(|| now.plus_ms(timeout)),
@@ -72,18 +80,8 @@ fn requested(
     }
 }
 
-/// Removes the approval of a plan that does not exist.
-pub(crate) async fn forget(app: &AppState, plan_id: &PlanId) -> Result<()> {
-    put(app, plan_id, DocumentChange::Remove).await
-}
-
-async fn put(app: &AppState, plan_id: &PlanId, change: DocumentChange) -> Result<()> {
-    let rule = Box::new(move |_: Option<&str>| Ok(change.clone()));
-    Ok(app.store.update_document(DocumentKind::Approval, plan_id.as_str(), rule).await??)
-}
-
 /// Returns the role and the name of a key, as `client:alice`.
-pub(crate) fn name_of(identity: &Identity) -> String {
+pub(super) fn name_of(identity: &Identity) -> String {
     format!("{}:{}", identity.role, identity.name)
 }
 
@@ -131,14 +129,34 @@ async fn is_staged_by_policy(
     jobs: u64,
 ) -> Result<bool> {
     request_for_jobs(app, by, (plan_id, jobs)).await?;
+    name_staged(app, plan_id, action_id, app.plan_policy.about_jobs(jobs).is_some()).await
+}
+
+/// Names an action in the approval of its plan, if the jobs of the action have to be staged. Returns
+/// true if they have to be.
+pub(super) async fn name_staged(
+    app: &AppState,
+    plan_id: &PlanId,
+    action_id: &ActionId,
+    is_large: bool,
+) -> Result<bool> {
     let (now, action_id) = (app.clock.now(), action_id.clone());
     let admitted = update(app, plan_id, move |approval| {
-        Ok(match approval::admitted(approval, &action_id, now)? {
+        Ok(match approval::admitted(approval, (&action_id, is_large), now)? {
             Admitted::Run => (None, false),
             Admitted::Stage(next) => (next.map(|next| *next), true),
         })
     });
     Ok(admitted.await?.unwrap_or(false))
+}
+
+/// Checks that jobs of an action may be made available by a retry or a release.
+pub(super) async fn check_open(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<()> {
+    if !app.plan_policy.is_on() {
+        return Ok(());
+    }
+    let Some(approval) = of_plan(app, plan_id).await? else { return Ok(()) };
+    Ok(approval::check_open(&approval, action_id, app.clock.now())?)
 }
 
 /// Applies `rule` to the approval of a plan: the rule returns the next approval, if it changes, and

@@ -7,7 +7,7 @@ use agenix_protocol::{documents::JobDocument, ids::QueueName, request::BlockingW
 use agenix_rules::{budget::JobBudget, job};
 use serde_json::value::RawValue;
 
-use super::{identity, worker_health::end_trial_claim};
+use super::{claim_gate, identity, worker_health::end_trial_claim};
 use crate::{
     app::{AppState, Caller},
     error::Result,
@@ -30,9 +30,10 @@ pub(crate) async fn claim(
     let (claimant, on_trial) = identity::claimant(app, caller, names, wait.is_some()).await?;
     let limit = if on_trial.is_some() { 1 } else { limit };
     let jobs = match wait {
-        Some(wait) => app.waiters.jobs(claimant, evictions, wait, limit).await?,
+        Some(wait) => app.waiters.jobs(claimant.clone(), evictions, wait, limit).await?,
         None => app.waiters.jobs_now(&claimant, limit).await?,
     };
+    let jobs = claim_gate::admit_some(app, jobs, (&claimant, limit)).await?;
     jobs.iter().for_each(|job| app.job_times.claimed(job.get()));
     if let Some(worker_id) = on_trial {
         end_trial_claim(app, &worker_id, !jobs.is_empty()).await?;

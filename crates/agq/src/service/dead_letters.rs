@@ -6,7 +6,7 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{job_changes::for_existing, jobs, lookup, workflow};
+use super::{approvals, job_changes::for_existing, jobs, lookup, workflow};
 use crate::{
     app::AppState,
     error::Result,
@@ -35,6 +35,7 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
     };
     let job = lookup::job_record(app, job_id).await?;
     retried(&job).map(drop)?;
+    approvals::check_open(app, &job.plan_id, &job.action_id).await?;
     let place = workflow::place_of(app, &job).await?;
     workflow::resume(app, place.as_ref()).await?;
     app.store.decide(job_id, AckLevel::Durable, None, for_existing(job_id, retried)).await??;

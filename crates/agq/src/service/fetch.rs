@@ -5,7 +5,7 @@ use crate::{
     app::AppState,
     error::Result,
     service::{
-        queues,
+        claim_gate, queues,
         timers::fire_due_jobs,
         worker_health::{begin_trial, end_trial_claim},
     },
@@ -65,6 +65,7 @@ pub(crate) async fn fetch(
         }
         Some(_takes_no_jobs) => Vec::new(),
     };
+    let jobs = claim_gate::admit(app, jobs).await?;
     jobs.iter().for_each(|job| app.job_times.claimed(job.get()));
     Ok(jobs)
 }

@@ -10,7 +10,7 @@ use agenix_rules::{blob, job, plan, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use super::{
-    identity,
+    approvals, identity,
     job_changes::{self, for_existing},
     job_ended::{on_job_ended, on_jobs_ended, on_report},
     lookup, workflow,
@@ -98,6 +98,7 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result
     let stored = lookup::job(app, job_id).await?;
     let now = app.clock.now();
     job::retried(&stored.job, force, now).map(drop)?;
+    approvals::check_open(app, &stored.job.plan_id, &stored.job.action_id).await?;
     let plan = lookup::plan(app, &stored.job.plan_id).await?;
     plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
     let place = workflow::place_of(app, &stored.job).await?;
@@ -110,6 +111,9 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result
 
 pub(crate) async fn activate(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
     let now = app.clock.now();
+    let job = lookup::job_record(app, job_id).await?;
+    job::activated(&job, now).map(drop)?;
+    approvals::check_open(app, &job.plan_id, &job.action_id).await?;
     let rule = for_existing(job_id, move |job| job::activated(job, now));
     app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
     lookup::job(app, job_id).await

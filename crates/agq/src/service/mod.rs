@@ -31,6 +31,7 @@ pub(crate) mod budgets;
 pub(crate) mod capabilities;
 pub(crate) mod challenges;
 pub(crate) mod chunked_submission;
+pub(crate) mod claim_gate;
 pub(crate) mod claims;
 pub(crate) mod dead_letters;
 pub(crate) mod deferred_submission;

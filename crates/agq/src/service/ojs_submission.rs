@@ -289,7 +289,7 @@ async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<()> {
     let plan: Plan = parse(text.as_bytes()).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
     let plan = StoredPlan::unsigned(ojs_plan(), to_json(&plan), now);
     // Another request may have added the plan.
-    let _is_new = app.store.add_plan(plan).await?;
+    let _is_new = app.store.add_plan(plan.into()).await??;
     Ok(())
 }
 

@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 
 use super::{approvals, budgets::SubmitterBudget, chunked_submission, lookup};
 use crate::{
-    app::{AppState, PlanDecision, Submitter},
+    app::{AppState, Submitter},
     auth::keyring::{Identity, Role},
     error::Result,
-    store::StoredPlan,
+    store::{NewPlan, StoredPlan},
 };
 
 /// Bytes of an envelope beyond twice the bytes of a plan: signatures, and the terms of an order.
@@ -48,20 +48,10 @@ pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Re
     }
     let (json, created_at) = (documents::to_json(&plan), app.clock.now());
     let owner = by.owner.cloned();
-    let stored = StoredPlan { plan_id: plan_id.clone(), json, created_at, owner, order };
-    if app.plan_policy.is_on() {
-        prepare_approval(app, &stored, by.identity, &decision).await?;
-    }
-    let is_new = match SubmitterBudget::of(app, by.owner) {
-        Some(budget) => match app.store.add_booked_plan(stored, budget.booking(0)).await? {
-            Ok(is_new) => is_new,
-            Err(refused) => {
-                forget_approval(app, &plan_id).await?;
-                return Err(refused.into());
-            }
-        },
-        None => app.store.add_plan(stored).await?,
-    };
+    let record = StoredPlan { plan_id: plan_id.clone(), json, created_at, owner, order };
+    let approval = approvals::of_new_plan(app, &record, by.identity, &decision);
+    let booking = SubmitterBudget::of(app, by.owner).map(|budget| budget.booking(0));
+    let is_new = app.store.add_plan(NewPlan { record, booking, approval }).await??;
     if is_new { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
 }
 
@@ -90,25 +80,6 @@ fn read(json: &[u8], limits: &Limits) -> Result<(Plan, Option<String>), Rejectio
     Ok((plan, Some(order.get().to_owned())))
 }
 
-/// Stores or removes the approval of a plan that is about to be stored.
-async fn prepare_approval(
-    app: &AppState,
-    plan: &StoredPlan,
-    submitter: Option<&Identity>,
-    decision: &PlanDecision,
-) -> Result<()> {
-    if app.store.plan(&plan.plan_id).await?.is_some() {
-        return Err(Rejection::PlanExists(plan.plan_id.clone()).into());
-    }
-    match decision {
-        PlanDecision::NeedsApproval(question) => {
-            approvals::request(app, plan, submitter.map(approvals::name_of), question).await
-        }
-        // A plan of this id may have been deleted.
-        PlanDecision::Allowed => approvals::forget(app, &plan.plan_id).await,
-    }
-}
-
 /// Returns a plan as the key of `reader` may see it: another key than that of the owner gets a plan
 /// without literal values of environment variables, and no order with such values.
 pub(crate) async fn shown_to(
@@ -134,20 +105,13 @@ pub(crate) fn without_literal_env(stored: StoredPlan) -> Result<StoredPlan> {
     Ok(StoredPlan { json: documents::to_json(&plan), order: None, ..stored })
 }
 
-/// Removes the approval of a plan that was refused or deleted.
-async fn forget_approval(app: &AppState, plan_id: &PlanId) -> Result<()> {
-    if app.plan_policy.is_on() { approvals::forget(app, plan_id).await } else { Ok(()) }
-}
-
-/// Returns false if there is no such plan.
-pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> Result<bool> {
+/// Removes a plan. Returns false if there is no such plan, or if it is not that of the agent who
+/// asks.
+pub(crate) async fn delete(app: &AppState, by: Submitter<'_>, plan_id: &PlanId) -> Result<bool> {
     // Inputs that are not stored yet need their plan.
     chunked_submission::finish_all(app).await?;
-    let is_deleted = app.store.delete_plan(plan_id).await??;
-    if is_deleted {
-        forget_approval(app, plan_id).await?;
-    }
-    Ok(is_deleted)
+    let only_of = by.agent.map(|agent| agent.owner.clone());
+    Ok(app.store.delete_plan(plan_id, only_of).await??)
 }
 
 #[cfg(test)]

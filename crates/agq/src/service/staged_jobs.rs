@@ -5,41 +5,63 @@ use agenix_protocol::{
     ids::{ActionId, PlanId},
     request::Slice,
 };
-use agenix_rules::job::{self, RuleOutcome};
+use agenix_rules::job::{self, Job, RuleOutcome};
 
 use super::{
     action_changes,
     approvals::of_plan,
-    job_changes::{decide_jobs, if_exists},
+    job_changes::{BulkChange, decide_jobs, if_exists},
+    job_ended::on_jobs_ended,
 };
 use crate::{app::AppState, error::Result};
 
 /// Applies a decision that was made while the jobs of an action were stored as staged.
 pub(crate) async fn recheck(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<()> {
-    if !app.plan_policy.is_on() {
-        return Ok(());
-    }
-    // Boxed, because the future contains cancellations, and every submission contains the future.
-    Box::pin(recheck_decision(app, plan_id, action_id)).await
-}
-
-async fn recheck_decision(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<()> {
     match of_plan(app, plan_id).await?.map(|approval| approval.state) {
         None | Some(ApprovalState::Waiting) => Ok(()),
-        Some(ApprovalState::Approved) => release(app, action_id).await.map(drop),
-        // The reaper advances the workflow of the action.
+        Some(ApprovalState::Approved) => release(app, plan_id, action_id).await.map(drop),
         Some(ApprovalState::Rejected | ApprovalState::Expired) => {
-            action_changes::cancel(app, action_id).await.map(drop)
+            cancel(app, plan_id, action_id).await.map(drop)
         }
     }
 }
 
-/// Releases the staged jobs of an action.
-pub(super) async fn release(app: &AppState, action_id: &ActionId) -> Result<usize> {
-    let jobs = app.store.jobs_of(action_id, vec![Status::Pending], Slice::ALL).await?;
-    let now = app.clock.now();
-    let released = decide_jobs(app, &jobs, || {
-        if_exists(move |job| job::activated(job, now).unwrap_or(RuleOutcome::Unchanged))
-    });
+/// Releases the staged jobs of an action that run the plan, and returns their number. A job with a
+/// start time in the future is scheduled.
+pub(super) async fn release(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<usize> {
+    let Some((action, _)) = app.store.action(action_id).await? else { return Ok(0) };
+    let (now, run_at) = (app.clock.now(), action.run_at);
+    let released = decide_pending(app, plan_id, action_id, move |job| job::released(job, run_at, now));
     Ok(released.await?.changed)
+}
+
+/// Cancels the unclaimed jobs of an action that run the plan, and returns their number. Closes an
+/// action of the plan.
+pub(super) async fn cancel(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<usize> {
+    // The action was not stored, or retention has removed it.
+    let Some((action, _)) = app.store.action(action_id).await? else { return Ok(0) };
+    if action.plan_id == *plan_id {
+        action_changes::close(app, action_id).await?;
+    }
+    let now = app.clock.now();
+    let cancelled =
+        decide_pending(app, plan_id, action_id, move |job| job::cancelled_unclaimed(job, now)).await?;
+    on_jobs_ended(app, &cancelled).await?;
+    Ok(cancelled.changed)
+}
+
+/// Applies `rule` to the pending jobs of an action that run the plan. Jobs of other plans in the
+/// action are not those of the approval.
+async fn decide_pending(
+    app: &AppState,
+    plan_id: &PlanId,
+    action_id: &ActionId,
+    rule: impl Fn(&Job) -> RuleOutcome + Clone + Send + Sync + 'static,
+) -> Result<BulkChange> {
+    let jobs = app.store.jobs_of(action_id, vec![Status::Pending], Slice::ALL).await?;
+    decide_jobs(app, &jobs, || {
+        let (plan_id, rule) = (plan_id.clone(), rule.clone());
+        if_exists(move |job| if job.plan_id == plan_id { rule(job) } else { RuleOutcome::Unchanged })
+    })
+    .await
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, Claim, Claimant, JobChange, JobFilter, JobRule,
-    LaneSummary, NewAction, QueueCounts, ReportedResults, Retention, RuleResult, StoreFuture, StoredJob,
-    StoredPlan, Totals,
+    LaneSummary, NewAction, NewPlan, QueueCounts, ReportedResults, Retention, RuleResult, StoreFuture,
+    StoredJob, StoredPlan, Totals,
 };
 use agenix_protocol::{
     documents::Status,
@@ -15,7 +15,6 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{Action, JobCounts},
-    budget::Booking,
     job::Job,
     owner::Owner,
 };
@@ -28,16 +27,16 @@ use agenix_rules::{
 /// call. A method that answers about a missing record returns `None`, `false` or an empty list, not
 /// an error; only a rule can reject.
 pub(crate) trait JobStore: Send + Sync + 'static {
-    /// Adds a plan, and returns true if it is new. Never replaces an existing plan.
-    fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool>;
-    /// Adds a plan as [`add_plan`](Self::add_plan) does, and books a new one. Rejected if the
-    /// budget has no room.
-    fn add_booked_plan(&self, plan: StoredPlan, booking: Booking) -> StoreFuture<RuleResult<bool>>;
+    /// Adds a plan, and returns true if it is new. Never replaces an existing plan. Rejected if the
+    /// budget of a new plan has no room.
+    fn add_plan(&self, plan: NewPlan) -> StoreFuture<RuleResult<bool>>;
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>>;
     /// Returns a page of the plans in the order of their ids: all plans, or those of `owner`.
     fn plans(&self, page: Page, owner: Option<Owner>) -> StoreFuture<Vec<PlanId>>;
-    /// Removes a plan, and returns true if it existed. Rejected while a job of it has not ended.
-    fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>>;
+    /// Removes a plan with its approval, and returns true if it existed. With `only_of`, a plan of
+    /// another owner counts as one that does not exist. Rejected while a job of the plan has not
+    /// ended.
+    fn delete_plan(&self, plan_id: &PlanId, only_of: Option<Owner>) -> StoreFuture<RuleResult<bool>>;
     /// Adds an action with all its jobs, ready to be claimed, or adds nothing. Idempotent: the same
     /// submission again is answered with [`AddOutcome::Same`], and changes nothing.
     fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>>;

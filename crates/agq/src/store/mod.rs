@@ -43,8 +43,8 @@ pub(crate) use keyspace::{
 };
 pub(crate) use types::{
     ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule, LaneKey,
-    LaneSummary, NewAction, OldestSnapshot, QueueCounts, ReportedResults, Retention, StoredJob, StoredPlan,
-    Totals, UnusedRecords, WorkerRule,
+    LaneSummary, NewAction, NewPlan, OldestSnapshot, QueueCounts, ReportedResults, Retention, StoredJob,
+    StoredPlan, Totals, UnusedRecords, WorkerRule,
 };
 pub(crate) use workers::WorkerStore;
 

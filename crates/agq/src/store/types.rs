@@ -21,7 +21,7 @@ use agenix_rules::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{DocumentKind, RuleResult, StoreFuture};
+use super::{DocumentChange, DocumentKind, RuleResult, StoreFuture};
 
 /// Future of a call whose rule can reject it.
 pub(crate) type RuleFuture<T> = StoreFuture<RuleResult<T>>;
@@ -59,6 +59,23 @@ impl StoredPlan {
     /// Returns a plan that nobody has signed.
     pub(crate) fn unsigned(plan_id: PlanId, json: String, created_at: Timestamp) -> Self {
         Self { plan_id, json, created_at, owner: None, order: None }
+    }
+}
+
+/// Plan that is about to be stored.
+#[derive(Debug)]
+pub(crate) struct NewPlan {
+    pub(crate) record: StoredPlan,
+    /// Budget in which the plan is booked, if the submitter has one.
+    pub(crate) booking: Option<Booking>,
+    /// Change of the approval of the plan, in the same transaction.
+    pub(crate) approval: DocumentChange,
+}
+
+impl From<StoredPlan> for NewPlan {
+    /// Returns a plan that needs neither a budget nor an approval.
+    fn from(record: StoredPlan) -> Self {
+        Self { record, booking: None, approval: DocumentChange::Keep }
     }
 }
 

@@ -34,6 +34,23 @@ impl ApprovalState {
     }
 }
 
+/// What an approval is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalScope {
+    /// All jobs of the plan.
+    #[default]
+    Plan,
+    /// Actions of the plan with many jobs. All others run.
+    LargeActions,
+}
+
+impl ApprovalScope {
+    fn is_plan(&self) -> bool {
+        *self == Self::Plan
+    }
+}
+
 /// Approval of a plan, requested or decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Approval {
@@ -48,6 +65,9 @@ pub struct Approval {
     pub submitted_by: Option<String>,
     /// Reasons of the policy, each with its place.
     pub reasons: Vec<String>,
+    /// Jobs that the approval is about.
+    #[serde(default, skip_serializing_if = "ApprovalScope::is_plan")]
+    pub scope: ApprovalScope,
     /// State.
     pub state: ApprovalState,
     /// Time of the submission of the plan.

@@ -26,7 +26,7 @@ mod worker;
 use serde::de::DeserializeOwned;
 
 pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
-pub use approval::{Approval, ApprovalState};
+pub use approval::{Approval, ApprovalScope, ApprovalState};
 pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use budget::{AmountStatus, BudgetStatus};
 pub use directives::{Challenge, ChallengeAnswer, Directives};

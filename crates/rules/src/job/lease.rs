@@ -117,6 +117,18 @@ pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>, now: Timestamp)
     })
 }
 
+/// Gives a claimed job back as staged, because its plan waits for approval. Costs the job nothing.
+/// The claim is that of `holder` and `attempt`.
+pub fn staged_again(job: &Job, (holder, attempt): (&str, u32), now: Timestamp) -> RuleOutcome {
+    match given_back(job, holder, Some(attempt), now) {
+        RuleOutcome::Changed(mut next) => {
+            (next.state, next.available_at) = (JobState::Staged, None);
+            RuleOutcome::Changed(next)
+        }
+        RuleOutcome::Unchanged => RuleOutcome::Unchanged,
+    }
+}
+
 /// Reconciles a job with a holder that registers again and lists the jobs that it `has`.
 ///
 /// Without a list, the holder counts as having the jobs that it has reported. Any other job goes to

@@ -38,6 +38,19 @@ pub fn activated(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     Ok(job.changed(|next| next.offer_again(now)))
 }
 
+/// Releases a staged job whose plan was approved: it is available, or scheduled for `run_at`.
+pub fn released(job: &Job, run_at: Option<Timestamp>, now: Timestamp) -> RuleOutcome {
+    if job.state != JobState::Staged {
+        return RuleOutcome::Unchanged;
+    }
+    job.changed(|next| {
+        next.offer_again(now);
+        if let Some(run_at) = run_at.filter(|run_at| *run_at > now) {
+            (next.state, next.available_at, next.due_at) = (JobState::Scheduled, None, Some(run_at));
+        }
+    })
+}
+
 /// Makes a failed job, with `force` a dead or cancelled one, available (AGQ API spec §3).
 pub fn retried(job: &Job, force: bool, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     match job.state {

@@ -42,8 +42,8 @@ pub(crate) async fn list(app: &AppState, caller: &Caller, page: Page) -> Command
     Ok(Reply::bulks(app.store.plans(page, owner).await?.into_iter().map(String::from)))
 }
 
-pub(crate) async fn delete(app: &AppState, plan_id: &PlanId) -> CommandResult {
-    Ok(Reply::Integer(plans::delete(app, plan_id).await?.into()))
+pub(crate) async fn delete(app: &AppState, caller: &Caller, plan_id: &PlanId) -> CommandResult {
+    Ok(Reply::Integer(plans::delete(app, caller.submitter(), plan_id).await?.into()))
 }
 
 /// Answers with the number of jobs that the approval released.

@@ -47,7 +47,8 @@ struct PendingSubmission {
     places: Vec<u64>,
 }
 
-/// Returns the number of jobs, less than `count` if the action halts meanwhile. Idempotent.
+/// Returns the number of jobs, less than `count` if the action halts meanwhile, and true if they are
+/// staged. Idempotent.
 /// `booking` books all jobs with the first write, given the number of jobs of later ones.
 pub(crate) async fn store(
     app: &AppState,
@@ -56,7 +57,7 @@ pub(crate) async fn store(
     pieces: &[InputChunk],
     count: usize,
     booking: impl FnOnce(u64) -> Option<Booking>,
-) -> Result<usize> {
+) -> Result<(usize, bool)> {
     let of_plan = (&action.plan_id, &action.action_id);
     let is_staged = approvals::is_staged(app, action.owner.as_ref(), of_plan, count as u64).await?;
     let first = begun(app, (&action, is_staged), plan, pieces)?;
@@ -73,7 +74,7 @@ pub(crate) async fn store(
         Some(known) => is_stored(app, &known, &action, plan, pieces, count).await?,
         None => false,
     };
-    if is_stored { Ok(stored) } else { Err(Rejection::ActionExists(action.action_id).into()) }
+    if is_stored { Ok((stored, is_staged)) } else { Err(Rejection::ActionExists(action.action_id).into()) }
 }
 
 /// Returns the first write: the jobs of the first piece, and documents of the other pieces.
@@ -192,7 +193,9 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
         };
         let plan = lookup::plan(app, &action.plan_id).await?;
         match add_piece(app, &action, &plan, &InputChunk { place, json }).await {
-            Err(CommandError::Rejected(Rejection::ActionHalted { .. })) => break,
+            Err(CommandError::Rejected(
+                Rejection::ActionHalted { .. } | Rejection::ApprovalDecided { .. },
+            )) => return complete(app, action_id, &pending).await,
             added => added?,
         };
     }

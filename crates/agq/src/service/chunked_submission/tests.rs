@@ -171,6 +171,6 @@ async fn chunked_submission_is_complete_before_inputs_are_added() {
 #[tokio::test]
 async fn chunked_submission_prevents_the_deletion_of_its_plan() {
     let (_dir, app) = interrupted_submission().await;
-    assert!(plans::delete(&app, &"p".parse().unwrap()).await.is_err());
+    assert!(plans::delete(&app, Submitter::NOBODY, &"p".parse().unwrap()).await.is_err());
     assert_whole(&app).await;
 }

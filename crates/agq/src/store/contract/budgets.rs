@@ -4,7 +4,7 @@ use agenix_protocol::{ids::PlanId, time::Timestamp};
 use agenix_rules::budget::{Booking, Budget, BudgetAmount, JobBudget, Usage};
 
 use super::commands::{Args, CommandLines, ScriptResult, added_plan, at, id, number, show, show_ruled};
-use crate::store::{DocumentKind, Store, StoredPlan};
+use crate::store::{DocumentKind, NewPlan, Store, StoredPlan};
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
     Ok(Some(match name {
@@ -12,7 +12,8 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
             let (plan_id, now): (PlanId, _) = (id(args)?, at(args)?);
             let (booking, _) = budget(args, now, 0)?.ok_or("whose budget?")?;
             let plan = StoredPlan::unsigned(plan_id, "{}".into(), now);
-            show_ruled(store.add_booked_plan(plan, booking), added_plan)
+            let plan = NewPlan { booking: Some(booking), ..plan.into() };
+            show_ruled(store.add_plan(plan), added_plan)
         }
         "usage" => {
             let (name, now) = (args.next_pos().ok_or("whose?")?.to_owned(), at(args)?);

@@ -26,8 +26,8 @@ use goldenscript::ArgumentConsumer;
 
 use super::{budgets, claims, shown};
 use crate::store::{
-    AckLevel, ActionRule, AppendJobs, DocumentKind, JobRule, LaneSummary, NewAction, ReportedResults,
-    Retention, RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
+    AckLevel, ActionRule, AppendJobs, DocumentChange, DocumentKind, JobRule, LaneSummary, NewAction, NewPlan,
+    ReportedResults, Retention, RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
 };
 
 pub(super) type Args<'a> = ArgumentConsumer<'a>;
@@ -156,7 +156,9 @@ fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
             let order = args.take_key("order").map(str::to_owned);
             let (json, owner) = (format!(r#"{{"plan_id":"{plan_id}"}}"#), owner(args));
             let plan = StoredPlan { json, plan_id, created_at: at(args)?, owner, order };
-            show(store.add_plan(plan), added_plan)
+            let approval = args.take_key("approval").map(|json| DocumentChange::Put(json.to_owned()));
+            let plan = NewPlan { approval: approval.unwrap_or(DocumentChange::Keep), ..plan.into() };
+            show_ruled(store.add_plan(plan), added_plan)
         }
         "plan" => show(store.plan(&id(args)?), |found| match found {
             Some(plan) => {
@@ -165,7 +167,10 @@ fn plan(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
             }
             None => vec!["none".into()],
         }),
-        "delete-plan" => show_ruled(store.delete_plan(&id(args)?), |deleted| vec![deleted.to_string()]),
+        "delete-plan" => {
+            let (plan_id, only_of) = (id(args)?, owner(args));
+            show_ruled(store.delete_plan(&plan_id, only_of), |deleted| vec![deleted.to_string()])
+        }
         _ => {
             let owner = owner(args);
             show(store.plans(page(args)?, owner), ids)

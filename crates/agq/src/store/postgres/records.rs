@@ -15,7 +15,6 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{Action, JobCounts},
-    budget::Booking,
     job::Job,
     owner::Owner,
     worker::Worker,
@@ -25,7 +24,7 @@ use sqlx::{query, query_scalar};
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
-    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
+    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction, NewPlan,
     OldestSnapshot, QueueCounts, ReportedResults, Retention, RuleResult, StoreAdmin, StoreError, StoreFuture,
     StoredJob, StoredPlan, Totals, UnusedRecords, WorkerRule, WorkerStore,
     postgres::{
@@ -44,16 +43,9 @@ use crate::store::{
 };
 
 impl JobStore for PostgresStore {
-    fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
-        self.write_on(Subject::Plan(plan.plan_id.clone()), AckLevel::Durable, move |batch| {
-            batch.add_plan(&plan)
-        })
-    }
-
-    fn add_booked_plan(&self, plan: StoredPlan, booking: Booking) -> StoreFuture<RuleResult<bool>> {
-        self.write_on(Subject::Plan(plan.plan_id.clone()), AckLevel::Durable, move |batch| {
-            batch.add_booked_plan(&plan, &booking)
-        })
+    fn add_plan(&self, plan: NewPlan) -> StoreFuture<RuleResult<bool>> {
+        let subject = Subject::Plan(plan.record.plan_id.clone());
+        self.write_on(subject, AckLevel::Durable, move |batch| batch.add_plan(&plan))
     }
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
@@ -69,10 +61,11 @@ impl JobStore for PostgresStore {
         self.query_long(async move |pool| queries::ids(page_of(&pool, sql, owner, page).await?, PlanId::new))
     }
 
-    fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
+    fn delete_plan(&self, plan_id: &PlanId, only_of: Option<Owner>) -> StoreFuture<RuleResult<bool>> {
         let id = plan_id.clone();
-        let deleted =
-            self.write_on(Subject::Plan(id.clone()), AckLevel::Durable, move |batch| batch.delete_plan(&id));
+        let deleted = self.write_on(Subject::Plan(id.clone()), AckLevel::Durable, move |batch| {
+            batch.delete_plan(&id, only_of.as_ref())
+        });
         self.plan_cache.invalidate(plan_id, deleted)
     }
 

@@ -14,7 +14,6 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action, JobCounts},
-    budget::Booking,
     job::Job,
     owner::Owner,
     worker::Worker,
@@ -23,7 +22,7 @@ use futures_util::future::{BoxFuture, ready};
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
-    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
+    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction, NewPlan,
     QueueCounts, ReportedResults, Retention, RuleResult, StoreAdmin, StoreFuture, StoredJob, StoredPlan,
     Totals, UnusedRecords, WorkerRule, WorkerStore,
     redb::{
@@ -39,12 +38,8 @@ use crate::store::{
 };
 
 impl JobStore for RedbStore {
-    fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
+    fn add_plan(&self, plan: NewPlan) -> StoreFuture<RuleResult<bool>> {
         self.write(AckLevel::Durable, move |txn| txn.add_plan(&plan))
-    }
-
-    fn add_booked_plan(&self, plan: StoredPlan, booking: Booking) -> StoreFuture<RuleResult<bool>> {
-        self.write(AckLevel::Durable, move |txn| txn.add_booked_plan(&plan, &booking))
     }
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
@@ -59,9 +54,9 @@ impl JobStore for RedbStore {
         })
     }
 
-    fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
+    fn delete_plan(&self, plan_id: &PlanId, only_of: Option<Owner>) -> StoreFuture<RuleResult<bool>> {
         let plan_id = plan_id.clone();
-        self.write(AckLevel::Durable, move |txn| txn.delete_plan(&plan_id))
+        self.write(AckLevel::Durable, move |txn| txn.delete_plan(&plan_id, only_of.as_ref()))
     }
 
     fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {

@@ -179,16 +179,16 @@ async fn late_writes_keep_their_order_for_queues_and_plans() {
     let locks = "SELECT FROM agq.paused FOR UPDATE; SELECT FROM agq.plans FOR UPDATE";
     let other = stranger(&database, locks).await;
     let plan_id = PlanId::new("p").unwrap();
-    let (deleted, resumed) = (store.delete_plan(&plan_id), store.set_paused("q", false));
+    let (deleted, resumed) = (store.delete_plan(&plan_id, None), store.set_paused("q", false));
     // The queue of the writer is worked off, so both have met the locks.
     store.set_paused("other", true).await.unwrap();
     let paused = store.set_paused("q", true);
     let again = StoredPlan::unsigned(plan_id, "{}".into(), NOW);
-    let again = store.add_plan(again);
+    let again = store.add_plan(again.into());
     store.set_paused("other", false).await.unwrap();
     other.close().await.unwrap();
     assert!(deleted.await.unwrap().unwrap());
-    assert!(again.await.unwrap(), "the plan is new");
+    assert!(again.await.unwrap().unwrap(), "the plan is new");
     resumed.await.unwrap();
     paused.await.unwrap();
     assert_eq!(store.paused().await.unwrap(), ["q"]);

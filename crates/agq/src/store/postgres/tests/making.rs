@@ -26,7 +26,7 @@ pub(super) async fn node(database: &Database) -> PostgresStore {
     let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     let store = PostgresStore::open(&database.url(), settings).await.unwrap();
     let plan = StoredPlan::unsigned(plan(), r#"{"plan_id":"p"}"#.into(), NOW);
-    store.add_plan(plan).await.unwrap();
+    store.add_plan(plan.into()).await.unwrap().unwrap();
     store
 }
 

@@ -17,7 +17,8 @@ use agenix_rules::{
 use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
+    ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, LaneKey, NewAction, NewPlan,
+    RuleResult, StoredPlan,
     decisions::{self, accepted},
     dedup::deduplicate,
     postgres::{
@@ -47,7 +48,26 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id 
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
 
 impl PgTxn<'_> {
-    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
+    pub(crate) fn add_plan(&mut self, new: &NewPlan) -> Result<RuleResult<bool>> {
+        let NewPlan { record, booking, approval } = new;
+        if booking.is_some() {
+            let sql = "SELECT FROM agq.plans WHERE plan_id = $1";
+            if self.session.row(query(sql).bind(record.plan_id.as_str()))?.is_some() {
+                return Ok(Ok(false));
+            }
+            accepted!(self.book(booking.as_ref(), 0, 1)?);
+        }
+        let is_new = self.insert_plan(record)?;
+        if is_new {
+            self.change_document(DocumentKind::Approval, record.plan_id.as_str(), approval)?;
+        } else if booking.is_some() {
+            // Another node has added the plan since the look. The retry finds it, and books nothing.
+            return Err(Error::RowNotFound);
+        }
+        Ok(Ok(is_new))
+    }
+
+    fn insert_plan(&self, plan: &StoredPlan) -> Result<bool> {
         let sql = "INSERT INTO agq.plans (plan_id, json, created_at, owner, envelope) \
                    VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
         let sql =
@@ -56,16 +76,25 @@ impl PgTxn<'_> {
         Ok(self.session.run(sql)? > 0)
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {
+    pub(crate) fn delete_plan(
+        &mut self,
+        plan_id: &PlanId,
+        only_of: Option<&Owner>,
+    ) -> Result<RuleResult<bool>> {
         // A transaction that is about to add jobs has locked the plan; a later one does not find
         // it.
-        let lock = "SELECT FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
-        let is_there = self.session.row(query(lock).bind(plan_id.as_str()))?.is_some();
+        let lock = "SELECT owner FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
+        let Some(row) = self.session.row(query(lock).bind(plan_id.as_str()))? else { return Ok(Ok(false)) };
+        let owner = row.try_get::<Option<String>, _>(0)?;
+        if only_of.is_some_and(|only_of| owner.as_deref() != Some(only_of.as_str())) {
+            return Ok(Ok(false));
+        }
         let load = "SELECT count(*) FROM agq.jobs WHERE plan_id = $1";
         let load = self.session.row(query(load).bind(plan_id.as_str()))?.ok_or(Error::RowNotFound)?;
         accepted!(plan::check_unused(sql_types::count(load.try_get(0)?)));
+        self.change_document(DocumentKind::Approval, plan_id.as_str(), &DocumentChange::Remove)?;
         self.session.run(query("DELETE FROM agq.plans WHERE plan_id = $1").bind(plan_id.as_str()))?;
-        Ok(Ok(is_there))
+        Ok(Ok(true))
     }
 
     /// Adds actions, each whole or not at all.

@@ -9,10 +9,10 @@ use agenix_rules::{
     budget::{Booking, JobBudget, RunBound, RunChange, Usage},
     job::{self, Job},
 };
-use sqlx::{Error, Result, query};
+use sqlx::{Error, Result};
 
 use crate::store::{
-    DocumentKind, RuleResult, StoredPlan,
+    DocumentKind, RuleResult,
     decisions::{self, accepted},
     postgres::{
         connection::DatabaseSession,
@@ -124,20 +124,5 @@ impl PgTxn<'_> {
         let booked = accepted!(decisions::booked(usage, booking, jobs, plans));
         self.budgets.rows.change(&booking.name, |_| booked);
         Ok(Ok(()))
-    }
-
-    pub(crate) fn add_booked_plan(
-        &mut self,
-        plan: &StoredPlan,
-        booking: &Booking,
-    ) -> Result<RuleResult<bool>> {
-        let sql = "SELECT FROM agq.plans WHERE plan_id = $1";
-        if self.session.row(query(sql).bind(plan.plan_id.as_str()))?.is_some() {
-            return Ok(Ok(false));
-        }
-        accepted!(self.book(Some(booking), 0, 1)?);
-        // Another node may have added the plan since the look. The retry finds it, and books
-        // nothing.
-        if self.add_plan(plan)? { Ok(Ok(true)) } else { Err(Error::RowNotFound) }
     }
 }

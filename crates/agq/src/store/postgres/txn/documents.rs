@@ -118,19 +118,28 @@ impl PgTxn<'_> {
         let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2 FOR UPDATE";
         let known = self.session.row(query(sql).bind(kind.as_str()).bind(id))?;
         let known = known.map(|row| row.try_get::<String, _>(0)).transpose()?;
-        match accepted!(rule(known.as_deref())) {
-            DocumentChange::Keep => {}
+        let change = accepted!(rule(known.as_deref()));
+        self.change_document(kind, id, &change).map(Ok)
+    }
+
+    pub(crate) fn change_document(
+        &mut self,
+        kind: DocumentKind,
+        id: &str,
+        change: &DocumentChange,
+    ) -> Result<()> {
+        match change {
+            DocumentChange::Keep => Ok(()),
             DocumentChange::Put(json) => {
-                self.limits.replace(kind, id, &json);
-                self.budgets.replace(kind, id, &json);
-                put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
+                self.limits.replace(kind, id, json);
+                self.budgets.replace(kind, id, json);
+                put(self.session, kind, (vec![id.to_owned()], vec![json.clone()]))
             }
             DocumentChange::Remove => {
                 let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
-                self.session.run(query(sql).bind(kind.as_str()).bind(id))?;
+                self.session.run(query(sql).bind(kind.as_str()).bind(id)).map(drop)
             }
         }
-        Ok(Ok(()))
     }
 
     /// Returns whether the transaction may wait for limits: not if it holds budgets, which are

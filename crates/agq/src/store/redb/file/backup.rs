@@ -54,11 +54,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("copy.redb");
         let store = RedbStore::in_memory().unwrap();
-        assert!(store.add_plan(plan("before")).await.unwrap());
+        assert!(store.add_plan(plan("before").into()).await.unwrap().unwrap());
         let entry = KeyEntry { content: StoredValue::Text("value".into()), expires_at: Some(Timestamp(9)) };
         store.update(Box::new(move |keys| keys.put_entry(b"key", &entry))).await.unwrap();
         let bytes = store.backup(path.clone()).await.unwrap();
-        assert!(store.add_plan(plan("after")).await.unwrap());
+        assert!(store.add_plan(plan("after").into()).await.unwrap().unwrap());
 
         assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
         let found = file::examine(&path).unwrap();

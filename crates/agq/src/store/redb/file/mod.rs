@@ -226,7 +226,8 @@ mod tests {
         let store = RedbStore::open(file, OpenOptions::default()).unwrap();
         for n in 0..count {
             let (plan_id, json) = (format!("plan-{n}").parse().unwrap(), "x".repeat(100));
-            assert!(store.add_plan(StoredPlan::unsigned(plan_id, json, Timestamp(1))).await.unwrap());
+            let plan = StoredPlan::unsigned(plan_id, json, Timestamp(1));
+            assert!(store.add_plan(plan.into()).await.unwrap().unwrap());
         }
         store
     }

@@ -10,13 +10,15 @@ use agenix_rules::{
     action::{self, Action, JobCounts},
     capability::Needs,
     job::{self, JobParams, NewJob, QueuePosition, RuleOutcome},
+    owner::Owner,
     plan,
     rejection::Rejection,
 };
 use redb::Error;
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan,
+    ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, LaneKey, NewAction, NewPlan,
+    RuleResult, StoredPlan,
     decisions::{self, accepted},
     dedup::deduplicate,
     redb::{
@@ -27,21 +29,33 @@ use crate::store::{
 };
 
 impl WriteTxn<'_> {
-    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool> {
-        if self.tables.plans.get(plan.plan_id.as_str())?.is_some() {
-            return Ok(false);
+    pub(crate) fn add_plan(&mut self, new: &NewPlan) -> Result<RuleResult<bool>> {
+        let plan_id = new.record.plan_id.as_str();
+        if self.tables.plans.get(plan_id)?.is_some() {
+            return Ok(Ok(false));
         }
-        self.tables.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice());
-        Ok(true)
+        accepted!(self.book(new.booking.as_ref(), 0, 1)?);
+        self.tables.plans.insert(plan_id, encode(&new.record)?.as_slice());
+        self.change_document(DocumentKind::Approval, plan_id, &new.approval);
+        Ok(Ok(true))
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>> {
-        accepted!(plan::check_unused(self.open_job_count(plan_id)?));
-        let is_there = self.tables.plans.get(plan_id.as_str())?.is_some();
-        if is_there {
-            self.tables.plans.remove(plan_id.as_str());
+    pub(crate) fn delete_plan(
+        &mut self,
+        plan_id: &PlanId,
+        only_of: Option<&Owner>,
+    ) -> Result<RuleResult<bool>> {
+        let id = plan_id.as_str();
+        let Some(plan) = self.tables.plans.record::<StoredPlan>(id)? else { return Ok(Ok(false)) };
+        if only_of.is_some() && plan.owner.as_ref() != only_of {
+            return Ok(Ok(false));
         }
-        Ok(Ok(is_there))
+        accepted!(plan::check_unused(self.open_job_count(plan_id)?));
+        self.tables.plans.remove(id);
+        if self.tables.notes.get((DocumentKind::Approval.as_str(), id))?.is_some() {
+            self.change_document(DocumentKind::Approval, id, &DocumentChange::Remove);
+        }
+        Ok(Ok(true))
     }
 
     pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {

@@ -8,24 +8,12 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    DocumentKind, RuleResult, StoredPlan,
+    DocumentKind, RuleResult,
     decisions::{self, accepted},
     redb::{schema::Result, txn::WriteTxn},
 };
 
 impl WriteTxn<'_> {
-    pub(crate) fn add_booked_plan(
-        &mut self,
-        plan: &StoredPlan,
-        booking: &Booking,
-    ) -> Result<RuleResult<bool>> {
-        if self.tables.plans.get(plan.plan_id.as_str())?.is_some() {
-            return Ok(Ok(false));
-        }
-        accepted!(self.book(Some(booking), 0, 1)?);
-        self.add_plan(plan).map(Ok)
-    }
-
     /// Books `jobs` new jobs and `plans` new plans, if the submission has a budget.
     pub(crate) fn book(
         &mut self,

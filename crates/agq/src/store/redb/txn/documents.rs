@@ -24,11 +24,15 @@ impl WriteTxn<'_> {
         rule: &DocumentRule,
     ) -> Ruled<(), Error> {
         let change = rule(self.tables.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
-        Ok(change.map(|change| match change {
+        Ok(change.map(|change| self.change_document(kind, id, &change)))
+    }
+
+    pub(crate) fn change_document(&mut self, kind: DocumentKind, id: &str, change: &DocumentChange) {
+        match change {
             DocumentChange::Keep => {}
-            DocumentChange::Put(json) => self.put_note(kind, id, &json),
+            DocumentChange::Put(json) => self.put_note(kind, id, json),
             DocumentChange::Remove => self.tables.notes.remove((kind.as_str(), id)),
-        }))
+        }
     }
 
     pub(crate) fn put_note(&mut self, kind: DocumentKind, id: &str, json: &str) {

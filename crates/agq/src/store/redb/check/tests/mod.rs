@@ -43,7 +43,7 @@ use crate::store::{
 async fn sound() -> RedbStore {
     let store = RedbStore::in_memory().unwrap();
     let plan = StoredPlan::unsigned("p".parse().unwrap(), "{}".into(), Timestamp(1));
-    assert!(store.add_plan(plan).await.unwrap());
+    assert!(store.add_plan(plan.into()).await.unwrap().unwrap());
     add_action(&store, "a", 4, "ready", None).await;
     add_action(&store, "later", 1, "gpu", Some(Timestamp(1000))).await;
     add_action(&store, "old", 2, "ready", None).await;
