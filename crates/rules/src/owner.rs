@@ -74,12 +74,7 @@ pub struct AgentTerms {
 impl AgentTerms {
     /// Checks the queue and the time of an action that an agent submits at `now`.
     pub fn check(&self, action: &ActionSubmission, now: Timestamp) -> Result<(), Rejection> {
-        let queue = action.queue.as_ref().map_or(READY, QueueName::as_str);
-        if let Some(queues) = self.queues.as_ref().filter(|queues| !is_among(queues, queue)) {
-            let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
-            let text = format!("This key may not use the queue {queue}, but only {}", names.join(", "));
-            return Err(Rejection::NotPermitted(text));
-        }
+        self.check_queue(action.queue.as_ref().map_or(READY, QueueName::as_str))?;
         let latest = now.plus_ms(MAX_AGENT_DELAY_MS);
         #[expect(clippy::cast_precision_loss, reason = "a day in milliseconds is exact")]
         let is_far = action.delay_secs.is_some_and(|delay| delay * 1000.0 > MAX_AGENT_DELAY_MS as f64);
@@ -88,6 +83,16 @@ impl AgentTerms {
             return Err(Rejection::NotPermitted(text.into()));
         }
         Ok(())
+    }
+
+    /// Checks the queue of an action that an agent submits or adds inputs to.
+    pub fn check_queue(&self, queue: &str) -> Result<(), Rejection> {
+        let Some(queues) = self.queues.as_ref().filter(|queues| !is_among(queues, queue)) else {
+            return Ok(());
+        };
+        let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
+        let text = format!("This key may not use the queue {queue}, but only {}", names.join(", "));
+        Err(Rejection::NotPermitted(text))
     }
 }
 

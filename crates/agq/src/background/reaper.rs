@@ -13,6 +13,7 @@ use std::{
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
+    approval::SETTLE_MS,
     job::{self, Job, JobState, RuleOutcome},
     worker::{self, Liveness, Worker},
 };
@@ -78,6 +79,8 @@ struct Reaper<'r> {
     detector: &'r PauseDetector,
     corrections: Corrections,
     stalled_submissions: StalledSubmissions,
+    /// Time of the latest look at the approvals.
+    approvals_at: Timestamp,
 }
 
 /// Corrections that a change of the clock or of the leader makes necessary.
@@ -113,7 +116,13 @@ impl Corrections {
 impl<'r> Reaper<'r> {
     fn new(app: &'r AppState, detector: &'r PauseDetector) -> Self {
         let corrections = Corrections::after_start(app.store.leads());
-        Self { app, detector, corrections, stalled_submissions: StalledSubmissions::default() }
+        Self {
+            app,
+            detector,
+            corrections,
+            stalled_submissions: StalledSubmissions::default(),
+            approvals_at: Timestamp::default(),
+        }
     }
 
     /// Logs errors, because the next round tries again.
@@ -164,6 +173,17 @@ impl<'r> Reaper<'r> {
         }
     }
 
+    /// Advances the approvals every few seconds. Decisions take effect without this.
+    async fn advance_approvals(&mut self) -> Result<()> {
+        let now = self.app.clock.now();
+        // The clock may have been set back.
+        if now.ms_since(self.approvals_at) < SETTLE_MS && now >= self.approvals_at {
+            return Ok(());
+        }
+        self.approvals_at = now;
+        approval_decisions::advance_all(self.app).await
+    }
+
     async fn make_round(&mut self) -> Result<()> {
         let app = self.app;
         // Due jobs come first, because they must not wait for the rest of the round.
@@ -176,7 +196,7 @@ impl<'r> Reaper<'r> {
         requeue_orphaned_jobs(app).await?;
         limits::wake_waiting(app).await?;
         halting::advance_all(app).await?;
-        approval_decisions::advance_all(app).await?;
+        self.advance_approvals().await?;
         self.stalled_submissions.continue_stalled(app).await?;
         schedules::run_due(app).await?;
         workflow::advance_all(app).await?;

@@ -151,6 +151,15 @@ fn no_plan() -> Plan {
     }
 }
 
+/// Returns the action with the bound of a run of `plan`. The plan that the action was submitted with
+/// may have been replaced by one whose runs use more of the budget.
+fn with_bound_of_plan(app: &AppState, by: Submitter<'_>, action: Action, plan: &Plan) -> Result<Action> {
+    let Some(budget) = SubmitterBudget::of(app, by.owner) else { return Ok(action) };
+    let terms = JobParams::of(&action, plan, app.settings.job_timeout_ms, app.clock.now());
+    let of_jobs = budget.of_job(Some(plan), terms.timeout_ms)?;
+    Ok(Action { budget: Some(Box::new(of_jobs)), ..action })
+}
+
 /// Returns the number of jobs of the action. `at` is the index of the first input, if it is named.
 pub(crate) async fn add_inputs(
     app: &AppState,
@@ -161,11 +170,15 @@ pub(crate) async fn add_inputs(
 ) -> Result<u64> {
     chunked_submission::finish(app, action_id).await?;
     let (action, _) = lookup::action(app, action_id).await?;
+    if let Some(agent) = by.agent {
+        agent.terms.check_queue(&action.queue)?;
+    }
     let plan = lookup::plan(app, &action.plan_id).await?;
     blob::check_reads_none(&plan)?;
     action::check_inputs(&inputs, &plan, &app.settings.limits)?;
     check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
     let booking = budgets::booking_of_inputs(app, by.owner, action.owner.as_ref())?;
+    let action = with_bound_of_plan(app, by, action, &plan)?;
     let jobs = action.total_jobs.saturating_add(inputs.len() as u64);
     let is_staged = approvals::is_staged(app, by.owner, (&action.plan_id, action_id), jobs).await?;
     let inputs = NewInputs { inputs, at, is_staged };

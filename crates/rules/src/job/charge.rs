@@ -26,13 +26,17 @@ pub fn run_change<'j>(before: Option<&Job>, job: &'j Job) -> Option<(&'j str, Ru
     Some((name, change))
 }
 
-/// Sets the use of a run that a report has ended, according to the `results` of its tasks.
+/// Sets the use of a run that a report has ended, according to the `results` of its tasks. The result
+/// of an OJS worker has no figures that can be relied on, so its run is charged its whole bound.
 pub fn charged(before: &Job, next: &mut Job, results: &str) {
     if before.state == JobState::Active
         && next.state != JobState::Active
         && let Some(budget) = budget_of_mut(next)
     {
-        budget.used = budget.used.or(Some(RunUse::of_results(results, &budget.bound)));
+        let bound = &budget.bound;
+        let of_report =
+            if before.is_reserved() { RunUse::whole(bound) } else { RunUse::of_results(results, bound) };
+        budget.used = budget.used.or(Some(of_report));
     }
 }
 
@@ -133,6 +137,20 @@ mod tests {
         }
         let late = after(due(&confirmed, Timestamp(60_010), 0.5));
         assert_eq!(run_change(Some(&job), &late), Some(("alice", ended_at(60_010))));
+    }
+
+    #[test]
+    fn result_of_an_ojs_worker_is_charged_its_reservation() {
+        let of_type = |name: &str| {
+            let mut job = running();
+            let budget = job.ojs.take().unwrap().budget;
+            job.ojs = Some(Box::new(Ojs { budget, ..Ojs::of(name) }));
+            let mut next = report(&job, Status::Completed, 30);
+            charged(&job, &mut next, "[]");
+            budget_of(&next).unwrap().used
+        };
+        assert_eq!(of_type("email.send"), Some(WHOLE));
+        assert_eq!(of_type("plan.p"), Some(RunUse::default()));
     }
 
     #[test]

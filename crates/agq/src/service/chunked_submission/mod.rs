@@ -203,8 +203,7 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
 }
 
 async fn add_piece(app: &AppState, action: &Action, plan: &Plan, piece: &InputChunk) -> Result<u64> {
-    // The first write has booked all pieces.
-    // The first write has asked about the number of jobs.
+    // The first write has booked all pieces, and has asked about their number.
     let is_staged = approvals::is_staged(app, None, (&action.plan_id, &action.action_id), 0).await?;
     let inputs = NewInputs { inputs: inputs_of(&piece.json)?, at: Some(piece.place), is_staged };
     append(app, action, plan, inputs, None).await
