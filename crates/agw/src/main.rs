@@ -276,11 +276,16 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         settings.grant(&admission.trusted_profiles())?;
     }
     let secrets = Secrets::of(file.secrets)?.map(Arc::new);
+    let mut withheld = Vec::new();
+    if admission.has_policy() {
+        withheld.push(task_environment::NO_OPTIONS_AFTER_OPERANDS);
+    }
     if let Some(secrets) = &secrets {
         settings.keep_from_profiles(secrets.variables())?;
-        task_environment::withhold(secrets.variables());
+        withheld.extend(secrets.variables());
         registration.tags.extend(secrets.tags().map(|tag| (tag, true.into())));
     }
+    task_environment::withhold(withheld.into_iter());
     let sandboxes = Sandboxes::prepare(settings, &config.spool_dir())?.map(Arc::new);
     if let Some(profile) = admission.profile() {
         check_profile(profile, sandboxes.as_deref())?;

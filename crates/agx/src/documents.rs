@@ -37,6 +37,26 @@ pub(crate) struct PlanChecked {
     /// Judgement of the policy of `--policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) judgement: Option<Judgement>,
+    /// Treatment of the plan by a worker with the trust file of `--trust`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signature: Option<PlanSignature>,
+}
+
+/// Treatment of a plan by a worker with a trust file, if the signer of `--as` signs it.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct PlanSignature {
+    /// Signer; null for a plan that nobody has signed.
+    pub(crate) signer: Option<String>,
+    /// True if the plan runs outside of the sandbox.
+    pub(crate) full_trust: bool,
+    /// Sandbox profile of the signer.
+    pub(crate) profile: Option<String>,
+    /// Number of approvals that the order needs.
+    pub(crate) approvals: usize,
+    /// Signers who may approve.
+    pub(crate) approvers: Vec<String>,
+    /// Field of inputs without a type, for which the worker refuses the order.
+    pub(crate) unbound_input: Option<String>,
 }
 
 /// A key that signs orders.

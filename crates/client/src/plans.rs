@@ -26,6 +26,12 @@ impl Connection {
         optional_document(reply)
     }
 
+    /// PLAN.GET. Returns the text of the plan as agq has it, or `None` if the plan does not exist.
+    pub async fn plan_json(&mut self, plan_id: &PlanId) -> Result<Option<String>, ClientError> {
+        let reply = self.call(&Request::PlanGet { plan_id: plan_id.clone() }).await?;
+        Option::from_redis_value(reply).map_err(|error| unexpected(&error))
+    }
+
     /// PLAN.STATUS. Returns `None` if the plan does not exist.
     pub async fn plan_status(&mut self, plan_id: &PlanId) -> Result<Option<PlanStatus>, ClientError> {
         let reply = self.call(&Request::PlanStatus { plan_id: plan_id.clone() }).await?;

@@ -58,15 +58,16 @@ pub enum SignatureKind {
     /// The signer wants the plan to run, with the rights of the signer. The signature covers the
     /// payload type of orders.
     Order,
-    /// The signer agrees that the plan of another signer runs, and lends it no rights. The signature
-    /// covers the payload type of approvals, so it is none of an order.
+    /// The signer agrees that the plan of another signer runs, and lends it no rights. The
+    /// signature covers the payload type of approvals, so it is none of an order.
     Approval,
 }
 
 impl SignatureKind {
     const ALL: [Self; 2] = [Self::Order, Self::Approval];
 
-    /// Returns the payload type that signatures of this kind cover in an envelope of `payload_type`.
+    /// Returns the payload type that signatures of this kind cover in an envelope of
+    /// `payload_type`.
     fn signed_type(self, payload_type: &str) -> &str {
         match self {
             Self::Order => payload_type,
@@ -142,8 +143,8 @@ impl Envelope {
         self.signatures.push(Signature { keyid: Some(key.public().keyid().to_string()), bytes });
     }
 
-    /// Returns the first of `keys` that made the signature, and the kind of the signature. Keys with
-    /// the id that the signature names come first; that id has no other meaning.
+    /// Returns the first of `keys` that made the signature, and the kind of the signature. Keys
+    /// with the id that the signature names come first; that id has no other meaning.
     pub(crate) fn signer<'k, K: AsRef<PublicKey>>(
         &self,
         signature: &Signature,

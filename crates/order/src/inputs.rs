@@ -1,8 +1,9 @@
 //! Inputs that an order permits: typed fields, or exactly the inputs of a tree of hashes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use agenix_protocol::inputs::{check_input, named_fields};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
@@ -59,8 +60,8 @@ impl Order {
 }
 
 /// Returns the root of the tree of one input: the SHA-256 of a zero byte and the canonical JSON of
-/// the input (RFC 8785), in hexadecimal digits. Returns `None` for text that is not JSON, and for
-/// numbers that are not 64-bit integers.
+/// the input (RFC 8785), in hexadecimal digits. Returns `None` for text that is not JSON, for
+/// numbers that are not 64-bit integers, and for objects with two fields of one name.
 ///
 /// ```
 /// use agenix_order::inputs_root;
@@ -91,7 +92,7 @@ fn write_canonical(value: &RawValue, depth: u8, to: &mut String) -> Option<()> {
         }
         b'{' => {
             let depth = depth.checked_sub(1)?;
-            let fields: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).ok()?;
+            let Fields(fields) = serde_json::from_str(value.get()).ok()?;
             let mut fields: Vec<_> = fields.into_iter().collect();
             fields.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
             to.push('{');
@@ -109,6 +110,36 @@ fn write_canonical(value: &RawValue, depth: u8, to: &mut String) -> Option<()> {
         },
     }
     Some(())
+}
+
+/// Fields of an object. Two fields with one name are an error, because a placeholder of the object
+/// would be filled with both.
+struct Fields<'v>(BTreeMap<String, &'v RawValue>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    if fields.insert(name, value).is_some() {
+                        return Err(A::Error::custom("two fields have one name"));
+                    }
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(FieldsVisitor)
+    }
 }
 
 #[cfg(test)]
@@ -196,8 +227,7 @@ mod tests {
         assert_eq!(text, "{\"a\":[\"\\u000f\u{20ac}$\\n\\\"/\",-1,null,true]}");
         assert_eq!(canonical("[1.5]"), None);
         assert_eq!(canonical("[1e2]"), None);
-        // Of two fields with one name, the last counts, as for placeholders.
-        assert_eq!(canonical(r#"{"a":1,"\u0061":2}"#).unwrap(), r#"{"a":2}"#);
+        assert_eq!(canonical(r#"[{"a":1,"\u0061":1}]"#), None, "two fields have one name");
         assert!(canonical(&("[".repeat(9) + &"]".repeat(9))).is_some());
         assert_eq!(canonical(&("[".repeat(10) + &"]".repeat(10))), None);
     }

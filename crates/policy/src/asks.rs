@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agenix_protocol::documents::is_profile_name;
 use serde::Deserialize;
 
-/// What a person has to approve beside single tools.
+/// Questions of a policy to a person, beside those about single tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Asks {

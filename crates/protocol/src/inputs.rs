@@ -69,6 +69,10 @@ pub fn check_input(
                 ".{field} is not an array, and {place} of the plan makes an argument of each element"
             ));
         };
+        if elements.is_empty() && types.contains_key(field) {
+            // Many programs work on the current directory without an argument.
+            return Err(format!(".{field} is an empty array, which its type does not permit"));
+        }
         for (index, element) in elements.into_iter().enumerate() {
             check(&format!("{field}[{index}]"), element)?;
         }
@@ -124,6 +128,21 @@ mod tests {
         assert_eq!(check(&hidden).unwrap_err(), ".a.b is not a string");
         let outside = json!({key: r#"{"a":{"b":"/data/x"}}"#}).to_string();
         assert!(check(&outside).unwrap_err().starts_with(" has no field 'a.b'"));
+    }
+
+    #[test]
+    fn typed_list_has_an_element() {
+        let plan = r#"{"tasks": [{"task_number": 1, "command": "find", "args": ["{{input.d[]}}"]}]}"#;
+        let plan: Plan = serde_json::from_str(plan).unwrap();
+        let path: InputType = serde_json::from_value(json!({"type": "path", "under": "/data"})).unwrap();
+        let check = |input: &str, types: BTreeMap<String, InputType>| {
+            check_input(serde_json::from_str(input).unwrap(), &named_fields(&plan), &types)
+        };
+        let typed = BTreeMap::from([("d".to_owned(), path)]);
+        assert_eq!(check(r#"{"d": ["/data/x"]}"#, typed.clone()), Ok(()));
+        let refused = check(r#"{"d": []}"#, typed).unwrap_err();
+        assert_eq!(refused, ".d is an empty array, which its type does not permit");
+        assert_eq!(check(r#"{"d": []}"#, BTreeMap::new()), Ok(()), "a list without a type may be empty");
     }
 
     /// Returns texts of JSON with names that repeat, and with the reserved name.

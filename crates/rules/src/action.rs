@@ -289,12 +289,12 @@ mod tests {
             "inputs":{"file":{"type":"path","under":"/data"},"more":{"type":"name"}}}"#;
         let plan: Plan = parse(plan.as_bytes()).unwrap();
         let checked = |input: &str| {
-            let inputs = ["{\"file\":\"/data/a\",\"more\":[]}", input]
+            let inputs = ["{\"file\":\"/data/a\",\"more\":[\"z\"]}", input]
                 .map(|json| RawValue::from_string(json.into()).unwrap());
             check_inputs(&inputs, &plan, &Limits::default()).map_err(|rejection| rejection.to_string())
         };
         assert_eq!(checked(r#"{"file":"/data/b","more":["x","y"]}"#), Ok(()));
-        let path = checked(r#"{"file":"/data/../etc/passwd","more":[]}"#).unwrap_err();
+        let path = checked(r#"{"file":"/data/../etc/passwd","more":["z"]}"#).unwrap_err();
         assert!(path.contains("inputs[1].file is not a path below /data"), "{path}");
         let name = checked(r#"{"file":"/data/b","more":["x","-o"]}"#).unwrap_err();
         assert!(name.contains("inputs[1].more[1] is not a name"), "{name}");

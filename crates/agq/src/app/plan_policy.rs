@@ -38,7 +38,7 @@ pub(crate) enum PlanDecision {
 /// Question of a policy to a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// What the policy asks about, each with its place.
+    /// Reasons of the policy to ask, each with its place.
     pub(crate) reasons: Vec<String>,
     /// Digest of the policy.
     pub(crate) policy: String,

@@ -151,8 +151,8 @@ fn no_plan() -> Plan {
     }
 }
 
-/// Returns the action with the bound of a run of `plan`. The plan that the action was submitted with
-/// may have been replaced by one whose runs use more of the budget.
+/// Returns the action with the bound of a run of `plan`. The plan that the action was submitted
+/// with may have been replaced by one whose runs use more of the budget.
 fn with_bound_of_plan(app: &AppState, by: Submitter<'_>, action: Action, plan: &Plan) -> Result<Action> {
     let Some(budget) = SubmitterBudget::of(app, by.owner) else { return Ok(action) };
     let terms = JobParams::of(&action, plan, app.settings.job_timeout_ms, app.clock.now());

@@ -16,7 +16,9 @@ use tracing::warn;
 
 use super::{
     approvals::{name_of, update},
-    chunked_submission, lookup,
+    chunked_submission,
+    job_ended::on_jobs_ended,
+    lookup,
     staged_jobs::{cancel, release},
 };
 use crate::{app::AppState, auth::keyring::Identity, error::Result, store::DocumentKind};
@@ -58,7 +60,11 @@ async fn apply(app: &AppState, approval: &Approval, action_id: &ActionId) -> Res
     match approval.state {
         ApprovalState::Waiting => Ok(0),
         ApprovalState::Approved => release(app, &approval.plan_id, action_id).await,
-        ApprovalState::Rejected | ApprovalState::Expired => cancel(app, &approval.plan_id, action_id).await,
+        ApprovalState::Rejected | ApprovalState::Expired => {
+            let cancelled = cancel(app, &approval.plan_id, action_id).await?;
+            on_jobs_ended(app, &cancelled).await?;
+            Ok(cancelled.changed)
+        }
     }
 }
 

@@ -132,8 +132,8 @@ async fn is_staged_by_policy(
     name_staged(app, plan_id, action_id, app.plan_policy.about_jobs(jobs).is_some()).await
 }
 
-/// Names an action in the approval of its plan, if the jobs of the action have to be staged. Returns
-/// true if they have to be.
+/// Names an action in the approval of its plan, if the jobs of the action have to be staged.
+/// Returns true if they have to be.
 pub(super) async fn name_staged(
     app: &AppState,
     plan_id: &PlanId,

@@ -1,8 +1,8 @@
 //! Check of claimed jobs: a job whose plan is not approved goes to nobody, however the job has
 //! become available.
 //!
-//! While a job is claimed, its plan cannot be replaced, so the approval that the check reads is that
-//! of the job's plan.
+//! While a job is claimed, its plan cannot be replaced, so the approval that the check reads is
+//! that of the job's plan.
 
 use agenix_rules::{
     approval::{self, Gate},
@@ -31,8 +31,8 @@ pub(crate) async fn admit(app: &AppState, claims: Vec<Handoff<Claim>>) -> Result
     Box::pin(admit_by_approvals(app, claims)).await
 }
 
-/// Returns the claims of jobs that may run, as [`admit`] does. Claims further jobs of `claimant` that
-/// are ready now, at most `limit` at once, while none of the claimed jobs may run.
+/// Returns the claims of jobs that may run, as [`admit`] does. Claims further jobs of `claimant`
+/// that are ready now, at most `limit` at once, while none of the claimed jobs may run.
 pub(crate) async fn admit_some(
     app: &AppState,
     mut claims: Vec<Handoff<Claim>>,

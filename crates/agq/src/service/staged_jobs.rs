@@ -11,7 +11,6 @@ use super::{
     action_changes,
     approvals::of_plan,
     job_changes::{BulkChange, decide_jobs, if_exists},
-    job_ended::on_jobs_ended,
 };
 use crate::{app::AppState, error::Result};
 
@@ -20,6 +19,7 @@ pub(crate) async fn recheck(app: &AppState, plan_id: &PlanId, action_id: &Action
     match of_plan(app, plan_id).await?.map(|approval| approval.state) {
         None | Some(ApprovalState::Waiting) => Ok(()),
         Some(ApprovalState::Approved) => release(app, plan_id, action_id).await.map(drop),
+        // The reaper advances the workflow of the action.
         Some(ApprovalState::Rejected | ApprovalState::Expired) => {
             cancel(app, plan_id, action_id).await.map(drop)
         }
@@ -35,19 +35,15 @@ pub(super) async fn release(app: &AppState, plan_id: &PlanId, action_id: &Action
     Ok(released.await?.changed)
 }
 
-/// Cancels the unclaimed jobs of an action that run the plan, and returns their number. Closes an
-/// action of the plan.
-pub(super) async fn cancel(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<usize> {
+/// Cancels the unclaimed jobs of an action that run the plan. Closes an action of the plan.
+pub(super) async fn cancel(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<BulkChange> {
     // The action was not stored, or retention has removed it.
-    let Some((action, _)) = app.store.action(action_id).await? else { return Ok(0) };
+    let Some((action, _)) = app.store.action(action_id).await? else { return Ok(BulkChange::default()) };
     if action.plan_id == *plan_id {
         action_changes::close(app, action_id).await?;
     }
     let now = app.clock.now();
-    let cancelled =
-        decide_pending(app, plan_id, action_id, move |job| job::cancelled_unclaimed(job, now)).await?;
-    on_jobs_ended(app, &cancelled).await?;
-    Ok(cancelled.changed)
+    decide_pending(app, plan_id, action_id, move |job| job::cancelled_unclaimed(job, now)).await
 }
 
 /// Applies `rule` to the pending jobs of an action that run the plan. Jobs of other plans in the

@@ -79,8 +79,8 @@ pub(crate) async fn run<'f>(
     finished(job, reason, results)
 }
 
-/// Waits for an attempt, and cancels `of_attempt` after `secs` seconds or with `cancel`. The results
-/// so far are those of the attempt.
+/// Waits for an attempt, and cancels `of_attempt` after `secs` seconds or with `cancel`. The
+/// results so far are those of the attempt.
 async fn ended_after(
     secs: u64,
     attempt: impl Future<Output = (Option<String>, Vec<TaskResult>)>,

@@ -5,12 +5,15 @@ use std::{ffi::OsString, process::Command, sync::OnceLock};
 
 /// Environment variable that is withheld from every child.
 const SESSION_KEY: &str = "AGQ_SESSION_KEY";
+/// Variable with which programs read an option after an operand as an operand. A policy reads such
+/// an option as an option.
+pub(crate) const NO_OPTIONS_AFTER_OPERANDS: &str = "POSIXLY_CORRECT";
 /// Variable without which few programs run.
 const PATH: &str = "PATH";
 
 /// Variables of all children. Unset if children inherit the environment.
 static NAMED: OnceLock<Vec<(String, OsString)>> = OnceLock::new();
-/// Variables that are withheld from all children, because they are secrets.
+/// Variables that are withheld from all children: secrets, and those that a policy does not know.
 static WITHHELD: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Restricts the environment of all further children to PATH and the variables `names`.

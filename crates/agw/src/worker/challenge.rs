@@ -72,7 +72,7 @@ async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer
         return ChallengeAnswer { exit_code: NOT_OURS, output };
     }
     // Otherwise, a challenge would be a way around the policy.
-    if let Err(reason) = context.admission.admit_argv(name, &challenge.args) {
+    if let Err(reason) = context.admission.admit_argv(name, &challenge.args, &context.programs) {
         return ChallengeAnswer { exit_code: NOT_OURS, output: format!("refused: {reason}") };
     }
     let ran = async {

@@ -1,15 +1,16 @@
 //! `agx approve` and `agx reject`
 
-use std::{
-    io::{BufRead, IsTerminal, Write},
-    slice::from_ref,
-};
+use std::io::{BufRead, IsTerminal, Write};
 
 use agenix_protocol::{
-    documents::{Approval, ApprovalState, Plan},
+    documents::{Approval, ApprovalState, Plan, parse_object},
     ids::PlanId,
+    printable::one_line,
 };
+use agenix_rules::approval as approval_rules;
 use clap::Args;
+
+use super::plan_text::plan_lines;
 
 use crate::{
     documents::PlanDecided,
@@ -95,9 +96,9 @@ async fn decide(
             let missing =
                 || CliError::not_found("approval", plan_id, "see the plans that wait with `agx approve`");
             let approval = approval.ok_or_else(missing)?;
-            let plan = connection.plan(plan_id).await?;
+            let json = connection.plan_json(plan_id).await?;
             let missing = || CliError::not_found("plan", plan_id, "see the plans with `agx plan list`");
-            confirm(&approval, &plan.ok_or_else(missing)?, state, output)?;
+            confirm(&approval, &plan_of(&approval, &json.ok_or_else(missing)?)?, state, output)?;
             approval.digest
         }
     };
@@ -139,29 +140,76 @@ fn confirm(approval: &Approval, plan: &Plan, state: ApprovalState, output: Outpu
 /// Returns the lines that a person decides by: what runs, why the policy asks, and the digest.
 fn description(approval: &Approval, plan: &Plan) -> String {
     let by = approval.submitted_by.as_deref().unwrap_or("a key without a name");
-    let mut text = format!("plan {}, submitted by {by} at {}\n", approval.plan_id, approval.requested_at);
-    text += &plan.plan_description.iter().map(|about| format!("  {about}\n")).collect::<String>();
-    for task in &plan.tasks {
-        text += &format!("  task {}  {}\n", task.task_number, agenix_shell::render(from_ref(task)));
-        let others = [("cwd", &task.cwd), ("stdin", &task.stdin), ("stdin_blob", &task.stdin_blob)];
-        for (name, value) in others {
-            text += &value.iter().map(|value| format!("          {name} {value}\n")).collect::<String>();
-        }
+    let head =
+        format!("plan {}, submitted by {} at {}", approval.plan_id, one_line(by), approval.requested_at);
+    let profile = plan.sandbox.is_none().then(|| "  sandbox profile: that of the worker".to_owned());
+    let reasons = approval.reasons.iter().map(|reason| format!("  the policy asks: {}", one_line(reason)));
+    let end = [
+        format!("  actions that wait: {}", approval.actions.len()),
+        format!("  digest {}", approval.digest),
+        format!("  in words {}", in_words(&approval.digest)),
+    ];
+    let lines = [head].into_iter().chain(plan_lines(plan)).chain(profile).chain(reasons).chain(end);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the plan that an approval is about, if agq shows it.
+///
+/// # Errors
+///
+/// Returns an error if the digest of the approval is that of another plan, which somebody may have
+/// put in the place of the one that is shown.
+fn plan_of(approval: &Approval, json: &str) -> Result<Plan> {
+    if approval_rules::digest(json, &approval.policy) != approval.digest {
+        return Err(CliError::usage(
+            format!("plan {} is not the plan that waits for approval", approval.plan_id),
+            "somebody has replaced it; look again with `agx approve`",
+        ));
     }
-    let profile = plan.sandbox.as_ref().map_or("that of the worker", |sandbox| &sandbox.profile);
-    text += &format!("  sandbox profile: {profile}\n");
-    for (field, input_type) in &plan.inputs {
-        let shown = serde_json::to_string(input_type).unwrap_or_default();
-        text += &format!("  input {field}: {shown}\n");
-    }
-    for reason in &approval.reasons {
-        text += &format!("  the policy asks: {reason}\n");
-    }
-    text += &format!("  actions that wait: {}\n", approval.actions.len());
-    text + &format!("  digest {}\n  in words {}", approval.digest, in_words(&approval.digest))
+    parse_object(json.as_bytes()).map_err(|error| {
+        CliError::usage(
+            format!("plan {} cannot be read: {error}", approval.plan_id),
+            "this agx may be older than agq",
+        )
+    })
 }
 
 fn in_words(digest: &str) -> String {
     let byte = |at: usize| digest.get(2 * at..2 * at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
     proquints(&(0..BYTES_IN_WORDS).filter_map(byte).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        documents::{Approval, ApprovalScope, ApprovalState},
+        time::Timestamp,
+    };
+    use agenix_rules::approval::digest;
+
+    use super::plan_of;
+
+    #[test]
+    fn plan_is_shown_only_if_it_has_the_digest_of_its_approval() {
+        let [shown, other] = ["sort", "wc"].map(|command| {
+            format!(r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"{command}"}}]}}"#)
+        });
+        let approval = Approval {
+            plan_id: "p".parse().unwrap(),
+            digest: digest(&shown, "policy"),
+            policy: "policy".into(),
+            submitted_by: None,
+            reasons: Vec::new(),
+            scope: ApprovalScope::Plan,
+            state: ApprovalState::Waiting,
+            requested_at: Timestamp(0),
+            expires_at: None,
+            decided_by: None,
+            decided_at: None,
+            actions: Vec::new(),
+            settled: false,
+        };
+        assert_eq!(plan_of(&approval, &shown).unwrap().tasks[0].command, "sort");
+        assert!(plan_of(&approval, &other).is_err());
+    }
 }

@@ -2,25 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use agenix_policy::Decision;
-use agenix_protocol::{
-    documents::{Plan, parse_object, profile_of_sandbox_tag, secret_of_tag},
-    ids::PlanId,
-    limits::Limits,
-};
-use agenix_rules::plan as rules;
+use agenix_protocol::ids::PlanId;
 use clap::Subcommand;
 
 use super::{
+    plan_check::{self, CheckArgs},
     plan_sign::{self, SignArgs, VerifyArgs},
     plan_write::{self, FromArgs},
-    policy::{self, read_policy},
     read,
 };
 use crate::{
-    documents::{PlanChecked, PlanRef},
+    documents::PlanRef,
     error::{CliError, Result},
-    output::{Output, counted},
+    output::Output,
     sandbox::ProfileArg,
     server_args::ServerArgs,
 };
@@ -56,13 +50,7 @@ pub(crate) enum PlanCommand {
     /// Delete a plan that no job needs
     Delete { plan_id: PlanId },
     /// Check a plan without a connection to agq
-    Check {
-        /// Plan in JSON; - reads stdin
-        file: PathBuf,
-        /// Policy in TOML that judges the tasks too
-        #[arg(long, value_name = "FILE")]
-        policy: Option<PathBuf>,
-    },
+    Check(CheckArgs),
     /// Sign a plan, so that workers know who wants it, and print the signed order
     Sign(Box<SignArgs>),
     /// Check the signatures and terms of a signed order
@@ -79,7 +67,7 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
         PlanCommand::New { sandbox } => plan_write::new(server, &sandbox, output).await,
         PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
         PlanCommand::Delete { plan_id } => delete(server, &plan_id, output).await,
-        PlanCommand::Check { file, policy } => check(&file, policy.as_deref(), output),
+        PlanCommand::Check(args) => plan_check::check(&args, output),
         PlanCommand::Sign(args) => plan_sign::sign(*args, output),
         PlanCommand::Verify(args) => plan_sign::verify(&args, output),
     }
@@ -109,51 +97,6 @@ async fn status(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result
         let owner = status.owner.as_ref().map(|owner| format!("\n  owner      {owner}")).unwrap_or_default();
         format!("plan {}\n  submitted  {}{owner}", status.plan_id, status.created_at)
     })
-}
-
-/// Checks a plan like agq with the default limits, and judges it by the policy in a file.
-fn check(file: &Path, policy: Option<&Path>, output: Output) -> Result<()> {
-    let json = read(file)?;
-    let limits = Limits::default();
-    let wrong = |what: String| {
-        CliError::usage(
-            format!("{}: {what}", file.display()),
-            "fix the plan; docs/protocol/plans.md describes it",
-        )
-    };
-    rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
-    let plan: Plan = parse_object(&json).map_err(|error| wrong(error.to_string()))?;
-    rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
-    let judgement = policy.map(|policy| Ok::<_, CliError>(read_policy(policy)?.judge(&plan))).transpose()?;
-    let decision = judgement.as_ref().map_or(Decision::Allow, |judgement| judgement.decision);
-    let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
-
-    // The tags of a sandbox profile and of secrets stand for these.
-    let tags = needs.tags.iter().filter(|tag| profile_of_sandbox_tag(tag).is_none());
-    let tags = tags.map(|tag| match secret_of_tag(tag) {
-        Some((name, tool)) => format!("the secret {name} for {tool}"),
-        None => format!("the tag {tag}"),
-    });
-    let labels = needs.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
-    let sandbox = plan.sandbox.iter().map(|sandbox| format!("the sandbox profile {}", sandbox.profile));
-    let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).collect();
-    let found = PlanChecked {
-        valid: true,
-        plan_id: plan.plan_id,
-        tasks,
-        tools: needs.tools,
-        tags: needs.tags,
-        labels: needs.labels,
-        sandbox: plan.sandbox,
-        judgement,
-    };
-    let (tasks, needs) = (counted(tasks as u64, "task", "tasks"), all.join(", "));
-    output.show("plan.check", &found, |found| {
-        let judged = found.judgement.iter().map(|judged| policy::plan_text(judged, &plan.tasks));
-        let lines = [format!("the plan is valid: {tasks}; its workers need {needs}")];
-        lines.into_iter().chain(judged).collect::<Vec<_>>().join("\n")
-    })?;
-    policy::allowed(decision)
 }
 
 async fn delete(server: &ServerArgs, id: &PlanId, output: Output) -> Result<()> {

@@ -9,12 +9,13 @@ use agenix_order::{
 use agenix_protocol::{
     documents::{InputType, Plan, parse_object},
     limits::Limits,
+    printable::one_line,
 };
 use agenix_rules::plan as rules;
 use clap::Args;
 use serde_json::Value;
 
-use super::read;
+use super::{plan_text::plan_lines, read};
 use crate::{
     documents::{PlanSigned, PlanVerified},
     error::{CliError, Result},
@@ -102,6 +103,7 @@ pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
         let envelope = Envelope::parse(&json).map_err(|error| wrong(&file, &error.to_string()))?;
         let order = envelope.order().map_err(|error| wrong(&file, &error.to_string()))?;
         check_plan(&order.plan, &file)?;
+        output.notes(&format!("you sign this order of another signer:\n{}", order_text(&order)));
         envelope
     } else if approve {
         return Err(CliError::usage(
@@ -234,11 +236,24 @@ pub(super) fn verify(args: &VerifyArgs, output: Output) -> Result<()> {
             signers += &format!(", approved by {}", shown.approvers.join(", "));
         }
         let uses = order.terms.uses.map_or(String::new(), |uses| format!(", {uses} uses a worker"));
-        format!(
+        let valid = format!(
             "the order is valid: signed by {signers}, runs {rights}, for {}, until {until}{uses}",
             order.terms.clusters.join(", ")
-        )
+        );
+        format!("{valid}\n{}", order_text(&order))
     })
+}
+
+/// Returns the plan of an order and its terms, as lines.
+fn order_text(order: &Order) -> String {
+    let terms = serde_json::to_string(&order.terms).unwrap_or_default();
+    let lines = plan_lines(&order.plan).into_iter().chain([format!("  terms {}", one_line(&terms))]);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Reads and parses a trust file.
+pub(super) fn read_trust(file: &Path) -> Result<TrustFile> {
+    trust(Some(file))
 }
 
 /// Returns the trust file, or one that trusts the keys of the user.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agenix_policy::{Access, Decision, FailedExample, Finding, Judgement, Policy, TaskJudgement};
-use agenix_protocol::documents::Task;
+use agenix_protocol::{documents::Task, printable::one_line};
 use clap::Subcommand;
 
 use super::read;
@@ -114,15 +114,15 @@ fn task_text(judged: &TaskJudgement, command: &str) -> String {
             Access::Write => "writes",
             Access::WritePrefix => "writes files that begin with",
         };
-        format!("  {verb} {} ({})", file.path, file.place)
+        format!("  {verb} {} ({})", one_line(&file.path), file.place)
     }));
     lines.join("\n")
 }
 
 fn finding_text(finding: &Finding) -> String {
-    let instead =
-        finding.instead.iter().map(|instead| format!("\n    instead: {instead}")).collect::<String>();
-    format!("  {}: {}{instead}", finding.place, finding.reason)
+    let instead = finding.instead.iter().map(|instead| format!("\n    instead: {}", one_line(instead)));
+    let instead = instead.collect::<String>();
+    one_line(&format!("  {}: {}", finding.place, finding.reason)) + &instead
 }
 
 fn shown(command: &str, args: &[String]) -> String {

@@ -34,7 +34,7 @@ impl ApprovalState {
     }
 }
 
-/// What an approval is about.
+/// Jobs that an approval is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalScope {

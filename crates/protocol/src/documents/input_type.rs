@@ -75,12 +75,9 @@ impl InputType {
 }
 
 fn check_number(min: Option<i64>, max: Option<i64>, value: &Value) -> Result<(), String> {
-    let is_digits = |text: &&str| {
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-    };
     let number = match value {
-        Value::String(text) => Some(text.as_str()).filter(is_digits).and_then(|text| text.parse().ok()),
+        // Another form, as "-0" or "007", is an option of some programs, or another number.
+        Value::String(text) => text.parse().ok().filter(|number: &i64| number.to_string() == *text),
         value => value.as_i64(),
     };
     match number {
@@ -133,6 +130,8 @@ mod tests {
         assert!(holds(int, &json!(9)) && holds(int, &json!("0")) && holds(r#"{"type": "int"}"#, &json!(-1)));
         for wrong in
             [json!(-1), json!(10), json!(1.5), json!("1e1"), json!(""), json!("-"), json!([1]), json!(null)]
+                .into_iter()
+                .chain(["-0", "+1", "07", " 1"].map(|text| json!(text)))
         {
             assert!(!holds(int, &wrong), "{wrong}");
         }

@@ -26,8 +26,9 @@ pub fn run_change<'j>(before: Option<&Job>, job: &'j Job) -> Option<(&'j str, Ru
     Some((name, change))
 }
 
-/// Sets the use of a run that a report has ended, according to the `results` of its tasks. The result
-/// of an OJS worker has no figures that can be relied on, so its run is charged its whole bound.
+/// Sets the use of a run that a report has ended, according to the `results` of its tasks. The
+/// result of an OJS worker has no figures that can be relied on, so its run is charged its whole
+/// bound.
 pub fn charged(before: &Job, next: &mut Job, results: &str) {
     if before.state == JobState::Active
         && next.state != JobState::Active
@@ -141,16 +142,16 @@ mod tests {
 
     #[test]
     fn result_of_an_ojs_worker_is_charged_its_reservation() {
-        let of_type = |name: &str| {
+        let used = |visibility_ms: u64| {
             let mut job = running();
-            let budget = job.ojs.take().unwrap().budget;
-            job.ojs = Some(Box::new(Ojs { budget, ..Ojs::of(name) }));
+            let ojs = job.ojs.take().unwrap();
+            job.ojs = Some(Box::new(Ojs { visibility_ms, ..*ojs }));
             let mut next = report(&job, Status::Completed, 30);
             charged(&job, &mut next, "[]");
             budget_of(&next).unwrap().used
         };
-        assert_eq!(of_type("email.send"), Some(WHOLE));
-        assert_eq!(of_type("plan.p"), Some(RunUse::default()));
+        assert_eq!(used(30_000), Some(WHOLE));
+        assert_eq!(used(0), Some(RunUse::default()), "an agw has run nothing");
     }
 
     #[test]

@@ -25,8 +25,8 @@ impl Asked {
 
     fn approval_of(&self, plan_id: &str) -> Value {
         let all = self.lab.agx(&self.agq, &["approve", "--json"]).expect(0).data();
-        let all = all.as_array().unwrap().iter();
-        all.filter(|approval| approval["plan_id"] == plan_id).cloned().next().unwrap_or_default()
+        let mut all = all.as_array().unwrap().iter();
+        all.find(|approval| approval["plan_id"] == plan_id).cloned().unwrap_or_default()
     }
 
     fn decide_about(&self, command: &str, plan_id: &str) -> String {

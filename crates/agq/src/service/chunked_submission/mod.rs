@@ -47,9 +47,9 @@ struct PendingSubmission {
     places: Vec<u64>,
 }
 
-/// Returns the number of jobs, less than `count` if the action halts meanwhile, and true if they are
-/// staged. Idempotent.
-/// `booking` books all jobs with the first write, given the number of jobs of later ones.
+/// Returns the number of jobs, less than `count` if the action halts meanwhile, and true if they
+/// are staged. Idempotent. `booking` books all jobs with the first write, given the number of jobs
+/// of later ones.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,

@@ -73,7 +73,8 @@ fn change_note(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
 }
 
 /// Parses a submission such as `submit a jobs=2 queue=q unique=k conflict=ignore limit=l
-/// concurrency=1 expires=50 attempts=2 named=yes`, with the options of [`budgets::budget`].
+/// concurrency=1 expires=50 attempts=2 named=yes visibility=0`, with the options of
+/// [`budgets::budget`].
 fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
     let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));
@@ -95,7 +96,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let unique = key.clone().map(|key| Unique { key, on_conflict, states, period_ms: None });
     let ojs = Ojs {
         queue: queue.clone(),
-        visibility_ms: 3000,
+        visibility_ms: number(args, "visibility")?.unwrap_or(3000),
         limit: limit.clone(),
         unique: key,
         expires_at: number(args, "expires")?.map(Timestamp),

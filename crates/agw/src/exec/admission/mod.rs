@@ -152,6 +152,11 @@ impl Admission {
         Ok(Self { trust: settings.map(Trust::read).transpose()?, ..self })
     }
 
+    /// Returns true if the worker has a policy.
+    pub(crate) fn has_policy(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Returns true if the worker has a trust file.
     pub(crate) fn has_trust(&self) -> bool {
         self.trust.is_some()
@@ -242,8 +247,8 @@ impl Admission {
         }
     }
 
-    /// Decides about a job: its plan and its input. Returns the sandbox profile that the policy names,
-    /// if the plan may run.
+    /// Decides about a job: its plan and its input. Returns the sandbox profile that the policy
+    /// names, if the plan may run.
     pub(crate) fn admit(
         &self,
         plan: &Arc<Plan>,
@@ -269,12 +274,22 @@ impl Admission {
     }
 
     /// Decides about a command that is not part of a plan. The error is the reason of a refusal.
-    pub(crate) fn admit_argv(&self, program: &str, args: &[String]) -> Result<(), String> {
+    pub(crate) fn admit_argv(
+        &self,
+        program: &str,
+        args: &[String],
+        programs: &Programs,
+    ) -> Result<(), String> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let Some(policy) = &*policy else { return Ok(()) };
         let judged = policy.judge_argv(program, args);
         if judged.decision == Decision::Allow {
-            return Ok(());
+            return match pinned(judged) {
+                Some(PinnedProgram { command, path, sha256, .. }) => {
+                    self.programs.check(programs.path(&command), &path, sha256.as_deref())
+                }
+                None => Ok(()),
+            };
         }
         Err(judged.strictest_finding().map_or_else(|| NOT_ALLOWED.to_owned(), reason_of))
     }

@@ -50,10 +50,11 @@ pub(super) struct Trust {
     serials: Option<SerialFile>,
 }
 
-/// Order whose signatures are valid.
+/// Order whose signatures are valid by a trust file.
 #[derive(Debug)]
 struct OpenedOrder {
     envelope: Box<str>,
+    by: Arc<TrustFile>,
     opened: Opened,
     plan: Arc<Plan>,
     /// Plan of a job that was found to be the same.
@@ -126,13 +127,17 @@ impl Trust {
     }
 
     /// Returns an order whose signatures are valid, from the cache if possible.
-    fn open(&self, envelope: &str, file: &TrustFile) -> Result<Arc<OpenedOrder>, Unacceptable> {
-        if let Some(known) = self.opened().iter().find(|known| *known.envelope == *envelope) {
+    fn open(&self, envelope: &str, file: &Arc<TrustFile>) -> Result<Arc<OpenedOrder>, Unacceptable> {
+        // Another job may have opened an order with the trust file before a reload.
+        let is_known =
+            |known: &&Arc<OpenedOrder>| *known.envelope == *envelope && Arc::ptr_eq(&known.by, file);
+        if let Some(known) = self.opened().iter().find(is_known) {
             return Ok(Arc::clone(known));
         }
         let opened = open(envelope, file)?;
         let plan = Arc::new(opened.order().plan.clone());
-        let newest = OpenedOrder { envelope: envelope.into(), opened, plan, same: Mutex::default() };
+        let (envelope, by) = (envelope.into(), Arc::clone(file));
+        let newest = OpenedOrder { envelope, by, opened, plan, same: Mutex::default() };
         let newest = Arc::new(newest);
         let mut known = self.opened();
         known.push_front(Arc::clone(&newest));

@@ -61,7 +61,8 @@ impl PgTxn<'_> {
         if is_new {
             self.change_document(DocumentKind::Approval, record.plan_id.as_str(), approval)?;
         } else if booking.is_some() {
-            // Another node has added the plan since the look. The retry finds it, and books nothing.
+            // Another node has added the plan since the look. The retry finds it, and books
+            // nothing.
             return Err(Error::RowNotFound);
         }
         Ok(Ok(is_new))

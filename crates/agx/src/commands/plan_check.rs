@@ -1,0 +1,157 @@
+//! `agx plan check`
+
+use std::path::{Path, PathBuf};
+
+use agenix_order::{Envelope, Grant, InputBounds, TrustFile};
+use agenix_policy::Decision;
+use agenix_protocol::{
+    documents::{Plan, parse_object, profile_of_sandbox_tag, secret_of_tag},
+    inputs::named_fields,
+    limits::Limits,
+};
+use agenix_rules::{capability::Needs, plan as rules};
+use clap::Args;
+
+use super::{
+    plan_sign::{is_envelope, read_trust},
+    policy::{self, read_policy},
+    read,
+};
+use crate::{
+    documents::{PlanChecked, PlanSignature},
+    error::{CliError, Result},
+    output::{Output, counted},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Plan in JSON, or a signed one; - reads stdin
+    file: PathBuf,
+    /// Policy in TOML that judges the tasks too
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Trust file of a worker: shows how the worker would run the plan
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    /// Signer of the trust file; without it, the plan is one that nobody has signed
+    #[arg(long = "as", value_name = "NAME", requires = "trust")]
+    signer: Option<String>,
+}
+
+/// Checks a plan like agq with the default limits, judges it by a policy, and says how a worker
+/// with a trust file would run it.
+pub(super) fn check(args: &CheckArgs, output: Output) -> Result<()> {
+    let CheckArgs { file, policy, trust, signer } = args;
+    let plan = checked_plan(file)?;
+    let judgement = policy.as_deref().map(|policy| Ok::<_, CliError>(read_policy(policy)?.judge(&plan)));
+    let judgement = judgement.transpose()?;
+    let decision = judgement.as_ref().map_or(Decision::Allow, |judgement| judgement.decision);
+    let signature = trust.as_deref().map(|trust| signature_of(&plan, &read_trust(trust)?, signer.as_deref()));
+    let signature = signature.transpose()?;
+    let unbound = signature.as_ref().and_then(|signature| signature.unbound_input.clone());
+    let needs = rules::needs(&plan);
+    let all = needs_text(&needs, &plan);
+    let found = PlanChecked {
+        valid: true,
+        plan_id: plan.plan_id.clone(),
+        tasks: plan.tasks.len(),
+        tools: needs.tools,
+        tags: needs.tags,
+        labels: needs.labels,
+        sandbox: plan.sandbox.clone(),
+        judgement,
+        signature,
+    };
+    output.show("plan.check", &found, |found| {
+        let tasks = counted(plan.tasks.len() as u64, "task", "tasks");
+        let judged = found.judgement.iter().map(|judged| policy::plan_text(judged, &plan.tasks));
+        let signature = found.signature.iter().map(signature_text);
+        let lines = [format!("the plan is valid: {tasks}; its workers need {all}")];
+        lines.into_iter().chain(judged).chain(signature).collect::<Vec<_>>().join("\n")
+    })?;
+    policy::allowed(decision)?;
+    match unbound {
+        Some(_) => Err(CliError::NotAllowed("the worker refuses the order")),
+        None => Ok(()),
+    }
+}
+
+/// Reads a plan, or the plan of a signed order, and checks it.
+fn checked_plan(file: &Path) -> Result<Plan> {
+    let json = read(file)?;
+    let limits = Limits::default();
+    let wrong = |what: String| {
+        CliError::usage(
+            format!("{}: {what}", file.display()),
+            "fix the plan; docs/protocol/plans.md describes it",
+        )
+    };
+    let plan = if is_envelope(&json) {
+        let envelope = Envelope::parse(&json).map_err(|error| wrong(error.to_string()))?;
+        envelope.order().map_err(|error| wrong(error.to_string()))?.plan
+    } else {
+        rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
+        parse_object(&json).map_err(|error| wrong(error.to_string()))?
+    };
+    rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
+    Ok(plan)
+}
+
+fn needs_text(needs: &Needs, plan: &Plan) -> String {
+    // The tags of a sandbox profile and of secrets stand for these.
+    let tags = needs.tags.iter().filter(|tag| profile_of_sandbox_tag(tag).is_none());
+    let tags = tags.map(|tag| match secret_of_tag(tag) {
+        Some((name, tool)) => format!("the secret {name} for {tool}"),
+        None => format!("the tag {tag}"),
+    });
+    let labels = needs.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
+    let sandbox = plan.sandbox.iter().map(|sandbox| format!("the sandbox profile {}", sandbox.profile));
+    let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).collect();
+    all.join(", ")
+}
+
+/// Returns how a worker with the trust file runs a plan that `signer` has signed, or nobody.
+fn signature_of(plan: &Plan, trust: &TrustFile, signer: Option<&str>) -> Result<PlanSignature> {
+    let Some(name) = signer else { return Ok(PlanSignature::default()) };
+    let Some(signer) = trust.signer(name) else {
+        let names: Vec<&str> = trust.signers().map(|(name, _)| name).collect();
+        return Err(CliError::usage(
+            format!("--as: the trust file has no signer '{name}'"),
+            format!("name one of {}", names.join(", ")),
+        ));
+    };
+    let untyped = named_fields(plan).into_iter().map(|named| named.field);
+    let mut untyped = untyped.filter(|field| !plan.inputs.contains_key(field));
+    Ok(PlanSignature {
+        signer: Some(name.to_owned()),
+        full_trust: signer.grant == Grant::Full,
+        profile: match &signer.grant {
+            Grant::Full => None,
+            Grant::Profile(profile) => Some(profile.clone()),
+        },
+        approvals: signer.approvals,
+        approvers: signer.approvers.iter().cloned().collect(),
+        unbound_input: untyped.next().filter(|_| signer.inputs == InputBounds::Required),
+    })
+}
+
+fn signature_text(signature: &PlanSignature) -> String {
+    let Some(signer) = &signature.signer else {
+        return "signature: none; it runs in the sandbox profile of strangers, or is refused by a worker without one"
+            .into();
+    };
+    let place = match &signature.profile {
+        None => "outside of the sandbox".to_owned(),
+        Some(profile) => format!("in the sandbox profile {profile}"),
+    };
+    let mut text = format!("signature of {signer}: it runs {place}");
+    if signature.approvals > 0 {
+        let approvers = signature.approvers.join(", ");
+        text += &format!("; {} of {approvers} have to approve", signature.approvals);
+    }
+    if let Some(field) = &signature.unbound_input {
+        text +=
+            &format!("; refused, because the input '{field}' has no type: sign with --input {field}=TYPE");
+    }
+    text
+}
