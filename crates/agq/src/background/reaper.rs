@@ -13,7 +13,6 @@ use std::{
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
-    approval::SETTLE_MS,
     job::{self, Job, JobState, RuleOutcome},
     worker::{self, Liveness, Worker},
 };
@@ -26,7 +25,7 @@ use crate::{
     error::Result,
     redis,
     service::{
-        approval_decisions,
+        approval_decisions::ApprovalRounds,
         chunked_submission::StalledSubmissions,
         halting,
         job_changes::{if_exists, release_all},
@@ -79,8 +78,7 @@ struct Reaper<'r> {
     detector: &'r PauseDetector,
     corrections: Corrections,
     stalled_submissions: StalledSubmissions,
-    /// Time of the latest look at the approvals.
-    approvals_at: Timestamp,
+    approvals: ApprovalRounds,
 }
 
 /// Corrections that a change of the clock or of the leader makes necessary.
@@ -121,7 +119,7 @@ impl<'r> Reaper<'r> {
             detector,
             corrections,
             stalled_submissions: StalledSubmissions::default(),
-            approvals_at: Timestamp::default(),
+            approvals: ApprovalRounds::default(),
         }
     }
 
@@ -173,17 +171,6 @@ impl<'r> Reaper<'r> {
         }
     }
 
-    /// Advances the approvals every few seconds. Decisions take effect without this.
-    async fn advance_approvals(&mut self) -> Result<()> {
-        let now = self.app.clock.now();
-        // The clock may have been set back.
-        if now.ms_since(self.approvals_at) < SETTLE_MS && now >= self.approvals_at {
-            return Ok(());
-        }
-        self.approvals_at = now;
-        approval_decisions::advance_all(self.app).await
-    }
-
     async fn make_round(&mut self) -> Result<()> {
         let app = self.app;
         // Due jobs come first, because they must not wait for the rest of the round.
@@ -196,7 +183,7 @@ impl<'r> Reaper<'r> {
         requeue_orphaned_jobs(app).await?;
         limits::wake_waiting(app).await?;
         halting::advance_all(app).await?;
-        self.advance_approvals().await?;
+        self.approvals.advance_due(app).await?;
         self.stalled_submissions.continue_stalled(app).await?;
         schedules::run_due(app).await?;
         workflow::advance_all(app).await?;

@@ -68,18 +68,31 @@ async fn apply(app: &AppState, approval: &Approval, action_id: &ActionId) -> Res
     }
 }
 
-/// Ends requests whose time is over, and applies decisions that may not have been applied whole. An
-/// approval that cannot be read or applied does not stop the others.
-pub(crate) async fn advance_all(app: &AppState) -> Result<()> {
-    if !app.store.has_documents(DocumentKind::Approval).await? {
-        return Ok(());
-    }
-    for (plan_id, json) in app.store.documents(DocumentKind::Approval).await? {
-        if let Err(error) = advance(app, &plan_id, &json).await {
-            warn!(plan_id, "the approval could not be advanced: {error}");
+/// Rounds in which requests end whose time is over, and in which decisions are applied that may not
+/// have been applied whole. Other decisions take effect without a round.
+#[derive(Debug, Default)]
+pub(crate) struct ApprovalRounds {
+    latest: Timestamp,
+}
+
+impl ApprovalRounds {
+    /// Makes a round if the latest one was [`SETTLE_MS`] ago. An approval that cannot be read or
+    /// applied does not stop the others.
+    pub(crate) async fn advance_due(&mut self, app: &AppState) -> Result<()> {
+        let now = app.clock.now();
+        // The clock may have been set back.
+        let is_due = now.ms_since(self.latest) >= SETTLE_MS || now < self.latest;
+        if !is_due || !app.store.has_documents(DocumentKind::Approval).await? {
+            return Ok(());
         }
+        self.latest = now;
+        for (plan_id, json) in app.store.documents(DocumentKind::Approval).await? {
+            if let Err(error) = advance(app, &plan_id, &json).await {
+                warn!(plan_id, "the approval could not be advanced: {error}");
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 async fn advance(app: &AppState, plan_id: &str, json: &str) -> Result<()> {
