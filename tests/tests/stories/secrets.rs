@@ -212,7 +212,7 @@ fn worker_refuses_secrets_that_it_could_not_mask() {
     for (entry, why) in [
         (format!("{{ file = '{short}', tools = ['sh'] }}"), "secrets.A: it has 7 bytes, and needs 8"),
         ("{ file = '/no/such', tools = ['sh'] }".into(), "secrets.A: its file: No such file"),
-        (format!("{{ file = '{short}' }}"), "missing field `tools`"),
+        (format!("{{ file = '{short}' }}"), "a secret is a table with a list `tools`"),
     ] {
         let config = lab.file("agw.toml", &format!("[secrets]\nA = {entry}\n"));
         let ran = Ran::from(lab.command("agw").arg("--config").arg(config).output().unwrap()).expect(2);
