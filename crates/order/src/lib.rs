@@ -51,4 +51,4 @@ pub use key::{KeyId, PublicKey, SigningKey};
 pub use order::{APPROVAL_TYPE, ORDER_TYPE, Order, OrderLimits, Terms, is_name};
 pub use serials::{SerialLog, SerialUse};
 pub use trust::{Grant, Signer, TrustFile};
-pub use verify::{Opened, Verified, open, verify};
+pub use verify::{Opened, Verified, open, sha256, verify};

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use agenix_protocol::time::Timestamp;
+use sha2::{Digest, Sha256};
 
 use crate::{
     dsse::{Envelope, SignatureKind},
@@ -16,6 +17,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Opened {
     order: Arc<Order>,
+    digest: Arc<str>,
     /// Names of the signers who lend the plan their rights, without those of revoked keys.
     authors: BTreeSet<String>,
     /// Names of the signers who approve, without those of revoked keys.
@@ -27,6 +29,8 @@ pub struct Opened {
 pub struct Verified {
     /// Plan and terms, from the signed bytes.
     pub order: Arc<Order>,
+    /// SHA-256 of the signed bytes, as `sha256:…`.
+    pub digest: Arc<str>,
     /// Names of the signers who lend the plan their rights.
     pub signers: Vec<String>,
     /// Names of the signers who only approve.
@@ -62,7 +66,14 @@ pub fn open(envelope: &str, trust: &TrustFile) -> Result<Opened, Unacceptable> {
         });
     }
     // Unsigned bytes are not read.
-    Ok(Opened { order: Arc::new(envelope.order()?), authors, approvers })
+    let (order, digest) = (Arc::new(envelope.order()?), sha256(&envelope.payload).into());
+    Ok(Opened { order, digest, authors, approvers })
+}
+
+/// Returns the SHA-256 of bytes, as `sha256:` and hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    let digits = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("sha256:{digits}")
 }
 
 fn joined(names: &BTreeSet<String>) -> String {
@@ -112,7 +123,8 @@ impl Opened {
         let (grant, inputs) = self.rights(trust, now)?;
         let (signers, approvers) = (self.authors.iter().cloned(), self.approvers.iter().cloned());
         let (signers, approvers) = (signers.collect(), approvers.collect());
-        Ok(Verified { order: Arc::clone(&self.order), signers, approvers, grant, inputs })
+        let (order, digest) = (Arc::clone(&self.order), Arc::clone(&self.digest));
+        Ok(Verified { order, digest, signers, approvers, grant, inputs })
     }
 
     /// Returns the rights of the first signer with full trust, else of the first signer by name.

@@ -44,11 +44,15 @@ fn worker_refuses_a_job_that_its_policy_does_not_allow_and_agq_does_not_retry_it
     };
     let allowed = run("allowed", "sort", &["-n"]);
     assert_eq!(allowed["status"], "completed", "{allowed}");
+    let admission = &allowed["task_results"][0]["admission"];
+    assert_eq!(admission["rule"], "tools.sort", "{allowed}");
+    assert!(admission["policy"].as_str().unwrap().starts_with("sha256:"), "{allowed}");
     let refused = run("refused", "sort", &["-o", "x"]);
     assert_eq!((&refused["status"], &refused["attempt"]), (&json!("failed"), &json!(1)), "{refused}");
     let reason = "refused: task 1 (sort), args[0]: the option '-o' is not listed";
     assert!(refused["error"].as_str().unwrap().contains(reason), "{refused}");
     assert_eq!(refused["task_results"][0]["exit_code"], 78, "{refused}");
+    assert_eq!(refused["task_results"][0]["admission"], Value::Null, "{refused}");
     let unlisted = run("unlisted", "sh", &["-c", "id"]);
     assert!(unlisted["error"].as_str().unwrap().contains("the tool 'sh' is not listed"), "{unlisted}");
     let asked = run("asked", "awk", &["1"]);

@@ -108,6 +108,14 @@ fn signed_plan_runs_and_agq_keeps_its_order() {
     trusting.lab.agx(&trusting.agq, &["plan", "submit", &order]).expect(0);
     let job = trusting.run("p", "a", &json!({"n": 7}));
     assert_eq!((&job["status"], &job["stdout"]), (&json!("completed"), &json!("7\n")), "{job}");
+    let admission = &job["task_results"][0]["admission"];
+    assert_eq!(admission["signers"], json!(["ci"]), "{job}");
+    let digest = admission["order"].as_str().unwrap();
+    let id = job["job_id"].as_str().unwrap();
+    for command in ["status", "explain"] {
+        let shown = trusting.lab.agx(&trusting.agq, &["job", command, id]).expect(0).out;
+        assert!(shown.contains(&format!("admitted by the order {digest}, signed by ci\n")), "{shown}");
+    }
 
     let mut raw = Raw::open(&trusting.lab, &trusting.agq);
     raw.send("PLAN.ORDER p\n");
@@ -301,7 +309,9 @@ fn worker_without_a_trust_file_ignores_orders() {
     lab.file("order.json", &agx(&lab, &args).expect(0).out);
     lab.agx(&agq, &["plan", "submit", "order.json"]).expect(0);
     lab.submit_action(&agq, "p", "a", "[{}]");
-    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+    let job = ended(&lab, &agq, "a");
+    assert_eq!(job["status"], "completed");
+    assert_eq!(job["task_results"][0]["admission"], Value::Null, "{job}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use crate::exec::{
-    admission::{Unadmitted, WantedProfile},
+    admission::{JobAdmission, Unadmitted, WantedProfile},
     cancel::CancelToken,
     job_mark::JobMark,
     launch::Launcher,
@@ -76,6 +76,7 @@ pub(crate) async fn run<'f>(
     let unended = stray_sweep::end().await;
     let unended = unended.iter().filter(|process| process.run.is_none_or(|its| its == run));
     stage::name_unended(&mut results, unended, context.kept_bytes);
+    read.admission.mark(&mut results);
     finished(job, reason, results)
 }
 
@@ -113,6 +114,7 @@ struct ReadJob<'c> {
     patterns: Option<Arc<Patterns>>,
     /// Limits of the signed order of the job.
     limits: OrderLimits,
+    admission: JobAdmission,
 }
 
 /// Sandbox that a job has to run in.
@@ -217,12 +219,12 @@ async fn run_each(
 fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, Unadmitted> {
     let admission = &context.admission;
     let (plan, rights) = admission.authorise(job, &context.plans)?;
-    let of_policy = admission.admit(&plan, &job.inputs, &context.programs).map_err(Unadmitted::Refused)?;
+    let allowed = admission.admit(&plan, &job.inputs, &context.programs).map_err(Unadmitted::Refused)?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
     let mut secrets = JobSecrets::new(context.secrets.as_deref());
     let stages = stages::stages(&plan, values, |name, tool| secrets.get(name, tool));
     let mut stages = stages.map_err(|error| error.to_string())?;
-    let wanted = WantedProfile { plan: plan.sandbox.as_ref(), policy: of_policy.as_ref() };
+    let wanted = WantedProfile { plan: plan.sandbox.as_ref(), policy: allowed.sandbox.as_ref() };
     let profile = admission.sandbox_profile(job, &rights, context.sandboxes.as_deref(), wanted)?;
     if let Some(trace) = &job.traceparent {
         let is_permitted = |profile: &Profile| profile.env.iter().any(|name| name == TRACE_VARIABLE);
@@ -236,7 +238,9 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
     });
     // After this, nothing refuses the attempt.
     admission.use_order(job, &rights)?;
-    Ok(ReadJob { stages, sandbox, patterns: secrets.patterns(), limits: rights.limits() })
+    let (patterns, limits) = (secrets.patterns(), rights.limits());
+    let admission = JobAdmission::new(allowed.rules, rights);
+    Ok(ReadJob { stages, sandbox, patterns, limits, admission })
 }
 
 /// Returns the paths of the programs that the plan names, sorted, as byte escapes. A missing

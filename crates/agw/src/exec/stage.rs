@@ -307,7 +307,7 @@ async fn collect(
         stderr: kept_stderr,
         duration_ms: ended.duration_ms(),
         resources: ended.resources,
-        sandbox: None,
+        ..TaskResult::default()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     documents::JobRef,
     error::{CliError, Result},
     output::Output,
-    remote::overview::{job_text, sandbox_text},
+    remote::overview::{admission_text, job_text, sandbox_text},
     server_args::ServerArgs,
     util::printable::one_line,
     watch::progress,
@@ -20,7 +20,8 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
     /// Explain why a job is not running, and which workers come closest to running it; for a job
-    /// that ran, what its sandbox enforced and denied
+    /// that ran, the policy and the signed order by which it ran, and what its sandbox enforced and
+    /// denied
     Explain { job_id: JobId },
     /// Cancel a job
     Cancel { job_id: JobId },
@@ -71,7 +72,7 @@ async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<
     output.show("job.explain", &explanation, |why| explanation_text(why, ran.as_ref()))
 }
 
-/// Formats an explanation, with the sandboxes of the tasks of a job that ran.
+/// Formats an explanation, with the owner, admissions and sandboxes of a job that ran.
 fn explanation_text(why: &Explanation, ran: Option<&JobStatus>) -> String {
     let head = format!("job {} is {}: {}", why.job_id, why.status.as_str(), why.reason);
     let sandbox = why.waits_for.as_ref().and_then(|needs| needs.sandbox.as_ref());
@@ -88,11 +89,15 @@ fn explanation_text(why: &Explanation, ran: Option<&JobStatus>) -> String {
         )
     });
     let results = ran.map(JobStatus::results).unwrap_or_default();
-    let sandboxes = results.iter().filter_map(|result| {
-        let report = result.sandbox.as_ref()?;
-        Some(format!("\n  task {} {}{}", result.task_number, one_line(&result.command), sandbox_text(report)))
+    let owner = ran.and_then(|job| job.owner.as_ref());
+    let owner = owner.map(|owner| format!("\n  submitted by {}", one_line(owner)));
+    let tasks = results.iter().filter_map(|result| {
+        let admission: String = result.admission.iter().map(admission_text).collect();
+        let about = admission + &result.sandbox.iter().map(sandbox_text).collect::<String>();
+        (!about.is_empty())
+            .then(|| format!("\n  task {} {}{about}", result.task_number, one_line(&result.command)))
     });
-    sandbox.into_iter().chain(nearest).chain(sandboxes).fold(head, |text, more| text + &more)
+    sandbox.into_iter().chain(nearest).chain(owner).chain(tasks).fold(head, |text, more| text + &more)
 }
 
 async fn list(server: &ServerArgs, id: &ActionId, status: Option<Status>, output: Output) -> Result<()> {
@@ -142,19 +147,22 @@ mod tests {
     }
 
     #[test]
-    fn explanation_of_a_job_that_ran_shows_its_sandboxes() {
+    fn explanation_of_a_job_that_ran_shows_its_owner_admissions_and_sandboxes() {
         let json =
             br#"{"job_id":"j","status":"failed","state":"discarded","reason":"It failed.","jobs_ahead":0,
             "waits_for":null,"workers":[]}"#;
         let why: Explanation = parse(json).unwrap();
         let json = br#"{"job_id":"j","action_id":"a","plan_id":"p","status":"failed","state":"discarded","index":0,
             "attempt":1,"queue":"ready","priority":0,"created_at":"2026-01-31T08:00:00.000Z","started_at":null,
-            "completed_at":null,"worker_id":"w1","inputs":{},
+            "completed_at":null,"worker_id":"w1","owner":"client:alice","inputs":{},
             "task_results":[{"task_number":1,"command":"cat","exit_code":0},
-                {"task_number":2,"command":"wc","exit_code":1,"sandbox":{"profile":"reader","denied":["it read /x"]}}]}"#;
+                {"task_number":2,"command":"wc","exit_code":1,
+                    "admission":{"policy":"sha256:1","rule":"tools.wc"},"sandbox":{"profile":"reader","denied":["it read /x"]}}]}"#;
         let ran: JobStatus = parse(json).unwrap();
         let expected = "job j is failed: It failed.
+  submitted by client:alice
   task 2 wc
+    admitted by tools.wc of the policy sha256:1
     sandbox with the profile reader
       denied: it read /x";
         assert_eq!(explanation_text(&why, Some(&ran)), expected);

@@ -6,8 +6,8 @@ use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     byte_escape,
     documents::{
-        ActionStatus, CapturedOutput, JobStatus, QueueStats, ResourceUse, TaskResult, TaskSandbox,
-        WorkerStatus,
+        ActionStatus, CapturedOutput, JobStatus, QueueStats, ResourceUse, TaskAdmission, TaskResult,
+        TaskSandbox, WorkerStatus,
     },
     ids::PlanId,
 };
@@ -160,7 +160,24 @@ fn task_text(result: &TaskResult) -> String {
         resources_text(&result.resources)
     );
     let sandbox: String = result.sandbox.iter().map(sandbox_text).collect();
-    head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr) + &sandbox
+    let admission: String = result.admission.iter().map(admission_text).collect();
+    head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr) + &admission + &sandbox
+}
+
+/// Returns the lines about the policy and the order by which a task ran, each after a line feed.
+pub(crate) fn admission_text(admission: &TaskAdmission) -> String {
+    let TaskAdmission { policy, rule, order, signers, approvers } = admission;
+    let rule = rule.as_ref().map_or(String::new(), |rule| format!("{rule} of "));
+    let policy = policy.as_ref().map(|policy| format!("admitted by {rule}the policy {policy}"));
+    let names = |what: &str, names: &[String]| match names {
+        [] => String::new(),
+        names => format!(", {what} by {}", names.join(", ")),
+    };
+    let order = order.as_ref().map(|order| {
+        let (signers, approvers) = (names("signed", signers), names("approved", approvers));
+        format!("admitted by the order {order}{signers}{approvers}")
+    });
+    policy.into_iter().chain(order).map(|line| format!("\n    {}", one_line(&line))).collect()
 }
 
 /// Returns the lines about the sandbox of a task, each after a line feed.
@@ -182,9 +199,9 @@ fn resources_text(resources: &ResourceUse) -> String {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{ResourceUse, TaskResult, TaskSandbox};
+    use agenix_protocol::documents::{ResourceUse, TaskAdmission, TaskResult, TaskSandbox};
 
-    use super::task_text;
+    use super::{admission_text, task_text};
 
     #[test]
     fn task_text_shows_known_figures_only() {
@@ -211,5 +228,22 @@ mod tests {
         let shown =
             format!("{shown}\n    sandbox with the profile reader\n      denied: it read\\n/etc/shadow");
         assert_eq!(task_text(&result), shown);
+    }
+
+    #[test]
+    fn admission_names_the_rule_the_digests_and_the_signers() {
+        let admission = TaskAdmission {
+            policy: Some("sha256:1".into()),
+            rule: Some("tools.sort".into()),
+            order: Some("sha256:2".into()),
+            signers: vec!["ci".into(), "x\ny".into()],
+            approvers: vec!["alice".into()],
+        };
+        let policy = "\n    admitted by tools.sort of the policy sha256:1";
+        let order = "\n    admitted by the order sha256:2, signed by ci, x\\ny, approved by alice";
+        assert_eq!(admission_text(&admission), format!("{policy}{order}"));
+        let result = TaskResult { admission: Some(admission.clone()), ..TaskResult::default() };
+        assert!(task_text(&result).ends_with(&format!("{policy}{order}")));
+        assert_eq!(admission_text(&TaskAdmission { order: None, ..admission }), policy);
     }
 }

@@ -2,6 +2,7 @@
 //! queries.
 
 mod action;
+mod admission;
 mod approval;
 mod backup;
 mod budget;
@@ -26,6 +27,7 @@ mod worker;
 use serde::de::DeserializeOwned;
 
 pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
+pub use admission::TaskAdmission;
 pub use approval::{Approval, ApprovalScope, ApprovalState};
 pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use budget::{AmountStatus, BudgetStatus};

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ResourceUse, TaskSandbox};
+use super::{ResourceUse, TaskAdmission, TaskSandbox};
 use crate::blob::{BlobHash, OutputStream};
 
 /// Result of one task.
@@ -47,6 +47,9 @@ pub struct TaskResult {
     /// Sandbox in which the task ran, if it ran in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<TaskSandbox>,
+    /// Policy and signed order by which the task ran, if the worker has a policy or a trust file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admission: Option<TaskAdmission>,
 }
 
 impl TaskResult {

@@ -4,6 +4,7 @@
 //! agq has checked both, and the worker trusts neither agq nor its clients, so the worker decides
 //! again. With a trust file, it also checks who has signed the plan, and that decides the sandbox.
 
+mod admitted;
 mod denied;
 mod policy_file;
 mod program_file;
@@ -17,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use agenix_policy::{Decision, Finding, Judgement, Policy, TaskJudgement};
+use agenix_policy::{Decision, Finding, Judgement, TaskJudgement};
 use agenix_protocol::{
     documents::{CapturedOutput, JobDocument, Plan, PlanCache, PlanSandbox, TaskResult, parse},
     ids::WorkerId,
@@ -28,10 +29,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use self::{denied::Denied, program_file::ProgramFiles, trust::Trust};
 pub(crate) use self::{
+    admitted::JobAdmission,
     rights::{Rights, WantedProfile},
     trust::TrustSettings,
+};
+use self::{
+    admitted::{Allowed, AppliedRules},
+    denied::Denied,
+    policy_file::PolicyFile,
+    program_file::ProgramFiles,
+    trust::Trust,
 };
 use crate::{
     clock::now,
@@ -106,7 +114,7 @@ impl Refusal {
 pub(crate) struct Admission {
     file: Option<PathBuf>,
     asked: AskedPlans,
-    policy: RwLock<Option<Policy>>,
+    policy: RwLock<Option<PolicyFile>>,
     judged: Mutex<VecDeque<Arc<JudgedPlan>>>,
     programs: ProgramFiles,
     trust: Option<Trust>,
@@ -125,8 +133,7 @@ struct JudgedPlan {
 /// Plan that may run, and its conditions.
 #[derive(Debug, Default)]
 struct AllowedPlan {
-    /// Sandbox profile that the policy names.
-    sandbox: Option<PlanSandbox>,
+    allowed: Allowed,
     /// Programs that have to be certain files.
     pinned: Vec<PinnedProgram>,
 }
@@ -182,7 +189,7 @@ impl Admission {
         let Some(file) = &self.file else { return Ok(()) };
         let policy = policy_file::read(file)?;
         let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().and_then(Policy::profile) != policy.profile() {
+        if current.as_ref().and_then(PolicyFile::profile) != policy.profile() {
             anyhow::bail!("the policy names another sandbox profile than before: restart the worker");
         }
         *current = Some(policy);
@@ -195,7 +202,7 @@ impl Admission {
     /// Returns the sandbox profile that the policy names.
     pub(crate) fn profile(&self) -> Option<String> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        policy.as_ref().and_then(Policy::profile).map(str::to_owned)
+        policy.as_ref().and_then(PolicyFile::profile).map(str::to_owned)
     }
 
     /// Returns the plan of a job, and the rights of its signers. With a trust file, a signed plan
@@ -248,29 +255,29 @@ impl Admission {
     }
 
     /// Decides about a job: its plan and its input. Returns the sandbox profile that the policy
-    /// names, if the plan may run.
+    /// names, and the rules that allow the plan.
     pub(crate) fn admit(
         &self,
         plan: &Arc<Plan>,
         input: &RawValue,
         programs: &Programs,
-    ) -> Result<Option<PlanSandbox>, Refusal> {
+    ) -> Result<Allowed, Refusal> {
         if self.file.is_none() && plan.inputs.is_empty() {
-            return Ok(None);
+            return Ok(Allowed::default());
         }
         let judged = self.judged(plan);
-        let allowed = judged.decision.as_ref().map_err(Clone::clone)?;
+        let AllowedPlan { allowed, pinned } = judged.decision.as_ref().map_err(Clone::clone)?;
         if !plan.inputs.is_empty() {
             check_input(input, &judged.fields, &plan.inputs)
                 .map_err(|fault| refusal(plan, 1, format!("input{fault}")))?;
         }
-        for PinnedProgram { task_number, command, path, sha256 } in &allowed.pinned {
+        for PinnedProgram { task_number, command, path, sha256 } in pinned {
             let offered = programs.path(command);
             self.programs
                 .check(offered, path, sha256.as_deref())
                 .map_err(|reason| refusal(plan, *task_number, reason))?;
         }
-        Ok(allowed.sandbox.clone())
+        Ok(allowed.clone())
     }
 
     /// Decides about a command that is not part of a plan. The error is the reason of a refusal.
@@ -282,7 +289,7 @@ impl Admission {
     ) -> Result<(), String> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let Some(policy) = &*policy else { return Ok(()) };
-        let judged = policy.judge_argv(program, args);
+        let judged = policy.policy.judge_argv(program, args);
         if judged.decision == Decision::Allow {
             return match pinned(judged) {
                 Some(PinnedProgram { command, path, sha256, .. }) => {
@@ -303,12 +310,15 @@ impl Admission {
         }
     }
 
-    /// Turns a judgement into the decision of this worker.
-    fn decide(&self, judgement: Judgement, plan: &Plan) -> Result<AllowedPlan, Refusal> {
+    /// Turns a judgement by `policy` into the decision of this worker.
+    fn decide(&self, judgement: Judgement, policy: &PolicyFile, plan: &Plan) -> Result<AllowedPlan, Refusal> {
         if self.allows(judgement.decision) {
             let sandbox = judgement.profile.map(|profile| PlanSandbox { profile });
+            let rule = |task: &TaskJudgement| Some((task.task_number, task.rule.clone()?));
+            let rules = judgement.tasks.iter().filter_map(rule).collect();
+            let rules = Some(Arc::new(AppliedRules { policy: Arc::clone(&policy.digest), rules }));
             let pinned = judgement.tasks.into_iter().filter_map(pinned).collect();
-            return Ok(AllowedPlan { sandbox, pinned });
+            return Ok(AllowedPlan { allowed: Allowed { sandbox, rules }, pinned });
         }
         let (task, reason) = match judgement.strictest_finding() {
             Some((task, finding)) => (task, reason_of(finding)),
@@ -324,9 +334,10 @@ impl Admission {
             return Arc::clone(known);
         }
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        let decision = policy
-            .as_ref()
-            .map_or_else(|| Ok(AllowedPlan::default()), |policy| self.decide(policy.judge(plan), plan));
+        let decision = policy.as_ref().map_or_else(
+            || Ok(AllowedPlan::default()),
+            |file| self.decide(file.policy.judge(plan), file, plan),
+        );
         let newest = JudgedPlan { plan: Arc::clone(plan), fields: named_fields(plan), decision };
         let newest = Arc::new(newest);
         judged.push_front(Arc::clone(&newest));

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 use agenix_protocol::documents::{Plan, parse};
 use serde_json::value::RawValue;
 
-use super::{Admission, AskedPlans, Refusal};
+use super::{Admission, Allowed, AskedPlans, Refusal};
 use crate::exec::programs::Programs;
 
 const POLICY: &str = r#"
@@ -46,7 +46,7 @@ fn reason(refusal: Refusal) -> String {
 #[test]
 fn worker_without_a_policy_admits_every_plan() {
     let plan = plan(r#"{"task_number": 1, "command": "sh", "args": ["-c", "id"]}"#);
-    assert_eq!(Admission::default().admit(&plan, raw("{}"), &Programs::default()), Ok(None));
+    assert_eq!(Admission::default().admit(&plan, raw("{}"), &Programs::default()), Ok(Allowed::default()));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn worker_checks_typed_inputs_again() {
     let plan = typed(r#"{"task_number": 1, "command": "sort", "args": ["{{input.file}}"]}"#);
     for admission in [Admission::default(), admission(dir.path(), POLICY)] {
         let admit = |input: &'static str| admission.admit(&plan, raw(input), &Programs::default());
-        assert_eq!(admit(r#"{"file": "/data/a"}"#), Ok(None));
+        assert_eq!(admit(r#"{"file": "/data/a"}"#).map(|allowed| allowed.sandbox), Ok(None));
         for wrong in
             [r#"{"file": "/etc/passwd"}"#, r#"{"file": ["/data/a"]}"#, r#"{"file": "-o/data/a"}"#, "{}"]
         {
@@ -99,7 +99,20 @@ fn policy_names_the_sandbox_profile_of_allowed_plans() {
     let admission = admission(dir.path(), "version = 1\nprofile = \"builder\"\nuse = [\"cat\"]");
     let sandbox =
         admission.admit(&plan(r#"{"task_number": 1, "command": "cat"}"#), raw("{}"), &Programs::default());
-    assert_eq!(sandbox.unwrap().unwrap().profile, "builder");
+    assert_eq!(sandbox.unwrap().sandbox.unwrap().profile, "builder");
+}
+
+#[test]
+fn allowed_plan_has_the_rules_and_the_digest_of_the_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let admission = admission(dir.path(), POLICY);
+    let plan = plan(
+        r#"{"task_number": 1, "command": "cat"}, {"task_number": 2, "command": "sort", "args": ["-r"]}"#,
+    );
+    let rules = admission.admit(&plan, raw("{}"), &Programs::default()).unwrap().rules.unwrap();
+    assert_eq!(*rules.policy, *agenix_order::sha256(POLICY.as_bytes()));
+    let names: Vec<_> = rules.rules.iter().map(|(number, rule)| (*number, rule.as_str())).collect();
+    assert_eq!(names, [(1, "tools.cat"), (2, "tools.sort")]);
 }
 
 #[test]
@@ -146,7 +159,7 @@ fn program_is_the_file_that_the_policy_names() {
     let admission = admission(dir.path(), &policy);
     let plan = plan(r#"{"task_number": 1, "command": "tool"}"#);
     let admit = |path: &OsStr| admission.admit(&plan, raw("{}"), &Programs::find(path, None)).map_err(reason);
-    assert_eq!(admit(own.as_os_str()), Ok(None));
+    assert_eq!(admit(own.as_os_str()).map(|allowed| allowed.sandbox), Ok(None));
     let first = std::env::join_paths([&planted, &own]).unwrap();
     let shadowed = admit(&first).unwrap_err();
     assert!(shadowed.contains("and PATH of this worker has"), "{shadowed}");
