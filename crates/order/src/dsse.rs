@@ -1,11 +1,11 @@
 //! DSSE envelopes (version 1 of the protocol of secure-systems-lab): exact bytes with their type,
 //! and signatures over both.
 
+use agenix_protocol::documents::{DsseEnvelope, DsseSignature, to_json};
 use base64::{
     Engine,
     engine::general_purpose::{STANDARD, URL_SAFE},
 };
-use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{InvalidEnvelope, InvalidOrder},
@@ -76,26 +76,10 @@ impl SignatureKind {
     }
 }
 
-/// Envelope on the wire. Unknown fields are ignored, as DSSE demands.
-#[derive(Serialize, Deserialize)]
-struct EnvelopeDocument {
-    #[serde(rename = "payloadType")]
-    payload_type: String,
-    payload: String,
-    signatures: Vec<SignatureDocument>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SignatureDocument {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    keyid: Option<String>,
-    sig: String,
-}
-
 impl Envelope {
     /// Returns the envelope of an order without signatures.
     pub fn new(order: &Order) -> Self {
-        let payload = agenix_protocol::documents::to_json(order).into_bytes();
+        let payload = to_json(order).into_bytes();
         Self { payload_type: ORDER_TYPE.into(), payload, signatures: Vec::new() }
     }
 
@@ -105,35 +89,48 @@ impl Envelope {
     ///
     /// Returns [`InvalidEnvelope`] for other JSON, invalid base64, no signature, or more than 16.
     pub fn parse(json: &[u8]) -> Result<Self, InvalidEnvelope> {
-        let document: EnvelopeDocument =
+        let document: DsseEnvelope =
             serde_json::from_slice(json).map_err(|error| InvalidEnvelope::Json(error.to_string()))?;
+        Self::from_document(&document)
+    }
+
+    /// Returns the envelope of a document.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidEnvelope`] for invalid base64, no signature, or more than 16.
+    pub fn from_document(document: &DsseEnvelope) -> Result<Self, InvalidEnvelope> {
         let count = document.signatures.len();
         if count == 0 || count > MAX_SIGNATURES {
             return Err(InvalidEnvelope::SignatureCount { count, max: MAX_SIGNATURES });
         }
         let payload = bytes_of(&document.payload).ok_or(InvalidEnvelope::Base64("payload"))?;
-        let signatures = document.signatures.into_iter().map(|SignatureDocument { keyid, sig }| {
-            let bytes = bytes_of(&sig).ok_or(InvalidEnvelope::Base64("sig"))?;
-            Ok(Signature { keyid: keyid.filter(|keyid| !keyid.is_empty()), bytes })
+        let signatures = document.signatures.iter().map(|DsseSignature { keyid, sig }| {
+            let bytes = bytes_of(sig).ok_or(InvalidEnvelope::Base64("sig"))?;
+            Ok(Signature { keyid: keyid.clone().filter(|keyid| !keyid.is_empty()), bytes })
         });
         let signatures = signatures.collect::<Result<_, InvalidEnvelope>>()?;
-        Ok(Self { payload_type: document.payload_type, payload, signatures })
+        Ok(Self { payload_type: document.payload_type.clone(), payload, signatures })
     }
 
     /// Returns the envelope as JSON on one line.
     pub fn to_json(&self) -> String {
+        to_json(&self.to_document())
+    }
+
+    /// Returns the envelope as a document.
+    pub fn to_document(&self) -> DsseEnvelope {
         let signatures = self.signatures.iter();
-        let document = EnvelopeDocument {
+        DsseEnvelope {
             payload_type: self.payload_type.clone(),
             payload: STANDARD.encode(&self.payload),
             signatures: signatures
-                .map(|Signature { keyid, bytes }| SignatureDocument {
+                .map(|Signature { keyid, bytes }| DsseSignature {
                     keyid: keyid.clone(),
                     sig: STANDARD.encode(bytes),
                 })
                 .collect(),
-        };
-        agenix_protocol::documents::to_json(&document)
+        }
     }
 
     /// Adds a signature of a key. The same signature is not added twice.
@@ -161,6 +158,15 @@ impl Envelope {
             signed.iter().find(|(_, bytes)| has_signed(bytes)).map(|(kind, _)| *kind)
         };
         hinted.into_iter().chain(others).find_map(|key| Some((key, kind_of(key)?)))
+    }
+
+    /// Returns the ids of keys that the signatures name, for a person.
+    pub(crate) fn hints(&self) -> String {
+        let ids = self.signatures.iter().map(|signature| {
+            let id = signature.keyid.as_deref().unwrap_or("no id");
+            id.chars().take(16).collect::<String>().escape_debug().to_string()
+        });
+        ids.collect::<Vec<_>>().join(", ")
     }
 
     fn signed_bytes(&self, kind: SignatureKind) -> Vec<u8> {

@@ -49,6 +49,31 @@ pub enum InvalidOrder {
     Version(u32),
 }
 
+/// Reason why an envelope is no statement of a worker that is trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidStatement {
+    /// The payload has another type.
+    #[error("the type of the payload is '{0}', and not application/vnd.in-toto+json")]
+    PayloadType(String),
+    /// No signature is that of a worker.
+    #[error("no signature of the statement is valid for the key of a worker of the trust file ({0})")]
+    Untrusted(String),
+    /// The key that signed is revoked.
+    #[error("the key of the worker '{0}' that signed the statement is revoked")]
+    RevokedKey(String),
+    /// The JSON is not that of a statement.
+    #[error("the statement cannot be read: {0}")]
+    Json(String),
+    /// The statement, its predicate or its build has another type.
+    #[error("it is of the type '{found}', and not {expected}")]
+    OtherType {
+        /// Type of the statement.
+        found: String,
+        /// Type that this program knows.
+        expected: &'static str,
+    },
+}
+
 /// Reason why a text is not a trust file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -2,7 +2,8 @@
 //!
 //! An [`Order`] is the payload of a DSSE [`Envelope`], which signs the exact bytes of the order
 //! with Ed25519. A worker opens the envelope with the [`TrustFile`] of its owner, so it depends
-//! neither on agq nor on the client. The crate is pure: files, clocks and random numbers are
+//! neither on agq nor on the client. A [`Statement`] is the provenance of a task, which a
+//! worker signs in the same way. The crate is pure: files, clocks and random numbers are
 //! arguments.
 //!
 //! # Examples
@@ -35,20 +36,29 @@
 
 #![forbid(unsafe_code)]
 
+mod digest;
 mod dsse;
 mod error;
 mod inputs;
 mod key;
 mod order;
 mod serials;
+mod statement;
 mod trust;
 mod verify;
 
+pub use digest::{DigestSet, StreamHasher, sha256};
 pub use dsse::{Envelope, Signature, SignatureKind, pae};
-pub use error::{InvalidEnvelope, InvalidKey, InvalidOrder, InvalidTrustFile, Unacceptable};
+pub use error::{
+    InvalidEnvelope, InvalidKey, InvalidOrder, InvalidStatement, InvalidTrustFile, Unacceptable,
+};
 pub use inputs::{InputBounds, inputs_root};
 pub use key::{KeyId, PublicKey, SigningKey};
 pub use order::{APPROVAL_TYPE, ORDER_TYPE, Order, OrderLimits, Terms, is_name};
 pub use serials::{SerialLog, SerialUse};
+pub use statement::{
+    BuildDefinition, Builder, ExitAnnotations, Provenance, Resource, RunDetails, RunMetadata,
+    STATEMENT_PAYLOAD_TYPE, Statement, StreamBytes, Subject, TaskEnd, TaskFacts, TaskIdentity, TaskRun,
+};
 pub use trust::{Grant, Signer, TrustFile};
-pub use verify::{Opened, Verified, open, sha256, verify};
+pub use verify::{Opened, Verified, open, verify};

@@ -57,6 +57,8 @@ pub struct TrustFile {
     signers: BTreeMap<String, Signer>,
     /// Keys of all signers with the names of their owners. A revoked key stays, for its reason.
     pub(crate) keys: Vec<NamedKey>,
+    /// Keys of workers, which sign provenance.
+    worker_keys: Vec<NamedKey>,
     revoked_keys: BTreeSet<PublicKey>,
     revoked_serials: BTreeSet<String>,
 }
@@ -79,6 +81,8 @@ struct TrustTable {
     #[serde(default)]
     signers: BTreeMap<String, SignerTable>,
     #[serde(default)]
+    workers: BTreeMap<String, WorkerTable>,
+    #[serde(default)]
     revoked: RevokedTable,
 }
 
@@ -96,6 +100,15 @@ struct SignerTable {
     approvals: usize,
     #[serde(default)]
     approvers: BTreeSet<String>,
+}
+
+/// Keys of a worker.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkerTable {
+    key: Option<String>,
+    #[serde(default)]
+    keys: Vec<String>,
 }
 
 /// The only value of `trust`: rights that are not those of a profile.
@@ -147,11 +160,12 @@ impl TrustFile {
                 return Err(InvalidTrustFile(text));
             }
         }
+        let worker_keys = worker_keys(&table.workers)?;
         let revoked = table.revoked.keys.iter().map(|key| key.parse::<PublicKey>());
         let revoked_keys = revoked
             .collect::<Result<_, _>>()
             .map_err(|error| InvalidTrustFile(format!("revoked.keys: {error}")))?;
-        Ok(Self { signers, keys, revoked_keys, revoked_serials: table.revoked.serials })
+        Ok(Self { signers, keys, worker_keys, revoked_keys, revoked_serials: table.revoked.serials })
     }
 
     /// Returns a signer by its name.
@@ -164,6 +178,10 @@ impl TrustFile {
         self.signers.iter().map(|(name, signer)| (name.as_str(), signer))
     }
 
+    pub(crate) fn worker_keys(&self) -> &[NamedKey] {
+        &self.worker_keys
+    }
+
     pub(crate) fn is_revoked_key(&self, key: &PublicKey) -> bool {
         self.revoked_keys.contains(key)
     }
@@ -173,15 +191,36 @@ impl TrustFile {
     }
 }
 
-fn signer(name: &str, table: SignerTable) -> Result<Signer, String> {
+/// Returns the keys of the workers with their names. No two workers have one key.
+fn worker_keys(workers: &BTreeMap<String, WorkerTable>) -> Result<Vec<NamedKey>, InvalidTrustFile> {
+    let mut all: Vec<NamedKey> = Vec::new();
+    for (name, WorkerTable { key, keys }) in workers {
+        let wrong = |why: String| InvalidTrustFile(format!("workers.{name}: {why}"));
+        for key in named_keys(name, key.as_ref(), keys).map_err(wrong)? {
+            if let Some(other) = all.iter().find(|other| other.key == key) {
+                return Err(wrong(format!("the key {key} is also that of '{}'", other.name)));
+            }
+            all.push(NamedKey { key, name: name.clone() });
+        }
+    }
+    Ok(all)
+}
+
+/// Checks a name, and returns its keys, of which there is at least one.
+fn named_keys(name: &str, key: Option<&String>, keys: &[String]) -> Result<Vec<PublicKey>, String> {
     if !is_name(name) {
         return Err("the name has to be 1 to 64 letters, digits, '.', '_', '-' and ':'".into());
     }
-    let keys = table.key.iter().chain(&table.keys).map(|key| key.parse::<PublicKey>());
+    let keys = key.into_iter().chain(keys).map(|key| key.parse::<PublicKey>());
     let keys: Vec<PublicKey> = keys.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     if keys.is_empty() {
         return Err("give a key".into());
     }
+    Ok(keys)
+}
+
+fn signer(name: &str, table: SignerTable) -> Result<Signer, String> {
+    let keys = named_keys(name, table.key.as_ref(), &table.keys)?;
     let grant = match (table.trust, table.profile) {
         (Some(FullTrust::Full), None) => Grant::Full,
         (None, Some(profile)) if is_profile_name(&profile) => Grant::Profile(profile),
@@ -276,6 +315,10 @@ mod tests {
             ("[signers.\"a b\"]\nkey = \"x\"\ntrust = \"full\"".into(), "the name has to be"),
             ("[revoked]\nkeys = [\"x\"]".into(), "revoked.keys: 'x' is not a type"),
             ("signer = 1".into(), "unknown field `signer`"),
+            ("[workers.w1]".into(), "workers.w1: give a key"),
+            ("[workers.\"a b\"]\nkey = \"x\"".into(), "workers.a b: the name has to be"),
+            (format!("[workers.w1]\nkey = \"{one}\"\n[workers.w2]\nkey = \"{one}\""), "workers.w2: the key"),
+            (format!("[workers.w1]\nkey = \"{one}\"\ntrust = \"full\""), "unknown field `trust`"),
         ] {
             let error = TrustFile::parse(&text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");

@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use agenix_protocol::time::Timestamp;
-use sha2::{Digest, Sha256};
 
 use crate::{
+    digest::sha256,
     dsse::{Envelope, SignatureKind},
     error::Unacceptable,
     inputs::InputBounds,
@@ -62,7 +62,7 @@ pub fn open(envelope: &str, trust: &TrustFile) -> Result<Opened, Unacceptable> {
         return Err(match (revoked, approvers.is_empty()) {
             (Some(name), _) => Unacceptable::RevokedKey(name),
             (None, false) => Unacceptable::OnlyApproved(joined(&approvers)),
-            (None, true) => Unacceptable::Untrusted(hints(&envelope)),
+            (None, true) => Unacceptable::Untrusted(envelope.hints()),
         });
     }
     // Unsigned bytes are not read.
@@ -70,23 +70,8 @@ pub fn open(envelope: &str, trust: &TrustFile) -> Result<Opened, Unacceptable> {
     Ok(Opened { order, digest, authors, approvers })
 }
 
-/// Returns the SHA-256 of bytes, as `sha256:` and hexadecimal digits.
-pub fn sha256(bytes: &[u8]) -> String {
-    let digits = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("sha256:{digits}")
-}
-
 fn joined(names: &BTreeSet<String>) -> String {
     names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
-}
-
-/// Returns the ids of keys that an envelope names, for a person.
-fn hints(envelope: &Envelope) -> String {
-    let ids = envelope.signatures.iter().map(|signature| {
-        let id = signature.keyid.as_deref().unwrap_or("no id");
-        id.chars().take(16).collect::<String>().escape_debug().to_string()
-    });
-    ids.collect::<Vec<_>>().join(", ")
 }
 
 impl Opened {
