@@ -1,4 +1,5 @@
-//! TCP proxy that edits the jobs that agq gives a worker, as an agq that lies.
+//! TCP proxy that edits the jobs that agq gives a worker, and the results that it shows a client,
+//! as an agq that lies.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Changes a job document.
+/// Changes a job document, or the status of an ended job.
 type Edit = Box<dyn FnMut(&mut Value) + Send>;
 
 /// A proxy on a port of its own. The drop closes the port. Connections end with their peers.
@@ -87,7 +88,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream) {
     let _gone = to.shutdown(Shutdown::Both);
 }
 
-/// Forwards replies, and changes the bulk strings that are jobs.
+/// Forwards replies, and changes the bulk strings that are jobs or their results.
 fn rewrite(shared: &Shared, from: &TcpStream, mut to: &TcpStream) -> std::io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
@@ -113,10 +114,13 @@ fn rewrite(shared: &Shared, from: &TcpStream, mut to: &TcpStream) -> std::io::Re
 
 fn edited(shared: &Shared, bytes: Vec<u8>) -> Vec<u8> {
     let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
-    let is_job = ["job_id", "plan", "inputs", "attempt"].iter().all(|field| value.get(field).is_some());
-    if !is_job {
+    let has = |fields: [&str; 4]| fields.iter().all(|field| value.get(field).is_some());
+    let is_ended = value.get("task_results").is_some_and(Value::is_array)
+        && has(["job_id", "status", "inputs", "attempt"]);
+    if !is_ended && !has(["job_id", "plan", "inputs", "attempt"]) {
         return bytes;
     }
+    let before = value.clone();
     (shared.edit.lock().unwrap_or_else(PoisonError::into_inner))(&mut value);
-    value.to_string().into_bytes()
+    if value == before { bytes } else { value.to_string().into_bytes() }
 }

@@ -14,6 +14,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::{Map, Value};
 
+/// Tag with the public key that signs provenance.
+pub(crate) const PROVENANCE_KEY: &str = "provenance-key";
 /// Maximum grace period in seconds: one year.
 const MOST_GRACE_SECS: u64 = 31_536_000;
 
@@ -236,6 +238,9 @@ impl Config {
         if tags.contains_key(PROGRAM_PATHS) {
             bail!("--tag {PROGRAM_PATHS} is the tag of --program-paths: give that option instead");
         }
+        if tags.contains_key(PROVENANCE_KEY) {
+            bail!("--tag {PROVENANCE_KEY} is the tag of [provenance] in the file of --config");
+        }
         if self.has_paths() {
             tags.insert(PROGRAM_PATHS.to_owned(), true.into());
         }
@@ -302,6 +307,7 @@ mod tests {
         for tag in ["program-paths", "program-paths=false"] {
             assert!(tags(&["--tag", tag]).unwrap_err().contains("give that option instead"), "{tag}");
         }
+        assert!(tags(&["--tag", "provenance-key=x"]).unwrap_err().contains("is the tag of [provenance]"));
         assert!(tags(&["--tag", "secret:A:curl"]).unwrap_err().contains("is the tag of a secret"));
     }
 

@@ -24,6 +24,14 @@ pub(crate) struct ConfigFile {
     /// Tables of secrets by name.
     pub(crate) secrets: BTreeMap<String, SecretTable>,
     trust: Option<TrustTable>,
+    provenance: Option<ProvenanceTable>,
+}
+
+/// Table `[provenance]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProvenanceTable {
+    key: PathBuf,
 }
 
 /// Table `[trust]`.
@@ -89,6 +97,15 @@ impl ConfigFile {
         }
         Ok(Some(TrustSettings { file: file.clone(), cluster: cluster.clone(), serials: serials.clone() }))
     }
+
+    /// Returns the file of the key that signs provenance.
+    pub(crate) fn provenance_key(&self) -> anyhow::Result<Option<PathBuf>> {
+        let key = self.provenance.as_ref().map(|table| table.key.clone());
+        if let Some(key) = key.as_ref().filter(|key| !key.is_absolute()) {
+            bail!("provenance.key is '{}': give an absolute path", key.display());
+        }
+        Ok(key)
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +157,16 @@ mod tests {
             assert!(error.starts_with(&format!("line {line}: ")), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
+    }
+
+    #[test]
+    fn key_of_provenance_is_an_absolute_path() {
+        let of = |text: &str| toml::from_str::<ConfigFile>(&format!("[provenance]\n{text}"));
+        assert_eq!(of("key = '/k'").unwrap().provenance_key().unwrap(), Some(PathBuf::from("/k")));
+        assert_eq!(ConfigFile::default().provenance_key().unwrap(), None);
+        let relative = of("key = 'k'").unwrap().provenance_key().unwrap_err().to_string();
+        assert_eq!(relative, "provenance.key is 'k': give an absolute path");
+        assert!(of("").is_err() && of("key = '/k'\nkeys = []").is_err());
     }
 
     #[test]

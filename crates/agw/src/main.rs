@@ -66,13 +66,13 @@ use tokio::{runtime::Runtime, sync::Semaphore};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    config::{Cli, Config},
+    config::{Cli, Config, PROVENANCE_KEY},
     config_file::ConfigFile,
     exec::{
         admission::Admission, inherited_limit, open_file_limit::OpenFileLimit, output_quota::Quota,
-        programs::Programs, resource_wait::Shortage, sandbox, sandbox::sandboxes::Sandboxes,
-        secrets::Secrets, spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, stray_sweep,
-        subreaper, task_environment,
+        programs::Programs, provenance::Provenance, resource_wait::Shortage, sandbox,
+        sandbox::sandboxes::Sandboxes, secrets::Secrets, spawn_threads::SpawnThreads, spool::Spool,
+        start::ExecContext, stray_sweep, subreaper, task_environment,
     },
     jobs::JobPool,
     stats::HostStats,
@@ -270,10 +270,18 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let policy = file.policy(config.policy.as_deref())?;
     let admission = Admission::read(policy, file.asked_plans())?.with_trust(file.trust()?)?;
     admission.set_worker_id(&registration.worker_id);
+    let provenance_key = file.provenance_key()?;
     let tables = (file.sandbox, file.profiles);
     let mut settings = sandbox::settings::read(tables, config.sandbox.as_deref(), &config.sandbox_read)?;
     if admission.has_trust() {
         settings.grant(&admission.trusted_profiles())?;
+    }
+    let provenance = provenance_key.as_deref().map(Provenance::open).transpose()?;
+    if let (Some(provenance), Some(path)) = (&provenance, provenance_key) {
+        settings.keep_key_from_tasks(&path, admission.has_trust())?;
+        let key = provenance.public();
+        registration.tags.insert(PROVENANCE_KEY.to_owned(), key.to_string().into());
+        tracing::info!("the results of tasks are signed with the key {key}");
     }
     let secrets = Secrets::of(file.secrets)?.map(Arc::new);
     let mut withheld = Vec::new();
@@ -307,6 +315,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         sandboxes,
         admission,
         secrets,
+        provenance,
     };
     Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
 }

@@ -29,6 +29,7 @@ use crate::{
         plan::{self, PlanCommand},
         policy::{self, PolicyCommand},
         profile::{self, ProfileCommand},
+        provenance::{self, ProvenanceCommand},
         queue::{self, QueueCommand},
         run::{self, RunArgs},
         schedule::{self, ScheduleCommand},
@@ -132,6 +133,9 @@ pub(crate) enum Command {
     /// Manage jobs: runs of a plan on one input
     #[command(subcommand)]
     Job(JobCommand),
+    /// Show and verify what workers have signed about the tasks of a job
+    #[command(subcommand)]
+    Provenance(ProvenanceCommand),
     /// Manage workers: the machines that run jobs
     #[command(subcommand)]
     Worker(WorkerCommand),
@@ -192,6 +196,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Audit(command) => audit::run(&command, output),
         Command::Action(command) => action::run(server, command, output).await,
         Command::Job(command) => job::run(server, command, output).await,
+        Command::Provenance(command) => provenance::run(server, command, output).await,
         Command::Worker(command) => worker::run(server, command, output).await,
         Command::Budget(args) => budget::run(server, &args, output).await,
         Command::Queue(command) => queue::run(server, command, output).await,

@@ -1,5 +1,7 @@
 //! Documents that agx itself adds to `--json`. `json_schema` lists all kinds of documents.
 
+mod provenance;
+
 use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_policy::Judgement;
@@ -12,6 +14,8 @@ use agenix_protocol::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::provenance::{ProvenanceShown, ProvenanceVerified, TaskProof, TaskStatement};
 
 /// A stored or deleted plan.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -21,6 +21,9 @@ pub(crate) enum CliError {
     /// A worker with this trust file would refuse the order.
     #[error("{0}")]
     NotTrusted(String),
+    /// The provenance of a job does not prove its results.
+    #[error("not proved: {0}")]
+    Unproved(String),
     /// The command line or a file is invalid.
     #[error("{what}")]
     Usage { what: String, help: String },
@@ -69,6 +72,7 @@ impl CliError {
             Self::NotAllowed(_) => (1, "not_allowed"),
             Self::AuditMisfit => (1, "audit_misfit"),
             Self::NotTrusted(_) => (1, "not_trusted"),
+            Self::Unproved(_) => (1, "not_proved"),
             Self::Usage { .. } | Self::Marked { .. } => (2, "usage"),
             Self::NoServer { .. } => (3, "no_server"),
             Self::Rejected { .. } | Self::NotThere { .. } => (4, "rejected"),
@@ -118,6 +122,7 @@ impl CliError {
             | Self::NotAllowed(_)
             | Self::AuditMisfit
             | Self::NotTrusted(_)
+            | Self::Unproved(_)
             | Self::Interrupted
             | Self::BrokenPipe
             | Self::Command { .. } => None,

@@ -17,7 +17,8 @@ use crate::{
         ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified, Down,
         ErrorDocument, Finding, JobRef, Joined, KeyRotated, KeyShown, MapCommand, NameRef, OverviewDocument,
         PlanChecked, PlanDecided, PlanRef, PlanSigned, PlanVerified, PolicyChecked, ProfileListed,
-        ProfileSet, QueueRef, ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
+        ProfileSet, ProvenanceShown, ProvenanceVerified, QueueRef, ResultDifference, ScheduleSet, Up,
+        WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -31,7 +32,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 61] = [
+const KINDS: [DocumentKind; 63] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -77,6 +78,8 @@ const KINDS: [DocumentKind; 61] = [
     ("profile.remove", of::<NameRef>),
     ("profile.set", of::<ProfileSet>),
     ("profile.use", of::<NameRef>),
+    ("provenance.show", of::<ProvenanceShown>),
+    ("provenance.verify", of::<ProvenanceVerified>),
     ("queue.pause", of::<QueueRef>),
     ("queue.resume", of::<QueueRef>),
     ("queue.stats", of::<QueueStats>),

@@ -94,7 +94,9 @@ const COMMANDS: [&str; 47] = [
 fn every_kind_that_is_published_is_printed_and_no_other() {
     let lab = Lab::on_files();
     let agq = lab.agq(&[]);
-    let agw = lab.agw(&agq, "w1", &[]);
+    let key = lab.path().join("worker.key");
+    let config = lab.file("agw.toml", &format!("[provenance]\nkey = \"{}\"\n", key.display()));
+    let agw = lab.agw(&agq, "w1", &["--config", config.to_str().unwrap()]);
     let mut seen = BTreeSet::new();
     let mut see = |line: &str| {
         let args: Vec<&str> = ["--json"].into_iter().chain(line.split_whitespace()).collect();
@@ -121,6 +123,11 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
     see("queue resume ready");
     see("action submit writes --inputs inputs.json --id words --wait").expect(0);
     see("logs words").expect(0);
+    let key = see("worker get w1").expect(0).data()["tags"]["provenance-key"].as_str().unwrap().to_owned();
+    lab.file("workers.toml", &format!("[workers.w1]\nkey = \"{key}\"\n"));
+    let job = see("job list words").expect(0).data()[0].as_str().unwrap().to_owned();
+    see(&format!("provenance show {job}")).expect(0);
+    see(&format!("provenance verify {job} --trust workers.toml")).expect(0);
     see("map --dry-run -- echo ::: 1").expect(0);
     drop((agw, agq));
     approvals(&lab, &mut seen);

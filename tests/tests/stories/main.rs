@@ -49,6 +49,7 @@ mod outputs;
 mod pages;
 mod pipelining;
 mod policies;
+mod provenance;
 mod replies;
 mod roles;
 mod run;

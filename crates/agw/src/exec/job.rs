@@ -6,7 +6,7 @@ use agenix_order::OrderLimits;
 use agenix_protocol::{
     blob::{BlobHash, OutputStream},
     byte_escape::encode_os,
-    documents::{JobDocument, JobUpdate, Plan, Status, TaskResult, parse, to_json},
+    documents::{JobDocument, JobUpdate, Plan, Status, TaskResult, parse},
     limits::MAX_UPDATE_BYTES,
     template::Values,
 };
@@ -23,6 +23,8 @@ use crate::exec::{
     live_output::LiveOutput,
     output_quota::Quota,
     programs::Programs,
+    provenance::JobRecord,
+    result_size::{fit, make_room},
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     secrets::{JobSecrets, Patterns},
     spool::SpoolFile,
@@ -77,6 +79,11 @@ pub(crate) async fn run<'f>(
     let unended = unended.iter().filter(|process| process.run.is_none_or(|its| its == run));
     stage::name_unended(&mut results, unended, context.kept_bytes);
     read.admission.mark(&mut results);
+    if let Some(record) = &read.record {
+        let large = live_output.larger_than(context.kept_bytes as u64);
+        make_room(&mut results);
+        record.sign(job, context.admission.worker_id(), large, &mut results).await;
+    }
     finished(job, reason, results)
 }
 
@@ -115,6 +122,8 @@ struct ReadJob<'c> {
     /// Limits of the signed order of the job.
     limits: OrderLimits,
     admission: JobAdmission,
+    /// Record for the provenance, if this worker signs it.
+    record: Option<JobRecord>,
 }
 
 /// Sandbox that a job has to run in.
@@ -127,7 +136,7 @@ struct WantedSandbox<'c> {
 
 /// Runs the stages. Returns the reason of a failure, and the results so far.
 async fn run_stages<'f>(
-    ReadJob { stages, sandbox, patterns, .. }: &ReadJob<'_>,
+    ReadJob { stages, sandbox, patterns, record, .. }: &ReadJob<'_>,
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
     (fetch, progress): (
@@ -164,7 +173,8 @@ async fn run_stages<'f>(
         Ok(sandbox) => sandbox,
         Err(reason) => return (Some(reason), Vec::new()),
     };
-    let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns: patterns.as_ref() };
+    let (patterns, record) = (patterns.as_ref(), record.as_ref());
+    let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, record };
     let (reason, mut results) =
         run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
     if let Some(sandbox) = sandbox {
@@ -240,7 +250,10 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
     admission.use_order(job, &rights)?;
     let (patterns, limits) = (secrets.patterns(), rights.limits());
     let admission = JobAdmission::new(allowed.rules, rights);
-    Ok(ReadJob { stages, sandbox, patterns, limits, admission })
+    let record = context.provenance.as_ref();
+    let record =
+        record.map(|provenance| JobRecord::new(Arc::clone(provenance), plan.tasks.len(), patterns.clone()));
+    Ok(ReadJob { stages, sandbox, patterns, limits, admission, record })
 }
 
 /// Returns the paths of the programs that the plan names, sorted, as byte escapes. A missing
@@ -312,34 +325,11 @@ pub(crate) fn shrunk(update: JobUpdate, most: usize) -> JobUpdate {
     JobUpdate { task_results: results.map(|mut results| fit(&mut results, most)), ..update }
 }
 
-/// Returns the results as JSON of at most `max` bytes. Larger results are truncated stream by
-/// stream, and each truncated stream is marked. If all streams are empty, the JSON may exceed
-/// `max`.
-fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
-    let longest = |results: &[TaskResult]| {
-        results
-            .iter()
-            .map(|result| result.stdout.bytes.len().max(result.stderr.bytes.len()))
-            .max()
-            .unwrap_or_default()
-    };
-    let mut json = to_json(&results);
-    while json.len() > max && longest(results) > 0 {
-        let cap = longest(results) / 2;
-        for result in results.iter_mut() {
-            result.stdout.truncate(cap);
-            result.stderr.truncate(cap);
-        }
-        json = to_json(&results);
-    }
-    RawValue::from_string(json).expect("serde_json writes valid JSON")
-}
-
 #[cfg(test)]
 mod tests {
     use agenix_protocol::documents::{CapturedOutput, TaskResult};
 
-    use super::{fit, reason};
+    use super::reason;
 
     fn result(exit_code: i32, stderr: &str) -> TaskResult {
         let stderr = CapturedOutput::whole(stderr.into());
@@ -358,14 +348,5 @@ mod tests {
         assert_eq!(reason(&late), "Task 2 timed out");
         let idle = TaskResult { idle_timed_out: true, ..late };
         assert_eq!(reason(&idle), "Task 2 timed out, because nothing was written for the idle timeout");
-    }
-
-    #[test]
-    fn results_are_truncated_to_the_size_limit() {
-        let mut results = vec![result(0, &"\u{1}".repeat(1000)), result(0, "kept")];
-        let json = fit(&mut results, 2000);
-        assert!(json.get().len() <= 2000);
-        assert!(results[0].stderr.is_truncated() && results[0].stderr.total == 1000);
-        assert_eq!(results[1].stderr.bytes, b"kept");
     }
 }

@@ -8,6 +8,7 @@ use crate::exec::{
     ended::Ended,
     job_mark::JobMark,
     process::Process,
+    provenance::JobRecord,
     secrets::Patterns,
     stages::StageCommand,
     streams::{Input, Output, Streams},
@@ -21,6 +22,8 @@ pub(crate) struct Launcher<'j> {
     pub(crate) sandbox: Option<&'j JobSandbox>,
     /// Secrets of the job, which its output may not have.
     pub(crate) patterns: Option<&'j Arc<Patterns>>,
+    /// Record of the tasks, if this worker signs provenance.
+    pub(crate) record: Option<&'j JobRecord>,
 }
 
 /// Running task. A drop before its end kills its process group.

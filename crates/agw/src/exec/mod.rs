@@ -19,11 +19,14 @@ pub(crate) mod pipe;
 pub(crate) mod process;
 mod process_group;
 pub(crate) mod process_table;
+pub(crate) mod program_file;
 pub(crate) mod programs;
+pub(crate) mod provenance;
 #[cfg(target_os = "linux")]
 mod readiness;
 pub(crate) mod relay_pool;
 pub(crate) mod resource_wait;
+mod result_size;
 pub(crate) mod sandbox;
 pub(crate) mod secrets;
 pub(crate) mod spawn_threads;

@@ -1,4 +1,4 @@
-//! Files of programs that a policy identifies by path and SHA-256.
+//! SHA-256 of the files of programs.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ const MOST_FILES: usize = 256;
 
 /// SHA-256 of files that have been read.
 #[derive(Debug, Default)]
-pub(super) struct ProgramFiles(Mutex<HashMap<FileVersion, String>>);
+pub(crate) struct ProgramFiles(Mutex<HashMap<FileVersion, String>>);
 
 /// Version of a file. A write to the file changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ impl FileVersion {
 impl ProgramFiles {
     /// Checks that the program that the worker offers is the file `path` of the policy, with the
     /// content `sha256`, if that is given. The error is the reason of a refusal.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         offered: Option<&Path>,
         path: &str,
@@ -62,7 +62,7 @@ impl ProgramFiles {
             }
         }
         let Some(sha256) = sha256 else { return Ok(()) };
-        let found = self.sha256(path, version).map_err(unread)?;
+        let found = self.sha256(Path::new(path), version).map_err(unread)?;
         if found == sha256 {
             return Ok(());
         }
@@ -70,7 +70,12 @@ impl ProgramFiles {
     }
 
     /// Returns the SHA-256 of a file, in hexadecimal digits.
-    fn sha256(&self, path: &str, version: FileVersion) -> io::Result<String> {
+    pub(crate) fn digest_of(&self, path: &Path) -> io::Result<String> {
+        let version = FileVersion::of(&std::fs::metadata(path)?);
+        self.sha256(path, version)
+    }
+
+    fn sha256(&self, path: &Path, version: FileVersion) -> io::Result<String> {
         if let Some(known) = self.known().get(&version) {
             return Ok(known.clone());
         }
@@ -88,7 +93,7 @@ impl ProgramFiles {
     }
 }
 
-fn digest(path: &str) -> io::Result<String> {
+fn digest(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 16];

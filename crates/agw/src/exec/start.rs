@@ -23,6 +23,7 @@ use crate::exec::{
     output_quota::Quota,
     pipe::{CountedPipe, PipeCounter, counted_pipe},
     programs::Programs,
+    provenance::Provenance,
     resource_wait::{self, Shortage},
     sandbox::sandboxes::Sandboxes,
     secrets::{MaskRelay, Secrets, masked_pipe},
@@ -52,6 +53,8 @@ pub(crate) struct ExecContext {
     pub(crate) admission: Arc<Admission>,
     /// Secrets of the worker, if it has any.
     pub(crate) secrets: Option<Arc<Secrets>>,
+    /// Key that signs provenance, if the worker does so.
+    pub(crate) provenance: Option<Arc<Provenance>>,
 }
 
 impl ExecContext {
@@ -211,6 +214,9 @@ async fn start(
         }
         Stderr::Stdout => (None, Output::Stdout),
     };
+    if let Some(record) = launcher.record {
+        record.add(command, &context.programs);
+    }
     let started = launcher.start(&program, command, Streams { stdin, stdout, stderr }).await;
     let (process, files) = started.map_err(|error| unstartable(&command.program, error))?;
     let mut files = files.into_iter().map(|file| Arc::new(SpoolFile::from(File::from(file))));

@@ -146,6 +146,7 @@ mod tests {
             sandboxes: None,
             admission: Arc::default(),
             secrets: None,
+            provenance: None,
             programs,
             plans,
             spool,

@@ -31,6 +31,8 @@ mod plan_write;
 pub(crate) mod policy;
 pub(crate) mod profile;
 mod programs;
+pub(crate) mod provenance;
+mod provenance_check;
 pub(crate) mod queue;
 mod raw_arg;
 pub(crate) mod run;

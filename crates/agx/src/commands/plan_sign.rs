@@ -257,7 +257,7 @@ pub(super) fn read_trust(file: &Path) -> Result<TrustFile> {
 }
 
 /// Returns the trust file, or one that trusts the keys of the user.
-fn trust(file: Option<&Path>) -> Result<TrustFile> {
+pub(super) fn trust(file: Option<&Path>) -> Result<TrustFile> {
     let text = match file {
         Some(file) => String::from_utf8(read(file)?)
             .map_err(|_bytes| CliError::usage(format!("{} is not UTF-8", file.display()), "fix the file"))?,

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ResourceUse, TaskAdmission, TaskSandbox};
+use super::{DsseEnvelope, ResourceUse, TaskAdmission, TaskSandbox};
 use crate::blob::{BlobHash, OutputStream};
 
 /// Result of one task.
@@ -50,6 +50,9 @@ pub struct TaskResult {
     /// Policy and signed order by which the task ran, if the worker has a policy or a trust file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<TaskAdmission>,
+    /// Statement of the worker about the task, with its signature, if the worker signs provenance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<DsseEnvelope>,
 }
 
 impl TaskResult {

@@ -7,7 +7,6 @@
 mod admitted;
 mod denied;
 mod policy_file;
-mod program_file;
 mod rights;
 mod serial_file;
 mod trust;
@@ -38,12 +37,11 @@ use self::{
     admitted::{Allowed, AppliedRules},
     denied::Denied,
     policy_file::PolicyFile,
-    program_file::ProgramFiles,
     trust::Trust,
 };
 use crate::{
     clock::now,
-    exec::{programs::Programs, sandbox::sandboxes::Sandboxes},
+    exec::{program_file::ProgramFiles, programs::Programs, sandbox::sandboxes::Sandboxes},
 };
 
 /// Exit code of a refused task: EX_CONFIG of sysexits.h, after which agq does not retry the job.
@@ -179,6 +177,11 @@ impl Admission {
         *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker_id.clone());
     }
 
+    /// Returns the id of this worker.
+    pub(crate) fn worker_id(&self) -> Option<WorkerId> {
+        self.worker_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Reads the policy and the trust file again. A wrong one stays as it was.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         self.reload_policy()?;
@@ -244,7 +247,7 @@ impl Admission {
         match denied {
             Denied::Failed(reason) => Unadmitted::Failed(reason),
             Denied::Refused(reason) => {
-                let worker = self.worker_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let worker = self.worker_id();
                 warn!(job_id = %job.job_id, "the job is refused: {reason}");
                 let plan = parse::<Plan>(job.plan.get().as_bytes()).ok();
                 let task = plan.and_then(|plan| plan.tasks.into_iter().next());

@@ -1,12 +1,19 @@
 //! Sandbox settings: what the owner of the worker decides, in the file of `--config` or by
 //! `--sandbox`. Neither agq nor a plan can change them.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use agenix_protocol::{byte_escape::encode_os, documents::is_profile_name};
+use agenix_protocol::{
+    byte_escape::{decode_os, encode_os},
+    documents::is_profile_name,
+};
 use agenix_sandbox::profile::Profile;
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use tracing::warn;
 
 /// Maximum number of supervisors that wait for a job, for each profile.
 const MAX_SPARES: u32 = 64;
@@ -107,6 +114,26 @@ pub(crate) fn read(
 }
 
 impl SandboxSettings {
+    /// Refuses profiles whose tasks could read the key in the file `key`. Warns if tasks run
+    /// outside of a sandbox, because these can.
+    pub(crate) fn keep_key_from_tasks(&self, key: &Path, has_trust: bool) -> anyhow::Result<()> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_missing| path.to_path_buf());
+        let key = real(key);
+        for profile in self.profiles.values() {
+            let paths = || profile.read.iter().chain(&profile.write);
+            let has_key = |path: &&String| key.starts_with(real(Path::new(&decode_os(path))));
+            if let Some(path) = paths().find(has_key) {
+                let (name, key) = (&profile.name, key.display());
+                bail!("tasks of the profile {name} can read {path}, and the key {key} in it: move the key");
+            }
+        }
+        if self.mode == Mode::All || (self.mode == Mode::Untrusted && !has_trust) {
+            return Ok(());
+        }
+        warn!("tasks outside of a sandbox can read the key {}, unless another user runs them", key.display());
+        Ok(())
+    }
+
     /// Adds the profiles that a trust file grants, and checks the mode.
     pub(crate) fn grant(&mut self, profiles: &[String]) -> anyhow::Result<()> {
         match self.mode {
@@ -172,7 +199,7 @@ fn complete(profiles: &mut BTreeMap<String, Profile>, name: &str, field: &str) -
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use agenix_sandbox::profile::{Network, Profile};
 
@@ -194,6 +221,22 @@ mod tests {
         let settings = of("[sandbox]\nmode = \"untrusted\"").unwrap();
         assert_eq!((settings.mode, &*settings.strangers), (Mode::Untrusted, "reader"));
         assert_eq!(settings.profiles, [("reader".to_owned(), Profile::reader())].into());
+    }
+
+    #[test]
+    fn key_that_tasks_of_a_profile_could_read_is_refused() {
+        let keep = |paths: &str, key: &str| {
+            let text = format!("[sandbox]\nmode = \"all\"\n[profiles.reader]\n{paths}");
+            let kept = of(&text).unwrap().keep_key_from_tasks(Path::new(key), false);
+            kept.map_err(|error| error.to_string())
+        };
+        assert_eq!(keep("read = [\"/data\"]", "/keys/data"), Ok(()));
+        assert_eq!(keep("read = [\"/data\"]", "/database/key"), Ok(()));
+        let expected =
+            "tasks of the profile reader can read /data, and the key /data/a/key in it: move the key";
+        for paths in ["read = [\"/x\", \"/data\"]", "write = [\"/data\"]"] {
+            assert_eq!(keep(paths, "/data/a/key").unwrap_err(), expected);
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Patterns {
 
 impl Patterns {
     /// Returns the patterns of secrets that are not empty.
-    pub(super) fn of<'s>(secrets: impl Iterator<Item = &'s [u8]>) -> Self {
+    pub(crate) fn of<'s>(secrets: impl Iterator<Item = &'s [u8]>) -> Self {
         let mut patterns: Vec<Vec<u8>> =
             secrets.flat_map(|secret| in_base64(secret).chain([secret.to_vec()])).collect();
         patterns.sort();
@@ -38,6 +38,14 @@ impl Patterns {
             first[usize::from(*byte)] = true;
         }
         Self { patterns, first }
+    }
+
+    /// Returns `text` with masks in place of the secrets.
+    pub(crate) fn masked(this: &Arc<Self>, text: &[u8]) -> Vec<u8> {
+        let (mut masker, mut masked) = (Masker::new(Arc::clone(this)), Vec::with_capacity(text.len()));
+        masker.push(text, &mut masked);
+        masker.end(&mut masked);
+        masked
     }
 
     fn may_begin(&self, byte: u8) -> bool {
