@@ -48,6 +48,7 @@ mod worker;
 
 use std::{
     io::{IsTerminal, Write},
+    path::Path,
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -69,10 +70,20 @@ use crate::{
     config::{Cli, Config, PROVENANCE_KEY},
     config_file::ConfigFile,
     exec::{
-        admission::Admission, inherited_limit, open_file_limit::OpenFileLimit, output_quota::Quota,
-        programs::Programs, provenance::Provenance, resource_wait::Shortage, sandbox,
-        sandbox::sandboxes::Sandboxes, secrets::Secrets, spawn_threads::SpawnThreads, spool::Spool,
-        start::ExecContext, stray_sweep, subreaper, task_environment,
+        admission::Admission,
+        inherited_limit,
+        open_file_limit::OpenFileLimit,
+        output_quota::Quota,
+        programs::Programs,
+        provenance::Provenance,
+        resource_wait::Shortage,
+        sandbox,
+        sandbox::{sandboxes::Sandboxes, settings::SandboxSettings},
+        secrets::Secrets,
+        spawn_threads::SpawnThreads,
+        spool::Spool,
+        start::ExecContext,
+        stray_sweep, subreaper, task_environment,
     },
     jobs::JobPool,
     stats::HostStats,
@@ -276,13 +287,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     if admission.has_trust() {
         settings.grant(&admission.trusted_profiles())?;
     }
-    let provenance = provenance_key.as_deref().map(Provenance::open).transpose()?;
-    if let (Some(provenance), Some(path)) = (&provenance, provenance_key) {
-        settings.keep_key_from_tasks(&path, admission.has_trust())?;
-        let key = provenance.public();
-        registration.tags.insert(PROVENANCE_KEY.to_owned(), key.to_string().into());
-        tracing::info!("the results of tasks are signed with the key {key}");
-    }
+    let provenance = provenance(provenance_key.as_deref(), &settings, (&admission, &mut registration))?;
     let secrets = Secrets::of(file.secrets)?.map(Arc::new);
     let mut withheld = Vec::new();
     if admission.has_policy() {
@@ -318,6 +323,21 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         provenance,
     };
     Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
+}
+
+/// Opens the key that signs provenance, if the worker has one, and registers its public key.
+fn provenance(
+    key: Option<&Path>,
+    settings: &SandboxSettings,
+    (admission, registration): (&Admission, &mut WorkerRegistration),
+) -> anyhow::Result<Option<Arc<Provenance>>> {
+    let Some(path) = key else { return Ok(None) };
+    let provenance = Provenance::open(path)?;
+    settings.keep_key_from_tasks(path, admission.has_trust())?;
+    let key = provenance.public();
+    registration.tags.insert(PROVENANCE_KEY.to_owned(), key.to_string().into());
+    tracing::info!("the results of tasks are signed with the key {key}");
+    Ok(Some(provenance))
 }
 
 /// Checks that this worker can run jobs in the sandbox profile that its policy names.

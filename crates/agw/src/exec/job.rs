@@ -55,10 +55,9 @@ pub(crate) async fn run<'f>(
 ) -> JobUpdate {
     let read = match read(job, slot, context) {
         Ok(read) => read,
-        Err(Unadmitted::Failed(reason)) => return finished(job, Some(reason), Vec::new()),
-        Err(Unadmitted::Refused(refusal)) => {
-            let (reason, results) = refusal.into_results();
-            return finished(job, Some(reason), results);
+        Err(unadmitted) => {
+            let (reason, results) = not_admitted(unadmitted);
+            return finished(job, reason, results);
         }
     };
     let mark = JobMark::new();
@@ -66,10 +65,11 @@ pub(crate) async fn run<'f>(
     let lowered = lowered(context, read.limits);
     let context = lowered.as_ref().unwrap_or(context);
     let (reason, mut results) = match read.limits.wall_secs {
-        None => run_stages(&read, context, (cancel, live_output), (fetch, progress), &mark).await,
+        None => run_stages((job, &read), context, (cancel, live_output), (fetch, progress), &mark).await,
         Some(secs) => {
             let of_attempt = CancelToken::default();
-            let running = run_stages(&read, context, (&of_attempt, live_output), (fetch, progress), &mark);
+            let running =
+                run_stages((job, &read), context, (&of_attempt, live_output), (fetch, progress), &mark);
             ended_after(secs, running, cancel, &of_attempt).await
         }
     };
@@ -136,7 +136,7 @@ struct WantedSandbox<'c> {
 
 /// Runs the stages. Returns the reason of a failure, and the results so far.
 async fn run_stages<'f>(
-    ReadJob { stages, sandbox, patterns, record, .. }: &ReadJob<'_>,
+    (job, read): (&JobDocument, &ReadJob<'_>),
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
     (fetch, progress): (
@@ -145,6 +145,7 @@ async fn run_stages<'f>(
     ),
     mark: &JobMark,
 ) -> (Option<String>, Vec<TaskResult>) {
+    let ReadJob { stages, sandbox, patterns, admission, record, .. } = read;
     let of_sandbox = if sandbox.is_some() { FILES_OF_SANDBOX } else { 0 };
     let of_masks = if patterns.is_some() { stages::open_files_of_masks(stages) } else { 0 };
     let needed = stages::open_files(stages).saturating_add(of_sandbox).saturating_add(of_masks);
@@ -175,6 +176,14 @@ async fn run_stages<'f>(
     };
     let (patterns, record) = (patterns.as_ref(), record.as_ref());
     let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, record };
+    // The job may have waited for long. After this, nothing refuses the attempt.
+    if let Err(unadmitted) = context.admission.start(job, admission.rights()) {
+        let (reason, mut results) = not_admitted(unadmitted);
+        if let Some(sandbox) = sandbox {
+            sandbox.end(&mut results).await;
+        }
+        return (reason, results);
+    }
     let (reason, mut results) =
         run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
     if let Some(sandbox) = sandbox {
@@ -246,8 +255,6 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
         let programs = programs(&plan, &stages, &context.programs);
         WantedSandbox { sandboxes, profile, programs }
     });
-    // After this, nothing refuses the attempt.
-    admission.use_order(job, &rights)?;
     let (patterns, limits) = (secrets.patterns(), rights.limits());
     let admission = JobAdmission::new(allowed.rules, rights);
     let record = context.provenance.as_ref();
@@ -295,6 +302,16 @@ fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResul
         error,
         task_results: Some(fit(&mut results, MAX_UPDATE_BYTES)),
         ..JobUpdate::default()
+    }
+}
+
+fn not_admitted(unadmitted: Unadmitted) -> (Option<String>, Vec<TaskResult>) {
+    match unadmitted {
+        Unadmitted::Failed(reason) => (Some(reason), Vec::new()),
+        Unadmitted::Refused(refusal) => {
+            let (reason, results) = refusal.into_results();
+            (Some(reason), results)
+        }
     }
 }
 

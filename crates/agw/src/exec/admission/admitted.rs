@@ -36,6 +36,10 @@ impl JobAdmission {
         Self { rules, rights }
     }
 
+    pub(crate) fn rights(&self) -> &Rights {
+        &self.rights
+    }
+
     /// Sets the admission of each result. Without a policy and an order, nothing is set.
     pub(crate) fn mark(&self, results: &mut [TaskResult]) {
         let order = match &self.rights {

@@ -236,11 +236,11 @@ impl Admission {
         rights.profile(sandboxes, wanted).map_err(|denied| self.unadmitted(denied, job))
     }
 
-    /// Records that an attempt starts, if the order of the job limits its uses. After an error, the
-    /// attempt must not start.
-    pub(crate) fn use_order(&self, job: &JobDocument, rights: &Rights) -> Result<(), Unadmitted> {
+    /// Checks the time of the order of a job whose attempt is about to start, and records the use
+    /// of an order that limits its uses. After an error, the attempt must not start.
+    pub(crate) fn start(&self, job: &JobDocument, rights: &Rights) -> Result<(), Unadmitted> {
         let Some(trust) = &self.trust else { return Ok(()) };
-        trust.use_serial(rights, now()).map_err(|denied| self.unadmitted(denied, job))
+        trust.start(rights, now()).map_err(|denied| self.unadmitted(denied, job))
     }
 
     fn unadmitted(&self, denied: Denied, job: &JobDocument) -> Unadmitted {

@@ -107,10 +107,14 @@ impl Trust {
         Ok((Arc::clone(&order.plan), Rights::Signed(Box::new(verified))))
     }
 
-    /// Records a use of the order on disk, if its terms limit its uses.
-    pub(super) fn use_serial(&self, rights: &Rights, now: Timestamp) -> Result<(), Denied> {
+    /// Checks that the order has not expired, and records a use of the order on disk, if its terms
+    /// limit its uses.
+    pub(super) fn start(&self, rights: &Rights, now: Timestamp) -> Result<(), Denied> {
         let Rights::Signed(verified) = rights else { return Ok(()) };
         let terms = &verified.order.terms;
+        if now >= terms.not_after {
+            return Err(Unacceptable::Expired { not_after: terms.not_after, now }.into());
+        }
         if terms.uses.is_none() {
             return Ok(());
         }
