@@ -169,6 +169,27 @@ fn action_with_many_jobs_waits_for_an_admin() {
 }
 
 #[test]
+fn audit_log_has_the_verdict_of_the_policy_and_the_digest_of_the_approval() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("audit.log");
+    let asked = Asked::new(&["--audit-log", &log.display().to_string()]);
+    asked.submit("[{}]");
+    let digest = asked.approval()["digest"].as_str().unwrap().to_owned();
+    assert_eq!(asked.decide("PLAN.APPROVE"), ":1");
+    let refused = json!({"tasks": [{"task_number": 1, "command": "sh"}]});
+    assert!(asked.ask(&robot(), &format!("PLAN.SUBMIT '{refused}'")).starts_with("-ERR Plan refused"));
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |command: &str| lines.iter().filter(|line| line["command"] == command).collect::<Vec<_>>();
+    let submitted = of("PLAN.SUBMIT");
+    let policy = format!("sha256:{}", asked.approval()["policy"].as_str().unwrap());
+    assert_eq!((&submitted[0]["verdict"], &submitted[0]["policy"]), (&json!("ask"), &json!(policy)));
+    assert_eq!((&submitted[1]["verdict"], &submitted[1]["target"]), (&json!("refuse"), &Value::Null));
+    let approved = of("PLAN.APPROVE")[0];
+    assert_eq!((&approved["who"], &approved["digest"]), (&json!("alice"), &json!(digest)), "{approved}");
+}
+
+#[test]
 fn approval_cannot_be_faked() {
     let asked = Asked::new(&[]);
     asked.submit("[{}]");

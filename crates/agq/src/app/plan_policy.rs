@@ -55,6 +55,12 @@ impl PlanPolicy {
         self.file.is_some()
     }
 
+    /// Returns the digest of the policy, in hexadecimal digits.
+    pub(crate) fn digest(&self) -> Option<String> {
+        let current = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().map(|policy| policy.digest.clone())
+    }
+
     /// Reads the policy again. After an error, the policy stays as it was.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let policy = self.file.as_deref().map(read).transpose()?;

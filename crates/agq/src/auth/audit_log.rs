@@ -63,12 +63,31 @@ pub(crate) struct AuditEntry<'a> {
     pub(crate) target: Option<&'a str>,
     /// `OK`, or the error line of the reply.
     pub(crate) outcome: &'a str,
+    #[serde(flatten)]
+    pub(crate) decision: Option<&'a AuditedDecision>,
+}
+
+/// Decision about a plan: that of the policy when the plan is submitted, or that of a person.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct AuditedDecision {
+    /// SHA-256 of the signed bytes of the order, as `sha256:…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<String>,
+    /// SHA-256 of the policy, as `sha256:…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
+    /// Decision of the policy: `allow`, `ask` or `refuse`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) verdict: Option<&'static str>,
+    /// Digest of plan and policy that a person has decided about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) digest: Option<String>,
 }
 
 impl<'a> AuditEntry<'a> {
     pub(crate) fn wrong_key(at: Timestamp, from: &'a str) -> Self {
         let outcome = "ERR Invalid session key";
-        Self { at, who: None, role: None, from, command: "AUTH", target: None, outcome }
+        Self { at, who: None, role: None, from, command: "AUTH", target: None, outcome, decision: None }
     }
 }
 
@@ -153,6 +172,7 @@ mod tests {
             command: "PLAN.SUBMIT",
             target: Some(target),
             outcome: "OK",
+            decision: None,
         }
     }
 

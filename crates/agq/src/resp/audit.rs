@@ -10,8 +10,12 @@ use agenix_protocol::{
 
 use crate::{
     app::{AppState, Caller},
-    auth::audit_log::{self, AuditEntry},
+    auth::audit_log::{self, AuditEntry, AuditedDecision},
+    service::plans,
 };
+
+/// Maximum number of characters of a digest in an entry. A digest has 64.
+const MAX_DIGEST_CHARS: usize = 64;
 
 /// The command may have been carried out.
 const UNKNOWN: &str = "unknown: the connection broke before the answer";
@@ -22,6 +26,7 @@ pub(crate) struct AuditedCommand {
     caller: Arc<Caller>,
     command: &'static str,
     target: Option<String>,
+    decision: Option<AuditedDecision>,
     is_written: bool,
 }
 
@@ -37,6 +42,7 @@ impl AuditedCommand {
             caller: Arc::clone(caller),
             command: command.name,
             target: target(request),
+            decision: decision(app, caller, request),
             is_written: false,
         })
     }
@@ -49,14 +55,20 @@ impl AuditedCommand {
             _ => ("OK", None),
         };
         self.is_written = true;
-        put(&self.app, &self.caller, self.command, self.target.as_deref().or(named), outcome);
+        self.put(self.target.as_deref().or(named), outcome);
+    }
+}
+
+impl AuditedCommand {
+    fn put(&self, target: Option<&str>, outcome: &str) {
+        put(&self.app, &self.caller, (self.command, target), (outcome, self.decision.as_ref()));
     }
 }
 
 impl Drop for AuditedCommand {
     fn drop(&mut self) {
         if !self.is_written {
-            put(&self.app, &self.caller, self.command, self.target.as_deref(), UNKNOWN);
+            self.put(self.target.as_deref(), UNKNOWN);
         }
     }
 }
@@ -69,7 +81,7 @@ pub(crate) fn record_refusal(
     line: &str,
 ) {
     if is_recorded(app, command, request) {
-        put(app, caller, command.name, target(request).as_deref(), line);
+        put(app, caller, (command.name, target(request).as_deref()), (line, None));
     }
 }
 
@@ -81,7 +93,12 @@ fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
     app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
 }
 
-fn put(app: &AppState, caller: &Caller, command: &str, target: Option<&str>, outcome: &str) {
+fn put(
+    app: &AppState,
+    caller: &Caller,
+    (command, target): (&str, Option<&str>),
+    (outcome, decision): (&str, Option<&AuditedDecision>),
+) {
     app.audit.record(&AuditEntry {
         at: app.clock.now(),
         who: caller.identity.as_ref().map(|identity| &*identity.name),
@@ -90,7 +107,20 @@ fn put(app: &AppState, caller: &Caller, command: &str, target: Option<&str>, out
         command,
         target,
         outcome,
+        decision,
     });
+}
+
+/// Returns the decision about a plan that a command submits or decides about.
+fn decision(app: &AppState, caller: &Caller, request: &Request) -> Option<AuditedDecision> {
+    match request {
+        Request::PlanSubmit { plan } => plans::audited_decision(app, caller.submitter(), plan),
+        Request::PlanApprove { digest, .. } | Request::PlanReject { digest, .. } => {
+            let digest = Some(digest.chars().take(MAX_DIGEST_CHARS).collect());
+            Some(AuditedDecision { digest, ..AuditedDecision::default() })
+        }
+        _ => None,
+    }
 }
 
 /// Returns the changed record, if the command names it.

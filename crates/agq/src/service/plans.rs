@@ -13,8 +13,11 @@ use serde_json::value::RawValue;
 
 use super::{approvals, budgets::SubmitterBudget, chunked_submission, lookup};
 use crate::{
-    app::{AppState, Submitter},
-    auth::keyring::{Identity, Role},
+    app::{AppState, PlanDecision, Submitter},
+    auth::{
+        audit_log::AuditedDecision,
+        keyring::{Identity, Role},
+    },
     error::Result,
     store::{NewPlan, StoredPlan},
 };
@@ -53,6 +56,23 @@ pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Re
     let booking = SubmitterBudget::of(app, by.owner).map(|budget| budget.booking(0));
     let is_new = app.store.add_plan(NewPlan { record, booking, approval }).await??;
     if is_new { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
+}
+
+/// Returns the decision of the policy about a submission, for the audit log. Returns `None` for a
+/// submission that is neither signed nor judged.
+pub(crate) fn audited_decision(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Option<AuditedDecision> {
+    let (plan, order) = read(json, &app.settings.limits).ok()?;
+    let policy = app.plan_policy.digest();
+    let verdict = policy.as_ref().map(|_| match app.plan_policy.check(&plan, by.agent.is_some()) {
+        Ok(PlanDecision::Allowed) => "allow",
+        Ok(PlanDecision::NeedsApproval(_)) => "ask",
+        Err(_) => "refuse",
+    });
+    let payload = |order: String| Some(Envelope::parse(order.as_bytes()).ok()?.payload);
+    let order = order.and_then(payload).map(|payload| agenix_order::sha256(&payload));
+    let policy = policy.map(|digest| format!("sha256:{digest}"));
+    let is_known = order.is_some() || policy.is_some();
+    is_known.then_some(AuditedDecision { order, policy, verdict, digest: None })
 }
 
 /// Returns the plan of a submission, and the envelope if the plan is signed.

@@ -59,6 +59,7 @@ impl RequestAudit {
             command: &self.command,
             target: None,
             outcome: &outcome,
+            decision: None,
         });
     }
 }
