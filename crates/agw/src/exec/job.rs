@@ -1,6 +1,14 @@
 //! Runs one job: its stages one after the other, until a stage fails.
 
-use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use agenix_order::OrderLimits;
 use agenix_protocol::{
@@ -78,6 +86,10 @@ pub(crate) async fn run<'f>(
     let unended = stray_sweep::end().await;
     let unended = unended.iter().filter(|process| process.run.is_none_or(|its| its == run));
     stage::name_unended(&mut results, unended, context.kept_bytes);
+    if !read.has_started.load(Ordering::Relaxed) {
+        // Nothing let the job run, and nothing ran.
+        return finished(job, reason, results);
+    }
     read.admission.mark(&mut results);
     if let Some(record) = &read.record {
         let large = live_output.larger_than(context.kept_bytes as u64);
@@ -124,6 +136,8 @@ struct ReadJob<'c> {
     admission: JobAdmission,
     /// Record for the provenance, if this worker signs it.
     record: Option<JobRecord>,
+    /// True once nothing refuses the attempt any more.
+    has_started: AtomicBool,
 }
 
 /// Sandbox that a job has to run in.
@@ -184,6 +198,7 @@ async fn run_stages<'f>(
         }
         return (reason, results);
     }
+    read.has_started.store(true, Ordering::Relaxed);
     let (reason, mut results) =
         run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
     if let Some(sandbox) = sandbox {
@@ -260,7 +275,7 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
     let record = context.provenance.as_ref();
     let record =
         record.map(|provenance| JobRecord::new(Arc::clone(provenance), plan.tasks.len(), patterns.clone()));
-    Ok(ReadJob { stages, sandbox, patterns, limits, admission, record })
+    Ok(ReadJob { stages, sandbox, patterns, limits, admission, record, has_started: AtomicBool::default() })
 }
 
 /// Returns the paths of the programs that the plan names, sorted, as byte escapes. A missing
