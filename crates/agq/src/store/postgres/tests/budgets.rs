@@ -62,8 +62,10 @@ fn booked_job(job_id: &str, limit: Option<&str>) -> NewJob {
     own.needs.budget = Some("alice".into());
     own.terms.timeout_ms = 9_000;
     let bound = BUDGET.run_bound(None, own.terms.timeout_ms);
-    own.terms.ojs.as_mut().unwrap().budget =
-        Some(Box::new(JobBudget { name: "alice".into(), bound, ..JobBudget::default() }));
+    let ojs = own.terms.ojs.as_mut().unwrap();
+    ojs.budget = Some(Box::new(JobBudget { name: "alice".into(), bound, ..JobBudget::default() }));
+    // An agw reports figures, and an OJS worker does not.
+    ojs.visibility_ms = 0;
     job
 }
 
