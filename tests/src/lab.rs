@@ -69,6 +69,11 @@ impl Lab {
         std::env::var_os("AGENIX_STORE").is_some_and(|store| store == "postgres")
     }
 
+    /// Returns true if the agq of this lab store their data in PostgreSQL.
+    pub fn has_database(&self) -> bool {
+        self.database.is_some()
+    }
+
     /// Creates a lab whose agq store their data in files, whatever `AGENIX_STORE` says.
     pub fn on_files() -> Self {
         Self { database: None, ..Self::new() }

@@ -45,7 +45,7 @@ fn peak_mib(pid: u32) -> Option<u64> {
 }
 
 pub(crate) fn blobs(lab: &Lab) -> Vec<PathBuf> {
-    let root = if Lab::is_on_postgres() { lab.path().join("blobs") } else { lab.path().join("data/blobs") };
+    let root = if lab.has_database() { lab.path().join("blobs") } else { lab.path().join("data/blobs") };
     let files =
         |part: std::fs::DirEntry| std::fs::read_dir(part.path()).unwrap().map(|file| file.unwrap().path());
     let parts = std::fs::read_dir(root).unwrap().map(Result::unwrap);
