@@ -192,11 +192,11 @@ async fn run_stages<'f>(
     let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, record };
     // The job may have waited for long. After this, nothing refuses the attempt.
     if let Err(unadmitted) = context.admission.start(job, admission.rights()) {
-        let (reason, mut results) = not_admitted(unadmitted);
         if let Some(sandbox) = sandbox {
-            sandbox.end(&mut results).await;
+            // Nothing ran in the sandbox, so no result has a report of it.
+            sandbox.end(&mut []).await;
         }
-        return (reason, results);
+        return not_admitted(unadmitted);
     }
     read.has_started.store(true, Ordering::Relaxed);
     let (reason, mut results) =
