@@ -40,14 +40,18 @@ pub(super) fn of_new_plan(
     }
 }
 
-/// Stores the request for the approval of a stored plan, unless the plan has one, if the policy
-/// asks about an action with `jobs` jobs.
-async fn request_for_jobs(app: &AppState, by: Option<&Owner>, (plan_id, jobs): (&PlanId, u64)) -> Result<()> {
-    let Some(question) = app.plan_policy.about_jobs(jobs) else { return Ok(()) };
+/// Stores the request for the approval of large actions of a stored plan, unless the plan has an
+/// approval.
+async fn request_for_jobs(
+    app: &AppState,
+    by: Option<&Owner>,
+    plan_id: &PlanId,
+    question: &Question,
+) -> Result<()> {
     let Some(plan) = app.store.plan(plan_id).await? else { return Ok(()) };
     // Nobody owns what the session key submits.
     let by = by.map_or_else(|| name_of(&Identity::of_session_key()), Owner::to_string);
-    let asked = requested(app, &plan, Some(by), &question);
+    let asked = requested(app, &plan, Some(by), question);
     let json = to_json(&Approval { scope: ApprovalScope::LargeActions, ..asked });
     let rule = Box::new(move |known: Option<&str>| {
         Ok(if known.is_some() { DocumentChange::Keep } else { DocumentChange::Put(json.clone()) })
@@ -128,8 +132,11 @@ async fn is_staged_by_policy(
     (plan_id, action_id): (&PlanId, &ActionId),
     jobs: u64,
 ) -> Result<bool> {
-    request_for_jobs(app, by, (plan_id, jobs)).await?;
-    name_staged(app, plan_id, action_id, app.plan_policy.about_jobs(jobs).is_some()).await
+    let question = app.plan_policy.about_jobs(jobs);
+    if let Some(question) = &question {
+        request_for_jobs(app, by, plan_id, question).await?;
+    }
+    name_staged(app, plan_id, action_id, question.is_some()).await
 }
 
 /// Names an action in the approval of its plan, if the jobs of the action have to be staged.

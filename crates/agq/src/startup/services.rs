@@ -74,6 +74,16 @@ pub(crate) fn build(
 /// Returns the state of an agq with its database in `dir`, and drops its background tasks.
 #[cfg(test)]
 pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Settings)) -> Arc<AppState> {
+    with_policy(dir, PlanPolicy::default(), adjust)
+}
+
+/// Returns the state of an agq as [`without_tasks`] does, with a policy.
+#[cfg(test)]
+pub(crate) fn with_policy(
+    dir: &std::path::Path,
+    plan_policy: PlanPolicy,
+    adjust: impl FnOnce(&mut Settings),
+) -> Arc<AppState> {
     let file = dir.join("agq.redb");
     let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
     let mut settings = crate::config::default_settings().unwrap();
@@ -85,7 +95,7 @@ pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Sett
         None,
         Clock::default(),
         AuditLog::default(),
-        PlanPolicy::default(),
+        plan_policy,
         settings,
     )
     .0

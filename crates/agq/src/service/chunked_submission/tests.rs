@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use agenix_protocol::{
-    documents::{self, ActionSubmission, Plan},
+    documents::{self, ActionSubmission, ApprovalState, Plan, Status},
     ids::ActionId,
     request::Slice,
 };
@@ -11,13 +11,14 @@ use agenix_rules::action::{Action, halt::Halted};
 
 use super::{StalledSubmissions, begun, finish, finish_all, pending_submissions, pieces};
 use crate::{
-    app::{AppState, Submitter},
+    app::{AppState, PlanPolicy, Submitter},
+    auth::keyring::{Identity, Role},
     error::CommandError,
     service::{
         action_submission::{add_inputs, submit as submit_action},
-        plans,
+        approval_decisions, approvals, plans,
     },
-    startup::services::without_tasks,
+    startup::services::{with_policy, without_tasks},
     store::{ActionRule, DocumentKind},
 };
 
@@ -80,6 +81,29 @@ async fn assert_whole(app: &AppState) {
     assert_eq!((action.total_jobs, action.is_open), (5, false));
     assert!(pending_submissions(app).await.unwrap().is_empty());
     assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
+}
+
+#[tokio::test]
+async fn rejected_plan_ends_a_chunked_submission() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("policy.toml");
+    std::fs::write(&file, "version = 1\n[tools.true]\nlike = 'true'\nask = true").unwrap();
+    let policy = PlanPolicy::read(Some(&file)).unwrap();
+    let app = with_policy(dir.path(), policy, |settings| settings.inputs_at_once = 2);
+    plans::submit(&app, Submitter::NOBODY, PLAN).await.unwrap();
+    let plan_id = "p".parse().unwrap();
+    assert!(approvals::is_staged(&app, None, (&plan_id, &id()), 5).await.unwrap());
+    begin(&app, five()).await;
+    let approval = approvals::of_plan(&app, &plan_id).await.unwrap().unwrap();
+    let decider = Identity::new(Role::Admin, "alice");
+    let decision = (approval.digest.as_str(), Some(&decider));
+    approval_decisions::decide(&app, &plan_id, ApprovalState::Rejected, decision).await.unwrap();
+    // The pieces that had not arrived are not added, and nothing waits for them.
+    assert_eq!(action(&app).await.total_jobs, 2);
+    assert!(pending_submissions(&app).await.unwrap().is_empty());
+    finish_all(&app).await.unwrap();
+    assert!(app.store.jobs_of(&id(), vec![Status::Pending], Slice::ALL).await.unwrap().is_empty());
+    assert!(plans::delete(&app, Submitter::NOBODY, &plan_id).await.unwrap());
 }
 
 #[tokio::test]
