@@ -1,8 +1,8 @@
 //! Live output of jobs, followed from any place.
 
-use std::{fs::File, io::Write};
+use std::{fs::File, io::Write, time::Duration};
 
-use e2e::{Agq, Lab, eventually};
+use e2e::{Agq, Lab, Proxy, eventually};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::{
@@ -61,6 +61,29 @@ fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
     assert!(kept.out.starts_with("first\nword\nxxx"), "{}", kept.out);
     assert_eq!(kept.out.len(), "first\nword\n".len() + 3_000_000);
     assert!(!kept.err.contains("were not kept"), "{}", kept.err);
+}
+
+#[test]
+fn a_job_is_followed_from_its_start_also_if_its_worker_is_far_away() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &waiting(&lab, "exit 0"));
+    lab.submit_action(&agq, "p", "a", r#"[{"gate":"gate"}]"#);
+    let proxy = Proxy::start(agq.address(), fastrand::Rng::with_seed(1));
+    // Each command of the worker takes long, so that the job is claimed long before a subscription
+    // that begins with the claim.
+    proxy.delay(Duration::from_millis(150));
+    let mut command = lab.command("agw");
+    command.env("AGQ_ADDR", proxy.address());
+    let _agw = lab.agw_by("w1", command);
+    let running = eventually("the worker claims the job", || {
+        Some(only_job(&lab, &agq, "a")).filter(|job| job["status"] == "running")
+    });
+    let logs = lab.agx(&agq, &["logs", running["job_id"].as_str().unwrap()]).expect(0);
+    assert!(!logs.err.contains("did not answer"), "{}", logs.err);
+    proxy.calm();
+    open(&lab, "gate");
+    ended(&lab, &agq, "a");
 }
 
 #[test]

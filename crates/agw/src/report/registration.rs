@@ -52,12 +52,14 @@ pub(crate) struct ClaimStream {
 type ClaimFuture = BoxFuture<'static, Result<Vec<JobDocument>, ClientError>>;
 
 impl Registration {
-    /// Connects and registers. Each claim takes from the first of `queues` that has a job.
+    /// Connects and registers. Each claim takes from the first of `queues` that has a job. The
+    /// subscription is there before the first claim, because agq may call the worker about a job as
+    /// soon as the job is claimed. [`Self::listen`] opens the subscription again if it is `None`.
     pub(crate) async fn open(
         server: &Server,
         registration: &WorkerRegistration,
         queues: &[QueueName],
-    ) -> Result<(Self, ClaimStream), ClientError> {
+    ) -> Result<(Self, ClaimStream, Option<DirectiveSubscription>), ClientError> {
         let mut reports = Connection::open(server).await?;
         let registered = reports.register(registration).await?;
         let seconds = registered.heartbeat_interval_secs.clamp(0.001, 86_400.0);
@@ -69,8 +71,8 @@ impl Registration {
             registration: registration.clone(),
             queues: queues.into(),
         };
-        let claims = registration.claims().await?;
-        Ok((registration, claims))
+        let (claims, directives) = tokio::join!(registration.claims(), registration.subscribe());
+        Ok((registration, claims?, directives.ok()))
     }
 
     /// Returns the connections for reports and uploads.
@@ -106,12 +108,26 @@ impl Registration {
         ClientError::Unreachable { address: self.server.address(), reason }
     }
 
-    /// Notifies `nudge` whenever agq has directives, and passes any other call to `answer`. Without
-    /// these calls, directives arrive with the next heartbeat.
-    pub(crate) async fn listen(&self, wake: &Notify, answer: impl Fn(DirectiveMessage)) -> Infallible {
+    async fn subscribe(&self) -> Result<DirectiveSubscription, ClientError> {
+        DirectiveSubscription::open(&self.server, &self.worker_id).await
+    }
+
+    /// Notifies `wake` whenever agq has directives, and passes any other call to `answer`. Without
+    /// these calls, directives arrive with the next heartbeat. `directives` is the subscription of
+    /// [`Self::open`].
+    pub(crate) async fn listen(
+        &self,
+        mut directives: Option<DirectiveSubscription>,
+        wake: &Notify,
+        answer: impl Fn(DirectiveMessage),
+    ) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
-            let error = match DirectiveSubscription::open(&self.server, &self.worker_id).await {
+            let opened = match directives.take() {
+                Some(open) => Ok(open),
+                None => self.subscribe().await,
+            };
+            let error = match opened {
                 Ok(mut calls) => {
                     backoff.reset();
                     // Calls from before the subscription were missed.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::{Backoff, ClientError, Connection, DirectiveMessage, Server};
+use agenix_client::{Backoff, ClientError, Connection, DirectiveMessage, DirectiveSubscription, Server};
 use agenix_protocol::{
     documents::{Capabilities, Directives, JobUpdate, OutputRequest, Status, WorkerRegistration},
     ids::{ActionId, JobId, QueueName},
@@ -99,7 +99,7 @@ impl Worker {
                 Err(end) => {
                     // agq may already have the registration, and would expect heartbeats from a
                     // worker that has ended.
-                    if let Ok(Ok((registration, _))) = timeout(PARTING, opening).await {
+                    if let Ok(Ok((registration, ..))) = timeout(PARTING, opening).await {
                         part(&registration, end).await;
                     }
                     return Ok(end);
@@ -108,10 +108,10 @@ impl Worker {
             let left = match opened {
                 // The capabilities have changed since the registration was sent.
                 Ok(_) if outfits != self.outfits => continue,
-                Ok((registration, claims)) => {
+                Ok((registration, claims, directives)) => {
                     backoff.reset();
                     was_registered = true;
-                    self.stay(&registration, claims).await
+                    self.stay(&registration, claims, directives).await
                 }
                 Err(error) => RegistrationEnd::Lost(error),
             };
@@ -199,7 +199,12 @@ impl Worker {
     }
 
     /// Claims and runs jobs until the registration ends.
-    async fn stay(&mut self, registration: &Registration, claims: ClaimStream) -> RegistrationEnd {
+    async fn stay(
+        &mut self,
+        registration: &Registration,
+        claims: ClaimStream,
+        directives: Option<DirectiveSubscription>,
+    ) -> RegistrationEnd {
         let (id, slots) = (&self.registration.worker_id, self.registration.max_concurrent_jobs);
         info!(slots, "worker {id} is registered at {}", self.server.address());
         let pool = Arc::clone(&self.pool);
@@ -210,7 +215,7 @@ impl Worker {
         pool.report_over(Some(registration.link()));
         let (wake, (tell, mut told)) = (Notify::new(), watch::channel(Directives::default()));
         let beat = heartbeat::run(registration, &self.host_stats, &pool, &wake, &tell);
-        let calls = registration.listen(&wake, |call| answer(&pool, &registration.reports, call));
+        let calls = registration.listen(directives, &wake, |call| answer(&pool, &registration.reports, call));
         tokio::pin!(beat, calls);
         let mut claims = Some(claims);
         loop {
