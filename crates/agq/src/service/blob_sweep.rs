@@ -3,7 +3,10 @@
 //! A sweep goes through some records of blobs, and through a part of the storage. The next sweep
 //! goes on from there.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use agenix_protocol::{blob::BlobHash, ids::JobId, time::Timestamp};
 use agenix_rules::blob::{BLOB_GRACE_MS, JobBlobs, StoredBlob};
@@ -22,6 +25,9 @@ use crate::{
 const PAGE: usize = 1000;
 const MAX_PAGES: usize = 10;
 
+/// Maximum number of files of a part that a pass remembers as orphans. Later passes find the rest.
+const MAX_ORPHANS: usize = 1000;
+
 /// Position of the sweep in the records and in the storage.
 #[derive(Debug, Default)]
 pub(crate) struct BlobSweep {
@@ -30,6 +36,8 @@ pub(crate) struct BlobSweep {
     /// Blobs of this pass so far.
     found: BlobTotals,
     next_part: u16,
+    /// Names of the old files without a record that the previous pass has found, by their parts.
+    orphans: HashMap<u8, HashSet<String>>,
 }
 
 impl BlobSweep {
@@ -42,9 +50,41 @@ impl BlobSweep {
                 break;
             }
         }
-        sweep_part(app, &storage, self.next_part).await?;
+        let part = u8::try_from(self.next_part).unwrap_or_default();
+        self.sweep_part(app, &storage, part).await?;
         self.next_part = (self.next_part + 1) % PARTS;
         sweep_uploads(app).await
+    }
+
+    /// Removes the old files of a part that had no record in the previous pass, and still have
+    /// none. One pass is not enough: the clock may have been set forward, so that the file of a
+    /// commit whose record is about to be stored looks old.
+    pub(crate) async fn sweep_part(
+        &mut self,
+        app: &AppState,
+        storage: &Arc<dyn BlobStorage>,
+        part: u8,
+    ) -> Result<()> {
+        let before = self.orphans.remove(&part).unwrap_or_default();
+        for file in storage.list(part).await? {
+            if !is_old(&file, app.clock.now()) || has_record(app, &file).await? {
+                continue;
+            }
+            if before.contains(&file.name) {
+                info!(
+                    file = file.name,
+                    bytes = file.bytes,
+                    "a file of the storage of blobs has no record, and was removed"
+                );
+                storage.remove(part, &file.name).await?;
+                continue;
+            }
+            let orphans = self.orphans.entry(part).or_default();
+            if orphans.len() < MAX_ORPHANS {
+                orphans.insert(file.name);
+            }
+        }
+        Ok(())
     }
 
     /// Removes the blobs without a job among the next records. Returns true after the last one.
@@ -154,26 +194,9 @@ fn is_old(file: &ListedFile, now: Timestamp) -> bool {
     now.ms_since(file.modified_at) > BLOB_GRACE_MS
 }
 
-/// Removes the files of a part that have no record.
-async fn sweep_part(app: &AppState, storage: &Arc<dyn BlobStorage>, part: u16) -> Result<()> {
-    let part = u8::try_from(part).unwrap_or_default();
-    for file in storage.list(part).await? {
-        if !is_old(&file, app.clock.now()) {
-            continue;
-        }
-        if let Some(known) = BlobFile::parse(&file.name)
-            && record(app, known.hash).await?.is_some_and(|blob| blob.suffix == known.suffix)
-        {
-            continue;
-        }
-        info!(
-            file = file.name,
-            bytes = file.bytes,
-            "a file of the storage of blobs has no record, and was removed"
-        );
-        storage.remove(part, &file.name).await?;
-    }
-    Ok(())
+async fn has_record(app: &AppState, file: &ListedFile) -> Result<bool> {
+    let Some(file) = BlobFile::parse(&file.name) else { return Ok(false) };
+    Ok(record(app, file.hash).await?.is_some_and(|blob| blob.suffix == file.suffix))
 }
 
 /// Removes uploads without a piece for a while, also those of earlier processes.
@@ -190,4 +213,69 @@ pub(crate) async fn sweep_uploads(app: &AppState) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, sync::Arc, time::UNIX_EPOCH};
+
+    use agenix_protocol::{blob::BlobHash, documents::to_json};
+    use agenix_rules::blob::StoredBlob;
+    use bytes::Bytes;
+
+    use super::BlobSweep;
+    use crate::{
+        app::AppState,
+        blobs::{BlobFile, BlobStorage},
+        startup::services::without_tasks,
+        store::{DocumentChange, DocumentKind},
+    };
+
+    const PART: u8 = 7;
+
+    /// Publishes a file that is old by the clock, and returns it.
+    async fn old_file(storage: &Arc<dyn BlobStorage>, suffix: &str) -> BlobFile {
+        let file = BlobFile { hash: BlobHash([PART; 32]), suffix: suffix.into() };
+        storage.write(suffix, 0, Bytes::from_static(b"content")).await.unwrap();
+        storage.publish(suffix, &file).await.unwrap();
+        let path = storage.path(&file).unwrap();
+        File::options().write(true).open(path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        file
+    }
+
+    async fn store_record(app: &AppState, file: &BlobFile) {
+        let json = to_json(&StoredBlob::new(7, &file.suffix, app.clock.now()));
+        let rule = Box::new(move |_: Option<&str>| Ok(DocumentChange::Put(json.clone())));
+        app.store.update_document(DocumentKind::Blob, &file.hash.to_string(), rule).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn sweep_leaves_the_file_of_a_commit_whose_record_is_stored_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let storage = app.blobs.clone().unwrap();
+        let mut sweep = BlobSweep::default();
+        let committed = old_file(&storage, "committed").await;
+        sweep.sweep_part(&app, &storage, PART).await.unwrap();
+        store_record(&app, &committed).await;
+        sweep.sweep_part(&app, &storage, PART).await.unwrap();
+        let listed = storage.list(PART).await.unwrap();
+        assert_eq!(listed.iter().map(|file| file.name.clone()).collect::<Vec<_>>(), [committed.to_string()]);
+    }
+
+    #[tokio::test]
+    async fn second_pass_removes_a_file_without_a_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let storage = app.blobs.clone().unwrap();
+        let mut sweep = BlobSweep::default();
+        old_file(&storage, "first").await;
+        sweep.sweep_part(&app, &storage, PART).await.unwrap();
+        let later = old_file(&storage, "later").await;
+        sweep.sweep_part(&app, &storage, PART).await.unwrap();
+        let listed = storage.list(PART).await.unwrap();
+        assert_eq!(listed.iter().map(|file| file.name.clone()).collect::<Vec<_>>(), [later.to_string()]);
+        sweep.sweep_part(&app, &storage, PART).await.unwrap();
+        assert!(storage.list(PART).await.unwrap().is_empty());
+    }
 }

@@ -12,11 +12,11 @@ use futures_util::FutureExt;
 use super::{
     ledger::CheckResult,
     process::{SimulatedProcess, now},
-    workers::CONTENTS,
+    workers::{CONTENTS, hash_of},
     world::{IGNORED, World},
 };
 use crate::{
-    blobs::BlobFile,
+    blobs::{BlobFile, BlobStorage},
     resp::outcome::CommandOutcome,
     service::{blob_sweep::BlobSweep, blobs},
     store::{DocumentKind, DocumentStore},
@@ -63,11 +63,15 @@ impl World {
         self.time.set_wall(2 * BLOB_GRACE_MS.cast_signed());
         let Some(process) = &mut self.process else { return Ok(()) };
         let app = Arc::clone(&process.app);
+        let storage: Arc<dyn BlobStorage> = Arc::new(self.blobs.clone());
         process.spawn(IGNORED, async move {
             let mut sweep = BlobSweep::default();
-            for _content in CONTENTS {
-                // The files that stay after an error are found below.
-                let _failing = sweep.run(&app).await;
+            // The files that stay after an error are found below.
+            let _failing = sweep.run(&app).await;
+            for part in CONTENTS.map(|content| hash_of(&content.repeat(3)).0[0]) {
+                for _pass in 0..2 {
+                    let _failing = sweep.sweep_part(&app, &storage, part).await;
+                }
             }
             CommandOutcome::plain(Reply::Nil)
         });
