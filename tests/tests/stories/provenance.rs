@@ -1,7 +1,11 @@
 //! Provenance: a worker signs what it ran and which bytes came out, and agx does not believe an agq
 //! that says otherwise.
 
-use std::path::PathBuf;
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+};
 
 use e2e::{Agq, Agw, Editor, Lab, Ran};
 use serde_json::{Value, json};
@@ -230,4 +234,35 @@ fn worker_signs_nothing_unless_it_is_told_to() {
     let id = job["job_id"].as_str().unwrap();
     let nothing = lab.agx(&agq, &["provenance", "show", id]).expect(1);
     assert!(nothing.err.contains("no worker has signed anything about job"), "{}", nothing.err);
+}
+
+#[test]
+fn statement_names_the_sandbox_of_a_task_that_cannot_read_the_key() {
+    let lab = Lab::new();
+    fs::set_permissions(lab.path(), Permissions::from_mode(0o755)).unwrap();
+    let key_file = lab.path().join("worker.key").display().to_string();
+    let config = lab.file("agw.toml", &format!("[provenance]\nkey = \"{key_file}\"\n"));
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &["--sandbox", "reader", "--config", &config.display().to_string()]);
+    let script = format!("cat '{key_file}' || echo kept");
+    lab.submit_plan(&agq, &crate::support::plan("p", "sh", &["-c", &script]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = ended(&lab, &agq, "a");
+    let result = &job["task_results"][0];
+    assert_eq!(result["stdout"], "kept\n", "{job}");
+
+    let worker = lab.agx(&agq, &["worker", "get", "w1", "--json"]).expect(0).data();
+    let key = worker["tags"]["provenance-key"].as_str().unwrap();
+    let trust = lab.file("trust.toml", &format!("[workers.w1]\nkey = \"{key}\"\n")).display().to_string();
+    let id = job["job_id"].as_str().unwrap();
+    let proved = lab.agx(&agq, &["provenance", "verify", id, "--trust", &trust, "--json"]).expect(0).data();
+    assert_eq!(proved["tasks"][0]["profile"], result["sandbox"]["profile"], "{proved}");
+    assert_eq!(proved["tasks"][0]["profile"], "reader", "{proved}");
+
+    let editor = Editor::start(&agq.address());
+    editor.edit(|job| job["task_results"][0]["sandbox"]["profile"] = json!("builder"));
+    let mut command = lab.command("agx");
+    command.env("AGQ_ADDR", editor.address()).args(["provenance", "verify", id, "--trust", &trust]);
+    let refused = Ran::from(command.output().unwrap()).expect(1);
+    assert!(refused.err.contains("task 1: agq has another result than the signed one"), "{}", refused.err);
 }
