@@ -47,8 +47,18 @@ fn plans_and_unbounded_amounts_are_counted_apart() {
     assert!(used.booked(&booking(budget(), now), 0, 1).is_err());
     assert!(used.booked(&booking(budget(), now), 10, 0).is_ok());
     let unbounded = Budget { per_hours: 24, ..Budget::default() };
-    let more = used.booked(&booking(unbounded, now), 1000, 1000).unwrap();
+    let more = used.under(unbounded).booked(&booking(unbounded, now), 1000, 1000).unwrap();
     assert_eq!((more.used(BudgetAmount::Jobs, now), more.used(BudgetAmount::Plans, now)), (1000, 1002));
+}
+
+#[test]
+fn booking_under_terms_of_before_a_change_does_not_bring_them_back() {
+    let now = Timestamp(HOUR);
+    let unbounded = Budget { per_hours: 24, ..Budget::default() };
+    let used = Usage::default().booked(&booking(budget(), now), 1, 0).unwrap();
+    let late = used.under(unbounded).booked(&booking(budget(), now), 1, 0).unwrap();
+    assert_eq!(late.budget, unbounded);
+    assert!(late.booked(&booking(budget(), now), 1000, 0).is_ok());
 }
 
 /// Every window of 24 hours has at most the budget, whatever is asked for and when.

@@ -192,9 +192,12 @@ impl Usage {
         Err(Exhausted { amount, used, limit, wanted, next })
     }
 
-    /// Books `jobs` submitted jobs and `plans` submitted plans, under the terms of the booking.
+    /// Books `jobs` submitted jobs and `plans` submitted plans. The terms of the booking apply to a
+    /// use that has none. They never replace others, because a submission may have read them before
+    /// an admin changed them.
     pub fn booked(&self, booking: &Booking, jobs: u64, plans: u64) -> Result<Self, Exhausted> {
-        let mut next = self.clone().under(booking.budget);
+        let has_terms = self.budget != Budget::default();
+        let mut next = self.clone().under(if has_terms { self.budget } else { booking.budget });
         next.check(BudgetAmount::Jobs, jobs, booking.now)?;
         next.check(BudgetAmount::Plans, plans, booking.now)?;
         next.add(HourUse { jobs, plans, ..HourUse::default() }, booking.now);
