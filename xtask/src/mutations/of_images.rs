@@ -26,8 +26,8 @@ pub(super) static OF_IMAGES: [Mutation; 5] = [
     Mutation {
         name: "a sweep removes the files of blobs that have a record",
         file: "crates/agq/src/service/blob_sweep.rs",
-        from: "record(app, known.hash).await?.is_some_and(|blob| blob.suffix == known.suffix)",
-        to: "record(app, known.hash).await?.is_some_and(|blob| blob.suffix != known.suffix)",
+        from: "Ok(record(app, file.hash).await?.is_some_and(|blob| blob.suffix == file.suffix))",
+        to: "Ok(record(app, file.hash).await?.is_some_and(|blob| blob.suffix != file.suffix))",
     },
     Mutation {
         name: "the record of a blob is stored before its file is published",
