@@ -151,7 +151,17 @@ impl Connection {
         status: Status,
         limit: usize,
     ) -> Result<Vec<JobId>, ClientError> {
-        let slice = Slice { limit, offset: 0 };
+        self.jobs_with(action_id, status, (0, limit)).await
+    }
+
+    /// JOB.LIST of the jobs with `status`: at most `limit` after the first `offset` of them.
+    pub async fn jobs_with(
+        &mut self,
+        action_id: &ActionId,
+        status: Status,
+        (offset, limit): (usize, usize),
+    ) -> Result<Vec<JobId>, ClientError> {
+        let slice = Slice { limit, offset };
         let list = Request::JobList { action_id: action_id.clone(), status: Some(status), slice };
         ids(self.call(&list).await?)
     }

@@ -72,6 +72,18 @@ impl Server {
         Ok(server)
     }
 
+    /// Returns 128 bits that depend on `purpose`, on `text` and on the key, in hexadecimal. A
+    /// client without the key cannot compute them. If a certificate replaces the key, they depend
+    /// on `purpose` and `text` alone.
+    pub fn secret_digest(&self, purpose: &str, text: &[u8]) -> String {
+        let mut hasher = blake3::Hasher::new_derive_key("agenix 2026-11 ids of clients");
+        let key = self.key.as_ref().map_or("", |key| key.expose_secret());
+        for part in [key.as_bytes(), purpose.as_bytes(), text] {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        hasher.finalize().as_bytes().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Returns the current address as text.
     pub fn address(&self) -> String {
         self.current().1.to_string()
