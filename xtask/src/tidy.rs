@@ -29,6 +29,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/policy",
         "crates/order",
         "crates/shell",
+        "crates/mcp",
         "crates/agq",
         "crates/agw",
         "crates/agx",

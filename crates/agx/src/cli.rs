@@ -25,6 +25,7 @@ use crate::{
         logs::{self, LogsArgs},
         map,
         map_args::MapArgs,
+        mcp::{self, McpArgs},
         overview,
         plan::{self, PlanCommand},
         policy::{self, PolicyCommand},
@@ -144,6 +145,8 @@ pub(crate) enum Command {
     Queue(QueueCommand),
     /// Show how much of the budgets of keys is used, and when it comes back
     Budget(BudgetArgs),
+    /// Serve agents over the Model Context Protocol (MCP): an MCP client starts this command
+    Mcp(McpArgs),
     /// Manage schedules: actions that agq submits at set times
     #[command(subcommand)]
     Schedule(ScheduleCommand),
@@ -199,6 +202,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Provenance(command) => provenance::run(server, command, output).await,
         Command::Worker(command) => worker::run(server, command, output).await,
         Command::Budget(args) => budget::run(server, &args, output).await,
+        Command::Mcp(args) => mcp::run(server, args, output).await,
         Command::Queue(command) => queue::run(server, command, output).await,
         Command::Schedule(command) => schedule::run(server, command, output).await,
         Command::Workflow(command) => workflow::run(server, command, output).await,

@@ -22,6 +22,7 @@ pub(crate) mod map_args;
 mod map_lists;
 mod map_pipeline;
 mod map_placement;
+pub(crate) mod mcp;
 pub(crate) mod overview;
 pub(crate) mod plan;
 mod plan_check;

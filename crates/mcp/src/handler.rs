@@ -1,0 +1,217 @@
+//! The protocol: requests of a client, and their results. It keeps no state of clients or tasks.
+
+use std::sync::Arc;
+
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler, ServiceExt,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock,
+        CreateTaskResult, DetailedTask, GetTaskParams, GetTaskResult, Implementation, JsonObject,
+        ListResourceTemplatesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+        ReadResourceResponse, ReadResourceResult, ResourceContents, ResourceTemplate, ServerCapabilities,
+        ServerConfig, TaskPayload, TaskStatus,
+    },
+    service::RequestContext,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use agenix_protocol::{documents::ActionStatus, ids::ActionId};
+
+use crate::{
+    ServeError, action, arguments,
+    catalog::{INSTRUCTIONS, ToolName},
+    error::{Result, ToolError},
+    progress::Progress,
+    queue::Queue,
+    resources::{self, ResourceName, TEMPLATES},
+    settings::Settings,
+    tasks,
+    time::now,
+    tools::{budget, cancel, check, list, logs, results, retry, run, status, wait},
+};
+
+/// Time for which `agx_run` waits before it returns a task, in seconds: short jobs need no task.
+const TASK_WAIT_SECS: u64 = 2;
+
+/// Number of bytes of the results of a task.
+const TASK_RESULT_BYTES: usize = 16 * 1024;
+
+pub(crate) async fn serve_stdio(settings: Settings) -> std::result::Result<(), ServeError> {
+    let handler = Handler { queue: Arc::new(Queue::new(settings)) };
+    let failed = |error: String| ServeError(error);
+    let served = handler.serve(rmcp::transport::stdio()).await.map_err(|error| failed(error.to_string()))?;
+    served.waiting().await.map(drop).map_err(|error| failed(error.to_string()))
+}
+
+#[derive(Clone)]
+struct Handler {
+    queue: Arc<Queue>,
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("agenix", self.queue.settings.version))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(ToolName::ALL.map(ToolName::definition).into()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CallToolResponse, ErrorData> {
+        let Some(tool) = ToolName::parse(&request.name) else {
+            let text = format!("there is no tool {}", request.name);
+            return Err(ErrorData::invalid_params(text, None));
+        };
+        Ok(self.call(tool, request.arguments, &context).await.unwrap_or_else(|error| failure(&error).into()))
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> std::result::Result<GetTaskResult, ErrorData> {
+        let action_id = task_action(&request.task_id)?;
+        let status = self.task_status(&action_id).await?;
+        let report = wait::with_results(&self.queue, &status, TASK_RESULT_BYTES)
+            .await
+            .map_err(|error| internal(&error))?;
+        let changed_at = status.completed_jobs_at.unwrap_or_else(now);
+        let task = tasks::of_report(&report, status.created_at, changed_at);
+        let payload = match task.status {
+            TaskStatus::Completed => TaskPayload::Completed { result: json_object(&success(&report)) },
+            TaskStatus::Cancelled => TaskPayload::Cancelled,
+            _ => TaskPayload::Working,
+        };
+        Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        let action_id = &task_action(&request.task_id)?;
+        self.task_status(action_id).await?;
+        let cancelled = self.queue.call(|mut agq| async move { agq.cancel_action(action_id).await });
+        cancelled.await.map(drop).map_err(|error| internal(&error))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourceTemplatesResult, ErrorData> {
+        let templates = TEMPLATES.map(|(uri, name, description)| {
+            ResourceTemplate::new(uri, name).with_description(description).with_mime_type("text/plain")
+        });
+        Ok(ListResourceTemplatesResult::with_all_items(templates.into()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ReadResourceResponse, ErrorData> {
+        let not_found = |error: ToolError| ErrorData::resource_not_found(error.to_string(), None);
+        let name =
+            ResourceName::parse(&request.uri).ok_or_else(|| not_found(resources::unknown(&request.uri)))?;
+        let text = name.read(&self.queue).await.map_err(not_found)?;
+        Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
+    }
+}
+
+impl Handler {
+    async fn call(
+        &self,
+        tool: ToolName,
+        arguments: Option<JsonObject>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse> {
+        let queue = &self.queue;
+        let result = match tool {
+            ToolName::Tools => success(&list::run(queue, arguments::read(arguments)?).await?),
+            ToolName::Check => success(&check::run(&queue.settings, &arguments::read(arguments)?)?),
+            ToolName::Run => return self.run(arguments, context).await,
+            ToolName::Wait => {
+                let mut progress = Progress::of(context);
+                success(&wait::run(queue, arguments::read(arguments)?, &mut progress).await?)
+            }
+            ToolName::Status => success(&status::run(queue, arguments::read(arguments)?).await?),
+            ToolName::Results => success(&results::run(queue, arguments::read(arguments)?).await?),
+            ToolName::Logs => success(&logs::run(queue, arguments::read(arguments)?).await?),
+            ToolName::Cancel => success(&cancel::run(queue, arguments::read(arguments)?).await?),
+            ToolName::Retry => success(&retry::run(queue, arguments::read(arguments)?).await?),
+            ToolName::Budget => success(&budget::run(queue, arguments::read(arguments)?).await?),
+        };
+        Ok(result.into())
+    }
+
+    /// Runs `agx_run`. A client that knows tasks gets one if the jobs have not ended soon.
+    async fn run(
+        &self,
+        arguments: Option<JsonObject>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse> {
+        let knows_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
+        let arguments: arguments::RunArguments = arguments::read(arguments)?;
+        let default = if knows_tasks { TASK_WAIT_SECS } else { arguments::default_wait_secs() };
+        let (wait_secs, max_bytes) = (arguments.wait_secs.unwrap_or(default), arguments.max_bytes);
+        let mut progress = Progress::of(context);
+        let status = run::run(&self.queue, arguments, wait_secs, &mut progress).await?;
+        let report = wait::with_results(&self.queue, &status, max_bytes).await?;
+        if knows_tasks && !report.state.has_ended() {
+            let task = tasks::of_report(&report, status.created_at, now());
+            return Ok(CreateTaskResult::new(task).into());
+        }
+        Ok(success(&report).into())
+    }
+
+    /// Returns the status of the action of a task. A task of another key is unknown.
+    async fn task_status(&self, action_id: &ActionId) -> std::result::Result<ActionStatus, ErrorData> {
+        let found = action::find(&self.queue, action_id).await.map_err(|error| internal(&error))?;
+        found.ok_or_else(|| unknown_task(action_id.as_str()))
+    }
+}
+
+/// Returns the action of a task.
+fn task_action(task_id: &str) -> std::result::Result<ActionId, ErrorData> {
+    ActionId::new(task_id).map_err(|_| unknown_task(task_id))
+}
+
+fn unknown_task(task_id: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("there is no task {task_id}"), None)
+}
+
+fn internal(error: &ToolError) -> ErrorData {
+    ErrorData::internal_error(error.to_string(), None)
+}
+
+/// Returns the result of a tool: a document, and the same as text for older clients.
+fn success<T: Serialize>(report: &T) -> CallToolResult {
+    CallToolResult::structured(serde_json::to_value(report).unwrap_or_default())
+}
+
+/// Returns the result of a tool that failed. The model reads the text.
+fn failure(error: &ToolError) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(error.to_string())])
+}
+
+fn json_object(result: &CallToolResult) -> JsonObject {
+    match serde_json::to_value(result) {
+        Ok(Value::Object(object)) => object,
+        _ => JsonObject::default(),
+    }
+}

@@ -1,0 +1,42 @@
+//! Model Context Protocol (MCP) server over agq: agents run plans over many inputs, and read the
+//! results.
+//!
+//! The server keeps nothing but connections. The id of an MCP task is the id of an action, so that
+//! any process of this server, on any machine, answers for it, also after a restart.
+//!
+//! [`handler`] implements the protocol with the crate `rmcp`, which no other module names, except
+//! [`catalog`] for the definitions of tools, and [`progress`]. [`tools`] has one module for each
+//! tool, and [`queue`] the access to agq.
+
+#![forbid(unsafe_code)]
+
+mod action;
+mod arguments;
+mod catalog;
+mod error;
+mod handler;
+mod program_text;
+mod progress;
+mod queue;
+mod reports;
+mod resources;
+mod settings;
+mod tasks;
+mod time;
+mod tools;
+
+pub use settings::Settings;
+
+/// Serves MCP over stdin and stdout until stdin ends. Nothing else may write to stdout.
+///
+/// # Errors
+///
+/// The client does not begin with a message of MCP, or the connection to it fails.
+pub async fn serve_stdio(settings: Settings) -> Result<(), ServeError> {
+    handler::serve_stdio(settings).await
+}
+
+/// Failure of the server.
+#[derive(Debug, thiserror::Error)]
+#[error("the MCP client and this server do not understand each other: {0}")]
+pub struct ServeError(String);

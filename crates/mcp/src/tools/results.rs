@@ -1,0 +1,264 @@
+//! `agx_results`: results of jobs, page by page. A page is bounded in bytes, because the model has
+//! to read it.
+
+use std::fmt;
+
+use agenix_protocol::{
+    documents::{ActionStatus, JobStatus, Status, TaskResult, to_json},
+    ids::JobId,
+    printable::printable,
+};
+use futures_util::future::try_join_all;
+use serde_json::Value;
+
+use crate::{
+    action,
+    arguments::{MAX_RESULT_BYTES, ResultFilter, ResultsArguments},
+    error::{Result, ToolError},
+    program_text::{escape_end_within, escape_within},
+    queue::Queue,
+    reports::{JobReport, ResultPage},
+};
+
+/// Number of jobs that are read at a time. A job may have results of megabytes.
+const BATCH: usize = 16;
+
+/// Maximum number of bytes of the input and of the error of a job.
+const MAX_TEXT_BYTES: usize = 512;
+
+pub(crate) async fn run(queue: &Queue, arguments: ResultsArguments) -> Result<ResultPage> {
+    let ResultsArguments { action_id, only, cursor, max_bytes, job_bytes } = arguments;
+    let status = action::status(queue, &action_id).await?;
+    page(queue, &status, only, cursor.as_deref(), (max_bytes, job_bytes)).await
+}
+
+/// Position in the jobs of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cursor {
+    jobs: ListedJobs,
+    offset: usize,
+}
+
+/// Jobs that a cursor goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListedJobs {
+    /// All jobs, and `offset` is the position of the input.
+    All,
+    Failed,
+    /// Jobs that failed after their retries, which follow those of [`Self::Failed`].
+    Dead,
+}
+
+impl Cursor {
+    fn first(filter: ResultFilter) -> Self {
+        let jobs = match filter {
+            ResultFilter::All => ListedJobs::All,
+            ResultFilter::Failed => ListedJobs::Failed,
+        };
+        Self { jobs, offset: 0 }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (jobs, offset) = text.split_once(':')?;
+        let jobs = match jobs {
+            "all" => ListedJobs::All,
+            "failed" => ListedJobs::Failed,
+            "dead" => ListedJobs::Dead,
+            _ => return None,
+        };
+        Some(Self { jobs, offset: offset.parse().ok()? })
+    }
+
+    /// Returns the number of positions that the cursor goes through.
+    fn end(self, status: &ActionStatus) -> usize {
+        let end = match self.jobs {
+            ListedJobs::All => status.total_jobs,
+            ListedJobs::Failed => status.failed,
+            ListedJobs::Dead => status.dead,
+        };
+        usize::try_from(end).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the position of a job, which is at `place` of the batch from here.
+    fn at(self, place: usize, job: &JobStatus) -> Self {
+        let offset = match self.jobs {
+            ListedJobs::All => usize::try_from(job.index).unwrap_or(usize::MAX),
+            ListedJobs::Failed | ListedJobs::Dead => self.offset + place,
+        };
+        Self { offset, ..self }
+    }
+
+    /// Returns the position after the batch from here, which has `length` jobs. A list by status
+    /// ends with a short batch, also if it had more jobs before some were retried.
+    fn after(self, length: usize, status: &ActionStatus) -> Self {
+        let is_end = self.jobs != ListedJobs::All && length < BATCH;
+        Self { offset: if is_end { self.end(status) } else { self.offset + BATCH }, ..self }
+    }
+
+    /// Returns the position after the last one, in the next list if there is one.
+    fn after_list(self) -> Option<Self> {
+        (self.jobs == ListedJobs::Failed).then_some(Self { jobs: ListedJobs::Dead, offset: 0 })
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let jobs = match self.jobs {
+            ListedJobs::All => "all",
+            ListedJobs::Failed => "failed",
+            ListedJobs::Dead => "dead",
+        };
+        write!(f, "{jobs}:{}", self.offset)
+    }
+}
+
+/// Returns the page from `cursor`, or the first one. `max_bytes` bounds the page, and `job_bytes`
+/// the output of a job. A page has at least one job, if there is one.
+pub(crate) async fn page(
+    queue: &Queue,
+    status: &ActionStatus,
+    filter: ResultFilter,
+    cursor: Option<&str>,
+    (max_bytes, job_bytes): (usize, usize),
+) -> Result<ResultPage> {
+    let max_bytes = max_bytes.min(MAX_RESULT_BYTES);
+    let job_bytes = job_bytes.min(max_bytes);
+    let mut cursor = match cursor {
+        None => Cursor::first(filter),
+        Some(text) => Cursor::parse(text).ok_or_else(|| {
+            ToolError::new(
+                format!("cursor: {text} is no cursor of agx_results"),
+                "take the cursor of the page before, or leave it out",
+            )
+        })?,
+    };
+    let (mut jobs, mut used) = (Vec::new(), 0);
+    loop {
+        if cursor.offset >= cursor.end(status) {
+            match cursor.after_list() {
+                Some(next) => cursor = next,
+                None => return Ok(ResultPage { jobs, cursor: None }),
+            }
+            continue;
+        }
+        let batch = batch(queue, status, cursor).await?;
+        for (place, job) in batch.iter().enumerate() {
+            // A job that agq has forgotten meanwhile is left out.
+            let Some(job) = job else { continue };
+            let report = job_report(job, job_bytes);
+            let bytes = to_json(&report).len();
+            if used + bytes > max_bytes && !jobs.is_empty() {
+                return Ok(ResultPage { jobs, cursor: Some(cursor.at(place, job).to_string()) });
+            }
+            used += bytes;
+            jobs.push(report);
+        }
+        cursor = cursor.after(batch.len(), status);
+    }
+}
+
+/// Returns the next jobs from `cursor`, at most [`BATCH`]; `None` for one that agq has forgotten.
+async fn batch(queue: &Queue, status: &ActionStatus, cursor: Cursor) -> Result<Vec<Option<JobStatus>>> {
+    let id = &status.action_id;
+    let ids: Vec<JobId> = queue
+        .call(|mut agq| async move {
+            match cursor.jobs {
+                ListedJobs::All => agq.jobs_from(id, cursor.offset, BATCH).await,
+                ListedJobs::Failed => agq.jobs_with(id, Status::Failed, (cursor.offset, BATCH)).await,
+                ListedJobs::Dead => agq.jobs_with(id, Status::Dead, (cursor.offset, BATCH)).await,
+            }
+        })
+        .await?;
+    let ids = &ids;
+    let read = queue.call(|agq| async move {
+        let one = |id| {
+            let mut agq = agq.clone();
+            async move { agq.job(id).await }
+        };
+        try_join_all(ids.iter().map(one)).await
+    });
+    read.await
+}
+
+/// Returns the report of a job, whose output takes at most `job_bytes`.
+fn job_report(job: &JobStatus, job_bytes: usize) -> JobReport {
+    let results = job.results();
+    let mut report = JobReport { index: job.index, ..JobReport::default() };
+    if let Some(last) = results.last() {
+        let text = escape_within(&last.stdout.bytes, job_bytes);
+        if (text.consumed as u64) < last.stdout.total {
+            report.stdout_bytes = Some(last.stdout.total);
+            report.job_id = Some(job.job_id.to_string());
+        }
+        report.stdout = text.text;
+    }
+    if job.status == Status::Completed {
+        return report;
+    }
+    report.status = Some(job.status.as_str().to_owned());
+    report.job_id = Some(job.job_id.to_string());
+    report.error = job.error.as_deref().map(|error| escape_within(error.as_bytes(), MAX_TEXT_BYTES).text);
+    report.input = shown_input(job.inputs.get());
+    if let Some(blamed) = TaskResult::blamed(&results) {
+        report.exit_code = Some(blamed.exit_code);
+        report.stderr = escape_end_within(&blamed.stderr.bytes, job_bytes).text;
+    }
+    report
+}
+
+/// Returns the input of a job, or the beginning of its text if it is long.
+fn shown_input(json: &str) -> Option<Value> {
+    if json == "{}" {
+        return None;
+    }
+    let shown = printable(json);
+    let whole = (shown.len() <= MAX_TEXT_BYTES).then(|| serde_json::from_str(&shown).ok()).flatten();
+    Some(whole.unwrap_or_else(|| Value::String(escape_within(json.as_bytes(), MAX_TEXT_BYTES).text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{JobStatus, parse, to_json};
+
+    use super::{Cursor, ListedJobs, job_report};
+
+    fn job(status: &str, results: &str) -> JobStatus {
+        let json = format!(
+            r#"{{"job_id":"j","action_id":"a","plan_id":"p","status":"{status}","state":"any","index":7,
+                "attempt":1,"queue":"ready","priority":0,"created_at":"2025-11-17T10:00:00.000Z",
+                "started_at":null,"completed_at":null,"worker_id":"w","inputs":{{"line":"x"}},"task_results":{results}}}"#
+        );
+        parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn report_of_a_success_is_short() {
+        let done = job("completed", r#"[{"task_number":1,"command":"wc","exit_code":0,"stdout":"3\n"}]"#);
+        assert_eq!(to_json(&job_report(&done, 100)), r#"{"index":7,"stdout":"3\n"}"#);
+    }
+
+    #[test]
+    fn report_of_a_long_output_says_where_the_rest_is() {
+        let done = job("completed", r#"[{"task_number":1,"command":"wc","exit_code":0,"stdout":"12345"}]"#);
+        let json = to_json(&job_report(&done, 3));
+        assert_eq!(json, r#"{"index":7,"stdout":"123","stdout_bytes":5,"job_id":"j"}"#);
+    }
+
+    #[test]
+    fn report_of_a_failure_has_its_input_and_the_end_of_stderr() {
+        let results =
+            r#"[{"task_number":1,"command":"sh","exit_code":3,"stderr":"a long story\u001b[2J end"}]"#;
+        let json = to_json(&job_report(&job("failed", results), 12));
+        let expected = r#"{"index":7,"status":"failed","stderr":"\\x1b[2J end","exit_code":3,"input":{"line":"x"},"job_id":"j"}"#;
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn cursor_is_read_as_it_was_written() {
+        for text in ["all:0", "failed:40", "dead:1"] {
+            assert_eq!(Cursor::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Cursor::parse("all:7"), Some(Cursor { jobs: ListedJobs::All, offset: 7 }));
+        assert!(["", "all", "all:", "all:-1", "some:1"].iter().all(|text| Cursor::parse(text).is_none()));
+    }
+}
