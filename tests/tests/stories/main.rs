@@ -43,6 +43,7 @@ mod map_live;
 mod map_programs;
 mod map_text;
 mod max_running;
+mod mcp;
 mod nodes;
 mod open_action;
 mod outputs;

@@ -1,5 +1,5 @@
-//! Installs real Redis clients and a real Redis for the end-to-end tests, in one directory below
-//! the target directory. No service is started.
+//! Installs real clients of Redis and of MCP, and a real Redis, for the end-to-end tests, in one
+//! directory below the target directory. No service is started.
 
 use std::{
     fs,
@@ -13,9 +13,13 @@ use anyhow::{Context, bail, ensure};
 use super::{debian_package, debian_program, succeeds};
 use crate::report::{Report, must, root};
 
-/// Directories of the redis-py versions, and their requirements for pip.
-const REDIS_PY: [(&str, &str); 3] =
-    [("redis-py-4", "redis>=4,<5"), ("redis-py-5", "redis>=5,<6"), ("redis-py-newest", "redis")];
+/// Python packages: directory, requirement for pip, and module.
+const PYTHON_PACKAGES: [(&str, &str, &str); 4] = [
+    ("redis-py-4", "redis>=4,<5", "redis"),
+    ("redis-py-5", "redis>=5,<6", "redis"),
+    ("redis-py-newest", "redis", "redis"),
+    ("mcp-py", "mcp==2.3.0", "mcp"),
+];
 /// Lowest major version of Node that ioredis 6 and node-redis 6 run on.
 const NODE_OF_MAJOR_6: u32 = 20;
 
@@ -27,8 +31,8 @@ pub fn real_clients(report: &mut Report) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(tools.join("bin")).with_context(|| format!("cannot make {}", tools.display()))?;
     redis_programs(report, &tools.join("bin"));
     if has_pip(report) {
-        for (directory, requirement) in REDIS_PY {
-            redis_py(report, &tools.join(directory), requirement);
+        for (directory, requirement, module) in PYTHON_PACKAGES {
+            python_package(report, &tools.join(directory), requirement, module);
         }
     }
     if debian_program(report, "node", "nodejs") && debian_program(report, "npm", "npm") {
@@ -115,12 +119,12 @@ fn unpacked(bin: &Path) -> anyhow::Result<PathBuf> {
 fn has_pip(report: &mut Report) -> bool {
     debian_program(report, "python3", "python3")
         && (succeeds(Path::new("python3"), &["-m", "pip", "--version"])
-            || debian_package(report, "redis-py", "python3-pip"))
+            || debian_package(report, "pip", "python3-pip"))
 }
 
-/// Installs one version of redis-py into a directory of its own.
-fn redis_py(report: &mut Report, home: &Path, requirement: &str) {
-    if home.join("redis/__init__.py").is_file() {
+/// Installs a Python package into a directory of its own.
+fn python_package(report: &mut Report, home: &Path, requirement: &str, module: &str) {
+    if home.join(module).join("__init__.py").is_file() {
         return;
     }
     let name = home.file_name().unwrap_or_default().to_string_lossy();
