@@ -4,9 +4,9 @@
 //! The server keeps nothing but connections. The id of an MCP task is the id of an action, so that
 //! any process of this server, on any machine, answers for it, also after a restart.
 //!
-//! [`handler`] implements the protocol with the crate `rmcp`, which no other module names, except
-//! [`catalog`] for the definitions of tools, and [`progress`]. [`tools`] has one module for each
-//! tool, and [`queue`] the access to agq.
+//! `handler` implements the protocol with the crate `rmcp`, which no other module names, except
+//! `catalog` for the definitions of tools, `tasks` and `progress`. `tools` has one module for each
+//! tool, and `queue` the access to agq.
 
 #![forbid(unsafe_code)]
 
