@@ -2,22 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use agenix_client::{Connection, Server, Token};
+use agenix_client::{Connection, Token};
 use clap::Args;
 use secrecy::ExposeSecret;
-use tokio::time::{Duration, Instant, sleep};
 
 use super::read;
 use crate::{
     background::{
-        embedded::{new_key, program},
-        supervisor::{self, ServiceSpec, SupervisorSpec},
+        local_cluster::{KEY, MAX_WAIT, key_of, part, spec_texts, text, wait_for_worker, worker},
+        supervisor::{self, SupervisorSpec},
     },
     documents::{Down, Joined, Up},
     error::{CliError, Result},
     output::Output,
     profiles::{Profile, UserDir, check_name, write_secret},
-    sandbox::{DEFAULT_PROFILE, parse_profile, worker_options},
+    sandbox::{DEFAULT_PROFILE, parse_profile, worker_option_texts},
     server_args::{ServerArgs, server_of},
 };
 
@@ -71,11 +70,7 @@ pub(crate) struct JoinArgs {
 
 /// Name of the profile that `agx up` creates.
 const LOCAL: &str = "local";
-const KEY: &str = "session-key";
 const CA: &str = "ca.pem";
-/// Maximum time until agq has the worker.
-const MAX_WAIT: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<()> {
     let options_of_agw = of_sandbox(&args.sandbox)?.unwrap_or_else(|| spec_texts(&["--program-paths"]));
@@ -145,28 +140,7 @@ fn sandbox_text(args: &WorkerSandboxArgs) -> String {
 /// Returns the options of a worker with a sandbox.
 fn of_sandbox(args: &WorkerSandboxArgs) -> Result<Option<Vec<String>>> {
     let Some(profile) = &args.sandbox else { return Ok(None) };
-    let options = worker_options(profile, Path::new("."), &args.sandbox_read)?;
-    let texts = options.into_iter().map(|option| {
-        option.into_string().map_err(|path| {
-            let what =
-                format!("the path {} is not UTF-8, as a file of options is", Path::new(&path).display());
-            CliError::usage(what, "give the directory a name in UTF-8")
-        })
-    });
-    texts.collect::<Result<_>>().map(Some)
-}
-
-/// Returns the session key of `dir` and its file, and creates both if they are missing.
-fn key_of(dir: &Path) -> Result<(String, PathBuf)> {
-    let file = dir.join(KEY);
-    match std::fs::read_to_string(&file) {
-        Ok(key) if !key.trim().is_empty() => Ok((key.trim().to_owned(), file)),
-        _ => {
-            let key = new_key();
-            let file = write_secret(dir, KEY, &key)?;
-            Ok((key, file))
-        }
-    }
+    worker_option_texts(profile, Path::new("."), &args.sandbox_read).map(Some)
 }
 
 pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<()> {
@@ -240,44 +214,4 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
         };
         format!("{worker}agx uses {} by default: the default profile is '{}'", token.agq, args.name)
     })
-}
-
-/// Waits until agq has workers that take jobs, and returns their number.
-async fn wait_for_worker(agq: &str, key: &str) -> Result<usize> {
-    let server = Server::new(agq, key.to_owned().into())
-        .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;
-    let mut connection = Connection::open(&server).await?;
-    let since = Instant::now();
-    loop {
-        let workers = connection.workers().await?;
-        let workers = workers.iter().filter(|worker| worker.state == "active").count();
-        if workers > 0 || since.elapsed() > MAX_WAIT {
-            return Ok(workers);
-        }
-        sleep(LOOK_EVERY).await;
-    }
-}
-
-fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option<u32>) -> Vec<String> {
-    let mut args = spec_texts(&["--end-with-stdin", "--agq", agq, "--session-key-file"]);
-    args.push(text(key_file));
-    if let Some(ca) = ca {
-        args.extend(["--tls-ca".into(), text(ca)]);
-    }
-    if let Some(jobs) = jobs {
-        args.extend(["--max-concurrent-jobs".into(), jobs.to_string()]);
-    }
-    args
-}
-
-fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec> {
-    Ok(ServiceSpec { name: name.into(), program: program(name)?, args })
-}
-
-fn spec_texts(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.into()).collect()
-}
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }

@@ -85,12 +85,25 @@ impl SandboxArgs {
 
 /// Returns the options of a worker that runs its jobs in a sandbox, in which tasks read `directory`
 /// and `paths`.
-pub(crate) fn worker_options(profile: &str, directory: &Path, paths: &[PathBuf]) -> Result<Vec<OsString>> {
+fn worker_options(profile: &str, directory: &Path, paths: &[PathBuf]) -> Result<Vec<OsString>> {
     let mut options: Vec<OsString> = vec!["--sandbox".into(), profile.into()];
     for path in iter::once(directory).chain(paths.iter().map(PathBuf::as_path)) {
         options.extend(["--sandbox-read".into(), absolute(path)?.into()]);
     }
     Ok(options)
+}
+
+/// Returns the options of [`worker_options`] as texts, for the file with the options of a
+/// supervisor.
+pub(crate) fn worker_option_texts(profile: &str, directory: &Path, paths: &[PathBuf]) -> Result<Vec<String>> {
+    let texts = worker_options(profile, directory, paths)?.into_iter().map(|option| {
+        option.into_string().map_err(|path| {
+            let what =
+                format!("the path {} is not UTF-8, as a file of options is", Path::new(&path).display());
+            CliError::usage(what, "give the directory a name in UTF-8")
+        })
+    });
+    texts.collect()
 }
 
 /// Returns the absolute path of an existing file, without symbolic links and `..`.

@@ -49,10 +49,14 @@ pub(crate) struct DirLock(File);
 
 /// Takes the file lock of `dir`. Returns a failure if a supervisor runs there already.
 pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock> {
-    let already = || {
+    try_lock_dir(dir).await?.ok_or_else(|| {
         let what = format!("a supervisor already runs in {}", dir.display());
-        Err(CliError::usage(what, "`agx down` ends it"))
-    };
+        CliError::usage(what, "`agx down` ends it")
+    })
+}
+
+/// Takes the file lock of `dir`. Returns `None` if a supervisor runs there already.
+pub(crate) async fn try_lock_dir(dir: &Path) -> Result<Option<DirLock>> {
     if let Err((length, most)) = has_room_for_sockets(dir) {
         let what = format!(
             "the path of a socket in {} would have {length} bytes, and at most {most} are possible",
@@ -66,14 +70,14 @@ pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock> {
     loop {
         // A supervisor of an older agx holds no lock, but listens on the socket.
         if is_there(dir) {
-            return already();
+            return Ok(None);
         }
         match file.try_lock() {
-            Ok(()) => return Ok(DirLock(file)),
+            Ok(()) => return Ok(Some(DirLock(file))),
             // On a file system without locks, the check of the socket has to be enough.
-            Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(DirLock(file)),
+            Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(Some(DirLock(file))),
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
-            Err(TryLockError::WouldBlock) if since.elapsed() > MAX_WAIT => return already(),
+            Err(TryLockError::WouldBlock) if since.elapsed() > MAX_WAIT => return Ok(None),
             // The other supervisor is about to start or to end.
             Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
         }
