@@ -25,7 +25,7 @@ use crate::{
         logs::{self, LogsArgs},
         map,
         map_args::MapArgs,
-        mcp::{self, McpArgs},
+        mcp::{self, GuideArgs, McpArgs},
         overview,
         plan::{self, PlanCommand},
         policy::{self, PolicyCommand},
@@ -147,6 +147,8 @@ pub(crate) enum Command {
     Budget(BudgetArgs),
     /// Serve agents over the Model Context Protocol (MCP): an MCP client starts this command
     Mcp(McpArgs),
+    /// Print a page for agents about the tools of `agx mcp` and the command line
+    AgentGuide(GuideArgs),
     /// Manage schedules: actions that agq submits at set times
     #[command(subcommand)]
     Schedule(ScheduleCommand),
@@ -203,6 +205,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Worker(command) => worker::run(server, command, output).await,
         Command::Budget(args) => budget::run(server, &args, output).await,
         Command::Mcp(args) => mcp::run(server, args, output).await,
+        Command::AgentGuide(args) => mcp::guide(&args, output),
         Command::Queue(command) => queue::run(server, command, output).await,
         Command::Schedule(command) => schedule::run(server, command, output).await,
         Command::Workflow(command) => workflow::run(server, command, output).await,

@@ -14,6 +14,7 @@ use redis::{
     aio::MultiplexedConnection,
 };
 use secrecy::{ExposeSecret, SecretString};
+use subtle::ConstantTimeEq;
 
 use crate::{
     address::{Address, Tls},
@@ -70,6 +71,13 @@ impl Server {
             })?;
         }
         Ok(server)
+    }
+
+    /// Returns true if `key` is the key of the credentials. The comparison takes the same time for
+    /// all keys of the same length. No key is that of a certificate.
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        let own = self.key.as_ref().map(|own| own.expose_secret().as_bytes());
+        own.is_some_and(|own| own.ct_eq(key).into())
     }
 
     /// Returns 128 bits that depend on `purpose`, on `text` and on the key, in hexadecimal. A

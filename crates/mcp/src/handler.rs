@@ -38,14 +38,17 @@ const TASK_WAIT_SECS: u64 = 2;
 const TASK_RESULT_BYTES: usize = 16 * 1024;
 
 pub(crate) async fn serve_stdio(settings: Settings) -> std::result::Result<(), ServeError> {
-    let handler = Handler { queue: Arc::new(Queue::new(settings)) };
-    let failed = |error: String| ServeError(error);
+    let handler = Handler::new(settings);
+    let failed = |error: String| {
+        ServeError(format!("the MCP client and this server do not understand each other: {error}"))
+    };
     let served = handler.serve(rmcp::transport::stdio()).await.map_err(|error| failed(error.to_string()))?;
     served.waiting().await.map(drop).map_err(|error| failed(error.to_string()))
 }
 
+/// Handler of all requests. Clones share the connection to agq.
 #[derive(Clone)]
-struct Handler {
+pub(crate) struct Handler {
     queue: Arc<Queue>,
 }
 
@@ -134,6 +137,10 @@ impl ServerHandler for Handler {
 }
 
 impl Handler {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { queue: Arc::new(Queue::new(settings)) }
+    }
+
     async fn call(
         &self,
         tool: ToolName,

@@ -5,8 +5,8 @@
 //! any process of this server, on any machine, answers for it, also after a restart.
 //!
 //! `handler` implements the protocol with the crate `rmcp`, which no other module names, except
-//! `catalog` for the definitions of tools, `tasks` and `progress`. `tools` has one module for each
-//! tool, and `queue` the access to agq.
+//! `catalog` for the definitions of tools, `tasks`, `progress` and `http`. `tools` has one module
+//! for each tool, and `queue` the access to agq.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,9 @@ mod action;
 mod arguments;
 mod catalog;
 mod error;
+mod guide;
 mod handler;
+mod http;
 mod program_text;
 mod progress;
 mod queue;
@@ -25,6 +27,8 @@ mod tasks;
 mod time;
 mod tools;
 
+pub use guide::{agent_guide, agent_skill};
+pub use http::HttpListener;
 pub use settings::Settings;
 
 /// Serves MCP over stdin and stdout until stdin ends. Nothing else may write to stdout.
@@ -38,5 +42,5 @@ pub async fn serve_stdio(settings: Settings) -> Result<(), ServeError> {
 
 /// Failure of the server.
 #[derive(Debug, thiserror::Error)]
-#[error("the MCP client and this server do not understand each other: {0}")]
+#[error("{0}")]
 pub struct ServeError(String);

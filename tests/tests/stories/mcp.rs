@@ -3,17 +3,26 @@
 mod session;
 
 use std::{
-    fs::File,
-    io::Write,
+    fs::{self, File, Permissions},
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
 use e2e::{Agq, Lab, Ran, eventually};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::{Value, json};
 
 use self::session::McpSession;
-use crate::{clients::found, support::ended};
+use crate::{
+    clients::found,
+    running::Running,
+    support::{ended, process_of},
+};
 
 fn command(lab: &Lab, agq: &Agq) -> Command {
     let mut command = lab.command("agx");
@@ -210,6 +219,109 @@ fn server_answers_what_it_does_not_understand_and_ends_with_its_stdin() {
     let config = lab.agx(&agq, &["mcp", "--queue", "agents", "--print-config"]).expect(0).out;
     let config: Value = serde_json::from_str(&config).unwrap();
     assert_eq!(config["mcpServers"]["agenix"]["args"], json!(["mcp", "--queue=agents"]));
+}
+
+/// Sends a request to the MCP server at `url`, and returns the status line, and the body.
+fn post(address: &str, headers: &str, body: &Value) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let body = body.to_string();
+    write!(
+        stream,
+        "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+         Content-Length: {}\r\nConnection: close\r\n{headers}\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[test]
+fn http_needs_the_key_and_refuses_browsers_and_other_hosts() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let mut http = command(&lab, &agq);
+    let mut server =
+        Running::start(http.args(["mcp", "--http", "127.0.0.1:0", "--http-host", "mcp.example"]));
+    let line = server.err_line();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split("/mcp").next()).unwrap().to_owned();
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "agx_run",
+        "arguments": {"pipeline": "echo over http", "wait_secs": 45},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    }});
+    let of_call = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: agx_run\r\n";
+    let key = format!("Authorization: Bearer {}\r\n{of_call}", lab.key());
+    let host = format!("Host: {address}\r\n");
+    let (status, body) = post(&address, &format!("{host}{key}"), &call);
+    assert!(status.contains(" 200 ") && body.contains("over http\\n"), "{status} {body}");
+    let (status, body) = post(&address, &format!("Host: mcp.example\r\n{key}"), &call);
+    assert!(status.contains(" 200 ") && body.contains("over http"), "{status} {body}");
+    for (headers, expected) in [
+        (format!("{host}{of_call}"), " 401 "),
+        (format!("{host}{of_call}Authorization: Bearer {}\r\n", "f".repeat(64)), " 401 "),
+        (format!("Host: attacker.example\r\n{key}"), " 403 "),
+        (format!("{host}{key}Origin: http://attacker.example\r\n"), " 403 "),
+        (format!("{host}{key}Origin: http://{address}\r\n"), " 403 "),
+    ] {
+        let (status, body) = post(&address, &headers, &call);
+        assert!(status.contains(expected), "{headers}: {status} {body}");
+    }
+    server.signal(Signal::TERM);
+    let refused = lab.agx(&agq, &["mcp", "--http", "0.0.0.0:0"]).expect(2);
+    assert!(refused.err.contains("is no loopback address"), "{}", refused.err);
+}
+
+/// agq and worker of `agx mcp`, which end with the test.
+struct Background<'l>(&'l Lab);
+
+impl Drop for Background<'_> {
+    fn drop(&mut self) {
+        let Ok(home) = self.0.path().join("agx-home").read_dir() else { return };
+        for entry in home.flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with("mcp-") {
+                // They may have ended already.
+                let _ended = self.0.command("agx").arg("down").arg(name).output();
+            }
+        }
+    }
+}
+
+#[test]
+fn server_without_an_agq_starts_one_for_its_directory_which_stays() {
+    let lab = Lab::on_files();
+    fs::set_permissions(lab.path(), Permissions::from_mode(0o755)).unwrap();
+    let _background = Background(&lab);
+    let project = lab.path().join("project");
+    fs::create_dir(&project).unwrap();
+    fs::write(project.join("file"), "text\n").unwrap();
+    let start = || McpSession::start(lab.command("agx").current_dir(&project));
+    let run = json!({"pipeline": "cat file", "request_id": "r", "wait_secs": 45});
+    let mut session = start();
+    let done = session.document("agx_run", &run);
+    assert_eq!(done["results"]["jobs"][0]["stdout"], "text\n", "{done}");
+    session.kill();
+    let mut session = start();
+    assert_eq!(session.document("agx_run", &run)["action_id"], done["action_id"]);
+    let agq = process_of("agq", &lab.path().join("agx-home")).unwrap();
+    kill_process(Pid::from_raw(agq).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(
+        session.document("agx_run", &run)["action_id"],
+        done["action_id"],
+        "the supervisor starts agq again"
+    );
+
+    let everything = lab.command("agx").arg("mcp").current_dir("/").stdin(Stdio::null()).output().unwrap();
+    let refused = Ran::from(everything).expect(2);
+    assert!(refused.err.contains("could read everything in /"), "{}", refused.err);
 }
 
 #[test]

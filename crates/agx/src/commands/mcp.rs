@@ -1,13 +1,20 @@
-//! `agx mcp`: an MCP server, through which agents run plans on agq.
+//! `agx mcp`: an MCP server, through which agents run plans on agq. `agx agent-guide`: a page about
+//! it for agents.
 
-use std::io::IsTerminal;
+use std::{io::IsTerminal, net::SocketAddr, path::PathBuf};
 
-use agenix_mcp::Settings;
-use agenix_protocol::{documents::Task, ids::QueueName};
+use agenix_client::Server;
+use agenix_mcp::{HttpListener, Settings};
+use agenix_protocol::{
+    byte_escape::{decode_os, encode_os},
+    documents::Task,
+    ids::QueueName,
+};
 use agenix_shell::{Braces, Placeholders, Programs, Refusal, compile};
 use clap::Args;
 use serde_json::json;
 
+use super::{command_plan, project_cluster};
 use crate::{
     error::{CliError, Result},
     map::in_plan,
@@ -24,12 +31,34 @@ pub(crate) struct McpArgs {
     queue: Option<QueueName>,
     #[command(flatten)]
     sandbox: ProfileArg,
-    /// Directory of the tasks on the workers
+    /// Directory of the tasks on the workers; a worker that agx starts for them lets them read it
+    /// [default: the current directory, on a worker of this machine]
     #[arg(long, value_name = "DIR", value_parser = any_bytes())]
     cwd: Option<String>,
+    /// Serve over HTTP on a loopback address instead of stdin and stdout, as 127.0.0.1:6390;
+    /// clients send the session key as a bearer token
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// Also accept this name in the Host header of HTTP, as a proxy with TLS sends it
+    #[arg(long, value_name = "NAME", requires = "http")]
+    http_host: Vec<String>,
     /// Print the configuration with which an MCP client starts this server
     #[arg(long)]
     print_config: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GuideArgs {
+    /// Print a skill file for coding agents, which has the page and a header
+    #[arg(long)]
+    skill: bool,
+}
+
+/// Prints the page for agents.
+pub(crate) fn guide(args: &GuideArgs, output: Output) -> Result<()> {
+    let page = if args.skill { agenix_mcp::agent_skill() } else { agenix_mcp::agent_guide() };
+    output.raw(page.as_bytes())?;
+    output.flush()
 }
 
 pub(crate) async fn run(server: &ServerArgs, args: McpArgs, output: Output) -> Result<()> {
@@ -37,22 +66,51 @@ pub(crate) async fn run(server: &ServerArgs, args: McpArgs, output: Output) -> R
         output.raw(config(&args).as_bytes())?;
         return output.flush();
     }
-    if std::io::stdin().is_terminal() {
+    if args.http.is_none() && std::io::stdin().is_terminal() {
         return Err(CliError::usage(
             "an MCP client starts `agx mcp`, and talks to it over stdin and stdout",
             "`agx mcp --print-config` shows how to configure a client",
         ));
     }
+    let (server, cwd) = match server.given()? {
+        Some(server) => {
+            let cwd = command_plan::cwd(args.cwd.as_ref(), Some(&server), false)?;
+            (server, cwd)
+        }
+        None => own_server(args.cwd.as_deref(), output).await?,
+    };
     let settings = Settings {
-        server: server.server()?,
+        server,
         version: env!("CARGO_PKG_VERSION"),
         queue: args.queue,
         profile: args.sandbox.name().map(str::to_owned),
-        cwd: args.cwd,
+        cwd,
         compile: tasks_of,
     };
-    let served = agenix_mcp::serve_stdio(settings).await;
-    served.map_err(|error| CliError::usage(error.to_string(), "start `agx mcp` from an MCP client"))
+    let Some(address) = args.http else {
+        let served = agenix_mcp::serve_stdio(settings).await;
+        return served
+            .map_err(|error| CliError::usage(error.to_string(), "start `agx mcp` from an MCP client"));
+    };
+    let listener = HttpListener::bind(address).await.map_err(|error| {
+        CliError::usage(
+            error.to_string(),
+            "choose a free port of 127.0.0.1; a proxy with TLS can stand in front of it",
+        )
+    })?;
+    output.note(&format!("agx: MCP at {}; clients send the session key as a bearer token", listener.url()));
+    match listener.serve(settings, args.http_host).await {}
+}
+
+/// Returns the agq of a directory, which is started if it does not run, and the directory.
+async fn own_server(cwd: Option<&str>, output: Output) -> Result<(Server, Option<String>)> {
+    let given = PathBuf::from(decode_os(cwd.unwrap_or(".")));
+    let directory = given.canonicalize().map_err(|error| {
+        let what = format!("the directory of the tasks, {}, cannot be found: {error}", given.display());
+        CliError::usage(what, "name one with --cwd")
+    })?;
+    let server = project_cluster::ensure(&directory, output).await?;
+    Ok((server, Some(encode_os(directory.as_os_str()))))
 }
 
 /// Compiles a pipeline as `agx plan from` does.

@@ -32,6 +32,7 @@ mod plan_write;
 pub(crate) mod policy;
 pub(crate) mod profile;
 mod programs;
+mod project_cluster;
 pub(crate) mod provenance;
 mod provenance_check;
 pub(crate) mod queue;
