@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use schemars::{JsonSchema, generate::SchemaSettings};
+use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
 
 use crate::{
     arguments::{
@@ -144,8 +144,21 @@ fn define<I: JsonSchema, O: JsonSchema>(name: &'static str, description: &'stati
     tool
 }
 
+/// Removes the formats of numbers that schemars adds and that JSON Schema does not define, because
+/// clients warn of them.
+fn remove_number_formats(schema: &mut Schema) {
+    let is_number = schema.get("type").is_some_and(|types| {
+        let text = types.to_string();
+        text.contains("integer") || text.contains("number")
+    });
+    if is_number {
+        schema.remove("format");
+    }
+}
+
 /// Returns the JSON Schema of a type as an object.
 fn schema<T: JsonSchema>(settings: SchemaSettings) -> Arc<JsonObject> {
+    let settings = settings.with_transform(RecursiveTransform(remove_number_formats));
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     let object = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
     Arc::new(object)

@@ -9,7 +9,9 @@ use agenix_protocol::{
 };
 
 use crate::{
-    arguments::{LogsArguments, ResultFilter, ResultsArguments, StreamName, default_job_bytes},
+    arguments::{
+        LogsArguments, MAX_RESULT_BYTES, ResultFilter, ResultsArguments, StreamName, default_job_bytes,
+    },
     error::{Result, ToolError},
     queue::Queue,
     tools::{logs, results},
@@ -69,7 +71,10 @@ impl ResourceName {
     /// Reads the resource.
     pub(crate) async fn read(self, queue: &Queue) -> Result<String> {
         match self {
-            Self::Stream(arguments) => logs::run(queue, arguments).await.map(|part| part.text),
+            // Here, the length is that of the output, and not that of its text.
+            Self::Stream(arguments) => {
+                logs::part(queue, arguments, MAX_RESULT_BYTES).await.map(|part| part.text)
+            }
             Self::Results(arguments) => {
                 let page = results::run(queue, arguments).await?;
                 let mut lines: Vec<String> = page.jobs.iter().map(to_json).collect();

@@ -37,22 +37,17 @@ fn of_agent(lab: &Lab, agq: &Agq, letter: &str) -> Command {
     command
 }
 
-#[test]
-fn python_client_runs_inputs_pages_through_results_and_cancels() {
+/// Runs a session of tests/sessions in both ages of the protocol, each with an agq of its own.
+fn session_of_a_client(script: &str, client: impl Fn() -> Option<Command>) {
     for revision in ["2026-07-28", "legacy"] {
-        let (Some(python), Some(library)) = (found::program("python3"), found::library("mcp-py")) else {
-            return;
-        };
+        let Some(mut client) = client() else { return };
         let lab = Lab::new();
         let agq = lab.agq(&[]);
         let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "4"]);
-        let mut client = Command::new(python);
         client
-            .arg("-B")
-            .arg(Lab::repository("tests/sessions/mcp_client.py"))
+            .arg(Lab::repository("tests/sessions").join(script))
             .arg(lab.command("agx").get_program())
             .args(["--revision", revision])
-            .env("PYTHONPATH", library)
             .env("AGQ_ADDR", agq.address())
             .env("AGQ_SESSION_KEY", lab.key())
             .env("AGX_HOME", lab.path().join("agx-home"))
@@ -60,7 +55,27 @@ fn python_client_runs_inputs_pages_through_results_and_cancels() {
             .stdin(Stdio::null());
         let ran = Ran::from(client.output().unwrap()).expect(0);
         assert!(ran.out.ends_with("mcp: all went well\n"), "{}\n{}", ran.out, ran.err);
+        assert!(!ran.err.contains("ignored in schema"), "{}", ran.err);
     }
+}
+
+#[test]
+fn python_client_runs_inputs_pages_through_results_and_cancels() {
+    session_of_a_client("mcp_client.py", || {
+        let mut command = Command::new(found::program("python3")?);
+        command.arg("-B").env("PYTHONPATH", found::library("mcp-py")?);
+        Some(command)
+    });
+}
+
+#[test]
+fn typescript_client_gets_progress_and_resources() {
+    session_of_a_client("mcp_client.mjs", || {
+        let modules = found::library("node/node_modules/@modelcontextprotocol")?;
+        let mut command = Command::new(found::program("node")?);
+        command.env("NODE_PATH", modules.parent()?);
+        Some(command)
+    });
 }
 
 #[test]

@@ -11,6 +11,13 @@ use crate::{
 };
 
 pub(crate) async fn run(queue: &Queue, arguments: LogsArguments) -> Result<LogReport> {
+    let budget = arguments.max_bytes.clamp(1, MAX_RESULT_BYTES);
+    part(queue, arguments, budget).await
+}
+
+/// Returns at most `max_bytes` bytes of an output, of which the text takes at most `budget` bytes
+/// of JSON.
+pub(crate) async fn part(queue: &Queue, arguments: LogsArguments, budget: usize) -> Result<LogReport> {
     let LogsArguments { job_id, task_number, stream, from, max_bytes } = arguments;
     let task_number = match task_number {
         Some(task_number) => task_number,
@@ -20,8 +27,7 @@ pub(crate) async fn run(queue: &Queue, arguments: LogsArguments) -> Result<LogRe
         StreamName::Stdout => (OutputStream::Stdout, "stdout"),
         StreamName::Stderr => (OutputStream::Stderr, "stderr"),
     };
-    let budget = max_bytes.clamp(1, MAX_RESULT_BYTES);
-    let (id, range) = (&job_id, (from, budget as u64));
+    let (id, range) = (&job_id, (from, max_bytes.clamp(1, MAX_RESULT_BYTES) as u64));
     let read =
         queue.call(|mut agq| async move { agq.job_result(id, (task_number, stream), range).await }).await?;
     let (total_bytes, bytes) = read.ok_or_else(|| {

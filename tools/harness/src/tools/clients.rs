@@ -146,13 +146,13 @@ fn python_package(report: &mut Report, home: &Path, requirement: &str, module: &
     }
 }
 
-/// Installs ioredis and node-redis in the versions of tests/sessions/node/package.json.
+/// Installs the packages for Node in the versions of tests/sessions/node/package.json.
 fn node_packages(report: &mut Report, home: &Path) {
     match npm_install(home) {
         Ok(false) => {}
-        Ok(true) => report.installed(&format!("ioredis and node-redis with npm into {}", relative(home))),
+        Ok(true) => report.installed(&format!("the packages for Node with npm into {}", relative(home))),
         Err(error) => {
-            report.skip("ioredis and node-redis", &format!("npm could not install them: {error:#}"));
+            report.skip("the packages for Node", &format!("npm could not install them: {error:#}"));
         }
     }
 }
@@ -206,7 +206,7 @@ fn npm_install(home: &Path) -> anyhow::Result<bool> {
     if fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
         return Ok(false);
     }
-    println!("ioredis and node-redis are missing: installing them with npm");
+    println!("the packages for Node are missing: installing them with npm");
     fs::create_dir_all(home)?;
     fs::write(home.join("package.json"), &wanted)?;
     must(&mut npm(home))?;
