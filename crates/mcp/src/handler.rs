@@ -14,7 +14,7 @@ use rmcp::{
     service::RequestContext,
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
@@ -128,7 +128,9 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> std::result::Result<ReadResourceResponse, ErrorData> {
-        let not_found = |error: ToolError| ErrorData::resource_not_found(error.to_string(), None);
+        let data = json!({"uri": request.uri});
+        let not_found =
+            |error: ToolError| ErrorData::resource_not_found(error.to_string(), Some(data.clone()));
         let name =
             ResourceName::parse(&request.uri).ok_or_else(|| not_found(resources::unknown(&request.uri)))?;
         let text = name.read(&self.queue).await.map_err(not_found)?;

@@ -2,7 +2,7 @@
 //!
 //! The address is a loopback address, because the key would cross a network in the clear. rmcp
 //! checks the header `Host`, so that no name that an attacker controls leads here (DNS rebinding),
-//! and refuses every `Origin`, because no page of a browser is a client.
+//! and the header `Origin`, so that no page of another site is a client.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -28,6 +28,9 @@ use crate::{ServeError, handler::Handler, settings::Settings};
 
 /// Path of the server.
 const PATH: &str = "/mcp";
+
+/// Pages that may be clients: those of this machine, such as inspectors. They need the key, too.
+const ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 
 /// Maximum number of connections. Further ones wait.
 const MAX_CONNECTIONS: usize = 256;
@@ -73,6 +76,7 @@ impl HttpListener {
         let handler = Handler::new(settings);
         let mut config = StreamableHttpServerConfig::default()
             .enforce_origin_validation()
+            .with_allowed_origins(ORIGINS)
             .with_legacy_session_mode(false)
             .with_sse_retry(None);
         config.allowed_hosts.extend(hosts);

@@ -221,6 +221,7 @@ fn server_answers_what_it_does_not_understand_and_ends_with_its_stdin() {
     assert_eq!(error["code"], -32602, "{error}");
     let error = session.request("resources/read", json!({"uri": "file:///etc/passwd"})).unwrap_err();
     assert!(error["message"].as_str().unwrap().contains("there is no resource"), "{error}");
+    assert_eq!(error["data"]["uri"], "file:///etc/passwd");
     session.request("no/such/method", json!({})).unwrap_err();
     session.refused("agx_run", &json!({"pipeline": "true", "plan_id": "p"}));
     session.refused("agx_run", &json!({"pipeline": "true", "lines": ["a"], "inputs": [{}]}));
@@ -254,7 +255,7 @@ fn post(address: &str, headers: &str, body: &Value) -> (String, String) {
 }
 
 #[test]
-fn http_needs_the_key_and_refuses_browsers_and_other_hosts() {
+fn http_needs_the_key_and_refuses_other_sites_and_other_hosts() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -284,7 +285,8 @@ fn http_needs_the_key_and_refuses_browsers_and_other_hosts() {
         (format!("{host}{of_call}Authorization: Bearer {}\r\n", "f".repeat(64)), " 401 "),
         (format!("Host: attacker.example\r\n{key}"), " 403 "),
         (format!("{host}{key}Origin: http://attacker.example\r\n"), " 403 "),
-        (format!("{host}{key}Origin: http://{address}\r\n"), " 403 "),
+        (format!("{host}{key}Origin: http://localhost:6274\r\n"), " 200 "),
+        (format!("{host}{of_call}Origin: http://localhost:6274\r\n"), " 401 "),
     ] {
         let (status, body) = post(&address, &headers, &call);
         assert!(status.contains(expected), "{headers}: {status} {body}");
