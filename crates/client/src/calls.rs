@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::{
-        self, ActionStatus, ActionSubmission, BudgetStatus, ChallengeAnswer, Directives, Explanation,
-        JobDocument, JobOutput, JobStatus, JobUpdate, OutputPosition, QueueStats, Status, WorkerRegistration,
-        WorkerStatus,
+        self, ActionStatus, ActionSubmission, BudgetStatus, CapabilityList, ChallengeAnswer, Directives,
+        Explanation, JobDocument, JobOutput, JobStatus, JobUpdate, OutputPosition, QueueStats, Status,
+        WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, QueueName, WorkerId},
     request::{BlockingWait, ClientCommand, Page, Request, Slice},
@@ -284,6 +284,17 @@ impl Connection {
     pub async fn workers(&mut self) -> Result<Vec<WorkerStatus>, ClientError> {
         let reply = self.call(&Request::WorkerList).await?;
         texts(reply)?.iter().map(|text| document(text)).collect()
+    }
+
+    /// CAPABILITY.LIST: the programs whose names contain `name_part`, at most `limit`.
+    pub async fn capabilities(
+        &mut self,
+        name_part: &str,
+        limit: usize,
+    ) -> Result<CapabilityList, ClientError> {
+        let name_part = name_part.to_owned();
+        let reply = self.call(&Request::CapabilityList { name_part, limit }).await?;
+        optional_document(reply)?.ok_or_else(|| ClientError::Unexpected("no list of programs".into()))
     }
 
     /// QUEUE.PAUSE, or QUEUE.RESUME if `pauses` is false.

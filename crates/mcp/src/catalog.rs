@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agenix_protocol::documents::CapabilityList;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
 
@@ -10,7 +11,7 @@ use crate::{
         BudgetArguments, CheckArguments, LogsArguments, ResultsArguments, RunArguments, StatusArguments,
         TargetArguments, ToolsArguments, WaitArguments,
     },
-    reports::{ActionReport, BudgetReport, ChangeReport, CheckReport, LogReport, ResultPage, ToolsReport},
+    reports::{ActionReport, BudgetReport, ChangeReport, CheckReport, LogReport, ResultPage},
 };
 
 /// Instructions for the model, which a client shows it together with the tools.
@@ -74,7 +75,7 @@ impl ToolName {
     pub(crate) fn definition(self) -> Tool {
         let (description, annotations) = (self.description(), self.annotations());
         let tool = match self {
-            Self::Tools => define::<ToolsArguments, ToolsReport>(self.name(), description),
+            Self::Tools => define::<ToolsArguments, CapabilityList>(self.name(), description),
             Self::Check => define::<CheckArguments, CheckReport>(self.name(), description),
             Self::Run => define::<RunArguments, ActionReport>(self.name(), description),
             Self::Wait => define::<WaitArguments, ActionReport>(self.name(), description),

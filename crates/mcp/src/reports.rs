@@ -118,28 +118,6 @@ pub(crate) struct JobReport {
     pub(crate) job_id: Option<String>,
 }
 
-/// Programs of the workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct ToolsReport {
-    /// Number of workers that take jobs.
-    pub(crate) workers: usize,
-    /// Names of programs.
-    pub(crate) programs: Vec<ProgramReport>,
-    /// Number of programs that match, also those beyond `limit`.
-    pub(crate) total: usize,
-    /// Names of sandbox profiles that a worker enforces.
-    pub(crate) profiles: Vec<String>,
-}
-
-/// Program of workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct ProgramReport {
-    /// Name for plans and pipelines.
-    pub(crate) name: String,
-    /// Number of workers that have it.
-    pub(crate) workers: usize,
-}
-
 /// Result of a check. Nothing was stored.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct CheckReport {

@@ -97,6 +97,7 @@ pub enum Request {
     WorkerAnswer { challenge_id: Bytes, answer: Bytes },
     WorkerOutput { request_id: Bytes, output: Bytes },
     CapabilitySearch { words: Vec<String>, limit: usize },
+    CapabilityList { name_part: String, limit: usize },
     BudgetGet { name: Option<String> },
     QueueStats { queue: Option<String> },
     QueuePeek { queue: QueueName, count: usize },

@@ -201,6 +201,8 @@ fn agent_sees_nothing_of_another_and_approves_nothing() {
     let own = two.document("agx_run", &run);
     assert_ne!(own["action_id"], json!(id), "each key has request ids of its own");
 
+    let tools = one.document("agx_tools", &json!({"query": "cat"}));
+    assert!(tools["programs"].as_array().unwrap().iter().any(|program| program["name"] == "cat"), "{tools}");
     let refused = one.refused("agx_run", &json!({"pipeline": "rm /data"}));
     assert!(refused.contains("refused by policy") && refused.contains("Next: change the plan"), "{refused}");
     let waiting = one.call("agx_run", &json!({"pipeline": "awk 1", "wait_secs": 0}));

@@ -207,7 +207,7 @@ async fn run_job_command(app: &AppState, caller: &Caller, request: Request) -> G
     })
 }
 
-/// WORKER.*, BUDGET.GET, CAPABILITY.SEARCH and QUEUE.*
+/// WORKER.*, BUDGET.GET, CAPABILITY.* and QUEUE.*
 async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -> GroupResult {
     Ok(match request {
         Request::WorkerHeartbeat { worker_id, stats } => {
@@ -233,6 +233,7 @@ async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -
         }
         Request::BudgetGet { name } => budget::get(app, caller, name.as_deref()).await,
         Request::CapabilitySearch { words, limit } => capability::search(app, &words, limit).await,
+        Request::CapabilityList { name_part, limit } => capability::list(app, &name_part, limit).await,
         Request::QueueStats { queue } => queue::stats(app, queue.as_deref()).await,
         Request::QueuePeek { queue, count } => queue::peek(app, &queue, count).await,
         Request::QueuePause { queue } => queue::pause(app, &queue, true).await,

@@ -1,7 +1,9 @@
-//! Search for agentic units by their descriptions (worker spec §10).
+//! Capabilities of live workers: search for agentic units by their descriptions (worker spec §10),
+//! and the list of programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use agenix_protocol::documents::{CapabilityList, OfferedProgram, WorkerRegistration};
 use agenix_rules::worker::Liveness;
 use bm25::{Document, Language, SearchEngineBuilder};
 use serde::Serialize;
@@ -26,20 +28,53 @@ struct Unit {
 /// Ranks the units of live workers by BM25: words that few descriptions have count most.
 pub(crate) async fn search(app: &AppState, words: &[String], limit: usize) -> Result<Vec<UnitMatch>> {
     let mut units: BTreeMap<String, Unit> = BTreeMap::new();
-    for worker in app.store.worker_records().await? {
-        if worker.standing != Liveness::Active {
-            continue;
-        }
-        let Some(registration) = workers::registration(app, &worker.worker_id).await? else { continue };
+    for registration in live_registrations(app).await? {
         // A unit without a description is found by its name.
         for name in registration.capabilities.agentic_units {
             let description = registration.descriptions.get(&name).cloned();
             let unit = units.entry(name).or_default();
             unit.description = description.unwrap_or(std::mem::take(&mut unit.description));
-            unit.workers.push(worker.worker_id.to_string());
+            unit.workers.push(registration.worker_id.to_string());
         }
     }
     Ok(ranked(units, words, limit))
+}
+
+/// Lists the programs whose names contain `name_part`, at most `limit`.
+pub(crate) async fn list(app: &AppState, name_part: &str, limit: usize) -> Result<CapabilityList> {
+    Ok(listed(live_registrations(app).await?, name_part, limit))
+}
+
+fn listed(registrations: Vec<WorkerRegistration>, name_part: &str, limit: usize) -> CapabilityList {
+    let workers = registrations.len() as u64;
+    let mut programs: BTreeMap<String, OfferedProgram> = BTreeMap::new();
+    let mut profiles = BTreeSet::new();
+    for registration in registrations {
+        for name in registration.capabilities.commands().filter(|name| name.contains(name_part)) {
+            let new = || OfferedProgram { name: name.to_owned(), workers: 0, description: None };
+            let program = programs.entry(name.to_owned()).or_insert_with(new);
+            program.workers += 1;
+            if let Some(description) = registration.descriptions.get(name) {
+                program.description = Some(description.clone());
+            }
+        }
+        let offered = registration.sandbox.into_iter().flat_map(|sandbox| sandbox.profiles);
+        profiles.extend(offered.filter(|(_, unmet)| unmet.is_empty()).map(|(name, _)| name));
+    }
+    let total = programs.len() as u64;
+    let programs = programs.into_values().take(limit).collect();
+    CapabilityList { workers, programs, total, profiles: profiles.into_iter().collect() }
+}
+
+/// Returns the registrations of the workers that take jobs.
+async fn live_registrations(app: &AppState) -> Result<Vec<WorkerRegistration>> {
+    let mut live = Vec::new();
+    for worker in app.store.worker_records().await? {
+        if worker.standing == Liveness::Active {
+            live.extend(workers::registration(app, &worker.worker_id).await?);
+        }
+    }
+    Ok(live)
 }
 
 fn ranked(units: BTreeMap<String, Unit>, words: &[String], limit: usize) -> Vec<UnitMatch> {
@@ -63,7 +98,32 @@ fn ranked(units: BTreeMap<String, Unit>, words: &[String], limit: usize) -> Vec<
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{Unit, ranked};
+    use agenix_protocol::documents::{Capabilities, OfferedProgram, WorkerRegistration};
+
+    use super::{Unit, listed, ranked};
+
+    #[test]
+    fn list_counts_the_workers_of_each_program() {
+        let worker = |id: &str, tools: &[&str]| WorkerRegistration {
+            capabilities: Capabilities {
+                tools: tools.iter().map(|&tool| tool.into()).collect(),
+                agentic_units: vec!["agx-zip".into()],
+            },
+            descriptions: BTreeMap::from([("agx-zip".into(), "Zips.".into())]),
+            ..WorkerRegistration::of(id.parse().unwrap())
+        };
+        let both = || vec![worker("a", &["zcat", "gzip", "sort"]), worker("b", &["gzip"])];
+        let program = |name: &str, workers, description: Option<&str>| OfferedProgram {
+            name: name.into(),
+            workers,
+            description: description.map(str::to_owned),
+        };
+        let list = listed(both(), "z", 2);
+        assert_eq!((list.workers, list.total), (2, 3));
+        assert_eq!(list.programs, [program("agx-zip", 2, Some("Zips.")), program("gzip", 2, None)]);
+        assert_eq!(listed(both(), "", 100).total, 4);
+        assert!(listed(both(), "no such program", 100).programs.is_empty());
+    }
 
     #[test]
     fn search_ranks_the_best_description_first_and_finds_names() {

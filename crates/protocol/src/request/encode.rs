@@ -152,6 +152,9 @@ impl Request {
                 args.extend(words(["LIMIT", &limit.to_string()]));
                 args
             }
+            Self::CapabilityList { name_part, limit } => {
+                words(["CAPABILITY.LIST", "MATCH", name_part, "LIMIT", &limit.to_string()])
+            }
             Self::QueueStats { queue: None } => words(["QUEUE.STATS"]),
             Self::QueueStats { queue: Some(queue) } => words(["QUEUE.STATS", queue]),
             Self::QueuePeek { queue, count } => words(["QUEUE.PEEK", queue.as_str(), &count.to_string()]),

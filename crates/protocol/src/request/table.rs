@@ -36,6 +36,8 @@ use CommandKind::{Read, Session, Steps, Write};
 
 /// Default number of jobs of QUEUE.PEEK.
 const DEFAULT_PEEK: usize = 10;
+/// Default number of programs of CAPABILITY.LIST.
+const DEFAULT_PROGRAMS: usize = 100;
 /// Default number of results of CAPABILITY.SEARCH.
 const DEFAULT_FOUND: usize = 10;
 
@@ -187,6 +189,8 @@ pub(super) static COMMANDS: &[Command] = &[
         "Challenges workers to prove a capability.", verify),
     row("CAPABILITY.SEARCH", -2, Read, Client, "<word> [word ...] [LIMIT <n>]",
         "Finds agentic units by their descriptions.", capability_search).for_agents(),
+    row("CAPABILITY.LIST", -1, Read, Client, "[MATCH <text>] [LIMIT <n>]",
+        "Lists the programs of live workers.", capability_list).for_agents(),
     row("BUDGET.GET", -1, Read, Client, "[name]", "Shows how much of budgets is used.", |args| match args {
         [] => Ok(Request::BudgetGet { name: None }),
         [name] => Ok(Request::BudgetGet { name: Some(text(name)?) }),
@@ -335,4 +339,20 @@ fn capability_search(args: &[Bytes]) -> Result<Request, RequestError> {
         return Err(RequestError::Syntax);
     }
     Ok(Request::CapabilitySearch { words: texts(words)?, limit })
+}
+
+fn capability_list(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (mut name_part, mut limit, mut rest) = (String::new(), DEFAULT_PROGRAMS, args);
+    while let [word, value, later @ ..] = rest {
+        match () {
+            () if is_word(word, "MATCH") => name_part = text(value)?,
+            () if is_word(word, "LIMIT") => limit = count(value)?,
+            () => return Err(RequestError::Syntax),
+        }
+        rest = later;
+    }
+    if !rest.is_empty() {
+        return Err(RequestError::Syntax);
+    }
+    Ok(Request::CapabilityList { name_part, limit })
 }
