@@ -94,7 +94,7 @@ fn outputs_in_a_bucket_come_back_whole_by_ranges_and_never_damaged() {
 }
 
 #[test]
-fn objects_without_a_record_are_removed_from_a_bucket_and_others_are_kept() {
+fn objects_without_a_record_stay_in_a_bucket_after_one_pass_and_others_go_with_their_last_job() {
     let s3 = S3::new();
     let lab = s3.known_to(Lab::new(), &s3.address());
     let args = [&BLOBS[..], &["--keep-ended-count", "1"]].concat();
@@ -116,13 +116,14 @@ fn objects_without_a_record_are_removed_from_a_bucket_and_others_are_kept() {
         fs::File::options().write(true).open(file).unwrap().set_modified(UNIX_EPOCH).unwrap();
     }
     agq.start_again(&lab);
-    eventually("the orphans are removed", || old.iter().all(|file| !file.exists()).then_some(()));
-    assert!(young.exists() && beside.exists() && named.exists());
     assert_counts(&lab, &agq, "a", "20053");
     // An object goes with the last job that names it.
     count(&lab, &agq, "b", "30000");
     eventually("the first output is removed", || (!named.exists()).then_some(()));
     assert_counts(&lab, &agq, "b", "30000");
+    // A sweep has seen the part with the orphans. The next pass, which removes them, comes 21
+    // minutes later, and the unit tests of the sweep have it.
+    assert!(old.iter().chain([&young, &beside]).all(|file| file.exists()));
 }
 
 #[test]
