@@ -234,8 +234,14 @@ fn server_answers_what_it_does_not_understand_and_ends_with_its_stdin() {
     assert!(discovered["instructions"].as_str().unwrap().contains("request_id"), "{discovered}");
     drop(session);
 
-    let config = lab.agx(&agq, &["mcp", "--queue", "agents", "--print-config"]).expect(0).out;
+    let mut printed = command(&lab, &agq);
+    printed.env("AGQ_SESSION_KEY_FILE", "robot.key").args(["mcp", "--queue", "agents", "--print-config"]);
+    let config = Ran::from(printed.output().unwrap()).expect(0).out;
     let config: Value = serde_json::from_str(&config).unwrap();
+    let env = &config["mcpServers"]["agenix"]["env"];
+    assert_eq!(env["AGQ_ADDR"], agq.address());
+    assert!(env["AGQ_SESSION_KEY_FILE"].as_str().unwrap().ends_with("/robot.key"), "{env}");
+    assert!(!config.to_string().contains(lab.key()), "no key is printed");
     assert_eq!(config["mcpServers"]["agenix"]["args"], json!(["mcp", "--queue=agents"]));
 }
 

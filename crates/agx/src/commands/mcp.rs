@@ -1,7 +1,7 @@
 //! `agx mcp`: an MCP server, through which agents run plans on agq. `agx agent-guide`: a page about
 //! it for agents.
 
-use std::{io::IsTerminal, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, io::IsTerminal, net::SocketAddr, path::PathBuf};
 
 use agenix_client::Server;
 use agenix_mcp::{HttpListener, Settings};
@@ -119,7 +119,8 @@ fn tasks_of(pipeline: &str) -> std::result::Result<Vec<Task>, Refusal> {
     compile(pipeline, Placeholders { only: None, meaning: &meaning }, Programs::Named)
 }
 
-/// Returns the configuration in the form that most clients read.
+/// Returns the configuration in the form that most clients read. A client starts the server in a
+/// directory of its own, so the path of the key is absolute.
 fn config(args: &McpArgs) -> String {
     let mut words = vec!["mcp".to_owned()];
     let options = [
@@ -129,11 +130,11 @@ fn config(args: &McpArgs) -> String {
     ];
     words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
     let program = std::env::current_exe().map_or_else(|_| "agx".into(), |path| path.display().to_string());
-    let variables = ["AGQ_ADDR", "AGQ_SESSION_KEY_FILE", "AGX_PROFILE"];
-    let env: serde_json::Map<_, _> = variables
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?.into())))
-        .collect();
+    let variables = ["AGQ_ADDR", "AGX_PROFILE", "AGX_HOME"].map(|name| (name, std::env::var(name).ok()));
+    let key = std::env::var_os("AGQ_SESSION_KEY_FILE").and_then(|file| std::path::absolute(file).ok());
+    let key = ("AGQ_SESSION_KEY_FILE", key.map(|file| file.display().to_string()));
+    let env: BTreeMap<_, _> =
+        variables.into_iter().chain([key]).filter_map(|(name, value)| Some((name, value?))).collect();
     let config = json!({"mcpServers": {"agenix": {"command": program, "args": words, "env": env}}});
     format!("{}\n", serde_json::to_string_pretty(&config).unwrap_or_default())
 }
