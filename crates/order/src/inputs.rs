@@ -1,18 +1,9 @@
 //! Inputs that an order permits: typed fields, or exactly the inputs of a tree of hashes.
 
-use std::{collections::BTreeMap, fmt};
-
 use agenix_protocol::inputs::{check_input, named_fields};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
-use serde_json::{Value, value::RawValue};
-use sha2::{Digest, Sha256};
+use serde_json::value::RawValue;
 
-use crate::{error::Unacceptable, order::Order};
-
-/// Prefix of the bytes that give the hash of a leaf, as in the trees of RFC 9162.
-const LEAF: u8 = 0;
-/// Maximum depth of the arrays and objects of an input, as that of `serde_json`.
-const MAX_DEPTH: u8 = 127;
+use crate::{error::Unacceptable, input_tree::is_leaf, order::Order};
 
 /// Bounds that the inputs of an order need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,93 +43,10 @@ impl Order {
             check_input(input, &fields, types).map_err(Unacceptable::Input)?;
         }
         let Some(root) = &self.terms.inputs_sha256 else { return Ok(()) };
-        match inputs_root(input.get()) {
-            Some(of_input) if of_input == *root => Ok(()),
-            _ => Err(Unacceptable::Input(" is not the one that inputs_sha256 of the terms names".into())),
+        if is_leaf(input, root) {
+            return Ok(());
         }
-    }
-}
-
-/// Returns the root of the tree of one input: the SHA-256 of a zero byte and the canonical JSON of
-/// the input (RFC 8785), in hexadecimal digits. Returns `None` for text that is not JSON, for
-/// numbers that are not 64-bit integers, and for objects with two fields of one name.
-///
-/// ```
-/// use agenix_order::inputs_root;
-///
-/// assert_eq!(inputs_root(r#"{"b": 1, "a": "x"}"#), inputs_root(r#"{"a":"x","b":1}"#));
-/// assert_ne!(inputs_root(r#"{"a":"x"}"#), inputs_root(r#"{"a":"y"}"#));
-/// ```
-pub fn inputs_root(input: &str) -> Option<String> {
-    let mut canonical = String::new();
-    write_canonical(serde_json::from_str(input).ok()?, MAX_DEPTH, &mut canonical)?;
-    let digest = Sha256::new().chain_update([LEAF]).chain_update(canonical).finalize();
-    Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Writes a value of at most `depth` nested arrays and objects. Objects are not read as
-/// `serde_json::Value`, which gives a reserved key a meaning that placeholders do not.
-fn write_canonical(value: &RawValue, depth: u8, to: &mut String) -> Option<()> {
-    match value.get().as_bytes().first()? {
-        b'[' => {
-            let depth = depth.checked_sub(1)?;
-            let elements: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
-            to.push('[');
-            for (at, element) in elements.into_iter().enumerate() {
-                to.push_str(if at > 0 { "," } else { "" });
-                write_canonical(element, depth, to)?;
-            }
-            to.push(']');
-        }
-        b'{' => {
-            let depth = depth.checked_sub(1)?;
-            let Fields(fields) = serde_json::from_str(value.get()).ok()?;
-            let mut fields: Vec<_> = fields.into_iter().collect();
-            fields.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
-            to.push('{');
-            for (at, (name, value)) in fields.into_iter().enumerate() {
-                to.push_str(if at > 0 { "," } else { "" });
-                to.push_str(&serde_json::to_string(&name).ok()?);
-                to.push(':');
-                write_canonical(value, depth, to)?;
-            }
-            to.push('}');
-        }
-        _scalar => match serde_json::from_str(value.get()).ok()? {
-            Value::Number(number) if number.is_f64() => return None,
-            scalar => to.push_str(&serde_json::to_string(&scalar).ok()?),
-        },
-    }
-    Some(())
-}
-
-/// Fields of an object. Two fields with one name are an error, because a placeholder of the object
-/// would be filled with both.
-struct Fields<'v>(BTreeMap<String, &'v RawValue>);
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FieldsVisitor;
-
-        impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = BTreeMap::new();
-                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
-                    if fields.insert(name, value).is_some() {
-                        return Err(A::Error::custom("two fields have one name"));
-                    }
-                }
-                Ok(Fields(fields))
-            }
-        }
-
-        deserializer.deserialize_map(FieldsVisitor)
+        Err(Unacceptable::Input(" is none of those that inputs_sha256 of the terms names".into()))
     }
 }
 
@@ -146,8 +54,8 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 mod tests {
     use serde_json::{Value, json, value::RawValue};
 
-    use super::{InputBounds, inputs_root};
-    use crate::order::Order;
+    use super::InputBounds;
+    use crate::{inputs_root, order::Order};
 
     fn order(plan_inputs: &Value, terms: &Value) -> Order {
         let args = ["{{input.file}}", "{{input.more[]}}"];
@@ -212,24 +120,6 @@ mod tests {
         assert!(order.check_input(spaced, InputBounds::Required).is_ok());
         let refused = refusal(&order, InputBounds::Required, &json!({"file": "/etc/hosts", "more": []}));
         assert!(refused.contains("inputs_sha256"), "{refused}");
-    }
-
-    #[test]
-    fn canonical_json_is_that_of_rfc_8785() {
-        let canonical = |json: &str| {
-            let mut text = String::new();
-            super::write_canonical(serde_json::from_str(json).unwrap(), 9, &mut text).map(|()| text)
-        };
-        // The order of names is that of UTF-16: U+1F600 comes before U+FB33.
-        let sorted = canonical(r#"{"\ufb33":1,"\ud83d\ude00":2,"\u20ac":3,"1":4,"\r":5}"#).unwrap();
-        assert_eq!(sorted, "{\"\\r\":5,\"1\":4,\"\u{20ac}\":3,\"\u{1f600}\":2,\"\u{fb33}\":1}");
-        let text = canonical(r#"{"a":["\u000F\u20ac$\n\"\/",-1,null,true]}"#).unwrap();
-        assert_eq!(text, "{\"a\":[\"\\u000f\u{20ac}$\\n\\\"/\",-1,null,true]}");
-        assert_eq!(canonical("[1.5]"), None);
-        assert_eq!(canonical("[1e2]"), None);
-        assert_eq!(canonical(r#"[{"a":1,"\u0061":1}]"#), None, "two fields have one name");
-        assert!(canonical(&("[".repeat(9) + &"]".repeat(9))).is_some());
-        assert_eq!(canonical(&("[".repeat(10) + &"]".repeat(10))), None);
     }
 
     #[test]

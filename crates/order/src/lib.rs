@@ -36,9 +36,11 @@
 
 #![forbid(unsafe_code)]
 
+mod canonical;
 mod digest;
 mod dsse;
 mod error;
+mod input_tree;
 mod inputs;
 mod key;
 mod order;
@@ -52,7 +54,8 @@ pub use dsse::{Envelope, Signature, SignatureKind, pae};
 pub use error::{
     InvalidEnvelope, InvalidKey, InvalidOrder, InvalidStatement, InvalidTrustFile, Unacceptable,
 };
-pub use inputs::{InputBounds, inputs_root};
+pub use input_tree::{InputTree, PROOF_FIELD, inputs_root};
+pub use inputs::InputBounds;
 pub use key::{KeyId, PublicKey, SigningKey};
 pub use order::{APPROVAL_TYPE, ORDER_TYPE, Order, OrderLimits, Terms, is_name};
 pub use serials::{SerialLog, SerialUse};

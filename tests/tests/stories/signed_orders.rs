@@ -299,6 +299,36 @@ fn limits_of_an_order_end_its_job() {
 }
 
 #[test]
+fn order_for_some_inputs_runs_them_and_no_others() {
+    let trusting = Trusting::new();
+    let lab = &trusting.lab;
+    let inputs: Vec<Value> = (0..7).map(|n| json!({"n": n})).collect();
+    let file = lab.file("inputs.json", &json!(inputs).to_string()).display().to_string();
+    let proved = lab.path().join("proved.json").display().to_string();
+    trusting.submit(
+        &echo("p", &["{{input.n}}"]),
+        "ci",
+        &["--only-inputs", &file, "--proved-inputs", &proved],
+    );
+    let submit = ["action", "submit", "p", "--id", "a", "--inputs", &proved, "--wait"];
+    lab.agx(&trusting.agq, &submit).expect(0);
+    let results = lab.agx(&trusting.agq, &["action", "results", "a"]).expect(0).out;
+    assert_eq!(results.lines().count(), 7, "{results}");
+
+    let reason =
+        "the order does not permit this input: input is none of those that inputs_sha256 of the terms names";
+    assert_refused(&trusting.run("p", "plain", &json!({"n": 3})), reason);
+    let proved: Vec<Value> = serde_json::from_str(&fs::read_to_string(proved).unwrap()).unwrap();
+    let mut changed = proved[3].clone();
+    changed["n"] = json!(8);
+    assert_refused(&trusting.run("p", "changed", &changed), reason);
+    let mut moved = proved[3].clone();
+    moved["$proof"] = proved[4]["$proof"].clone();
+    assert_refused(&trusting.run("p", "moved", &moved), reason);
+    assert_eq!(trusting.run("p", "again", &proved[3])["stdout"], "3\n");
+}
+
+#[test]
 fn worker_without_a_trust_file_ignores_orders() {
     let lab = Lab::new();
     new_key(&lab, "ci");

@@ -52,7 +52,7 @@ pub(super) fn lines(file: &Path, field: &str, output: Output) -> Result<Vec<Box<
 }
 
 /// Parses a JSON array of objects, or consecutive objects as of `jq -c`.
-fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
+pub(super) fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     match json.trim_ascii_start().first() {
         Some(b'{') => {
             let objects = serde_json::Deserializer::from_slice(json).into_iter();

@@ -33,6 +33,7 @@ pub(crate) mod policy;
 pub(crate) mod profile;
 mod programs;
 mod project_cluster;
+mod proved_inputs;
 pub(crate) mod provenance;
 mod provenance_check;
 pub(crate) mod queue;

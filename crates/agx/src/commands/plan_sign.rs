@@ -15,7 +15,7 @@ use agenix_rules::plan as rules;
 use clap::Args;
 use serde_json::Value;
 
-use super::{plan_text::plan_lines, read};
+use super::{plan_text::plan_lines, proved_inputs, read};
 use crate::{
     documents::{PlanSigned, PlanVerified},
     error::{CliError, Result},
@@ -63,6 +63,13 @@ struct TermArgs {
     /// The only input for which the order is, in JSON
     #[arg(long, value_name = "JSON")]
     only_input: Option<String>,
+    /// The only inputs for which the order is: a JSON array of objects, or objects one after the
+    /// other; needs --proved-inputs
+    #[arg(long, value_name = "FILE", requires = "proved_inputs", conflicts_with = "only_input")]
+    only_inputs: Option<PathBuf>,
+    /// Write the inputs of --only-inputs with their proofs to this file, and submit them from it
+    #[arg(long, value_name = "FILE", requires = "only_inputs")]
+    proved_inputs: Option<PathBuf>,
     /// Sign although inputs may have any value; workers refuse that by default
     #[arg(long)]
     any_input: bool,
@@ -131,9 +138,8 @@ pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
 }
 
 fn terms_of(args: TermArgs) -> Result<Terms> {
-    let TermArgs {
-        clusters, hours, uses, sandbox, inputs, only_input, serial, wall_secs, output_bytes, ..
-    } = args;
+    let inputs_sha256 = permitted_inputs(&args)?;
+    let TermArgs { clusters, hours, uses, sandbox, inputs, serial, wall_secs, output_bytes, .. } = args;
     let missing = |option: &str| {
         CliError::usage(format!("{option} is missing"), "an order names its clusters, and ends by itself")
     };
@@ -141,11 +147,6 @@ fn terms_of(args: TermArgs) -> Result<Terms> {
         return Err(missing("--for"));
     }
     let not_after = now().plus_ms(hours.ok_or_else(|| missing("--hours"))? * HOUR_MS);
-    let root = |input: String| {
-        inputs_root(&input).ok_or_else(|| {
-            CliError::usage("--only-input is not JSON with whole numbers", "give the input in JSON")
-        })
-    };
     Ok(Terms {
         clusters,
         not_before: None,
@@ -154,9 +155,22 @@ fn terms_of(args: TermArgs) -> Result<Terms> {
         uses,
         profile: sandbox,
         inputs: inputs.into_iter().collect(),
-        inputs_sha256: only_input.map(root).transpose()?,
+        inputs_sha256,
         limits: OrderLimits { wall_secs, output_bytes },
     })
+}
+
+/// Returns the root of the inputs that the order is for, if it is for some inputs only.
+fn permitted_inputs(args: &TermArgs) -> Result<Option<String>> {
+    if let (Some(inputs), Some(proved)) = (&args.only_inputs, &args.proved_inputs) {
+        return proved_inputs::write(inputs, proved).map(Some);
+    }
+    let root = |input: &String| {
+        inputs_root(input).ok_or_else(|| {
+            CliError::usage("--only-input is not JSON with whole numbers", "give the input in JSON")
+        })
+    };
+    args.only_input.as_ref().map(root).transpose()
 }
 
 fn check_plan(plan: &Plan, file: &Path) -> Result<()> {
