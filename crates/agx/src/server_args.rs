@@ -81,6 +81,23 @@ impl ServerArgs {
         Ok(profiles.get(None)?.cloned())
     }
 
+    /// Returns the environment variables that stand for these options, with absolute paths.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        let path = |file: &Option<PathBuf>| {
+            let absolute = std::path::absolute(file.as_ref()?).ok()?;
+            Some(absolute.display().to_string())
+        };
+        let all = [
+            ("AGQ_ADDR", self.address()),
+            ("AGX_PROFILE", self.profile.clone()),
+            ("AGQ_SESSION_KEY_FILE", path(&self.session_key_file)),
+            ("AGQ_CA", path(&self.tls_ca)),
+            ("AGQ_CERT", path(&self.tls_cert)),
+            ("AGQ_KEY_FILE", path(&self.tls_key)),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
     /// Returns these options as a profile, with absolute paths.
     pub(crate) fn as_profile(&self) -> Result<Profile> {
         let agq = self.address().ok_or_else(|| {

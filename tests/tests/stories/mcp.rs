@@ -235,7 +235,8 @@ fn server_answers_what_it_does_not_understand_and_ends_with_its_stdin() {
     drop(session);
 
     let mut printed = command(&lab, &agq);
-    printed.env("AGQ_SESSION_KEY_FILE", "robot.key").args(["mcp", "--queue", "agents", "--print-config"]);
+    let key = ["--session-key-file", "robot.key"];
+    printed.args(["mcp", "--queue", "agents", "--print-config"]).args(key);
     let config = Ran::from(printed.output().unwrap()).expect(0).out;
     let config: Value = serde_json::from_str(&config).unwrap();
     let env = &config["mcpServers"]["agenix"]["env"];

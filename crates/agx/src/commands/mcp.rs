@@ -63,7 +63,7 @@ pub(crate) fn guide(args: &GuideArgs, output: Output) -> Result<()> {
 
 pub(crate) async fn run(server: &ServerArgs, args: McpArgs, output: Output) -> Result<()> {
     if args.print_config {
-        output.raw(config(&args).as_bytes())?;
+        output.raw(config(server, &args).as_bytes())?;
         return output.flush();
     }
     if args.http.is_none() && std::io::stdin().is_terminal() {
@@ -120,8 +120,8 @@ fn tasks_of(pipeline: &str) -> std::result::Result<Vec<Task>, Refusal> {
 }
 
 /// Returns the configuration in the form that most clients read. A client starts the server in a
-/// directory of its own, so the path of the key is absolute.
-fn config(args: &McpArgs) -> String {
+/// directory of its own, so paths are absolute.
+fn config(server: &ServerArgs, args: &McpArgs) -> String {
     let mut words = vec!["mcp".to_owned()];
     let options = [
         ("queue", args.queue.as_ref().map(ToString::to_string)),
@@ -130,11 +130,8 @@ fn config(args: &McpArgs) -> String {
     ];
     words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
     let program = std::env::current_exe().map_or_else(|_| "agx".into(), |path| path.display().to_string());
-    let variables = ["AGQ_ADDR", "AGX_PROFILE", "AGX_HOME"].map(|name| (name, std::env::var(name).ok()));
-    let key = std::env::var_os("AGQ_SESSION_KEY_FILE").and_then(|file| std::path::absolute(file).ok());
-    let key = ("AGQ_SESSION_KEY_FILE", key.map(|file| file.display().to_string()));
-    let env: BTreeMap<_, _> =
-        variables.into_iter().chain([key]).filter_map(|(name, value)| Some((name, value?))).collect();
+    let home = std::env::var("AGX_HOME").ok().map(|home| ("AGX_HOME", home));
+    let env: BTreeMap<_, _> = server.variables().into_iter().chain(home).collect();
     let config = json!({"mcpServers": {"agenix": {"command": program, "args": words, "env": env}}});
     format!("{}\n", serde_json::to_string_pretty(&config).unwrap_or_default())
 }
